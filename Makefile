@@ -1,0 +1,79 @@
+# `make` prints what there is to do. It needs a Python of 3.11 or newer and nothing else; tests of
+# client programs, databases or peers that are not installed are skipped and say so.
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Their presence says that the environment holds what the lock file of the same name lists.
+RUNTIME := $(VENV)/.requirements
+DEVELOPMENT := $(VENV)/.requirements-dev
+
+NEW_ENOUGH = import sys; sys.version_info >= (3, 11) and print("$(name)")
+PYTHON ?= $(firstword $(foreach name,python3.11 python3 python3.12 python3.13 python3.14,\
+	$(shell $(name) -c '$(NEW_ENOUGH)' 2>/dev/null)))
+PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check
+LOCK = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
+
+# Test processes beside each other; the tests of one file, and its daemons, stay in one of them.
+WORKERS ?= 2
+# More words for the command of a target: make test ARGS='-k uploads -x'
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help dev test check lint format conformance clients bench lock clean
+
+help: ## Print this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
+		while IFS='|' read -r target text; do printf '%-20s%s\n' "$$target" "$$text"; done
+
+dev: $(RUNTIME) ## Run the registry on 127.0.0.1:5000, with its data in ./entrepot-data
+	@$(BIN)/entrepot dev $(ARGS)
+
+test: $(DEVELOPMENT) ## Run every test that the installed programs allow
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+check: lint test ## Run all that a change must pass
+
+lint: $(DEVELOPMENT) ## Check format, style, types and import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(DEVELOPMENT) ## Format the code and mend what ruff can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+conformance: $(DEVELOPMENT) ## Walk the OCI specification; ARGS='--registry URL' walks it elsewhere
+	$(BIN)/python -m pytest tests/conformance $(ARGS)
+
+clients: $(DEVELOPMENT) ## Push and pull with docker, podman, skopeo and the other real clients
+	$(BIN)/python -m pytest tests/clients $(ARGS)
+
+bench: $(DEVELOPMENT) ## Measure speed, side by side with Debian's docker-registry
+	$(BIN)/python -m benchmarks $(ARGS)
+
+lock: $(DEVELOPMENT) ## Write the lock files anew; ARGS=--upgrade moves to the newest versions
+	$(LOCK) --group build --output-file requirements.txt $(ARGS)
+	$(LOCK) --group dev --constraint requirements.txt --output-file requirements-dev.txt $(ARGS)
+
+clean: ## Remove the environment and all caches; the registry's data stays
+	rm -rf $(VENV) dist .coverage* .hypothesis .*_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo 'Python 3.11 or newer is needed, and none was found' >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# The environment is laid anew only when what it holds has changed.
+$(RUNTIME): requirements.txt pyproject.toml | $(BIN)/python
+	$(PIP) install --require-hashes --requirement requirements.txt
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(DEVELOPMENT): requirements-dev.txt pyproject.toml | $(BIN)/python
+	$(PIP) install --require-hashes --requirement requirements-dev.txt
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@

@@ -1,0 +1,171 @@
+"""Several clients at once against one server, and what came of it."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.exchanges import Exchange, read
+from benchmarks.processes import Watch
+from benchmarks.wire import Connection, ExchangeFailedError
+
+SAMPLE_SECONDS = 0.05
+ERRORS_ENOUGH = 5
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the clients of one measurement do.
+
+    Each of `exchanges` is one client, which repeats its exchange until the time is up and finishes
+    the last. Each of `background` is a client that runs beside them unmeasured and is cut off.
+    """
+
+    exchanges: Sequence[Exchange]
+    background: Sequence[Exchange] = ()
+    check: Callable[[], None] = lambda: None  # proves afterwards that the server did the work
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One measurement of one row on one server."""
+
+    exchanges: int
+    payload_bytes: int
+    seconds: float
+    latencies_ms: Sequence[float]  # in order of size
+    client_cpu_seconds: float
+    background_bytes: int = 0
+    server_cpu_seconds: float | None = None
+    peak_worker_bytes: int | None = None
+    peak_tree_bytes: int | None = None
+    peak_anonymous_bytes: int | None = None
+    errors: list[str] = field(default_factory=list)
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """Return the nearest-rank percentile of an `ordered` sequence; nan when it is empty."""
+    if not ordered:
+        return math.nan
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
+
+
+class _Clients:
+    """The threads of one measurement; they start together."""
+
+    def __init__(self, url: str, plan: Plan, seconds: float) -> None:
+        self.url = url
+        self.seconds = seconds
+        self.latencies: list[float] = []
+        self.payload_bytes = 0
+        self.ended_at = 0.0
+        self.errors: list[str] = []
+        self.cutting = False
+        self.measured = [self._thread(self._measured, exchange) for exchange in plan.exchanges]
+        self.background = [self._thread(self._repeated, exchange) for exchange in plan.background]
+        self.background_connections: list[Connection] = []
+        self._begin = threading.Barrier(len(plan.exchanges) + len(plan.background) + 1)
+        self._lock = threading.Lock()
+
+    def begin(self) -> float:
+        """Let all clients connect, start them at once, and return the moment."""
+        for thread in (*self.measured, *self.background):
+            thread.start()
+        self._begin.wait()
+        return time.perf_counter()
+
+    def cut(self) -> int:
+        """End the background clients in the middle of what they do; return the bytes they got."""
+        self.cutting = True
+        received = sum(connection.received_bytes for connection in self.background_connections)
+        for connection in self.background_connections:
+            connection.abort()
+        for thread in self.background:
+            thread.join()
+        return received
+
+    def _thread(self, work: Callable[[Exchange], None], exchange: Exchange) -> threading.Thread:
+        return threading.Thread(target=work, args=(exchange,), daemon=True)
+
+    def _connect(self) -> Connection:
+        connection = Connection(self.url)
+        read(connection, "/v2/")
+        return connection
+
+    def _measured(self, exchange: Exchange) -> None:
+        connection = self._connect()
+        latencies: list[float] = []
+        payload_bytes = 0
+        self._begin.wait()
+        now = time.perf_counter()
+        deadline = now + self.seconds
+        while (now < deadline or not latencies) and len(self.errors) < ERRORS_ENOUGH:
+            started_at = now
+            try:
+                payload_bytes += exchange(connection)
+            except (OSError, ExchangeFailedError) as error:
+                self.errors.append(str(error))
+                connection.close()
+                connection = self._connect()
+            now = time.perf_counter()
+            latencies.append(now - started_at)
+        connection.close()
+        with self._lock:
+            self.latencies += latencies
+            self.payload_bytes += payload_bytes
+            self.ended_at = max(self.ended_at, now)
+
+    def _repeated(self, exchange: Exchange) -> None:
+        connection = self._connect()
+        self.background_connections.append(connection)
+        self._begin.wait()
+        try:
+            while not self.cutting:
+                exchange(connection)
+        except (OSError, ExchangeFailedError) as error:
+            if not self.cutting:
+                self.errors.append(f"in the background: {error}")
+        connection.close()
+
+
+def measure(url: str, pid: int | None, plan: Plan, seconds: float) -> Measurement:
+    """Run `plan` for about `seconds` against the server at `url`, whose main process is `pid`."""
+    clients = _Clients(url, plan, seconds)
+    watch = Watch(pid) if pid is not None else None
+    if watch:
+        watch.start()
+    client_cpu = -time.process_time()
+    began_at = clients.begin()
+    _wait(clients, watch, began_at + seconds)
+    client_cpu += time.process_time()
+    if watch:
+        watch.stop()
+    background_bytes = clients.cut()
+    ended_at = clients.ended_at or time.perf_counter()
+    ordered = sorted(seconds * 1000 for seconds in clients.latencies)
+    return Measurement(
+        exchanges=len(ordered),
+        payload_bytes=clients.payload_bytes,
+        seconds=ended_at - began_at,
+        latencies_ms=ordered,
+        client_cpu_seconds=client_cpu,
+        background_bytes=background_bytes,
+        server_cpu_seconds=watch.cpu_seconds if watch else None,
+        peak_worker_bytes=watch.peak_worker_bytes if watch else None,
+        peak_tree_bytes=watch.peak_tree_bytes if watch else None,
+        peak_anonymous_bytes=watch.peak_anonymous_bytes if watch else None,
+        errors=clients.errors,
+    )
+
+
+def _wait(clients: _Clients, watch: Watch | None, until: float) -> None:
+    """Sample the memory until all measured clients are done, or, without any, `until`."""
+    while any(thread.is_alive() for thread in clients.measured) or (
+        not clients.measured and time.perf_counter() < until
+    ):
+        if watch:
+            watch.sample()
+        time.sleep(SAMPLE_SECONDS)

@@ -1,0 +1,268 @@
+"""The rows of the benchmark: what each one does, and which belong to the quick run."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from benchmarks import exchanges
+from benchmarks.load import Plan
+from benchmarks.target import GIB, KIB, MIB, TAG_COUNT, Target
+from benchmarks.wire import Connection, ExchangeFailedError
+
+SIZES = (4 * KIB, 64 * KIB, MIB, 64 * MIB, GIB)
+CLIENTS = (1, 4, 16)
+BULK_BESIDE = 4
+MEMORY_CLIENTS = 16
+
+
+class Unit(Enum):
+    """What a row counts."""
+
+    REQUESTS = "req/s"
+    MEGABYTES = "MB/s"
+    BULK = "bulk MB/s"
+    P99 = "p99 ms"
+    MEMORY = "MiB"
+
+    @property
+    def more_is_better(self) -> bool:
+        """Tell rates from costs."""
+        return self not in (Unit.P99, Unit.MEMORY)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the report; `plan` stores what it needs and says what the clients do."""
+
+    name: str
+    unit: Unit
+    plan: Callable[[Target], Plan]
+    quick: bool = False
+    writes: bool = False
+    stores: bool = False  # its payload fills the server's disk
+    least_bytes: int = 0  # moved at least, whatever the time: one blob for each client
+
+    def rounds(self, asked: int) -> int:
+        """Return how often to measure: less where a round is long and steady, or only a peak."""
+        if self.unit is Unit.MEMORY:
+            return 1
+        return min(asked, 2) if self.least_bytes >= GIB else asked
+
+    def seconds(self, asked: float) -> float:
+        """Return how long a round lasts; memory takes some time to reach its peak."""
+        return 4.0 if self.unit is Unit.MEMORY else asked
+
+
+def select(*, full: bool) -> list[Row]:
+    """Return the rows of the full or the quick run, those that only read first."""
+    reads = [*_pulls(), _memory("pull"), *_small_reads(), *_tag_pages(), *_beside()]
+    rows = [*reads, *_writes(), *_pushes(), _memory("push")]
+    return [row for row in rows if full or row.quick]
+
+
+def size_name(size_bytes: int) -> str:
+    """Return a size as people write it."""
+    for unit_bytes, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if size_bytes >= unit_bytes:
+            return f"{size_bytes // unit_bytes} {unit}"
+    return f"{size_bytes} B"
+
+
+def _pulls() -> Iterator[Row]:
+    quick = {(4 * KIB, 1), (4 * KIB, 16), (64 * KIB, 4), (MIB, 4), (GIB, 1)}
+    quick |= {(64 * MIB, clients) for clients in CLIENTS}
+    for size_bytes, clients in itertools.product(SIZES, CLIENTS):
+        yield Row(
+            f"blob GET {size_name(size_bytes)} x{clients}",
+            Unit.MEGABYTES if size_bytes >= MIB else Unit.REQUESTS,
+            _pull_plan(size_bytes, clients),
+            quick=(size_bytes, clients) in quick,
+            least_bytes=size_bytes * clients,
+        )
+
+
+def _pull_plan(size_bytes: int, clients: int) -> Callable[[Target], Plan]:
+    return lambda target: Plan([pull_blobs(target, size_bytes, at) for at in range(clients)])
+
+
+def pull_blobs(target: Target, size_bytes: int, first: int) -> exchanges.Exchange:
+    """Return an exchange that pulls the stored blobs of one size in turn, from the `first` on."""
+    paths = [f"/v2/{target.repository}/blobs/{digest}" for digest in target.blobs(size_bytes)]
+    return _in_turn(target, "GET", [(path, size_bytes) for path in paths], first)
+
+
+def _in_turn(
+    target: Target, method: str, objects: list[tuple[str, int]], first: int, *headers: str
+) -> exchanges.Exchange:
+    with target.connect() as connection:
+        requests = [(connection.request(method, path, *headers), size) for path, size in objects]
+    first %= len(requests)
+    endless = itertools.cycle(requests[first:] + requests[:first])
+    return exchanges.in_turn(endless, exchanges.get if method == "GET" else exchanges.head_of)
+
+
+def _small_reads() -> Iterator[Row]:
+    for method, by, clients in itertools.product(("GET", "HEAD"), ("tag", "digest"), CLIENTS):
+        yield Row(
+            f"manifest {method} by {by} x{clients}",
+            Unit.REQUESTS,
+            _manifest_plan(method, by, clients),
+            quick=clients == 16 or (method, by, clients) == ("GET", "tag", 1),
+        )
+
+
+def _manifest_plan(method: str, by: str, clients: int) -> Callable[[Target], Plan]:
+    def plan(target: Target) -> Plan:
+        objects = [
+            (f"/v2/{target.repository}/manifests/{getattr(stored, by)}", stored.size_bytes)
+            for stored in target.manifests()
+        ]
+        accept = exchanges.ACCEPT_MANIFEST
+        return Plan([_in_turn(target, method, objects, at * 7, accept) for at in range(clients)])
+
+    return plan
+
+
+def _tag_pages() -> Iterator[Row]:
+    for length in (100, 1000):
+        name = f"tag list, {length} of {TAG_COUNT:,} x1"
+        yield Row(name, Unit.REQUESTS, _tag_page_plan(length), quick=True)
+
+
+def _tag_page_plan(length: int) -> Callable[[Target], Plan]:
+    def plan(target: Target) -> Plan:
+        target.store_tags()
+        path = f"/v2/{target.tagged_repository}/tags/list?n={length}"
+        with target.connect() as connection:
+            page = exchanges.read(connection, path)
+        # Distribution 2.8 answers all tags whatever `n` says: slow, but right.
+        if len(json.loads(page)["tags"]) not in (length, TAG_COUNT):
+            raise ExchangeFailedError(f"GET {path}: {len(json.loads(page)['tags'])} tags")
+        return Plan([_in_turn(target, "GET", [(path, len(page))], 0)])
+
+    return plan
+
+
+def _beside() -> Iterator[Row]:
+    yield Row(f"4 KiB GETs beside {BULK_BESIDE} pulls", Unit.P99, _beside_plan, quick=True)
+    yield Row(f"{BULK_BESIDE} pulls beside 4 KiB GETs", Unit.BULK, _beside_plan, quick=True)
+
+
+def _beside_plan(target: Target) -> Plan:
+    bulk = [pull_blobs(target, 64 * MIB, at) for at in range(BULK_BESIDE)]
+    return Plan([pull_blobs(target, 4 * KIB, 0)], background=bulk)
+
+
+def _writes() -> Iterator[Row]:
+    for clients in CLIENTS:
+        quick = clients == 4
+        name = f"manifest PUT, new image x{clients}"
+        yield Row(name, Unit.REQUESTS, _put_plan("images", clients), quick, writes=True)
+        name = f"manifest PUT, new tag, first ones x{clients}"
+        yield Row(name, Unit.REQUESTS, _put_plan("first", clients), quick, writes=True)
+        name = f"manifest PUT, new tag, after {TAG_COUNT:,} x{clients}"
+        yield Row(name, Unit.REQUESTS, _put_plan("late", clients), quick, writes=True)
+
+
+def _put_plan(kind: str, clients: int) -> Callable[[Target], Plan]:
+    """Plan PUTs of new images, or of new tags in an empty or a full repository."""
+
+    def plan(target: Target) -> Plan:
+        number = target.next_number()
+        if kind == "late":
+            target.store_tags()
+            repository = target.tagged_repository
+        else:
+            repository = f"{target.namespace}/bench-put-{number}"
+        make = target.manifest_maker(repository)
+        same = make()
+        last = [same]
+        counter = itertools.count()
+
+        def put(connection: Connection) -> int:
+            tag = f"p{number}-{next(counter)}"
+            content = make() if kind == "images" else same
+            put_bytes = exchanges.put_manifest(connection, repository, tag, content)
+            last[0] = content
+            return put_bytes
+
+        return Plan([put] * clients, check=lambda: _check_manifest(target, repository, last[0]))
+
+    return plan
+
+
+def _check_manifest(target: Target, repository: str, content: bytes) -> None:
+    with target.connect() as connection:
+        digest = exchanges.digest_of(content)
+        path = f"/v2/{repository}/manifests/{digest}"
+        exchanges.verify(connection, path, digest, exchanges.ACCEPT_MANIFEST)
+
+
+def _pushes() -> Iterator[Row]:
+    quick = {(4 * KIB, 1), (4 * KIB, 16), (MIB, 4), (64 * MIB, 1), (64 * MIB, 4), (GIB, 1)}
+    whole_quick = {(4 * KIB, 4), (64 * MIB, 4)}
+    for size_bytes, clients in itertools.product(SIZES, CLIENTS):
+        if size_bytes == 64 * KIB:
+            continue
+        streamed = Row(
+            f"blob push {size_name(size_bytes)} x{clients}",
+            Unit.MEGABYTES if size_bytes >= MIB else Unit.REQUESTS,
+            _push_plan(size_bytes, clients, whole=False),
+            quick=(size_bytes, clients) in quick,
+            writes=True,
+            stores=True,
+            least_bytes=size_bytes * clients,
+        )
+        yield streamed
+        yield replace(
+            streamed,
+            name=f"blob push whole {size_name(size_bytes)} x{clients}",
+            plan=_push_plan(size_bytes, clients, whole=True),
+            quick=(size_bytes, clients) in whole_quick,
+        )
+
+
+def _push_plan(size_bytes: int, clients: int, *, whole: bool) -> Callable[[Target], Plan]:
+    def plan(target: Target) -> Plan:
+        target.maker.prepare(size_bytes)
+        pushed: list[str] = []
+        how = exchanges.push_streamed
+        if whole:
+            how = exchanges.push_post if target.takes_post() else exchanges.push_put
+
+        def push(connection: Connection) -> int:
+            pushed.append(how(connection, target.repository, target.maker, size_bytes))
+            return size_bytes
+
+        def check() -> None:
+            with target.connect() as connection:
+                target.verify_blob(pushed[-1], connection)
+
+        return Plan([push] * clients, check=check)
+
+    return plan
+
+
+def _memory(direction: str) -> Row:
+    """Watch the memory while 1 GiB blobs move, which are cut off on their way."""
+
+    def plan(target: Target) -> Plan:
+        if direction == "pull":
+            moving = [pull_blobs(target, GIB, 0) for _ in range(MEMORY_CLIENTS)]
+        else:
+            moving = list(_push_plan(GIB, MEMORY_CLIENTS, whole=False)(target).exchanges)
+        return Plan([], background=moving)
+
+    return Row(
+        f"memory, {MEMORY_CLIENTS} x {direction} of 1 GiB",
+        Unit.MEMORY,
+        plan,
+        quick=True,
+        writes=direction == "push",
+        stores=direction == "push",
+        least_bytes=MEMORY_CLIENTS * GIB,
+    )

@@ -1,0 +1,178 @@
+"""One registry under measurement: where it is, and what has been stored in it beforehand."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from benchmarks import exchanges
+from benchmarks.bodies import BodyMaker
+from benchmarks.servers import Server
+from benchmarks.wire import Connection, ExchangeFailedError
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+BLOB_COUNTS = {4 * KIB: 64, 64 * KIB: 64, MIB: 16, 64 * MIB: 4, GIB: 1}
+MANIFEST_COUNT = 64
+TAG_COUNT = 10_000
+SEEDING_CLIENTS = 4
+DISK_BYTES = 8 * GIB  # stored by pushes before a server of ours starts again on an empty folder
+
+
+@dataclass(frozen=True)
+class StoredManifest:
+    """A manifest that the target holds."""
+
+    tag: str
+    digest: str
+    size_bytes: int
+
+
+@dataclass
+class Target:
+    """A registry, by its name in the report; `server` is set when this run started it."""
+
+    name: str
+    notes: str
+    maker: BodyMaker
+    namespace: str
+    progress: Callable[[str], None]
+    server: Server | None = None
+    base_url: str = ""
+    known_pid: int | None = None
+    pushed_bytes: int = 0
+    _blobs: dict[int, list[str]] = field(default_factory=dict)
+    _manifests: list[StoredManifest] = field(default_factory=list)
+    _tagged: bool = False
+    _takes_post: bool | None = None
+    _numbers: itertools.count[int] = field(default_factory=itertools.count)
+
+    @property
+    def url(self) -> str:
+        """Return the base URL it answers on now."""
+        return self.server.url if self.server else self.base_url
+
+    @property
+    def pid(self) -> int | None:
+        """Return its first process, when that is known."""
+        return self.server.pid if self.server else self.known_pid
+
+    @property
+    def repository(self) -> str:
+        """Return the repository that pulls read from and pushes write to."""
+        return f"{self.namespace}/bench"
+
+    @property
+    def tagged_repository(self) -> str:
+        """Return the repository that holds 10,000 tags."""
+        return f"{self.namespace}/bench-tags"
+
+    def connect(self) -> closing[Connection]:
+        """Return a new connection that closes itself at the end of a ``with``."""
+        return closing(Connection(self.url))
+
+    def blobs(self, size_bytes: int) -> list[str]:
+        """Return digests of stored blobs of one size, each pulled and hashed once."""
+        if size_bytes not in self._blobs:
+            self.progress(f"{self.name}: storing and verifying blobs of {size_bytes} bytes")
+            with self.connect() as connection:
+                self._blobs[size_bytes] = [
+                    exchanges.push_streamed(connection, self.repository, self.maker, size_bytes)
+                    for _ in range(BLOB_COUNTS[size_bytes])
+                ]
+                for digest in self._blobs[size_bytes]:
+                    self.verify_blob(digest, connection)
+        return self._blobs[size_bytes]
+
+    def verify_blob(self, digest: str, connection: Connection) -> None:
+        """Pull one blob and hash it."""
+        exchanges.verify(connection, f"/v2/{self.repository}/blobs/{digest}", digest)
+
+    def manifests(self) -> list[StoredManifest]:
+        """Return stored manifests, each under a tag of its own."""
+        if not self._manifests:
+            manifest = self.manifest_maker(self.repository)
+            with self.connect() as connection:
+                for number in range(MANIFEST_COUNT):
+                    tag, content = f"v{number}", manifest()
+                    digest = exchanges.digest_of(content)
+                    exchanges.put_manifest(connection, self.repository, tag, content)
+                    for reference in (tag, digest):
+                        target = f"/v2/{self.repository}/manifests/{reference}"
+                        exchanges.verify(connection, target, digest, exchanges.ACCEPT_MANIFEST)
+                    self._manifests.append(StoredManifest(tag, digest, len(content)))
+        return self._manifests
+
+    def manifest_maker(self, repository: str) -> Callable[[], bytes]:
+        """Store a config and a layer in `repository`; return a maker of unique manifests."""
+        with self.connect() as connection:
+            config, layer = (
+                (exchanges.push_streamed(connection, repository, self.maker, size), size)
+                for size in (KIB, 4 * KIB)
+            )
+        return lambda: exchanges.image_manifest(config, layer, f"number {self.next_number()}")
+
+    def store_tags(self) -> None:
+        """Store 10,000 tags of one manifest, once."""
+        if self._tagged:
+            return
+        self.progress(f"{self.name}: storing {TAG_COUNT} tags")
+        content = self.manifest_maker(self.tagged_repository)()
+        tags = iter([f"t{number:05d}" for number in range(TAG_COUNT)])
+        lock, failures = threading.Lock(), []
+
+        def put_tags() -> None:
+            try:
+                with self.connect() as connection:
+                    while True:
+                        with lock:
+                            tag = next(tags, None)
+                        if tag is None:
+                            return
+                        exchanges.put_manifest(connection, self.tagged_repository, tag, content)
+            except (OSError, ExchangeFailedError) as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=put_tags) for _ in range(SEEDING_CLIENTS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+        self._tagged = True
+
+    def takes_post(self) -> bool:
+        """Tell whether it takes a blob in one POST (end-4b is optional)."""
+        if self._takes_post is None:
+            with self.connect() as connection:
+                self._takes_post = exchanges.takes_post(connection, self.repository, self.maker)
+        return self._takes_post
+
+    def next_number(self) -> int:
+        """Return a number that names something new."""
+        return next(self._numbers)
+
+    def start(self) -> None:
+        """Start it, when it is ours to start."""
+        if self.server:
+            self.server.start()
+
+    def stop(self) -> None:
+        """Stop it, when this run started it."""
+        if self.server:
+            self.server.stop()
+
+    def make_room(self, stored_bytes: int) -> None:
+        """Note that pushes stored `stored_bytes`; start again empty before the disk fills."""
+        self.pushed_bytes += stored_bytes
+        if self.server and self.pushed_bytes > DISK_BYTES:
+            self.server.stop()
+            self.server.start()
+            self.pushed_bytes = 0
+            self._blobs.clear()
+            self._manifests.clear()
+            self._tagged = False

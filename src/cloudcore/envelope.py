@@ -1,0 +1,39 @@
+"""The control plane's error envelope: ``{error: {code, message, request_id, params?}}`` (part 7).
+
+The table turns classes of `cloudcore.errors` into statuses and codes; the nearest base class in
+it wins. `params` never accompany a 5xx, and neither does any word about what happened.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cloudcore import errors
+
+TABLE: Final[dict[type[errors.PlatformError], tuple[int, str]]] = {
+    errors.PlatformError: (500, "INTERNAL_ERROR"),
+    errors.InvalidInput: (400, "INVALID_INPUT"),
+    errors.Unauthenticated: (401, "UNAUTHORIZED"),
+    errors.AccessDenied: (403, "ACCESS_DENIED"),
+    errors.NotFound: (404, "NOT_FOUND"),
+    errors.Conflict: (409, "CONFLICT"),
+    errors.PayloadTooLarge: (413, "PAYLOAD_TOO_LARGE"),
+    errors.MethodNotAllowed: (405, "METHOD_NOT_ALLOWED"),
+    errors.Unavailable: (503, "SERVICE_UNAVAILABLE"),
+}
+
+
+def rendering(error: type[errors.PlatformError]) -> tuple[int, str]:
+    """Return the status and code of an error class: those of its nearest ancestor in the table."""
+    return next(TABLE[base] for base in error.__mro__ if base in TABLE)
+
+
+def render(error: errors.PlatformError, request_id: str) -> tuple[int, dict[str, Any]]:
+    """Return the status and body that tell a client of `error`."""
+    status, code = rendering(type(error))
+    content: dict[str, Any] = {"code": code, "message": error.message, "request_id": request_id}
+    if status >= 500 and code == "INTERNAL_ERROR":
+        content["message"] = "the service failed; quote the request_id when you ask about it"
+    elif error.params and status < 500:
+        content["params"] = error.params
+    return status, {"error": content}

@@ -1,0 +1,71 @@
+"""What can go wrong in the platform, as one tree.
+
+    PlatformError
+    ├── InvalidInput            a value the caller sent cannot be accepted
+    ├── Unauthenticated         who is asking is not known
+    ├── AccessDenied            known, and not allowed
+    ├── NotFound                no such thing, or none the caller may know of
+    ├── Conflict                the state of things forbids it now
+    ├── PayloadTooLarge         more bytes than the operation takes
+    ├── MethodNotAllowed        the resource exists; this verb is not for it
+    └── Unavailable             our side cannot do it now; trying again later may work
+
+A class says *what happened*. It knows no status, no error code and no wire format: each plane
+turns classes into answers by a table (`registry.distribution.errors`, `cloudcore.envelope`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class PlatformError(Exception):
+    """Base of every error that is an answer, not a bug.
+
+    `params` are non-sensitive details a client may show or act on.
+    """
+
+    def __init__(self, message: str, **params: Any) -> None:  # noqa: ANN401 - JSON values
+        super().__init__(message)
+        self.message = message
+        self.params = params
+
+
+class InvalidInput(PlatformError):
+    """A value the caller sent cannot be accepted."""
+
+
+class Unauthenticated(PlatformError):
+    """Who is asking is not known."""
+
+
+class AccessDenied(PlatformError):
+    """The caller is known, and not allowed."""
+
+
+class NotFound(PlatformError):
+    """There is no such thing, or none the caller may know of."""
+
+
+class Conflict(PlatformError):
+    """The present state of things forbids the operation."""
+
+
+class PayloadTooLarge(PlatformError):
+    """The body holds more bytes than the operation takes."""
+
+
+class MethodNotAllowed(PlatformError):
+    """The resource exists, but this verb is not for it."""
+
+    def __init__(self, message: str, *, allow: str, **params: Any) -> None:  # noqa: ANN401
+        super().__init__(message, **params)
+        self.allow = allow
+
+
+class Unavailable(PlatformError):
+    """Our side cannot do it now; trying again after `retry_after` seconds may work."""
+
+    def __init__(self, message: str, *, retry_after: int = 30) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after

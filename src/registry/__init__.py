@@ -1,0 +1,1 @@
+"""The container registry: data plane, control plane, blob store, metadata and collector."""

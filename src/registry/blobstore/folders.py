@@ -1,0 +1,56 @@
+"""The folders of a filesystem store: made once, then known by descriptor."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from registry.blobstore.medium import flush_folder, open_folder
+
+_FOLDER_MODE: Final = 0o700
+
+
+class Folders:
+    """Descriptors of ``uploads`` and ``objects`` below one root; files are opened relative to them.
+
+    Every shard of ``objects`` is there from the start, so that a commit flushes one folder and
+    never wonders whether that folder's own entry is durable.
+    """
+
+    def __init__(self, root: Path) -> None:
+        if not root.exists():
+            root.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+            flush_folder(str(root.parent))
+        self.root: Final = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        for name in ("uploads", "objects"):
+            _make(name, self.root)
+        self.uploads: Final = open_folder("uploads", self.root)
+        self.objects: Final = open_folder("objects", self.root)
+        for number in range(256):
+            _make(f"{number:02x}", self.objects)
+        # Not only when a folder was missing: an earlier start may have died before its flush.
+        os.fsync(self.objects)
+        os.fsync(self.root)
+
+    def close(self) -> None:
+        """Release the descriptors."""
+        for descriptor in (self.objects, self.uploads, self.root):
+            os.close(descriptor)
+
+
+def shard(object_id: str) -> str:
+    """Return the folder an object lies in; the tail of a UUID spreads evenly in any version."""
+    return object_id[-2:]
+
+
+def object_path(object_id: str) -> str:
+    """Return the path of an object below ``objects``."""
+    return f"{shard(object_id)}/{object_id}"
+
+
+def _make(name: str, parent: int) -> None:
+    try:
+        os.mkdir(name, _FOLDER_MODE, dir_fd=parent)
+    except FileExistsError:
+        return

@@ -1,0 +1,80 @@
+"""What the disk says and does: its refusals as `StoreUnavailable`, folders flushed, writeback."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from registry.errors import StoreUnavailable
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_UNSUPPORTED: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP})
+_SYNC_FILE_RANGE_WRITE: Final = 2
+
+
+def unavailable(error: OSError) -> StoreUnavailable:
+    """Return what callers may hear of `error`: its kind, never a path."""
+    if error.errno in _FULL:
+        return StoreUnavailable("the blob store is full")
+    name = errno.errorcode.get(error.errno or 0, "unknown error")
+    return StoreUnavailable(f"the blob store failed ({name})")
+
+
+@contextmanager
+def medium_errors() -> Iterator[None]:
+    """Turn what the operating system refuses inside the block into `StoreUnavailable`."""
+    try:
+        yield
+    except OSError as error:
+        raise unavailable(error) from error
+
+
+def open_folder(name: str, parent: int | None = None) -> int:
+    """Return a descriptor of folder `name`, looked up below the folder descriptor `parent`."""
+    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+
+
+def flush_folder(name: str, parent: int | None = None) -> None:
+    """Make the entries of a folder durable.
+
+    The descriptor is new each time: the kernel tells an I/O error to each descriptor once, so on
+    a shared one another thread's flush might hear of the failure in place of this one.
+    """
+    descriptor = open_folder(name, parent)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    function = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
+    if function is None:
+        return None
+    function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    function.restype = ctypes.c_int
+    return function  # type: ignore[no-any-return] # ctypes is untyped
+
+
+_native: Final = _sync_file_range()
+
+
+def start_writeback(descriptor: int, offset: int, count: int) -> None:
+    """Begin to write dirty pages to the disk without waiting, where the system can.
+
+    It only shortens the flush to come and proves nothing by itself. The waiting flags of
+    ``sync_file_range`` are never used: they would consume an I/O error that the flush must see.
+
+    Raises:
+        OSError: writing failed; treat it as a failed flush.
+
+    """
+    if _native is None or _native(descriptor, offset, count, _SYNC_FILE_RANGE_WRITE) == 0:
+        return
+    code = ctypes.get_errno()
+    if code not in _UNSUPPORTED:
+        raise OSError(code, os.strerror(code))

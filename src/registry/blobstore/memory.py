@@ -1,0 +1,212 @@
+"""The blob store in memory, for tests: the same seam, and no file to send."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from registry.blobstore.base import (
+    BlobStore,
+    FileRegion,
+    ObjectUnknown,
+    StageBusy,
+    Staged,
+    Stored,
+    StoredObject,
+    StoredRange,
+)
+from registry.blobstore.staging import (
+    State,
+    canonical_id,
+    checked_range,
+    verified,
+    wanted_algorithms,
+)
+from registry.errors import DigestMismatch
+from registry.oci.digest import Digest, digest_of
+
+_READ_BYTES: Final = 256 * 1024
+
+
+class MemoryStore:
+    """Keeps blobs in dictionaries of one process; safe for threads."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.objects: dict[str, bytes] = {}
+        self.staged: dict[str, bytearray] = {}
+        self.held: set[str] = set()
+
+    def open(self, object_id: str, start: int = 0, stop: int | None = None) -> MemoryRange:
+        """Open bytes ``[start, stop)`` of an object (`BlobReader.open`)."""
+        data = self.objects.get(canonical_id(object_id))
+        if data is None:
+            raise ObjectUnknown(object_id)
+        start, end = checked_range(start, stop, len(data))
+        return MemoryRange(memoryview(data)[start:end])
+
+    def stage(self, upload_id: str, algorithm: str | None = None) -> MemoryStaged:
+        """Begin to stage bytes under a new id (`BlobWriter.stage`)."""
+        canonical_id(upload_id)
+        with self.lock:
+            if upload_id in self.staged or upload_id in self.objects:
+                raise StageBusy(upload_id)
+            self.staged[upload_id] = bytearray()
+            self.held.add(upload_id)
+        staged = MemoryStaged(self, upload_id)
+        staged.rewind(0, algorithm=algorithm)
+        return staged
+
+    def resume(self, upload_id: str) -> MemoryStaged:
+        """Take up staged bytes, or an object never made a blob (`BlobWriter.resume`)."""
+        canonical_id(upload_id)
+        with self.lock:
+            self._check_free(upload_id)
+            if upload_id not in self.staged and upload_id not in self.objects:
+                raise ObjectUnknown(upload_id)
+            self.held.add(upload_id)
+        return MemoryStaged(self, upload_id)
+
+    def discard(self, upload_id: str) -> None:
+        """Delete what is staged under an id (`BlobWriter.discard`)."""
+        canonical_id(upload_id)
+        with self.lock:
+            self._check_free(upload_id)
+            self.staged.pop(upload_id, None)
+
+    def remove_duplicate(self, object_id: str) -> None:
+        """Delete an object just committed for which no row was written."""
+        self.delete(object_id)
+
+    def list_objects(self) -> Iterator[StoredObject]:
+        """Yield every object."""
+        for object_id, data in list(self.objects.items()):
+            yield StoredObject(object_id, len(data))
+
+    def list_staged(self) -> Iterator[StoredObject]:
+        """Yield everything staged, under its upload id."""
+        for upload_id, data in list(self.staged.items()):
+            yield StoredObject(upload_id, len(data))
+
+    def delete(self, object_id: str) -> None:
+        """Delete an object's bytes; absent is success."""
+        self.objects.pop(canonical_id(object_id), None)
+
+    def _check_free(self, upload_id: str) -> None:
+        if upload_id in self.held:
+            raise StageBusy(upload_id)
+
+
+class MemoryRange(StoredRange):
+    """Bytes of an object, which live on here when the object is deleted."""
+
+    def __init__(self, view: memoryview) -> None:
+        self._view = view
+
+    @property
+    def file_region(self) -> FileRegion | None:
+        """Return None: there is no file."""
+        return None
+
+    def chunks(self) -> Iterator[memoryview]:
+        """Yield the bytes in order."""
+        for start in range(0, len(self._view), _READ_BYTES):
+            yield self._view[start : start + _READ_BYTES]
+
+    def close(self) -> None:
+        """Do nothing: memory needs no closing."""
+
+
+class MemoryStaged(Staged):
+    """Staged bytes of a `MemoryStore`; until `rewind` they may be an object's."""
+
+    def __init__(self, store: MemoryStore, upload_id: str) -> None:
+        self._store = store
+        self._upload_id = upload_id
+        self._algorithm: str | None = None
+        self._state = State.OPENED
+        self._is_object = upload_id not in store.staged
+        self._data = (
+            bytearray(store.objects[upload_id]) if self._is_object else store.staged[upload_id]
+        )
+
+    @property
+    def offset(self) -> int:
+        """Return how many bytes are staged."""
+        return len(self._data)
+
+    def rewind(
+        self,
+        offset: int,
+        digests: Mapping[str, str] | None = None,  # noqa: ARG002 - the bytes are at hand
+        algorithm: str | None = None,
+    ) -> None:
+        """Cut the bytes off at `offset`; then they are staged, also if they were an object."""
+        is_new = self._state is State.HELD and not self._data
+        if self._state is not State.OPENED and not is_new:
+            raise ValueError(f"the staged bytes are {self._state.value}")
+        if not 0 <= offset <= self.offset:
+            raise ObjectUnknown(self._upload_id)
+        if self._is_object:
+            with self._store.lock:
+                del self._store.objects[self._upload_id]
+                self._store.staged[self._upload_id] = self._data
+            self._is_object = False
+        del self._data[offset:]
+        self._algorithm = algorithm
+        self._state = State.HELD
+
+    def write(self, view: memoryview, /) -> None:
+        """Append bytes."""
+        self._check_held()
+        self._data += view
+
+    def flush(self) -> Mapping[str, str]:
+        """Return the digests of everything staged; memory is as durable as it gets."""
+        self._check_held()
+        return self._digests(self._algorithm)
+
+    def commit(self, expected: Digest) -> Stored:
+        """Verify the bytes against `expected` and make them an object."""
+        self._check_held()
+        try:
+            digest, alias = verified(self._digests(expected.algorithm), expected)
+        except DigestMismatch:
+            self.discard()
+            raise
+        with self._store.lock:
+            self._store.objects[self._upload_id] = bytes(self._data)
+            del self._store.staged[self._upload_id]
+        self._state = State.COMMITTED
+        size = len(self._data)
+        return Stored(self._upload_id, digest, alias, size, size, "plain")
+
+    def discard(self) -> None:
+        """Delete the staged bytes; an object, or bytes let go before, are left alone."""
+        if self._state not in (State.OPENED, State.HELD):
+            return
+        if not self._is_object:
+            with self._store.lock:
+                del self._store.staged[self._upload_id]
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the bytes and keep them."""
+        if self._state is not State.ENDED:
+            self._state = State.ENDED
+            with self._store.lock:
+                self._store.held.discard(self._upload_id)
+
+    def _check_held(self) -> None:
+        if self._state is not State.HELD:
+            raise ValueError(f"the staged bytes are {self._state.value}")
+
+    def _digests(self, algorithm: str | None) -> dict[str, str]:
+        data = bytes(self._data)
+        digests = (digest_of(data, name) for name in wanted_algorithms(algorithm))
+        return {digest.algorithm: digest.partition(":")[2] for digest in digests}
+
+
+if TYPE_CHECKING:
+    _: type[BlobStore] = MemoryStore

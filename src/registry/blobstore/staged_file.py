@@ -1,0 +1,296 @@
+"""One upload's bytes in a file that is held by a lock, hashed as it grows, and flushed once."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from registry.blobstore.base import ObjectUnknown, StageBusy, Staged, Stored
+from registry.blobstore.folders import Folders, object_path, shard
+from registry.blobstore.medium import (
+    flush_folder,
+    medium_errors,
+    open_folder,
+    start_writeback,
+    unavailable,
+)
+from registry.blobstore.staging import (
+    HasherCache,
+    RunningDigests,
+    State,
+    verified,
+    wanted_algorithms,
+)
+from registry.errors import DigestMismatch, StoreUnavailable
+from registry.oci.digest import Digest, Hasher, new_hasher
+
+_READ_BYTES: Final = 1024 * 1024
+_WRITEBACK_BYTES: Final = 8 * 1024 * 1024
+
+
+def open_held(folder: int, path: str, flags: int = 0) -> int:
+    """Open a staged file below `folder` and hold it alone, against this process too.
+
+    The lock belongs to the open file, so the kernel drops it when the process dies.
+
+    Raises:
+        FileNotFoundError: no such file, or it was discarded or renamed a moment ago.
+        StageBusy: another writer holds it, or, when `flags` create, it exists.
+
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_RDWR | os.O_NOFOLLOW, 0o600, dir_fd=folder)
+    except FileExistsError as error:
+        raise StageBusy(path) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _check_linked(folder, path, descriptor)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise StageBusy(path) from error
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check_linked(folder: int, path: str, descriptor: int) -> None:
+    """Check that no one discarded or renamed the file between its open and its lock."""
+    linked = os.stat(path, dir_fd=folder, follow_symlinks=False)
+    if not os.path.samestat(linked, os.fstat(descriptor)):
+        raise StageBusy(path)
+
+
+class StagedFile(Staged):
+    """A staged file of `FilesystemStore`; see `Staged`."""
+
+    def __init__(
+        self, folders: Folders, cache: HasherCache, upload_id: str, descriptor: int, state: State
+    ) -> None:
+        self._folders = folders
+        self._cache = cache
+        self._upload_id = upload_id
+        self._descriptor = descriptor
+        self._state = state
+        self._offset = os.fstat(descriptor).st_size
+        self._digests = RunningDigests({}, {})
+        self._is_object = False
+        self._bytes_durable = False
+        self._entry_durable = False
+        self._writeback_offset = 0
+
+    @classmethod
+    def create(
+        cls, folders: Folders, cache: HasherCache, upload_id: str, algorithm: str | None
+    ) -> StagedFile:
+        """Create and hold an empty file."""
+        try:
+            descriptor = open_held(folders.uploads, upload_id, os.O_CREAT | os.O_EXCL)
+        except FileNotFoundError as error:  # discarded before it was locked
+            raise StageBusy(upload_id) from error
+        staged = cls(folders, cache, upload_id, descriptor, State.HELD)
+        staged._digests = RunningDigests.of_nothing(algorithm)
+        return staged
+
+    @classmethod
+    def take_up(cls, folders: Folders, cache: HasherCache, upload_id: str) -> StagedFile:
+        """Open and hold the file where it is: in ``uploads``, or already an object."""
+        # A file may move between two looks, but not twice: one that moves is held.
+        for is_object in (False, True, False):
+            folder = folders.objects if is_object else folders.uploads
+            path = object_path(upload_id) if is_object else upload_id
+            with suppress(FileNotFoundError):
+                descriptor = open_held(folder, path)
+                staged = cls(folders, cache, upload_id, descriptor, State.OPENED)
+                staged._is_object = is_object
+                return staged
+        raise ObjectUnknown(upload_id)
+
+    @property
+    def offset(self) -> int:
+        """Return how many bytes are staged."""
+        return self._offset
+
+    def rewind(
+        self, offset: int, digests: Mapping[str, str] | None = None, algorithm: str | None = None
+    ) -> None:
+        """Cut the bytes off at `offset`, in ``uploads`` again if they had become an object.
+
+        `digests` that are not empty also prove that the bytes were flushed at this offset.
+        """
+        is_new = self._state is State.HELD and self._offset == 0
+        if self._state is not State.OPENED and not is_new:
+            raise ValueError(f"the staged bytes are {self._state.value}")
+        if not 0 <= offset <= self._offset:
+            raise ObjectUnknown(self._upload_id)
+        known = digests or {}
+        self._entry_durable = bool(known)
+        with medium_errors():
+            if self._is_object:
+                self._take_back()
+            if offset < self._offset:
+                os.ftruncate(self._descriptor, offset)
+        self._bytes_durable = bool(known) and offset == self._offset
+        self._offset = self._writeback_offset = offset
+        hashers = self._cache.take(self._upload_id, known)
+        self._digests = (
+            RunningDigests(hashers, known) if offset else RunningDigests.of_nothing(algorithm)
+        )
+        self._state = State.HELD
+
+    def write(self, view: memoryview, /) -> None:
+        """Append bytes, hash them, and from time to time send them on to the disk."""
+        descriptor = self._held()
+        written = 0
+        try:
+            with medium_errors():
+                while written < view.nbytes:
+                    self._bytes_durable = False
+                    written += os.pwrite(descriptor, view[written:], self._offset + written)
+        finally:
+            if written:
+                self._digests.update(view[:written])
+                self._offset += written
+        behind = self._offset - self._writeback_offset
+        if behind >= _WRITEBACK_BYTES:
+            with self._condemning():
+                start_writeback(descriptor, self._writeback_offset, behind)
+            self._writeback_offset = self._offset
+
+    def flush(self) -> Mapping[str, str]:
+        """Make the bytes durable, then the first time their entry in ``uploads``."""
+        self._flush_bytes()
+        if not self._entry_durable:
+            with self._condemning():
+                flush_folder("uploads", self._folders.root)
+            self._entry_durable = True
+        return self._digests.finished()
+
+    def commit(self, expected: Digest) -> Stored:
+        """Verify, flush, rename into ``objects``, flush that folder: in this order and no other."""
+        digests = self._digests_with(expected.algorithm)
+        try:
+            digest, alias = verified(digests, expected)
+        except DigestMismatch:
+            self.discard()
+            raise
+        self._flush_bytes()
+        with self._condemning():
+            self._rename()
+        self._state = State.COMMITTED
+        size = self._offset
+        return Stored(self._upload_id, digest, alias, size, size, "plain")
+
+    def discard(self) -> None:
+        """Delete the staged bytes; an object, or bytes let go before, are left alone."""
+        if self._state not in (State.OPENED, State.HELD):
+            return
+        try:
+            if not self._is_object:
+                with medium_errors(), suppress(FileNotFoundError):
+                    os.unlink(self._upload_id, dir_fd=self._folders.uploads)
+        finally:
+            self._let_go()
+
+    def close(self) -> None:
+        """Let go of the bytes and keep them, with their hashers when all of them are flushed."""
+        if self._state is State.HELD and self._bytes_durable and self._digests.hashers:
+            self._cache.put(self._upload_id, self._digests.hashers)
+        if self._state in (State.OPENED, State.HELD, State.COMMITTED):
+            self._let_go()
+
+    def _held(self) -> int:
+        if self._state is State.CONDEMNED:
+            raise StoreUnavailable("the blob store failed to flush these bytes; they are discarded")
+        if self._state is not State.HELD:
+            raise ValueError(f"the staged bytes are {self._state.value}")
+        return self._descriptor
+
+    def _let_go(self) -> None:
+        self._state = State.ENDED
+        os.close(self._descriptor)
+
+    @contextmanager
+    def _condemning(self) -> Iterator[None]:
+        """Discard the bytes for good when the medium fails in the block.
+
+        After a failed flush the kernel forgets which pages it lost, so a second one that
+        succeeds proves nothing.
+        """
+        try:
+            yield
+        except OSError as error:
+            with suppress(StoreUnavailable):
+                self.discard()
+            self._state = State.CONDEMNED
+            raise unavailable(error) from error
+
+    def _flush_bytes(self) -> None:
+        descriptor = self._held()
+        if not self._bytes_durable:
+            with self._condemning():
+                os.fsync(descriptor)
+            self._bytes_durable = True
+
+    def _rename(self) -> None:
+        """Move the file to its object's place and make the entry there durable.
+
+        ``uploads`` is not flushed: at worst a power loss leaves its entry as a second link, and
+        no session will ever resume it.
+        """
+        name = self._upload_id
+        folder = open_folder(shard(name), self._folders.objects)
+        try:
+            os.rename(name, name, src_dir_fd=self._folders.uploads, dst_dir_fd=folder)
+            try:
+                os.fsync(folder)
+            except OSError:
+                os.unlink(name, dir_fd=folder)
+                raise
+        finally:
+            os.close(folder)
+
+    def _take_back(self) -> None:
+        """Move an object back to ``uploads``, for good before its bytes are changed.
+
+        Else a power loss could undo the move and keep the change: an object with wrong bytes.
+        """
+        name = self._upload_id
+        os.rename(
+            object_path(name),
+            name,
+            src_dir_fd=self._folders.objects,
+            dst_dir_fd=self._folders.uploads,
+        )
+        self._is_object = False
+        flush_folder("uploads", self._folders.root)
+        self._entry_durable = True
+
+    def _digests_with(self, algorithm: str) -> dict[str, str]:
+        """Return the digests of all bytes, reading them once for what no hasher has seen."""
+        descriptor = self._held()
+        missing = self._digests.missing(wanted_algorithms(algorithm))
+        if not missing:
+            return self._digests.finished()
+        hashers = {name: new_hasher(name) for name in missing}
+        with self._condemning():
+            _hash_file(descriptor, self._offset, hashers)
+        return self._digests.finished() | {name: h.hexdigest() for name, h in hashers.items()}
+
+
+def _hash_file(descriptor: int, size: int, hashers: Mapping[str, Hasher]) -> None:
+    """Feed the first `size` bytes of a file to `hashers`."""
+    buffer = memoryview(bytearray(min(size, _READ_BYTES)))
+    os.posix_fadvise(descriptor, 0, size, os.POSIX_FADV_SEQUENTIAL)
+    offset = 0
+    while offset < size:
+        count = os.preadv(descriptor, [buffer[: size - offset]], offset)
+        if count == 0:
+            raise OSError(errno.EIO, "a staged file is shorter than what was written to it")
+        for hasher in hashers.values():
+            hasher.update(buffer[:count])
+        offset += count

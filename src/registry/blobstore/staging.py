@@ -1,0 +1,136 @@
+"""What every store's staging shares: canonical ids, and digests that grow with the bytes."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Final
+
+from registry.errors import DigestMismatch, StoreUnavailable
+from registry.oci.digest import Digest, Hasher, new_hasher
+
+IDENTITY: Final = "sha256"
+_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+def is_canonical_id(name: str) -> bool:
+    """Return whether `name` is a lower-case UUID with its dashes."""
+    return _ID.fullmatch(name) is not None
+
+
+def canonical_id(name: str) -> str:
+    """Return `name`, an object or upload id, when it may become part of a path.
+
+    Raises:
+        ValueError: it is not a lower-case UUID; ids are ours, so this is a bug of the caller.
+
+    """
+    if not is_canonical_id(name):
+        raise ValueError("an id of the blob store is a lower-case UUID")
+    return name
+
+
+def checked_range(start: int, stop: int | None, size: int) -> tuple[int, int]:
+    """Return ``[start, stop)`` of an object of `size` bytes; `stop` None is its end.
+
+    Raises:
+        StoreUnavailable: the object ends before the range, so it is damaged.
+        ValueError: the range is negative.
+
+    """
+    if start < 0 or (stop is not None and stop < start):
+        raise ValueError("a range starts at 0 or later and does not end before it starts")
+    end = size if stop is None else stop
+    if not start <= end <= size:
+        raise StoreUnavailable("a stored object is shorter than the range asked of it")
+    return start, end
+
+
+def wanted_algorithms(algorithm: str | None) -> set[str]:
+    """Return the algorithms to compute: the identity, and `algorithm` beside it."""
+    return {IDENTITY} if algorithm is None else {IDENTITY, algorithm}
+
+
+def verified(digests: Mapping[str, str], expected: Digest) -> tuple[Digest, Digest | None]:
+    """Return the identity of bytes that hash to `digests`, and the alias they may go under.
+
+    Raises:
+        DigestMismatch: they do not hash to `expected`.
+
+    """
+    algorithm = expected.algorithm
+    if f"{algorithm}:{digests[algorithm]}" != expected:
+        raise DigestMismatch("the bytes do not hash to the digest given", digest=str(expected))
+    identity = Digest(f"{IDENTITY}:{digests[IDENTITY]}")
+    return identity, (None if algorithm == IDENTITY else expected)
+
+
+class State(Enum):
+    """Where a writer's staged bytes are in their life, as messages call it."""
+
+    OPENED = "not rewound yet"
+    HELD = "held"
+    COMMITTED = "committed"
+    CONDEMNED = "condemned"
+    ENDED = "not held any more"
+
+
+class RunningDigests:
+    """Digests of staged bytes, as far as they are known without reading the bytes again.
+
+    `hashers` have seen every byte staged so far. `known` are finished digests of the same bytes;
+    the next byte makes them worthless.
+    """
+
+    def __init__(self, hashers: dict[str, Hasher], known: Mapping[str, str]) -> None:
+        self.hashers = hashers
+        self._known = dict(known)
+
+    @classmethod
+    def of_nothing(cls, algorithm: str | None) -> RunningDigests:
+        """Return the digests of no bytes yet."""
+        return cls({name: new_hasher(name) for name in wanted_algorithms(algorithm)}, {})
+
+    def update(self, view: memoryview) -> None:
+        """Take the bytes that follow."""
+        self._known.clear()
+        for hasher in self.hashers.values():
+            hasher.update(view)
+
+    def finished(self) -> dict[str, str]:
+        """Return the hex digest of everything staged, for each algorithm that knows it."""
+        return self._known | {name: each.hexdigest() for name, each in self.hashers.items()}
+
+    def missing(self, algorithms: Iterable[str]) -> list[str]:
+        """Return those of `algorithms` that cannot tell without reading the bytes again."""
+        return [name for name in algorithms if name not in self.hashers | self._known]
+
+
+class HasherCache:
+    """The running hashers of uploads between two requests, for as long as memory lasts.
+
+    Another process may have rewritten an upload since its hashers were put here, so they are
+    believed only when they agree with the digests that were acknowledged for the bytes.
+    """
+
+    def __init__(self, capacity: int = 1024) -> None:
+        self._capacity = capacity
+        self._hashers: OrderedDict[str, dict[str, Hasher]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def take(self, upload_id: str, digests: Mapping[str, str]) -> dict[str, Hasher]:
+        """Remove and return the hashers of an upload whose bytes hash to `digests`."""
+        with self._lock:
+            hashers = self._hashers.pop(upload_id, {})
+        return {name: h for name, h in hashers.items() if digests.get(name) == h.hexdigest()}
+
+    def put(self, upload_id: str, hashers: dict[str, Hasher]) -> None:
+        """Keep the hashers of an upload, letting the longest unused go."""
+        with self._lock:
+            self._hashers[upload_id] = hashers
+            self._hashers.move_to_end(upload_id)
+            while len(self._hashers) > self._capacity:
+                self._hashers.popitem(last=False)

@@ -1,0 +1,126 @@
+"""The data plane's one door: match, check the syntax, authorize, answer.
+
+What a request may do stands in one table of (endpoint, method); a method that is not there is
+refused. Malformed names and digests are refused before the caller is known, since syntax leaks
+nothing; everything else after.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+from uuid import uuid4
+
+from cloudcore.errors import MethodNotAllowed, PlatformError
+from registry.distribution import blobs, lists, manifests, uploads
+from registry.distribution.auth import DELETE, PULL, PUSH, Access
+from registry.distribution.body import Receive, Scope, Send
+from registry.distribution.errors import internal_error, render
+from registry.distribution.request import Request
+from registry.distribution.response import Response, json_response, send_response
+from registry.distribution.routing import Endpoint, Match, match_path
+from registry.oci.digest import Digest
+from registry.oci.reference import Name, parse_name
+from registry.services.context import Context
+
+_log = logging.getLogger(__name__)
+_NO_NAME: Final = Name("", "")
+
+Handler = Callable[[Context, Request], Awaitable[Response]]
+
+
+class Route(NamedTuple):
+    """What answers a request, and the actions its caller needs."""
+
+    handler: Handler
+    actions: tuple[str, ...]
+
+
+async def ping(ctx: Context, request: Request) -> Response:
+    """end-1: GET ``/v2/``: the API is here, and the credential, if one is asked for, is good."""
+    del ctx, request
+    return json_response(b"{}")
+
+
+ROUTES: Final[dict[Endpoint, dict[str, Route]]] = {
+    Endpoint.BASE: {"GET": Route(ping, ()), "HEAD": Route(ping, ())},
+    Endpoint.CATALOG: {
+        "GET": Route(lists.get_catalog, ("catalog",)),
+        "HEAD": Route(lists.get_catalog, ("catalog",)),
+    },
+    Endpoint.TAGS: {
+        "GET": Route(lists.get_tags, PULL),
+        "HEAD": Route(lists.get_tags, PULL),
+    },
+    Endpoint.BLOB: {
+        "GET": Route(blobs.get_blob, PULL),
+        # The Python oras client opens a push with this HEAD and keeps its first token.
+        "HEAD": Route(blobs.get_blob, PUSH),
+        "DELETE": Route(blobs.delete_blob, DELETE),
+    },
+    Endpoint.UPLOADS: {"POST": Route(uploads.start_upload, PUSH)},
+    Endpoint.UPLOAD: {
+        "GET": Route(uploads.get_upload, PUSH),
+        "HEAD": Route(uploads.get_upload, PUSH),
+        "PATCH": Route(uploads.append_chunk, PUSH),
+        "PUT": Route(uploads.finish_upload, PUSH),
+        "DELETE": Route(uploads.cancel_upload, PUSH),
+    },
+    Endpoint.MANIFEST: {
+        "GET": Route(manifests.get_manifest, PULL),
+        "HEAD": Route(manifests.get_manifest, PULL),
+        "PUT": Route(manifests.put_manifest, PUSH),
+        "DELETE": Route(manifests.delete_manifest, DELETE),
+    },
+    Endpoint.REFERRERS: {
+        "GET": Route(lists.get_referrers, PULL),
+        "HEAD": Route(lists.get_referrers, PULL),
+    },
+}
+
+
+class DataPlane:
+    """The ASGI application for everything under ``/v2``."""
+
+    def __init__(self, ctx: Context, access: Access) -> None:
+        self._ctx = ctx
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; whatever happens, in the words of the distribution specification."""
+        request_id = scope.get("state", {}).get("request_id") or str(uuid4())
+        try:
+            response = await self._answer(scope, receive)
+        except PlatformError as error:
+            response = render(error)
+            if response.status >= 500:
+                _log.warning("%s", error.message, extra={"request_id": request_id})
+        except Exception:  # noqa: BLE001 - a bug is logged, and answered without detail
+            _log.exception("unexpected failure", extra={"request_id": request_id})
+            response = internal_error()
+        await send_response(scope, send, response, request_id.encode())
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Response:
+        match = match_path(scope["raw_path"])
+        routes = ROUTES[match.endpoint]
+        route = routes.get(scope["method"])
+        if route is None:
+            allow = ", ".join(routes)
+            raise MethodNotAllowed(f"this endpoint answers {allow}", allow=allow)
+        name = _checked_name(match)
+        grant = self._access.authorize(scope, name, route.actions)
+        request = Request(scope, receive, name or _NO_NAME, match.argument, grant)
+        return await route.handler(self._ctx, request)
+
+
+def _checked_name(match: Match) -> Name | None:
+    """Return the repository a path names, once its name and digest are known to be well formed."""
+    if match.endpoint in (Endpoint.BASE, Endpoint.CATALOG):
+        return None
+    name = parse_name(match.name)
+    if match.endpoint in (Endpoint.BLOB, Endpoint.REFERRERS) or (
+        match.endpoint is Endpoint.MANIFEST and ":" in match.argument
+    ):
+        Digest.parse(match.argument)
+    return name

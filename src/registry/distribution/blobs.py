@@ -1,0 +1,42 @@
+"""Blobs: pulled whole or in part, asked for, detached."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from registry.distribution.conditions import etag, is_not_modified, range_still_holds
+from registry.distribution.ranges import parse_range
+from registry.distribution.request import Request
+from registry.distribution.response import Response, empty
+from registry.services import blobs
+from registry.services.context import Context
+
+_OCTETS: Final = (b"content-type", b"application/octet-stream")
+_RANGES: Final = (b"accept-ranges", b"bytes")
+_CACHE: Final = (b"cache-control", b"private, max-age=31536000, immutable")
+
+
+async def get_blob(ctx: Context, request: Request) -> Response:
+    """end-2: GET and HEAD of a blob; HEAD ignores ``Range`` and keeps the blob from a sweep."""
+    digest = request.digest
+    link = await blobs.stat_blob(ctx, request.name, digest, keep=request.is_head)
+    named = [etag(digest), _CACHE, (b"docker-content-digest", digest.encode())]
+    if is_not_modified(request, digest):
+        return Response(304, named)
+    headers = [_OCTETS, _RANGES, *named]
+    if request.is_head:
+        return Response(200, [(b"content-length", b"%d" % link.size), *headers])
+    span = None
+    if range_still_holds(request, digest):
+        span = parse_range(request.header(b"range"), link.size)
+    start, stop = span or (0, link.size)
+    headers.append((b"content-length", b"%d" % (stop - start)))
+    if span is not None:
+        headers.append((b"content-range", b"bytes %d-%d/%d" % (start, stop - 1, link.size)))
+    return Response(206 if span else 200, headers, blobs.open_blob(ctx, link, start, stop))
+
+
+async def delete_blob(ctx: Context, request: Request) -> Response:
+    """end-10: DELETE of a blob; the link goes, the bytes are left to the collector."""
+    await blobs.detach_blob(ctx, request.name, request.digest)
+    return empty(202)

@@ -1,0 +1,93 @@
+"""How the data plane takes a request body, on our own server and on any other.
+
+Our server holds a body back until the application asks for it and offers, under
+``scope["extensions"]["entrepot.held_body"]``, an object that moves the body to a
+sink in a bulk thread (`HeldBody`). On a stock ASGI server the same call falls back to
+``receive()``, so that handlers are written once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Protocol, TypeVar
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+Sink = Callable[[memoryview], None]
+"""Takes the next bytes; the view is only valid during the call. Runs off the event loop."""
+
+T = TypeVar("T")
+
+UNIT_BYTES = 256 * 1024
+"""Bodies reach a sink in whole units of this size (the last may be shorter): it stays in L2."""
+
+
+class HeldBody(Protocol):
+    """A request body that is still in the socket (ASGI extension ``entrepot.held_body``)."""
+
+    async def receive_into(self, sink: Sink, finish: Callable[[bool], T]) -> T:
+        """Move the whole body to `sink`, then call `finish`, both in one bulk thread.
+
+        `finish` gets True when the body arrived whole, False when the client left,
+        stalled past the time limit or broke the framing; its result is returned. What `sink` or
+        `finish` raise is raised here, and the connection closes after the answer.
+        """
+        ...
+
+
+async def receive_into(
+    scope: Scope, receive: Receive, sink: Sink, finish: Callable[[bool], T]
+) -> T:
+    """Move the request body to `sink` and return what `finish(complete)` returns."""
+    held: HeldBody | None = scope.get("extensions", {}).get("entrepot.held_body")
+    if held is not None:
+        return await held.receive_into(sink, finish)
+    complete = await _receive_messages(receive, sink)
+    return await asyncio.to_thread(finish, complete)
+
+
+async def _receive_messages(receive: Receive, sink: Sink) -> bool:
+    """Feed a stock server's messages to `sink` in whole units; True when none is missing."""
+    pending = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            await asyncio.to_thread(sink, memoryview(pending))
+            return False
+        pending += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(pending) >= UNIT_BYTES or (pending and not more):
+            await asyncio.to_thread(sink, memoryview(pending))
+            pending = bytearray()
+        if not more:
+            return True
+
+
+class BodyTooLarge(Exception):
+    """The body is longer than its reader allows."""
+
+
+async def read_body(receive: Receive, limit: int) -> bytes | None:
+    """Return the whole body, or None when the client left before its end.
+
+    Raises:
+        BodyTooLarge: more than `limit` bytes arrived; the rest is left unread.
+
+    """
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise BodyTooLarge
+        parts.append(part)
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)

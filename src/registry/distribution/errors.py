@@ -1,0 +1,100 @@
+"""The table that turns errors into OCI error lists (distribution-spec, "Error Codes")."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from cloudcore import errors as platform
+from registry import errors as registry
+from registry.distribution.response import Response, json_headers
+
+CODES: Final = frozenset(
+    {
+        "BLOB_UNKNOWN", "BLOB_UPLOAD_INVALID", "BLOB_UPLOAD_UNKNOWN", "DIGEST_INVALID",
+        "MANIFEST_BLOB_UNKNOWN", "MANIFEST_INVALID", "MANIFEST_UNKNOWN", "NAME_INVALID",
+        "NAME_UNKNOWN", "SIZE_INVALID", "UNAUTHORIZED", "DENIED", "UNSUPPORTED",
+        "TOOMANYREQUESTS",
+        "TAG_INVALID",  # the older specification's, which clients still match on
+        "UNKNOWN",  # for what is our fault, the reference server's word
+    }
+)  # fmt: skip
+"""Every code an answer may carry: code-1 to code-14 and two more."""
+
+TABLE: Final[dict[type[platform.PlatformError], tuple[int, str]]] = {
+    platform.PlatformError: (500, "UNKNOWN"),
+    platform.InvalidInput: (400, "UNSUPPORTED"),
+    platform.Unauthenticated: (401, "UNAUTHORIZED"),
+    platform.AccessDenied: (403, "DENIED"),
+    platform.NotFound: (404, "NAME_UNKNOWN"),
+    platform.Conflict: (409, "DENIED"),
+    platform.PayloadTooLarge: (413, "SIZE_INVALID"),
+    platform.MethodNotAllowed: (405, "UNSUPPORTED"),
+    platform.Unavailable: (503, "UNKNOWN"),
+    registry.NameInvalid: (400, "NAME_INVALID"),
+    registry.TagInvalid: (400, "TAG_INVALID"),
+    registry.DigestInvalid: (400, "DIGEST_INVALID"),
+    registry.SizeInvalid: (400, "SIZE_INVALID"),
+    registry.RangeInvalid: (400, "BLOB_UPLOAD_INVALID"),
+    registry.RangeUnsatisfiable: (416, "SIZE_INVALID"),
+    registry.ListQueryInvalid: (400, "UNSUPPORTED"),
+    registry.ManifestInvalid: (400, "MANIFEST_INVALID"),
+    registry.NameUnknown: (404, "NAME_UNKNOWN"),
+    registry.ManifestUnknown: (404, "MANIFEST_UNKNOWN"),
+    registry.BlobUnknown: (404, "BLOB_UNKNOWN"),
+    registry.UploadUnknown: (404, "BLOB_UPLOAD_UNKNOWN"),
+    registry.ManifestBlobUnknown: (404, "MANIFEST_BLOB_UNKNOWN"),
+    registry.ExtensionUnknown: (404, "UNSUPPORTED"),
+    registry.TagImmutable: (400, "TAG_INVALID"),
+    registry.TagDeleteForbidden: (405, "UNSUPPORTED"),
+    registry.ManifestReferenced: (405, "UNSUPPORTED"),
+    registry.BlobReferenced: (405, "UNSUPPORTED"),
+    registry.UploadBusy: (409, "BLOB_UPLOAD_INVALID"),
+    registry.UploadOutOfOrder: (416, "BLOB_UPLOAD_INVALID"),
+    registry.PreconditionFailed: (412, "DENIED"),
+    registry.ManifestTooLarge: (413, "MANIFEST_INVALID"),
+    registry.BlobTooLarge: (413, "SIZE_INVALID"),
+    registry.TooManyTags: (414, "UNSUPPORTED"),
+}
+
+
+def rendering(error: type[platform.PlatformError]) -> tuple[int, str]:
+    """Return the status and code of an error class: those of its nearest ancestor in the table."""
+    return next(TABLE[base] for base in error.__mro__ if base in TABLE)
+
+
+def render(error: platform.PlatformError) -> Response:
+    """Return the answer that tells a client of `error`."""
+    status, code = rendering(type(error))
+    if isinstance(error, registry.ManifestBlobUnknown):
+        items = [_item(code, error.message, {"digest": digest}) for digest in error.digests]
+    else:
+        items = [_item(code, error.message, error.params or None)]
+    body = msgspec.json.encode({"errors": items})
+    headers = json_headers(body)
+    headers.extend(_extra_headers(error))
+    return Response(status, headers, body)
+
+
+def internal_error() -> Response:
+    """Return the answer to a bug: nothing of what happened, which the log tells."""
+    return render(platform.PlatformError("the registry failed; the log has this request's id"))
+
+
+def _item(code: str, message: str, detail: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {"code": code, "message": message, "detail": detail}
+
+
+def _extra_headers(error: platform.PlatformError) -> list[tuple[bytes, bytes]]:
+    match error:
+        case platform.MethodNotAllowed():
+            return [(b"allow", error.allow.encode())]
+        case platform.Unavailable():
+            return [(b"retry-after", b"%d" % error.retry_after)]
+        case registry.RangeUnsatisfiable():
+            return [(b"content-range", b"bytes */%d" % error.size)]
+        case registry.UploadBusy():
+            return [(b"retry-after", b"1")]
+        case _:
+            return []

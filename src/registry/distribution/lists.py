@@ -1,0 +1,90 @@
+"""Lists: tags of a repository, repositories of an account, referrers of a manifest."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from registry.distribution.query import next_link, page_cursor, page_size
+from registry.distribution.request import Request
+from registry.distribution.response import Response, json_headers, json_response
+from registry.metadata.manifests import Referrer
+from registry.oci.media_types import OCI_INDEX
+from registry.services.context import Context
+from registry.services.referrers import list_referrers
+from registry.services.repositories import Page, list_repositories
+from registry.services.tags import list_tags
+
+MAX_PAGE: Final = 1000
+MAX_REFERRERS: Final = 200
+MAX_REFERRERS_BYTES: Final = 3 * 1024 * 1024
+"""Clients refuse an index over 4 MiB, so a page ends well below."""
+
+
+async def get_tags(ctx: Context, request: Request) -> Response:
+    """end-8a, end-8b: tags in byte order, paged by ``n`` and ``last``."""
+    limit = page_size(request.query, MAX_PAGE, MAX_PAGE)
+    page = await list_tags(ctx, request.name, page_cursor(request.query), limit)
+    body = msgspec.json.encode({"name": str(request.name), "tags": page.names})
+    return json_response(body, *_next(f"/v2/{request.name}/tags/list", page, limit))
+
+
+async def get_catalog(ctx: Context, request: Request) -> Response:
+    """List the repositories of the caller's own account (not OCI; tools expect it)."""
+    limit = page_size(request.query, MAX_PAGE, MAX_PAGE)
+    after = page_cursor(request.query)
+    page = await list_repositories(ctx, request.grant.account, after, limit)
+    body = msgspec.json.encode({"repositories": page.names})
+    return json_response(body, *_next("/v2/_catalog", page, limit))
+
+
+async def get_referrers(ctx: Context, request: Request) -> Response:
+    """end-12a, end-12b: an index of the manifests about a digest; empty when there are none."""
+    subject = request.digest
+    artifact_type = request.query.one("artifactType") or ""
+    after = page_cursor(request.query)
+    found: list[Referrer] = []
+    has_more = False
+    if artifact_type.isprintable():
+        found, has_more = await list_referrers(
+            ctx, request.name, subject, artifact_type, after, MAX_REFERRERS
+        )
+    descriptors: list[msgspec.Raw] = []
+    size = 0
+    for referrer in found:
+        descriptor = msgspec.json.encode(_descriptor(referrer))
+        size += len(descriptor)
+        if descriptors and size > MAX_REFERRERS_BYTES:
+            has_more = True
+            break
+        descriptors.append(msgspec.Raw(descriptor))
+    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": descriptors}
+    body = msgspec.json.encode(index)
+    headers = [(b"content-type", OCI_INDEX.encode()), *json_headers(body)[1:]]
+    if artifact_type:
+        headers.append((b"oci-filters-applied", b"artifactType"))
+    if has_more:
+        last = found[len(descriptors) - 1].id
+        filters = {"artifactType": artifact_type} if artifact_type else {}
+        headers.append(next_link(f"/v2/{request.name}/referrers/{subject}", **filters, last=last))
+    return Response(200, headers, body)
+
+
+def _descriptor(referrer: Referrer) -> dict[str, Any]:
+    descriptor: dict[str, Any] = {
+        "mediaType": referrer.media_type,
+        "digest": referrer.digest,
+        "size": referrer.size,
+    }
+    if referrer.artifact_type:
+        descriptor["artifactType"] = referrer.artifact_type
+    if referrer.annotations:
+        descriptor["annotations"] = referrer.annotations
+    return descriptor
+
+
+def _next(path: str, page: Page, limit: int) -> list[tuple[bytes, bytes]]:
+    if not page.has_more or not page.names:
+        return []
+    return [next_link(path, n=limit, last=page.names[-1])]

@@ -1,0 +1,99 @@
+"""Manifests: pulled as pushed, put by tag or digest, deleted."""
+
+from __future__ import annotations
+
+from registry.distribution.body import BodyTooLarge, read_body
+from registry.distribution.conditions import etag, is_not_modified, tag_precondition
+from registry.distribution.request import Request
+from registry.distribution.response import Headers, Response, empty
+from registry.errors import ManifestTooLarge, ManifestUnknown, SizeInvalid, TagInvalid, TooManyTags
+from registry.oci.digest import Digest
+from registry.oci.manifest import MAX_BYTES
+from registry.oci.reference import parse_reference, parse_tag
+from registry.services import manifests, tags
+from registry.services.context import Context
+from registry.services.manifests import MAX_TAGS, ManifestPut
+
+
+async def get_manifest(ctx: Context, request: Request) -> Response:
+    """end-3: GET and HEAD; the stored bytes and type, whatever ``Accept`` says."""
+    reference = _existing(request)
+    found = await manifests.get_manifest(ctx, request.name, reference)
+    digest = reference if isinstance(reference, Digest) else found.pushed_digest
+    headers = [etag(digest), (b"docker-content-digest", digest.encode())]
+    if is_not_modified(request, digest):
+        return Response(304, headers)
+    if not request.is_head:
+        ctx.pulls.note(found.id)
+    headers += [
+        (b"content-type", found.media_type.encode()),
+        (b"content-length", b"%d" % len(found.body)),
+    ]
+    return Response(200, headers, found.body)
+
+
+async def put_manifest(ctx: Context, request: Request) -> Response:
+    """end-7a, end-7b: PUT by tag, or by digest with any number of ``?tag=``."""
+    reference = parse_reference(request.argument)
+    expected = reference if isinstance(reference, Digest) else None
+    names = (str(reference),) if expected is None else _tags(request)
+    put = ManifestPut(
+        body=await _read(request),
+        content_type=request.header(b"content-type"),
+        expected=expected,
+        tags=names,
+        precondition=tag_precondition(request),
+    )
+    result = await manifests.put_manifest(ctx, request.name, put)
+    headers: Headers = [
+        (b"location", f"/v2/{request.name}/manifests/{result.digest}".encode()),
+        (b"docker-content-digest", result.digest.encode()),
+    ]
+    if result.subject is not None:
+        headers.append((b"oci-subject", result.subject.encode()))
+    if expected is not None and names:
+        headers.append((b"oci-tag", ", ".join(names).encode()))
+    headers += [
+        (b"warning", f'299 - "descriptor size differs from the stored {digest}"'.encode())
+        for digest in result.wrong_sizes
+    ]
+    return empty(201, *headers)
+
+
+async def delete_manifest(ctx: Context, request: Request) -> Response:
+    """end-9: DELETE; a tag goes alone, a digest takes its tags with it."""
+    reference = _existing(request)
+    if isinstance(reference, Digest):
+        await manifests.delete_manifest(ctx, request.name, reference)
+    else:
+        await tags.delete_tag(ctx, request.name, reference)
+    return empty(202)
+
+
+def _existing(request: Request) -> str | Digest:
+    """Return the path's reference; what cannot be a tag names nothing we have."""
+    try:
+        return parse_reference(request.argument)
+    except TagInvalid as error:
+        raise ManifestUnknown(error.message, **error.params) from None
+
+
+def _tags(request: Request) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(parse_tag(tag) for tag in request.query.all("tag")))
+    if len(names) > MAX_TAGS:
+        raise TooManyTags(f"one request sets at most {MAX_TAGS} tags", limit=MAX_TAGS)
+    return names
+
+
+async def _read(request: Request) -> bytes:
+    """Return the document, refused by its declared length before any of it is read."""
+    too_large = ManifestTooLarge(f"a manifest has at most {MAX_BYTES} bytes", limit=MAX_BYTES)
+    if (request.content_length or 0) > MAX_BYTES:
+        raise too_large
+    try:
+        body = await read_body(request.receive, MAX_BYTES)
+    except BodyTooLarge:
+        raise too_large from None
+    if body is None:
+        raise SizeInvalid("the body ended before its declared length")
+    return body

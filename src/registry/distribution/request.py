@@ -1,0 +1,62 @@
+"""A request as the handlers see it: taken apart, its name and digest known to be well formed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TypeVar
+
+from registry.distribution.auth import Grant
+from registry.distribution.body import Receive, Scope, Sink, receive_into
+from registry.distribution.query import Query
+from registry.oci.digest import Digest
+from registry.oci.reference import Name
+
+T = TypeVar("T")
+
+
+class Request:
+    """One request to ``/v2``, after its path was matched and its caller authorized."""
+
+    def __init__(
+        self, scope: Scope, receive: Receive, name: Name, argument: str, grant: Grant
+    ) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.name = name
+        self.argument = argument
+        self.grant = grant
+        self.is_head = scope["method"] == "HEAD"
+
+    def header(self, name: bytes) -> str | None:
+        """Return a header's value, the first where there are several."""
+        for key, value in self.scope["headers"]:
+            if key == name:
+                text: str = value.decode("latin-1")
+                return text
+        return None
+
+    @property
+    def digest(self) -> Digest:
+        """Return the path's digest.
+
+        Raises:
+            DigestInvalid: it is malformed.
+
+        """
+        return Digest.parse(self.argument)
+
+    @cached_property
+    def query(self) -> Query:
+        """Return the query parameters."""
+        return Query(self.scope["query_string"])
+
+    @property
+    def content_length(self) -> int | None:
+        """Return the declared length of the body; None when it is chunked or not declared."""
+        text = self.header(b"content-length")
+        return int(text) if text is not None and text.isdigit() and len(text) < 20 else None
+
+    async def body(self, sink: Sink, finish: Callable[[bool], T]) -> T:
+        """Move the body to `sink`; see `registry.distribution.body.receive_into`."""
+        return await receive_into(self.scope, self.receive, sink, finish)

@@ -1,0 +1,88 @@
+"""Answers of the data plane, and how they are sent: from memory, or from a file in place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from registry.blobstore.base import StoredRange
+from registry.distribution.body import Scope, Send
+
+Headers = list[tuple[bytes, bytes]]
+
+API_VERSION: Final = (b"docker-distribution-api-version", b"registry/2.0")
+_JSON: Final = (b"content-type", b"application/json")
+
+
+class Response(NamedTuple):
+    """An answer; `body` is bytes, or an open blob that is closed once sent."""
+
+    status: int
+    headers: Headers
+    body: bytes | StoredRange = b""
+
+
+def json_headers(body: bytes) -> Headers:
+    """Return the headers of a JSON answer."""
+    return [_JSON, (b"content-length", b"%d" % len(body))]
+
+
+def json_response(body: bytes, *more: tuple[bytes, bytes]) -> Response:
+    """Return a 200 with a JSON document."""
+    return Response(200, [*json_headers(body), *more], body)
+
+
+def empty(status: int, *headers: tuple[bytes, bytes]) -> Response:
+    """Return an answer without a body."""
+    return Response(status, [(b"content-length", b"0"), *headers])
+
+
+async def send_response(scope: Scope, send: Send, response: Response, request_id: bytes) -> None:
+    """Send an answer; a HEAD request gets the headers alone."""
+    body = response.body
+    try:
+        await send(
+            {
+                "type": "http.response.start",
+                "status": response.status,
+                "headers": [*response.headers, API_VERSION, (b"x-request-id", request_id)],
+            }
+        )
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.body", "body": b""})
+        elif isinstance(body, bytes):
+            await send({"type": "http.response.body", "body": body})
+        else:
+            await _send_stored(scope, send, body)
+    finally:
+        if not isinstance(body, bytes):
+            body.close()
+
+
+async def _send_stored(scope: Scope, send: Send, stored: StoredRange) -> None:
+    """Send a blob's bytes: by the kernel where the server offers it, else in chunks."""
+    region = stored.file_region
+    if region is not None and "http.response.zerocopysend" in scope.get("extensions", {}):
+        await send(
+            {
+                "type": "http.response.zerocopysend",
+                "file": region.descriptor,
+                "offset": region.offset,
+                "count": region.count,
+            }
+        )
+        return
+    chunks = stored.chunks()
+    while True:
+        part = await asyncio.to_thread(_next_chunk, chunks)
+        await send({"type": "http.response.body", "body": part, "more_body": bool(part)})
+        if not part:
+            return
+        # A fast reader never makes send() wait; others must get their turn.
+        await asyncio.sleep(0)
+
+
+def _next_chunk(chunks: Iterator[memoryview]) -> bytes:
+    """Return the next chunk as bytes of its own, empty at the end."""
+    return bytes(next(chunks, b""))

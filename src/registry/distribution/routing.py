@@ -1,0 +1,84 @@
+"""The grammar of ``/v2`` paths: matched from the right, on the raw path.
+
+Repository names nest at will and may hold words such as ``blobs`` or ``tags``, so the endpoint is
+found at the end of the path and what is left is the name. The path is percent-decoded once; an
+encoded slash is refused, since two readers could split it differently.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from registry.errors import ExtensionUnknown, NameInvalid
+
+
+class Endpoint(Enum):
+    """What a path addresses."""
+
+    BASE = auto()
+    CATALOG = auto()
+    TAGS = auto()
+    UPLOADS = auto()
+    UPLOAD = auto()
+    BLOB = auto()
+    MANIFEST = auto()
+    REFERRERS = auto()
+
+
+class Match(NamedTuple):
+    """A path taken apart: `argument` is the digest, reference or upload id, unchecked."""
+
+    endpoint: Endpoint
+    name: str
+    argument: str
+
+
+_WITH_ARGUMENT: Final = {
+    "blobs": Endpoint.BLOB,
+    "manifests": Endpoint.MANIFEST,
+    "referrers": Endpoint.REFERRERS,
+}
+
+
+def match_path(raw_path: bytes) -> Match:
+    """Take the path of a request to ``/v2`` apart.
+
+    Raises:
+        NameInvalid: it cannot be decoded, or hides a slash.
+        ExtensionUnknown: it is no endpoint of ours.
+
+    """
+    path = _decoded(raw_path)
+    if path in ("/v2", "/v2/"):
+        return Match(Endpoint.BASE, "", "")
+    rest = path.removeprefix("/v2/")
+    if rest == "_catalog":
+        return Match(Endpoint.CATALOG, "", "")
+    if rest.startswith("_"):
+        raise ExtensionUnknown("no extension of this name is offered here")
+    if rest.endswith("/tags/list"):
+        return Match(Endpoint.TAGS, rest[:-10], "")
+    if rest.endswith(("/blobs/uploads", "/blobs/uploads/")):
+        return Match(Endpoint.UPLOADS, rest.rstrip("/")[:-14], "")
+    head, _, argument = rest.rpartition("/")
+    if head.endswith("/blobs/uploads"):
+        return Match(Endpoint.UPLOAD, head[:-14], argument)
+    name, _, noun = head.rpartition("/")
+    endpoint = _WITH_ARGUMENT.get(noun)
+    if endpoint is None or not argument:
+        raise ExtensionUnknown("the path is no endpoint of the distribution API")
+    return Match(endpoint, name, argument)
+
+
+def _decoded(raw_path: bytes) -> str:
+    raw_path = raw_path.partition(b"?")[0]
+    if b"%" in raw_path:
+        if b"%2f" in raw_path.lower():
+            raise NameInvalid("a slash of the path may not be percent-encoded")
+        raw_path = unquote_to_bytes(raw_path)
+    try:
+        return raw_path.decode()
+    except UnicodeDecodeError:
+        raise NameInvalid("the path is not valid UTF-8") from None

@@ -1,0 +1,121 @@
+"""Uploads: started, mounted instead, continued, asked for, finished, cancelled."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from registry.distribution.errors import render
+from registry.distribution.ranges import parse_content_range
+from registry.distribution.request import Request
+from registry.distribution.response import Headers, Response, empty
+from registry.errors import DigestInvalid, NameInvalid, UploadOutOfOrder, UploadUnknown
+from registry.oci.digest import Digest, parse_algorithm
+from registry.oci.reference import Name, parse_name
+from registry.services import uploads
+from registry.services.blobs import mount_blob
+from registry.services.context import Context
+
+_UPLOAD_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+async def start_upload(ctx: Context, request: Request) -> Response:
+    """end-4a, end-4b, end-4c, end-11: POST; a mount that cannot be had becomes an upload."""
+    algorithm = request.query.one("digest-algorithm", DigestInvalid)
+    if algorithm is not None:
+        parse_algorithm(algorithm)
+    whole = _digest(request, "digest") if request.query.has("digest") else None
+    if request.query.has("mount"):
+        mounted = _digest(request, "mount")
+        if await _mount(ctx, request, mounted):
+            return _created(request.name, mounted)
+    if whole is not None:
+        await uploads.push_blob(ctx, request.name, whole, request.body)
+        return _created(request.name, whole)
+    upload_id = await uploads.start_upload(ctx, request.name, algorithm)
+    return empty(202, *_session(request.name, upload_id, 0))
+
+
+async def append_chunk(ctx: Context, request: Request) -> Response:
+    """end-5: PATCH; with ``Content-Range`` a chunk in its place, without it a stream."""
+    upload_id = _upload_id(request)
+    try:
+        span = parse_content_range(request.header(b"content-range"), request.content_length)
+        received = await uploads.append_chunk(ctx, request.name, upload_id, span, request.body)
+    except UploadOutOfOrder as error:
+        return await _out_of_order(ctx, request, upload_id, error)
+    return empty(202, *_session(request.name, upload_id, received))
+
+
+async def finish_upload(ctx: Context, request: Request) -> Response:
+    """end-6: PUT ``?digest=``; a body, if any, is the last chunk."""
+    upload_id = _upload_id(request)
+    expected = _digest(request, "digest")
+    try:
+        span = parse_content_range(request.header(b"content-range"), request.content_length)
+        await uploads.finish_upload(ctx, request.name, upload_id, expected, span, request.body)
+    except UploadOutOfOrder as error:
+        return await _out_of_order(ctx, request, upload_id, error)
+    return _created(request.name, expected)
+
+
+async def get_upload(ctx: Context, request: Request) -> Response:
+    """end-13: GET and HEAD of a session: how far it has come."""
+    upload = await uploads.find_upload(ctx, request.name, _upload_id(request))
+    return Response(204, _session(request.name, upload.id, upload.received_bytes))
+
+
+async def cancel_upload(ctx: Context, request: Request) -> Response:
+    """end-14: DELETE of a session."""
+    await uploads.cancel_upload(ctx, request.name, _upload_id(request))
+    return Response(204, [])
+
+
+async def _mount(ctx: Context, request: Request, digest: Digest) -> bool:
+    """Try a mount; a source we cannot use is one we do not have (end-11)."""
+    source: Name | None = None
+    if request.query.has("from"):
+        try:
+            source = parse_name(request.query.one("from") or "")
+        except NameInvalid:
+            return False
+    may_pull = request.grant.may_pull
+    return await mount_blob(ctx, request.name, digest, source, may_pull) is not None
+
+
+async def _out_of_order(
+    ctx: Context, request: Request, upload_id: str, error: UploadOutOfOrder
+) -> Response:
+    """Answer 416 and say where the session is, which spares the client a request."""
+    upload = await uploads.find_upload(ctx, request.name, upload_id)
+    answer = render(error)
+    answer.headers.extend(_session(request.name, upload_id, upload.received_bytes))
+    return answer
+
+
+def _upload_id(request: Request) -> str:
+    if not _UPLOAD_ID.fullmatch(request.argument):
+        raise UploadUnknown("there is no such upload here, or it has ended")
+    return request.argument
+
+
+def _digest(request: Request, parameter: str) -> Digest:
+    """Return a digest of the query; absent, empty or given twice, it is invalid."""
+    return Digest.parse(request.query.one(parameter, DigestInvalid) or "")
+
+
+def _session(name: Name, upload_id: str, received_bytes: int) -> Headers:
+    """Return the headers that tell where a session is; no bytes yet are ``0-0`` too."""
+    return [
+        (b"location", f"/v2/{name}/blobs/uploads/{upload_id}".encode()),
+        (b"range", b"0-%d" % max(0, received_bytes - 1)),
+        (b"docker-upload-uuid", upload_id.encode()),
+    ]
+
+
+def _created(name: Name, digest: Digest) -> Response:
+    return empty(
+        201,
+        (b"location", f"/v2/{name}/blobs/{digest}".encode()),
+        (b"docker-content-digest", digest.encode()),
+    )

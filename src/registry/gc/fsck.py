@@ -1,0 +1,247 @@
+"""Whether the store holds what the metadata promises, and everything still adds up (fsck).
+
+Checked, by the invariants of the project's reliability goals:
+
+- I1, I5  every recorded object is there, of its size, and (unless quick) hashes to its digest
+- I2      an upload session's acknowledged bytes are staged
+- I3      every manifest has its bytes, they hash to its digest, and all they refer to is here
+- I4      every tag points to a manifest, every link to an object
+- I6      bytes nobody owns are told of; the collector takes them, so they are no violation
+- I8      every counter equals its recount
+
+It changes nothing and may run beside a serving registry: what looks wrong is looked at again
+before it is reported, since a push or a delete may have come between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final, NamedTuple, Protocol
+
+from registry.blobstore.base import BlobReader, BlobSweeper, ObjectUnknown, StoredObject
+from registry.errors import ManifestInvalid, StoreUnavailable
+from registry.metadata import audit
+from registry.metadata.audit import ManifestBody, ObjectRow
+from registry.metadata.base import Database
+from registry.oci.digest import digest_of, new_hasher
+from registry.oci.manifest import parse_manifest
+from registry.oci.media_types import is_foreign_layer
+
+_PAGE: Final = 500
+
+
+class Store(BlobReader, BlobSweeper, Protocol):
+    """The parts of a blob store that fsck reads; it deletes nothing."""
+
+
+class Finding(NamedTuple):
+    """One thing that is not as it should be."""
+
+    invariant: str
+    subject: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.invariant}  {self.subject}: {self.problem}"
+
+
+class Progress(NamedTuple):
+    """How far the check has come."""
+
+    stage: str
+    done: int
+    total: int
+    read_bytes: int = 0
+
+
+@dataclass
+class Report:
+    """What a check found."""
+
+    violations: list[Finding] = field(default_factory=list)
+    leaks: list[Finding] = field(default_factory=list)
+    object_count: int = 0
+    manifest_count: int = 0
+    read_bytes: int = 0
+
+
+async def check(
+    database: Database,
+    store: Store,
+    tell: Callable[[Progress], None],
+    *,
+    read_objects: bool = True,
+) -> Report:
+    """Compare `store` with `database` and return all that is wrong.
+
+    Without `read_objects` the bytes of objects are not hashed, only their presence and size
+    checked. `tell` is called often; it decides what to show.
+    """
+    report = Report()
+    total_objects, _, total_manifests = await database.read(audit.totals)
+    async for row in _objects(database):
+        problem = await asyncio.to_thread(_object_problem, store, row, report, read_objects)
+        if problem is not None:
+            is_recorded = await database.read(audit.has_object, row.id)
+            if is_recorded:  # else it was swept while we looked
+                report.violations.append(Finding("I1, I5", f"blob {row.digest}", problem))
+        report.object_count += 1
+        tell(Progress("blobs", report.object_count, total_objects, report.read_bytes))
+    async for document in _manifests(database):
+        problem = _manifest_problem(document)
+        if problem:
+            subject = f"manifest {document.digest} in {document.repository}"
+            report.violations.append(Finding("I3", subject, problem))
+        report.manifest_count += 1
+        tell(Progress("manifests", report.manifest_count, total_manifests, report.read_bytes))
+    await _check_pointers(database, report)
+    await _check_counts(database, report)
+    await _check_staged(database, store, report)
+    return report
+
+
+def _object_problem(
+    store: Store,
+    row: ObjectRow,
+    report: Report,
+    read_objects: bool,  # noqa: FBT001 - passed on to a thread
+) -> str | None:
+    """Say what is wrong with an object's bytes, if anything."""
+    try:
+        stored = store.open(row.id, 0, row.size)
+    except ObjectUnknown:
+        return "its bytes are gone"
+    except StoreUnavailable as error:
+        return f"its bytes cannot be read: {error.message}"
+    try:
+        if not read_objects:
+            return None
+        hasher = new_hasher("sha256")
+        size = 0
+        for view in stored.chunks():
+            hasher.update(view)
+            size += len(view)
+        report.read_bytes += size
+        actual = f"sha256:{hasher.hexdigest()}"
+    except StoreUnavailable as error:
+        return f"its bytes cannot be read: {error.message}"
+    finally:
+        stored.close()
+    if size != row.size:
+        return f"it has {size} bytes instead of {row.size}"
+    return None if actual == row.digest else f"its bytes hash to {actual}"
+
+
+def _manifest_problem(document: ManifestBody) -> str | None:
+    """Say what is wrong with a manifest's bytes or edges, if anything."""
+    if document.body is None:
+        return "its bytes are gone"
+    if digest_of(document.body) != document.digest:
+        return "its bytes hash to something else"
+    try:
+        parsed = parse_manifest(document.body, document.media_type)
+    except ManifestInvalid as error:
+        return f"its bytes are no manifest: {error.message}"
+    required = {
+        descriptor.digest
+        for descriptor in parsed.blobs
+        if not is_foreign_layer(descriptor.media_type)
+    }
+    if document.blob_edges < len(required):
+        return f"{len(required)} blobs are listed, {document.blob_edges} are held"
+    children = {descriptor.digest for descriptor in parsed.children}
+    if document.child_edges < len(children):
+        return f"{len(children)} children are listed, {document.child_edges} are held"
+    return None
+
+
+async def _check_pointers(database: Database, report: Report) -> None:
+    for name, manifest_id in await database.read(audit.dangling_tags):
+        report.violations.append(Finding("I4", f"tag {name}", f"no manifest {manifest_id}"))
+    for digest, object_id in await database.read(audit.dangling_links):
+        report.violations.append(Finding("I4", f"blob {digest}", f"no object {object_id}"))
+
+
+async def _check_counts(database: Database, report: Report) -> None:
+    wrong = await database.read(audit.miscounted_references)
+    after: str | None = ""
+    while after is not None:
+        found, after = await database.read(audit.miscounts, after, _PAGE)
+        wrong += found
+    report.violations += [
+        Finding("I8", count.what, f"{count.recorded} on record, {count.counted} counted")
+        for count in wrong
+    ]
+
+
+async def _check_staged(database: Database, store: Store, report: Report) -> None:
+    """Compare upload sessions with their bytes, and tell of bytes nobody owns."""
+    sessions, lost = await _sessions(database, store)
+    if lost:  # an upload may have gone on between the two listings
+        _, still_lost = await _sessions(database, store)
+        report.violations += [finding for finding in lost if finding in still_lost]
+    async for found in _each(store.list_staged):
+        if found.object_id not in sessions:
+            subject = f"staged bytes {found.object_id}"
+            report.leaks.append(Finding("I6", subject, f"{found.stored_size} bytes of no session"))
+    async for found in _each(store.list_objects):
+        if found.object_id in sessions or await database.read(audit.has_object, found.object_id):
+            continue
+        subject = f"object {found.object_id}"
+        report.leaks.append(Finding("I6", subject, f"{found.stored_size} bytes of no blob"))
+
+
+async def _sessions(database: Database, store: Store) -> tuple[set[str], list[Finding]]:
+    """Return the open sessions, and those of which less is staged than was acknowledged."""
+    sessions: set[str] = set()
+    lost: list[Finding] = []
+    staged = {found.object_id: found.stored_size async for found in _each(store.list_staged)}
+    after = ""
+    while page := await database.read(audit.sessions, after, _PAGE):
+        after = page[-1][0]
+        for upload_id, received in page:
+            sessions.add(upload_id)
+            there = staged.get(upload_id, 0)
+            if there < received and not _is_object(store, upload_id, received):
+                problem = f"{received} bytes acknowledged, {there} staged"
+                lost.append(Finding("I2", f"upload {upload_id}", problem))
+    return sessions, lost
+
+
+def _is_object(store: Store, upload_id: str, size: int) -> bool:
+    """Say whether a session's bytes became an object whose row was never written.
+
+    The session's next request takes them back to be staged.
+    """
+    try:
+        store.open(upload_id, 0, size).close()
+    except (ObjectUnknown, StoreUnavailable):
+        return False
+    return True
+
+
+async def _objects(database: Database) -> AsyncIterator[ObjectRow]:
+    after = ""
+    while page := await database.read(audit.objects, after, _PAGE):
+        for row in page:
+            yield row
+        after = page[-1].id
+
+
+async def _manifests(database: Database) -> AsyncIterator[ManifestBody]:
+    after = ""
+    while page := await database.read(audit.manifest_documents, after, _PAGE):
+        for row in page:
+            yield row
+        after = page[-1].id
+
+
+async def _each(listing: Callable[[], Iterator[StoredObject]]) -> AsyncIterator[StoredObject]:
+    """Yield a blocking listing's entries, read in a thread, some at a time."""
+    entries = listing()
+    while batch := await asyncio.to_thread(lambda: list(islice(entries, _PAGE))):
+        for entry in batch:
+            yield entry

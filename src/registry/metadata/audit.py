@@ -1,0 +1,196 @@
+"""What fsck asks: everything, in pages, and every count beside its recount."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Select, and_, bindparam, func, literal_column, select
+
+from registry.metadata.base import Connection
+from registry.metadata.statement import Statement, page
+from registry.metadata.tables import (
+    blob_objects,
+    manifest_blobs,
+    manifest_bodies,
+    manifest_children,
+    manifests,
+    repositories,
+    repository_blobs,
+    tags,
+    uploads,
+)
+
+_o, _m, _r, _l = blob_objects.c, manifests.c, repositories.c, repository_blobs.c
+
+
+class ObjectRow(NamedTuple):
+    """An object the metadata counts on."""
+
+    id: str
+    digest: str
+    size: int
+    stored_size: int
+    links: int
+
+
+class ManifestBody(NamedTuple):
+    """A manifest with its bytes (None: lost) and the edges recorded for it."""
+
+    id: str
+    repository: str
+    digest: str
+    media_type: str
+    body: bytes | None
+    blob_edges: int
+    child_edges: int
+
+
+class Miscount(NamedTuple):
+    """A count that differs from its recount."""
+
+    what: str
+    recorded: int
+    counted: int
+
+
+def _count(column: Any, *where: Any) -> Any:  # noqa: ANN401 - SQLAlchemy expressions
+    return select(func.count()).select_from(column.table).where(*where).scalar_subquery()
+
+
+def _after(query: Select[Any], column: Any) -> Statement:  # noqa: ANN401
+    return Statement(page(query.where(column > bindparam("after")).order_by(column)))
+
+
+_COUNTS: Final = Statement(
+    select(
+        select(func.count()).select_from(blob_objects).scalar_subquery(),
+        select(func.coalesce(func.sum(_o.stored_size), literal_column("0"))).scalar_subquery(),
+        select(func.count()).select_from(manifests).scalar_subquery(),
+    )
+)
+_OBJECTS: Final = _after(
+    select(_o.id, _o.digest, _o.size, _o.stored_size, _count(_l.object_id, _l.object_id == _o.id)),
+    _o.id,
+)
+_OBJECT: Final = Statement(select(_o.id).where(_o.id == bindparam("id")))
+_UPLOADS: Final = _after(select(uploads.c.id, uploads.c.received_bytes), uploads.c.id)
+_MANIFESTS: Final = _after(
+    select(
+        _m.id,
+        _r.name,
+        _m.digest,
+        _m.media_type,
+        manifest_bodies.c.body,
+        _count(manifest_blobs.c.manifest_id, manifest_blobs.c.manifest_id == _m.id),
+        _count(manifest_children.c.parent_id, manifest_children.c.parent_id == _m.id),
+    )
+    .select_from(manifests)
+    .outerjoin(repositories, _r.id == _m.repository_id)
+    .outerjoin(
+        manifest_bodies,
+        and_(manifest_bodies.c.account_id == _m.account_id, manifest_bodies.c.digest == _m.digest),
+    ),
+    _m.id,
+)
+_DANGLING_TAGS: Final = Statement(
+    select(tags.c.name, tags.c.manifest_id)
+    .outerjoin(manifests, _m.id == tags.c.manifest_id)
+    .where(_m.id.is_(None))
+)
+_DANGLING_LINKS: Final = Statement(
+    select(_l.digest, _l.object_id)
+    .outerjoin(blob_objects, _o.id == _l.object_id)
+    .where(_o.id.is_(None))
+)
+_REPOSITORIES: Final = _after(
+    select(
+        _r.id,
+        _r.name,
+        _r.image_count,
+        _count(_m.id, _m.repository_id == _r.id),
+        _r.tag_count,
+        _count(tags.c.name, tags.c.repository_id == _r.id),
+        _r.size_bytes,
+        select(func.coalesce(func.sum(_l.size), literal_column("0")))
+        .where(_l.repository_id == _r.id, _l.manifest_refs > literal_column("0"))
+        .scalar_subquery(),
+    ),
+    _r.id,
+)
+_references = _count(
+    manifest_blobs.c.digest,
+    manifest_blobs.c.repository_id == _l.repository_id,
+    manifest_blobs.c.digest == _l.digest,
+)
+_MISCOUNTED_LINKS: Final = Statement(
+    select(_l.digest, _l.manifest_refs, _references).where(_l.manifest_refs != _references)
+)
+_tagged = _count(tags.c.name, tags.c.manifest_id == _m.id)
+_MISCOUNTED_TAGS: Final = Statement(
+    select(_m.digest, _m.tag_count, _tagged).where(_m.tag_count != _tagged)
+)
+
+
+def totals(tx: Connection) -> tuple[int, int, int]:
+    """Return the number of objects, their stored bytes, and the number of manifests."""
+    row = tx.row(_COUNTS)
+    assert row is not None
+    return int(row[0]), int(row[1]), int(row[2])
+
+
+def objects(tx: Connection, after: str, limit: int) -> list[ObjectRow]:
+    """Return a page of objects, by id."""
+    return [ObjectRow(*row) for row in tx.rows(_OBJECTS, after=after, limit=limit)]
+
+
+def has_object(tx: Connection, object_id: str) -> bool:
+    """Say whether an object is on record."""
+    return tx.row(_OBJECT, id=object_id) is not None
+
+
+def sessions(tx: Connection, after: str, limit: int) -> list[tuple[str, int]]:
+    """Return a page of upload sessions, by id, with the bytes they acknowledged."""
+    return [(row[0], row[1]) for row in tx.rows(_UPLOADS, after=after, limit=limit)]
+
+
+def manifest_documents(tx: Connection, after: str, limit: int) -> list[ManifestBody]:
+    """Return a page of manifests, by id."""
+    return [ManifestBody(*row) for row in tx.rows(_MANIFESTS, after=after, limit=limit)]
+
+
+def dangling_tags(tx: Connection) -> list[tuple[str, str]]:
+    """Return tags whose manifest is gone, which the database's keys should forbid."""
+    return [(row[0], row[1]) for row in tx.rows(_DANGLING_TAGS)]
+
+
+def dangling_links(tx: Connection) -> list[tuple[str, str]]:
+    """Return links whose object is gone, which the database's keys should forbid."""
+    return [(row[0], row[1]) for row in tx.rows(_DANGLING_LINKS)]
+
+
+def miscounts(tx: Connection, after: str, limit: int) -> tuple[list[Miscount], str | None]:
+    """Return the wrong counters of a page of repositories, and the id to go on after."""
+    rows = tx.rows(_REPOSITORIES, after=after, limit=limit)
+    found = [
+        Miscount(f"{what} of repository {row[1]}", int(recorded), int(counted))
+        for row in rows
+        for what, recorded, counted in (
+            ("image_count", row[2], row[3]),
+            ("tag_count", row[4], row[5]),
+            ("size_bytes", row[6], row[7]),
+        )
+        if recorded != counted
+    ]
+    return found, rows[-1][0] if rows else None
+
+
+def miscounted_references(tx: Connection) -> list[Miscount]:
+    """Return links and manifests whose count of references or tags is wrong."""
+    links = [
+        Miscount(f"manifest_refs of blob {row[0]}", row[1], row[2])
+        for row in tx.rows(_MISCOUNTED_LINKS)
+    ]
+    return links + [
+        Miscount(f"tag_count of manifest {row[0]}", row[1], row[2])
+        for row in tx.rows(_MISCOUNTED_TAGS)
+    ]

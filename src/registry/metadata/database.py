@@ -1,0 +1,143 @@
+"""Which database a URL names: open it, and bring its tables up to date."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from registry.errors import StoreUnavailable
+from registry.metadata.base import Database
+from registry.metadata.migrations import configuration, revisions
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+_SQLITE = "sqlite:///"
+_POSTGRESQL = ("postgresql://", "postgres://")
+_MIGRATION_LOCK = 0x656E7472  # an advisory lock is a number; any that nobody else takes
+
+
+class DatabaseTooNew(Exception):
+    """The tables were made by a later version of the program than this one."""
+
+
+def open_database(url: str) -> Database:
+    """Open the migrated database that `url` names; on SQLite, on the event loop's thread.
+
+    `url` is ``sqlite:///relative/path``, ``sqlite:////absolute/path`` or a libpq URI
+    (``postgresql://user@host/name``).
+
+    Raises:
+        StoreUnavailable: it cannot be reached now.
+
+    """
+    if url.startswith(_POSTGRESQL):
+        from registry.metadata.postgresql import PostgresqlDatabase  # noqa: PLC0415 - the driver
+
+        return PostgresqlDatabase(url)
+    from registry.metadata.sqlite import SqliteDatabase  # noqa: PLC0415 - one driver of two
+
+    return SqliteDatabase(_path(url))
+
+
+def migrate(url: str) -> None:
+    """Bring the tables to the newest revision; on SQLite, create the file.
+
+    Costs a few milliseconds when there is nothing to do. Several processes may call it at once:
+    one does the work and the others wait for it. It is done whole or not at all.
+
+    Raises:
+        DatabaseTooNew: a later version of the program was here.
+        StoreUnavailable: the database cannot be reached now.
+
+    """
+    if _is_newest(_revision(url)):
+        return
+    from alembic import command  # noqa: PLC0415 - a quarter of a second that most starts can spare
+
+    with migration_connection(url) as connection:
+        command.upgrade(configuration(connection), "head")
+
+
+def _is_newest(revision: str | None) -> bool:
+    known = revisions()
+    if revision is not None and revision not in known:
+        raise DatabaseTooNew(
+            f"the database is at revision {revision}, and this program knows none after"
+            f" {known[-1]}: run the version that wrote it or a later one, or restore a backup"
+            " taken before the upgrade"
+        )
+    return revision == known[-1]
+
+
+def _revision(url: str) -> str | None:
+    """Read the revision of the tables, None where there are none, without loading Alembic."""
+    if url.startswith(_POSTGRESQL):
+        import psycopg  # noqa: PLC0415 - one driver of two
+
+        try:
+            with psycopg.connect(url, connect_timeout=10) as connection:
+                found = connection.execute("SELECT to_regclass('alembic_version')").fetchone()
+                if found is None or found[0] is None:
+                    return None
+                row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        except psycopg.OperationalError as error:
+            raise StoreUnavailable(f"cannot reach the database: {error}") from error
+        return None if row is None else str(row[0])
+    return _sqlite_revision(_path(url))
+
+
+def _sqlite_revision(path: Path) -> str | None:
+    from registry.metadata.sqlite import connect  # noqa: PLC0415 - one driver of two
+
+    if not path.exists():
+        return None
+    try:
+        with closing(connect(path, "ro")) as raw:
+            named = "SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'"
+            if raw.execute(named).fetchone() is None:
+                return None
+            row = raw.execute("SELECT version_num FROM alembic_version").fetchone()
+    except sqlite3.OperationalError as error:
+        raise StoreUnavailable(f"cannot read the database {path}: {error}") from error
+    return None if row is None else str(row[0])
+
+
+@contextmanager
+def migration_connection(url: str) -> Iterator[Connection]:
+    """Give Alembic a connection in a transaction of its own, alone among migrations."""
+    from sqlalchemy import NullPool, create_engine, event, text  # noqa: PLC0415 - as above
+
+    if url.startswith(_POSTGRESQL):
+        import psycopg  # noqa: PLC0415 - one driver of two
+
+        engine = create_engine(
+            "postgresql+psycopg://", creator=lambda: psycopg.connect(url), poolclass=NullPool
+        )
+        with engine.begin() as connection:
+            connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
+            yield connection
+        return
+    from registry.metadata.sqlite import WriteLock, connect  # noqa: PLC0415 - one driver of two
+
+    path = _path(url)
+    engine = create_engine("sqlite://", creator=lambda: connect(path, "rwc"), poolclass=NullPool)
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    with closing(WriteLock(path)) as lock, lock.held():
+        with closing(connect(path, "rwc")) as raw:
+            raw.execute("PRAGMA journal_mode=WAL")
+        with engine.begin() as connection:
+            yield connection
+
+
+def _path(url: str) -> Path:
+    if not url.startswith(_SQLITE):
+        raise ValueError("the URL of a database begins with sqlite:/// or postgresql://")
+    return Path(url.removeprefix(_SQLITE))

@@ -1,0 +1,347 @@
+"""Manifests, their bytes (once per account), and their edges to blobs, children and subjects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from sqlalchemy import Select, and_, bindparam, func, literal_column, or_, select
+from sqlalchemy.dialects.postgresql import insert
+
+from registry.metadata.base import Connection, Row
+from registry.metadata.statement import Statement, listed, page, text_list
+from registry.metadata.tables import (
+    accounts,
+    manifest_blobs,
+    manifest_bodies,
+    manifest_children,
+    manifests,
+    repositories,
+    repository_blobs,
+    tags,
+)
+
+_m = manifests.c
+_b = manifest_bodies.c
+
+
+class StoredManifest(NamedTuple):
+    """A manifest as it is served: its bytes and the type they were pushed with."""
+
+    id: str
+    repository_id: str
+    digest: str
+    media_type: str
+    body: bytes
+    pushed_digest: str
+    """The digest form under which the tag was pushed; by digest, the sha256."""
+
+
+class ManifestRow(NamedTuple):
+    """A manifest as the rules of pushes and deletes need it."""
+
+    id: str
+    digest: str
+    size_bytes: int
+    tag_count: int
+
+
+class Referrer(NamedTuple):
+    """A manifest whose subject was asked for (end-12)."""
+
+    id: str
+    digest: str
+    media_type: str
+    size: int
+    artifact_type: str | None
+    annotations: Mapping[str, str]
+
+
+class NewManifest(NamedTuple):
+    """A manifest to be stored."""
+
+    id: str
+    repository_id: str
+    account_id: str
+    digest: str
+    media_type: str
+    artifact_type: str | None
+    config_digest: str | None
+    subject_digest: str | None
+    is_index: bool
+    manifest_size_bytes: int
+    size_bytes: int
+    annotations: Mapping[str, str]
+
+
+def _served() -> Select[Any]:
+    return (
+        select(_m.id, _m.repository_id, _m.digest, _m.media_type, _b.body)
+        .select_from(manifests)
+        .join(manifest_bodies, and_(_b.account_id == _m.account_id, _b.digest == _m.digest))
+        .join(repositories, repositories.c.id == _m.repository_id)
+        .join(accounts, accounts.c.id == repositories.c.account_id)
+        .where(
+            accounts.c.handle == bindparam("handle"),
+            repositories.c.name == bindparam("name"),
+            repositories.c.deleted_at.is_(None),
+        )
+    )
+
+
+_BY_TAG: Final = Statement(
+    _served()
+    .add_columns(tags.c.pushed_digest)
+    .join(tags, tags.c.manifest_id == _m.id)
+    .where(tags.c.repository_id == repositories.c.id, tags.c.name == bindparam("tag"))
+)
+_BY_DIGEST: Final = Statement(_served().where(_m.digest == bindparam("digest")))
+_ROW: Final = Statement(
+    select(_m.id, _m.digest, _m.size_bytes, _m.tag_count).where(
+        _m.repository_id == bindparam("repository_id"), _m.digest == bindparam("digest")
+    )
+)
+_ROWS: Final = Statement(
+    select(_m.id, _m.digest, _m.size_bytes, _m.tag_count)
+    .where(_m.repository_id == bindparam("repository_id"), _m.digest.in_(listed("digests")))
+    .order_by(_m.digest)
+    .with_for_update(key_share=True)
+)
+_ADD_BODY: Final = Statement(
+    insert(manifest_bodies)
+    .values(account_id=bindparam("account_id"), digest=bindparam("digest"), body=bindparam("body"))
+    .on_conflict_do_nothing()
+)
+_ADD: Final = Statement(
+    manifests.insert().values(
+        {name: bindparam(name) for name in (*NewManifest._fields, "pushed_at")}
+    )
+)
+_ADD_BLOB_EDGES: Final = Statement(
+    manifest_blobs.insert().from_select(
+        ["manifest_id", "digest", "repository_id"],
+        select(
+            bindparam("manifest_id", type_=_m.id.type),
+            repository_blobs.c.digest,
+            repository_blobs.c.repository_id,
+        ).where(
+            repository_blobs.c.repository_id == bindparam("repository_id"),
+            repository_blobs.c.digest.in_(listed("digests")),
+        ),
+    )
+)
+_ADD_CHILD_EDGES: Final = Statement(
+    manifest_children.insert().from_select(
+        ["parent_id", "child_digest", "repository_id", "child_id"],
+        select(bindparam("parent_id", type_=_m.id.type), _m.digest, _m.repository_id, _m.id).where(
+            _m.repository_id == bindparam("repository_id"), _m.digest.in_(listed("digests"))
+        ),
+    )
+)
+_tree = (
+    select(_m.id.label("id"))
+    .where(_m.repository_id == bindparam("repository_id"), _m.digest.in_(listed("digests")))
+    .cte("tree", recursive=True)
+)
+_tree = _tree.union(
+    select(manifest_children.c.child_id)
+    .join(_tree, manifest_children.c.parent_id == _tree.c.id)
+    .where(manifest_children.c.child_id.is_not(None))
+)
+_under = (
+    select(repository_blobs.c.digest, repository_blobs.c.size)
+    .join(
+        manifest_blobs,
+        and_(
+            manifest_blobs.c.repository_id == repository_blobs.c.repository_id,
+            manifest_blobs.c.digest == repository_blobs.c.digest,
+        ),
+    )
+    .where(manifest_blobs.c.manifest_id.in_(select(_tree.c.id)))
+    .distinct()
+    .subquery("under")
+)
+_TREE_SIZE: Final = Statement(select(func.coalesce(func.sum(_under.c.size), literal_column("0"))))
+_BLOBS_OF: Final = Statement(
+    select(manifest_blobs.c.digest).where(manifest_blobs.c.manifest_id == bindparam("manifest_id"))
+)
+_PARENTS: Final = Statement(
+    page(
+        select(_m.digest)
+        .join(manifest_children, manifest_children.c.parent_id == _m.id)
+        .where(manifest_children.c.child_id == bindparam("manifest_id"))
+        .order_by(_m.digest)
+    )
+)
+_REMOVE: Final = Statement(manifests.delete().where(_m.id == bindparam("id")))
+_REMOVE_BODY: Final = Statement(
+    manifest_bodies.delete().where(
+        _b.account_id == bindparam("account_id"),
+        _b.digest == bindparam("digest"),
+        ~select(_m.id)
+        .where(_m.account_id == _b.account_id, _m.digest == _b.digest)
+        .correlate(manifest_bodies)
+        .exists(),
+    )
+)
+_TAGGED: Final = Statement(
+    manifests.update()
+    .where(_m.id == bindparam("manifest_id"))
+    .values(tag_count=_m.tag_count + bindparam("change"))
+)
+_REFERRERS: Final = Statement(
+    page(
+        select(
+            _m.id,
+            _m.digest,
+            _m.media_type,
+            _m.manifest_size_bytes,
+            _m.artifact_type,
+            _m.annotations,
+        )
+        .where(
+            _m.repository_id == bindparam("repository_id"),
+            _m.subject_digest == bindparam("subject"),
+            _m.subject_digest.is_not(None),  # names the partial index
+            _m.id > bindparam("after"),
+            or_(
+                bindparam("artifact_type", type_=_m.artifact_type.type) == literal_column("''"),
+                _m.artifact_type == bindparam("artifact_type"),
+            ),
+        )
+        .order_by(_m.id)
+    )
+)
+_PULLED: Final = Statement(
+    manifests.update()
+    .where(
+        _m.id == bindparam("manifest_id"),
+        or_(_m.last_pulled_at.is_(None), _m.last_pulled_at < bindparam("minute")),
+    )
+    .values(last_pulled_at=bindparam("minute"))
+)
+
+
+def find_by_tag(tx: Connection, handle: str, name: str, tag: str) -> StoredManifest | None:
+    """Return the manifest a tag of this repository points to."""
+    row = tx.row(_BY_TAG, handle=handle, name=name, tag=tag)
+    return StoredManifest(*row) if row else None
+
+
+def find_by_digest(tx: Connection, handle: str, name: str, digest: str) -> StoredManifest | None:
+    """Return the manifest of this sha256 in the repository of this name."""
+    row = tx.row(_BY_DIGEST, handle=handle, name=name, digest=digest)
+    return StoredManifest(row[0], row[1], row[2], row[3], row[4], row[2]) if row else None
+
+
+def find_manifest(tx: Connection, repository_id: str, digest: str) -> ManifestRow | None:
+    """Return a manifest of a repository for a change of it."""
+    row = tx.row(_ROW, repository_id=repository_id, digest=digest)
+    return ManifestRow(*row) if row else None
+
+
+def find_manifests(
+    tx: Connection, repository_id: str, digests: Sequence[str]
+) -> dict[str, ManifestRow]:
+    """Return those of `digests` that the repository has, kept from going until the change ends."""
+    rows = tx.rows(_ROWS, repository_id=repository_id, digests=text_list(digests))
+    return {row[1]: ManifestRow(*row) for row in rows}
+
+
+def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> None:
+    """Store a manifest's row and, unless the account has them, its bytes."""
+    tx.execute(_ADD_BODY, account_id=new.account_id, digest=new.digest, body=body)
+    values = new._asdict()
+    values["annotations"] = msgspec.json.encode(new.annotations).decode()
+    tx.execute(_ADD, **values, pushed_at=now)
+
+
+def add_blob_edges(
+    tx: Connection, manifest_id: str, repository_id: str, digests: Sequence[str]
+) -> None:
+    """Record which links of its repository a manifest references."""
+    tx.execute(
+        _ADD_BLOB_EDGES,
+        manifest_id=manifest_id,
+        repository_id=repository_id,
+        digests=text_list(digests),
+    )
+
+
+def add_child_edges(
+    tx: Connection, parent_id: str, repository_id: str, digests: Sequence[str]
+) -> None:
+    """Record which manifests of its repository an index lists."""
+    tx.execute(
+        _ADD_CHILD_EDGES,
+        parent_id=parent_id,
+        repository_id=repository_id,
+        digests=text_list(digests),
+    )
+
+
+def size_of_tree(tx: Connection, repository_id: str, digests: Sequence[str]) -> int:
+    """Return the sum of the distinct blobs under these manifests and all their descendants."""
+    row = tx.row(_TREE_SIZE, repository_id=repository_id, digests=text_list(digests))
+    assert row is not None
+    return int(row[0])
+
+
+def blobs_of(tx: Connection, manifest_id: str) -> list[str]:
+    """Return the digests of the links a manifest references."""
+    return [row[0] for row in tx.rows(_BLOBS_OF, manifest_id=manifest_id)]
+
+
+def parents_of(tx: Connection, manifest_id: str, limit: int = 20) -> list[str]:
+    """Return the digests of indexes here that list a manifest, at most `limit`."""
+    return [row[0] for row in tx.rows(_PARENTS, manifest_id=manifest_id, limit=limit)]
+
+
+def remove_manifest(tx: Connection, account_id: str, manifest: ManifestRow) -> None:
+    """Delete a manifest with its edges and tags, and its bytes when no repository has them."""
+    tx.execute(_REMOVE, id=manifest.id)
+    tx.execute(_REMOVE_BODY, account_id=account_id, digest=manifest.digest)
+
+
+def add_to_tag_count(tx: Connection, manifest_id: str, change: int) -> None:
+    """Add to the number of tags that point to a manifest."""
+    tx.execute(_TAGGED, manifest_id=manifest_id, change=change)
+
+
+def list_referrers(
+    tx: Connection,
+    repository_id: str,
+    subjects: Sequence[str],
+    artifact_type: str,
+    after: str,
+    limit: int,
+) -> list[Referrer]:
+    """Return manifests about any of `subjects`, oldest first, after the id `after`.
+
+    An empty `artifact_type` does not filter.
+    """
+    found = [
+        _referrer(row)
+        for subject in subjects
+        for row in tx.rows(
+            _REFERRERS,
+            repository_id=repository_id,
+            subject=subject,
+            artifact_type=artifact_type,
+            after=after,
+            limit=limit,
+        )
+    ]
+    return sorted(found)[:limit]
+
+
+def note_pulls(tx: Connection, pulls: Iterable[tuple[str, int]]) -> None:
+    """Record when manifests were last pulled, given as (manifest id, minute in microseconds)."""
+    for manifest_id, minute in pulls:
+        tx.execute(_PULLED, manifest_id=manifest_id, minute=minute)
+
+
+def _referrer(row: Row) -> Referrer:
+    annotations = msgspec.json.decode(row[5], type=dict[str, str])
+    return Referrer(row[0], row[1], row[2], row[3], row[4], annotations)

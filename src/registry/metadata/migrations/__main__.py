@@ -1,0 +1,30 @@
+"""Write the next revision: ``python -m registry.metadata.migrations "what it does"``."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+
+from alembic import command
+
+from registry.metadata.database import migrate, migration_connection
+from registry.metadata.migrations import configuration, revisions
+
+
+def main(message: str) -> None:
+    """Compare the tables with a database at the newest revision and write the difference."""
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"sqlite:///{folder}/metadata.db"
+        if revisions():
+            migrate(url)
+        with migration_connection(url) as connection:
+            command.revision(
+                configuration(connection),
+                message,
+                autogenerate=True,
+                rev_id=f"{len(revisions()) + 1:04}",
+            )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

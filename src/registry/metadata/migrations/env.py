@@ -1,0 +1,16 @@
+"""How Alembic runs revisions: on the connection it is given, in that connection's transaction."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from registry.metadata.tables import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    transactional_ddl=True,
+    render_as_batch=True,  # SQLite alters most things by copying the table
+)
+with context.begin_transaction():
+    context.run_migrations()

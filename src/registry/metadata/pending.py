@@ -1,0 +1,50 @@
+"""A call that a database thread makes for a coroutine, and how it gets its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from registry.metadata.base import Connection
+
+
+class Pending:
+    """A query or change on its way through a database thread; made on the loop that awaits it."""
+
+    __slots__ = ("call", "error", "future", "loop", "relaxed", "result")
+
+    def __init__(self, call: Callable[[Connection], Any], *, relaxed: bool = False) -> None:
+        self.call = call
+        self.relaxed = relaxed
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def settle(self) -> None:
+        """Give the outcome to whoever still waits; runs on the loop."""
+        if self.future.done():  # the caller was cancelled; its change stands all the same
+            return
+        if isinstance(self.error, StopIteration):  # a future refuses it, and nobody would wake
+            self.error = RuntimeError("a query or change raised StopIteration")
+        if self.error is None:
+            self.future.set_result(self.result)
+        else:
+            self.future.set_exception(self.error)
+
+
+def answer(settled: Iterable[Pending]) -> None:
+    """Wake the callers from a database thread, all those of one loop in one call."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Pending]] = {}
+    for pending in settled:
+        by_loop.setdefault(pending.loop, []).append(pending)
+    for loop, callers in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(_settle, callers)
+
+
+def _settle(callers: list[Pending]) -> None:
+    for pending in callers:
+        pending.settle()

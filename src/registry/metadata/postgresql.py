@@ -1,0 +1,306 @@
+"""PostgreSQL behind the metadata seam: threads that each hold a connection.
+
+Readers and writers are separate, so a read never waits behind a write. Every statement is prepared
+once a connection. Writes run at READ COMMITTED: rows are locked by the changes themselves.
+
+What is tried again: a change that lost to another (deadlock, serialization), and anything whose
+connection broke before COMMIT was sent, on a new connection. When it breaks while COMMIT is under
+way nobody knows the outcome, so the caller is told and decides.
+
+Durability. COMMIT returns once its log record is on disk. A relaxed change does not wait for its
+record, but the log is one sequence: the next durable commit flushes everything before its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Concatenate, cast
+
+import psycopg
+from psycopg.errors import (
+    DeadlockDetected,
+    ReadOnlySqlTransaction,
+    SerializationFailure,
+    error_from_result,
+)
+from psycopg.types.numeric import IntLoader
+
+from registry.errors import StoreUnavailable
+from registry.metadata.base import Connection, ConstraintViolated, Database, P, Row, T
+from registry.metadata.pending import Pending, answer
+from registry.metadata.statement import Statement
+
+READERS = 4
+WRITERS = 8
+PATIENCE_SECONDS = 10.0
+"""How long after it was asked a query or change is still begun, or begun again."""
+
+_SESSION = """
+SET statement_timeout = '60s';
+SET lock_timeout = '10s';
+SET idle_in_transaction_session_timeout = '60s';
+SET jit = off
+"""
+_BEGIN = b"BEGIN ISOLATION LEVEL READ COMMITTED"
+_BEGIN_RELAXED = _BEGIN + b"; SET LOCAL synchronous_commit = off"
+_CONFLICTS = (DeadlockDetected, SerializationFailure)
+
+_log = logging.getLogger(__name__)
+
+
+class PostgresqlConnection:
+    """The seam's `Connection` over one psycopg connection."""
+
+    __slots__ = ("_cursor", "_refusal", "raw")
+
+    def __init__(self, raw: psycopg.Connection) -> None:
+        self.raw = raw
+        self._cursor = raw.cursor()
+        self._refusal: ConstraintViolated | None = None
+
+    def row(self, statement: Statement, /, **parameters: object) -> Row | None:
+        """Return the first row of a query, or None."""
+        return self._run(statement, parameters).fetchone()
+
+    def rows(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
+        """Return all rows of a query."""
+        return self._run(statement, parameters).fetchall()
+
+    def execute(self, statement: Statement, /, **parameters: object) -> int:
+        """Run a statement and return how many rows it changed."""
+        return self._run(statement, parameters).rowcount
+
+    def run(self, change: Callable[[Connection], T]) -> T:
+        """Run a whole change; one that hides a refusal has lost its transaction all the same."""
+        self._refusal = None
+        result = change(self)
+        if self._refusal is not None:
+            raise self._refusal
+        return result
+
+    def _run(self, statement: Statement, parameters: dict[str, object]) -> psycopg.Cursor:
+        try:
+            return self._cursor.execute(cast("Any", statement.postgresql), parameters)
+        except psycopg.IntegrityError as error:
+            self._refusal = ConstraintViolated(str(error))
+            raise self._refusal from error
+
+
+class PostgresqlDatabase:
+    """The metadata in a PostgreSQL database, shared by any number of processes.
+
+    A change whose caller stops waiting is carried out all the same.
+    """
+
+    def __init__(self, url: str, *, readers: int = READERS, writers: int = WRITERS) -> None:
+        """Reach the migrated database at `url` and warn when it would not keep what it took.
+
+        Raises:
+            StoreUnavailable: it cannot be reached now.
+
+        """
+        _check_durability(url)
+        self._readers = _Threads(url, _Session.read, readers)
+        self._writers = _Threads(url, _Session.write, writers)
+
+    async def read(
+        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Return what `query` finds, each statement of it in a snapshot of its own."""
+        pending = Pending(lambda connection: query(connection, *args, **kwargs))
+        self._readers.put(pending)
+        result: T = await pending.future
+        return result
+
+    async def write(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run `change` in a transaction and return its result once that is on disk."""
+        pending = Pending(lambda connection: change(connection, *args, **kwargs))
+        self._writers.put(pending)
+        result: T = await pending.future
+        return result
+
+    async def write_relaxed(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run `change` in a transaction with ``synchronous_commit = off``."""
+        pending = Pending(lambda connection: change(connection, *args, **kwargs), relaxed=True)
+        self._writers.put(pending)
+        result: T = await pending.future
+        return result
+
+    async def close(self) -> None:
+        """Finish what was accepted and close the connections."""
+        self._readers.stop()
+        self._writers.stop()
+        await asyncio.to_thread(self._readers.join)
+        await asyncio.to_thread(self._writers.join)
+
+
+class _Threads:
+    """Threads that take calls from one queue, each on its own session."""
+
+    def __init__(self, url: str, work: Callable[[_Session, Pending], Any], count: int) -> None:
+        self._url = url
+        self._work = work
+        self._stopping = False
+        self._queue: queue.SimpleQueue[tuple[Pending, float] | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"postgresql-{work.__name__}", daemon=True)
+            for _ in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, pending: Pending) -> None:
+        """Accept a call; on the loop, as `stop` is."""
+        if self._stopping:
+            raise StoreUnavailable("the database is closing")
+        self._queue.put((pending, time.monotonic() + PATIENCE_SECONDS))
+
+    def stop(self) -> None:
+        """Accept nothing more."""
+        if not self._stopping:
+            self._stopping = True
+            for _ in self._threads:
+                self._queue.put(None)
+
+    def join(self) -> None:
+        """Wait until everything accepted is answered."""
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self) -> None:
+        session = _Session(self._url)
+        while (accepted := self._queue.get()) is not None:
+            pending, give_up_at = accepted
+            try:
+                pending.result = self._persist(session, pending, give_up_at)
+            except BaseException as error:  # noqa: BLE001 - it belongs to the caller
+                pending.error = error
+            answer([pending])
+        session.drop()
+
+    def _persist(self, session: _Session, pending: Pending, give_up_at: float) -> Any:  # noqa: ANN401
+        """Do the work, again after a conflict or on a new connection, while patience lasts."""
+        pause = 0.005
+        while True:
+            try:
+                return self._work(session, pending)
+            except (psycopg.OperationalError, ReadOnlySqlTransaction) as error:
+                conflict = isinstance(error, _CONFLICTS)
+                if not (conflict or session.is_lost(error)) or time.monotonic() > give_up_at:
+                    raise StoreUnavailable(f"the database refused: {error}") from error
+            time.sleep(random.uniform(0, pause))  # noqa: S311 - spreads rivals, guards nothing
+            pause = min(2 * pause, 0.5)
+
+
+class _Session:
+    """A connection that is made when needed and made anew when it broke."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection: PostgresqlConnection | None = None
+
+    def read(self, pending: Pending) -> Any:  # noqa: ANN401 - what the query returns
+        """Run a query, each statement committing by itself."""
+        return pending.call(self._connected())
+
+    def write(self, pending: Pending) -> Any:  # noqa: ANN401 - what the change returns
+        """Run a change in a transaction and commit it."""
+        connection = self._connected()
+        try:
+            _command(connection.raw, _BEGIN_RELAXED if pending.relaxed else _BEGIN)
+            result = connection.run(pending.call)
+        except BaseException:
+            with suppress(psycopg.Error):
+                _command(connection.raw, b"ROLLBACK")
+            raise
+        self._commit(connection)
+        return result
+
+    def is_lost(self, error: psycopg.Error) -> bool:
+        """Say whether `error` means that a new connection is needed, and drop the old one."""
+        raw = self._connection.raw if self._connection is not None else None
+        if raw is None or raw.closed or isinstance(error, ReadOnlySqlTransaction):
+            self.drop()
+            return True
+        return False
+
+    def drop(self) -> None:
+        """Close the connection, if there is one."""
+        if self._connection is not None:
+            self._connection.raw.close()
+            self._connection = None
+
+    def _connected(self) -> PostgresqlConnection:
+        if self._connection is None:
+            self._connection = PostgresqlConnection(connect(self._url))
+        return self._connection
+
+    def _commit(self, connection: PostgresqlConnection) -> None:
+        try:
+            ended = _command(connection.raw, b"COMMIT")
+        except _CONFLICTS:
+            raise
+        except psycopg.OperationalError as error:
+            self.drop()
+            raise StoreUnavailable(f"nobody knows whether COMMIT took effect: {error}") from error
+        if ended != b"COMMIT":
+            raise RuntimeError("the change hid an error that had ended its transaction")
+
+
+class _WholeNumber(IntLoader):
+    """Load NUMERIC as int: we keep no fractions, and PostgreSQL sums BIGINT to NUMERIC."""
+
+
+def connect(url: str) -> psycopg.Connection:
+    """Open a session on the primary that commits each statement by itself."""
+    raw = psycopg.connect(
+        url,
+        autocommit=True,
+        prepare_threshold=0,
+        connect_timeout=5,
+        keepalives_idle=30,
+        tcp_user_timeout=10_000,
+        target_session_attrs="read-write",
+        client_encoding="utf8",
+        application_name="entrepot",
+    )
+    raw.prepared_max = 500
+    raw.adapters.register_loader("numeric", _WholeNumber)
+    raw.execute(_SESSION, prepare=False)
+    return raw
+
+
+def _command(raw: psycopg.Connection, words: bytes) -> bytes | None:
+    """Run a command of the transaction itself, for a third of what a cursor costs."""
+    result = raw.pgconn.exec_(words)
+    if raw.closed:
+        raise psycopg.OperationalError(raw.pgconn.get_error_message())
+    if result.status == psycopg.pq.ExecStatus.FATAL_ERROR:
+        raise error_from_result(result)
+    return result.command_status
+
+
+def _check_durability(url: str) -> None:
+    try:
+        with connect(url) as raw:
+            for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+                found = raw.execute(f"SHOW {setting}").fetchone()
+                if found == ("off",):
+                    _log.warning("PostgreSQL runs with %s = off: a crash may lose pushes", setting)
+    except psycopg.OperationalError as error:
+        raise StoreUnavailable(f"cannot reach the database: {error}") from error
+
+
+if TYPE_CHECKING:
+    _: type[Database] = PostgresqlDatabase

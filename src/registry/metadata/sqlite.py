@@ -1,0 +1,333 @@
+"""SQLite behind the metadata seam: reads on the event loop, writes in groups on one thread.
+
+Durability. The database is in WAL mode, so a commit appends frames to one file. A group with a
+durable change commits with ``synchronous=FULL``: SQLite syncs that file before COMMIT returns. A
+group of relaxed changes commits with ``NORMAL``, which writes the frames but leaves the sync to
+whoever comes next. The next durable commit, of this or another process, syncs the whole file and
+with it every frame before its own. Before the file is used again from its beginning, a checkpoint
+has synced first the log and then the database (at NORMAL as at FULL). So a relaxed change can be
+lost only with the power, and only while no durable change was answered after it.
+
+Several processes. A lock file beside the database is held for each group. SQLite's own busy handler
+sleeps and tries again, which starves writers for seconds; waiters for the lock sleep in the kernel
+and are woken. Checkpoints run inside COMMIT or `close`, so under the lock too: no process
+checkpoints while another writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import queue
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Concatenate
+
+from registry.errors import StoreUnavailable
+from registry.metadata.base import Connection, ConstraintViolated, Database, P, Row, T
+from registry.metadata.pending import Pending, answer
+from registry.metadata.statement import Statement
+
+GROUP_CHANGES = 256
+GROUP_SECONDS = 0.025
+BUSY_SECONDS = 5.0
+CHECKPOINT_PAGES = 1000
+MAPPED_BYTES = 64 << 20
+
+# What the disk, or another program that holds the database, does to us; anything else is a bug.
+_NOT_NOW = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_READONLY,
+}
+
+
+class WriteLock:
+    """The lock that every writer of one database file takes, of any process."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lock, waiting for it as long as it takes."""
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self._descriptor)
+
+
+class SqliteConnection:
+    """The seam's `Connection` over one sqlite3 connection."""
+
+    __slots__ = ("_raw", "_refusal")
+
+    def __init__(self, raw: sqlite3.Connection) -> None:
+        self._raw = raw
+        self._refusal: ConstraintViolated | None = None
+
+    def row(self, statement: Statement, /, **parameters: object) -> Row | None:
+        """Return the first row of a query, or None."""
+        cursor = self._run(statement, parameters)
+        found: Row | None = cursor.fetchone()
+        cursor.close()  # an unfinished query would hold its snapshot, and so the checkpoint
+        return found
+
+    def rows(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
+        """Return all rows of a query."""
+        return self._run(statement, parameters).fetchall()
+
+    def execute(self, statement: Statement, /, **parameters: object) -> int:
+        """Run a statement and return how many rows it changed."""
+        return self._run(statement, parameters).rowcount
+
+    def run(self, change: Callable[[Connection], T]) -> T:
+        """Run a whole change; one that hides a refusal fails all the same, as on PostgreSQL."""
+        self._refusal = None
+        result = change(self)
+        if self._refusal is not None:
+            raise self._refusal
+        return result
+
+    def _run(self, statement: Statement, parameters: dict[str, object]) -> sqlite3.Cursor:
+        try:
+            return self._raw.execute(statement.sqlite, parameters)
+        except sqlite3.IntegrityError as error:
+            self._refusal = ConstraintViolated(str(error))
+            raise self._refusal from error
+
+
+class SqliteDatabase:
+    """The metadata in one SQLite file, which several processes may open.
+
+    `read` belongs to the thread that opened the database: the event loop's. A change whose caller
+    stops waiting is carried out all the same.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the migrated database at `path`.
+
+        Raises:
+            StoreUnavailable: it is absent, or cannot be read and written now.
+
+        """
+        try:
+            self._writer = _Writer(path)
+            self._reader_raw = connect(path, "ro")
+            self._reader_raw.execute(f"PRAGMA mmap_size={MAPPED_BYTES}")
+        except (OSError, sqlite3.OperationalError) as error:
+            raise StoreUnavailable(f"cannot open the database {path}: {error}") from error
+        self._reader = SqliteConnection(self._reader_raw)
+
+    async def read(
+        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Return what `query` finds: tens of microseconds on the loop, without a switch."""
+        try:
+            return query(self._reader, *args, **kwargs)
+        except sqlite3.OperationalError as error:
+            raise _translated(error) from error
+
+    async def write(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run `change` in the next group and return its result once the group is on disk."""
+        pending = Pending(lambda connection: change(connection, *args, **kwargs))
+        self._writer.put(pending)
+        result: T = await pending.future
+        return result
+
+    async def write_relaxed(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run `change` in the next group; the disk is waited for only if others of it must."""
+        pending = Pending(lambda connection: change(connection, *args, **kwargs), relaxed=True)
+        self._writer.put(pending)
+        result: T = await pending.future
+        return result
+
+    async def close(self) -> None:
+        """Commit what was accepted, then close; the last process to close folds the log in."""
+        self._writer.stop()
+        await asyncio.to_thread(self._writer.join)
+        self._reader_raw.close()  # before the writer's: it cannot fold the log in
+        await asyncio.to_thread(self._writer.close)
+
+
+class _Writer:
+    """The one thread that writes for this process."""
+
+    def __init__(self, path: Path) -> None:
+        self._lock = WriteLock(path)
+        with self._lock.held():
+            self._raw = connect(path, "rw")
+            if self._raw.execute("PRAGMA journal_mode=WAL").fetchone() != ("wal",):
+                raise StoreUnavailable(f"the file system of {path} cannot keep a WAL database")
+        self._raw.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
+        self._connection = SqliteConnection(self._raw)
+        self._relaxed = False
+        self._log_suspect = False
+        self._stopping = self._closed = False
+        self._queue: queue.SimpleQueue[Pending | None] = queue.SimpleQueue()
+        self._accepted: deque[Pending] = deque()
+        self._thread = threading.Thread(target=self._serve, name="sqlite-writer", daemon=True)
+        self._thread.start()
+
+    def put(self, pending: Pending) -> None:
+        """Accept a change; on the loop, as `stop` is."""
+        if self._stopping:
+            raise StoreUnavailable("the database is closing")
+        self._queue.put(pending)
+
+    def stop(self) -> None:
+        """Accept nothing more."""
+        if not self._stopping:
+            self._stopping = True
+            self._queue.put(None)
+
+    def join(self) -> None:
+        """Wait until everything accepted is answered."""
+        self._thread.join()
+
+    def close(self) -> None:
+        """Close the connection of a writer that has ended."""
+        if not self._closed:
+            self._closed = True
+            with self._lock.held():
+                self._raw.close()
+            self._lock.close()
+
+    def _serve(self) -> None:
+        while self._wait_for_work():
+            group: list[Pending] = []
+            try:
+                with self._lock.held():
+                    self._accept_waiting()
+                    self._commit_group(group)
+            except (OSError, sqlite3.Error) as error:
+                self._fail_group(group, error)
+            answer(group)
+
+    def _wait_for_work(self) -> bool:
+        if not self._accepted:
+            first = self._queue.get()
+            if first is None:
+                return False
+            self._accepted.append(first)
+        return True
+
+    def _accept_waiting(self) -> None:
+        while len(self._accepted) < GROUP_CHANGES:
+            try:
+                pending = self._queue.get_nowait()
+            except queue.Empty:
+                return
+            if pending is None:  # the last of the queue, so it stays the last
+                self._queue.put(None)
+                return
+            self._accepted.append(pending)
+
+    def _commit_group(self, group: list[Pending]) -> None:
+        """Move accepted changes to `group`, running each in one transaction, and commit it."""
+        alone = len(self._accepted) == 1
+        self._begin(relaxed=all(pending.relaxed for pending in self._accepted))
+        stop_at = time.monotonic() + GROUP_SECONDS
+        while self._accepted and (not group or time.monotonic() < stop_at):
+            group.append(self._accepted.popleft())
+            self._run_change(group[-1], alone=alone)
+        if self._raw.in_transaction:
+            self._raw.execute("COMMIT")
+
+    def _begin(self, *, relaxed: bool) -> None:
+        if self._log_suspect:
+            self._fold_log()
+        if relaxed != self._relaxed:
+            self._raw.execute(f"PRAGMA synchronous={'NORMAL' if relaxed else 'FULL'}")
+            self._relaxed = relaxed
+        self._raw.execute("BEGIN IMMEDIATE")
+
+    def _run_change(self, pending: Pending, *, alone: bool) -> None:
+        """Run one change; when it raises, undo it and nothing else of the group."""
+        if not alone:
+            self._raw.execute("SAVEPOINT change")
+        try:
+            pending.result = self._connection.run(pending.call)
+        except BaseException as error:
+            pending.error = _translated(error)
+            if not self._raw.in_transaction:  # disk full and the like end the whole transaction
+                raise sqlite3.OperationalError(f"the transaction was lost: {error}") from error
+            self._raw.execute("ROLLBACK" if alone else "ROLLBACK TO change")
+        if not alone:
+            self._raw.execute("RELEASE change")
+
+    def _fail_group(self, group: list[Pending], error: Exception) -> None:
+        """Leave nothing of a group that could not be committed, and tell each caller why."""
+        if not group:  # it never began
+            group.extend(self._accepted)
+            self._accepted.clear()
+        if self._raw.in_transaction:
+            with suppress(sqlite3.Error):
+                self._raw.execute("ROLLBACK")
+        if _primary_code(error) == sqlite3.SQLITE_IOERR:
+            self._log_suspect = True
+        for pending in group:
+            pending.error = pending.error or StoreUnavailable(f"the database refused: {error}")
+
+    def _fold_log(self) -> None:
+        """Bring the log into the database and empty it.
+
+        After a failed sync the kernel may hold pages for written that never reached the disk. A
+        later sync would not find them, and commits behind them would be lost with them.
+        """
+        self._raw.execute("PRAGMA synchronous=FULL")
+        self._relaxed = False
+        busy, *_ = self._raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise sqlite3.OperationalError("the log could not be emptied after an I/O error")
+        self._log_suspect = False
+
+
+def connect(path: Path, mode: str) -> sqlite3.Connection:
+    """Open an existing database file, ``ro`` or ``rw``, with the settings every use needs."""
+    raw = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=mode == "ro",
+        cached_statements=512,
+    )
+    raw.execute("PRAGMA foreign_keys=ON")
+    raw.execute("PRAGMA synchronous=FULL")
+    return raw
+
+
+def _translated(error: BaseException) -> BaseException:
+    if _primary_code(error) in _NOT_NOW:
+        return StoreUnavailable(f"the database refused: {error}")
+    return error
+
+
+def _primary_code(error: BaseException) -> int | None:
+    code = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+if TYPE_CHECKING:
+    _: type[Database] = SqliteDatabase

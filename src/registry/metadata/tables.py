@@ -1,0 +1,274 @@
+"""The tables, and the invariants the database itself enforces.
+
+Moments are microseconds since the epoch (UTC) in 64-bit integers; ids are UUIDs as 36-character
+text; documents are JSON text. Names and tags sort by byte on both databases.
+
+- A link (`repository_blobs`) that a manifest references cannot go, nor an object with a link.
+- A link's digest, size and account equal its object's, so no link crosses accounts.
+- Tags, children and blob edges stay inside their repository: every key carries `repository_id`.
+- A child of an index cannot go; an index's edges and tags go with it.
+- One live repository per name, one current object per digest and account; counters never negative.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+Id = String(36)
+Moment = BigInteger()
+ByteOrdered = Text().with_variant(Text(collation="C"), "postgresql")
+DigestText = String(135).with_variant(String(135, collation="C"), "postgresql")
+
+accounts = Table(
+    "accounts",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("handle", ByteOrdered, nullable=False, unique=True),
+    Column("status", String(16), nullable=False),
+    Column("auto_create_repositories", Boolean, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    CheckConstraint("status IN ('active', 'suspended')", name="status"),
+)
+
+repositories = Table(
+    "repositories",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("account_id", ForeignKey("accounts.id"), nullable=False),
+    Column("name", ByteOrdered, nullable=False),
+    Column("description", Text),
+    Column("tags", Text, nullable=False, server_default=text("'{}'")),
+    Column("tag_mutability", String(16), nullable=False),
+    Column("immutable_tag_exclusions", Text, nullable=False, server_default=text("'[]'")),
+    Column("source", String(32), nullable=False),
+    Column("image_count", BigInteger, nullable=False, server_default=text("0")),
+    Column("tag_count", BigInteger, nullable=False, server_default=text("0")),
+    Column("size_bytes", BigInteger, nullable=False, server_default=text("0")),
+    Column("created_at", Moment, nullable=False),
+    Column("updated_at", Moment, nullable=False),
+    Column("deleted_at", Moment),
+    UniqueConstraint("id", "account_id"),
+    CheckConstraint("tag_mutability IN ('mutable', 'immutable')", name="tag_mutability"),
+    CheckConstraint("source IN ('user', 'push', 'pull_through_cache')", name="source"),
+    CheckConstraint("image_count >= 0", name="image_count"),
+    CheckConstraint("tag_count >= 0", name="tag_count"),
+    CheckConstraint("size_bytes >= 0", name="size_bytes"),
+)
+Index(
+    "uq_repositories_live_name",
+    repositories.c.account_id,
+    repositories.c.name,
+    unique=True,
+    sqlite_where=repositories.c.deleted_at.is_(None),
+    postgresql_where=repositories.c.deleted_at.is_(None),
+)
+
+blob_objects = Table(
+    "blob_objects",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("account_id", ForeignKey("accounts.id"), nullable=False),
+    Column("digest", DigestText, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("stored_size", BigInteger, nullable=False),
+    Column("layout", String(16), nullable=False),
+    Column("is_current", Boolean, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("condemned_at", Moment),
+    Column("created_at", Moment, nullable=False),
+    UniqueConstraint("id", "account_id", "digest", "size"),
+    CheckConstraint("size >= 0", name="size"),
+    CheckConstraint("layout IN ('plain')", name="layout"),
+    CheckConstraint("state IN ('live', 'condemned')", name="state"),
+    Index(None, "state", "condemned_at"),
+)
+Index(
+    "uq_blob_objects_current_digest",
+    blob_objects.c.account_id,
+    blob_objects.c.digest,
+    unique=True,
+    sqlite_where=text("is_current"),
+    postgresql_where=text("is_current"),
+)
+
+digest_aliases = Table(
+    "digest_aliases",
+    metadata,
+    Column("account_id", ForeignKey("accounts.id"), primary_key=True),
+    Column("alias", DigestText, primary_key=True),
+    Column("digest", DigestText, nullable=False),
+    Index(None, "account_id", "digest"),
+)
+
+repository_blobs = Table(
+    "repository_blobs",
+    metadata,
+    Column("repository_id", Id, primary_key=True),
+    Column("digest", DigestText, primary_key=True),
+    Column("account_id", Id, nullable=False),
+    Column("object_id", Id, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("manifest_refs", Integer, nullable=False),
+    Column("touched_at", Moment, nullable=False),
+    ForeignKeyConstraint(
+        ["repository_id", "account_id"], ["repositories.id", "repositories.account_id"]
+    ),
+    ForeignKeyConstraint(
+        ["object_id", "account_id", "digest", "size"],
+        ["blob_objects.id", "blob_objects.account_id", "blob_objects.digest", "blob_objects.size"],
+    ),
+    CheckConstraint("manifest_refs >= 0", name="manifest_refs"),
+    Index(None, "object_id"),
+)
+Index(
+    "ix_repository_blobs_unreferenced",
+    repository_blobs.c.touched_at,
+    sqlite_where=repository_blobs.c.manifest_refs == 0,
+    postgresql_where=repository_blobs.c.manifest_refs == 0,
+)
+
+manifest_bodies = Table(
+    "manifest_bodies",
+    metadata,
+    Column("account_id", ForeignKey("accounts.id"), primary_key=True),
+    Column("digest", DigestText, primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+)
+
+manifests = Table(
+    "manifests",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("repository_id", Id, nullable=False),
+    Column("account_id", Id, nullable=False),
+    Column("digest", DigestText, nullable=False),
+    Column("media_type", Text, nullable=False),
+    Column("artifact_type", Text),
+    Column("config_digest", DigestText),
+    Column("subject_digest", DigestText),
+    Column("is_index", Boolean, nullable=False),
+    Column("manifest_size_bytes", BigInteger, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("tag_count", BigInteger, nullable=False, server_default=text("0")),
+    Column("annotations", Text, nullable=False),
+    Column("pushed_at", Moment, nullable=False),
+    Column("last_pulled_at", Moment),
+    UniqueConstraint("repository_id", "digest"),
+    UniqueConstraint("id", "repository_id"),
+    ForeignKeyConstraint(
+        ["repository_id", "account_id"], ["repositories.id", "repositories.account_id"]
+    ),
+    ForeignKeyConstraint(
+        ["account_id", "digest"], ["manifest_bodies.account_id", "manifest_bodies.digest"]
+    ),
+    CheckConstraint("tag_count >= 0", name="tag_count"),
+    Index(None, "repository_id", "id"),
+    Index(None, "account_id", "digest"),
+)
+Index(
+    "ix_manifests_subject",
+    manifests.c.repository_id,
+    manifests.c.subject_digest,
+    manifests.c.id,
+    sqlite_where=manifests.c.subject_digest.is_not(None),
+    postgresql_where=manifests.c.subject_digest.is_not(None),
+)
+Index(
+    "ix_manifests_untagged",
+    manifests.c.repository_id,
+    manifests.c.id,
+    sqlite_where=manifests.c.tag_count == 0,
+    postgresql_where=manifests.c.tag_count == 0,
+)
+
+manifest_blobs = Table(
+    "manifest_blobs",
+    metadata,
+    Column("manifest_id", Id, primary_key=True),
+    Column("digest", DigestText, primary_key=True),
+    Column("repository_id", Id, nullable=False),
+    ForeignKeyConstraint(
+        ["manifest_id", "repository_id"],
+        ["manifests.id", "manifests.repository_id"],
+        ondelete="CASCADE",
+    ),
+    ForeignKeyConstraint(
+        ["repository_id", "digest"],
+        ["repository_blobs.repository_id", "repository_blobs.digest"],
+    ),
+    Index(None, "repository_id", "digest"),
+)
+
+manifest_children = Table(
+    "manifest_children",
+    metadata,
+    Column("parent_id", Id, primary_key=True),
+    Column("child_digest", DigestText, primary_key=True),
+    Column("repository_id", Id, nullable=False),
+    Column("child_id", Id),
+    ForeignKeyConstraint(
+        ["parent_id", "repository_id"],
+        ["manifests.id", "manifests.repository_id"],
+        ondelete="CASCADE",
+    ),
+    ForeignKeyConstraint(
+        ["child_id", "repository_id"], ["manifests.id", "manifests.repository_id"]
+    ),
+    Index(None, "child_id"),
+)
+
+tags = Table(
+    "tags",
+    metadata,
+    Column("repository_id", Id, primary_key=True),
+    Column("name", ByteOrdered, primary_key=True),
+    Column("manifest_id", Id, nullable=False),
+    Column("pushed_digest", DigestText, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("updated_at", Moment, nullable=False),
+    ForeignKeyConstraint(
+        ["manifest_id", "repository_id"],
+        ["manifests.id", "manifests.repository_id"],
+        ondelete="CASCADE",
+    ),
+    Index(None, "manifest_id"),
+)
+
+uploads = Table(
+    "uploads",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("repository_id", ForeignKey("repositories.id"), nullable=False),
+    Column("algorithm", String(16)),
+    Column("received_bytes", BigInteger, nullable=False),
+    Column("digests", Text),
+    Column("created_at", Moment, nullable=False),
+    Column("expires_at", Moment, nullable=False, index=True),
+    CheckConstraint("received_bytes >= 0", name="received_bytes"),
+)

@@ -1,0 +1,104 @@
+"""Tags: the only mutable pointers."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sqlalchemy import and_, bindparam, select
+from sqlalchemy.dialects.postgresql import insert
+
+from registry.metadata.base import Connection
+from registry.metadata.statement import Statement, page
+from registry.metadata.tables import accounts, manifests, repositories, tags
+
+_t = tags.c
+
+
+class Tag(NamedTuple):
+    """A tag and what it points to."""
+
+    name: str
+    manifest_id: str
+    digest: str
+    pushed_digest: str
+
+
+_FIND: Final = Statement(
+    select(_t.name, _t.manifest_id, manifests.c.digest, _t.pushed_digest)
+    .join(manifests, manifests.c.id == _t.manifest_id)
+    .where(_t.repository_id == bindparam("repository_id"), _t.name == bindparam("name"))
+)
+_PUT: Final = Statement(
+    (
+        _inserted := insert(tags).values(
+            repository_id=bindparam("repository_id"),
+            name=bindparam("name"),
+            manifest_id=bindparam("manifest_id"),
+            pushed_digest=bindparam("pushed_digest"),
+            created_at=bindparam("now"),
+            updated_at=bindparam("now"),
+        )
+    ).on_conflict_do_update(
+        index_elements=["repository_id", "name"],
+        set_={
+            "manifest_id": _inserted.excluded.manifest_id,
+            "pushed_digest": _inserted.excluded.pushed_digest,
+            "updated_at": _inserted.excluded.updated_at,
+        },
+    )
+)
+_REMOVE: Final = Statement(
+    tags.delete().where(
+        _t.repository_id == bindparam("repository_id"), _t.name == bindparam("name")
+    )
+)
+_LIST: Final = Statement(
+    page(
+        select(_t.name, repositories.c.id)
+        .select_from(repositories)
+        .join(accounts, accounts.c.id == repositories.c.account_id)
+        .outerjoin(tags, and_(_t.repository_id == repositories.c.id, _t.name > bindparam("after")))
+        .where(
+            accounts.c.handle == bindparam("handle"),
+            repositories.c.name == bindparam("name"),
+            repositories.c.deleted_at.is_(None),
+        )
+        .order_by(_t.name)
+    )
+)
+
+
+def find_tag(tx: Connection, repository_id: str, name: str) -> Tag | None:
+    """Return a tag of a repository."""
+    row = tx.row(_FIND, repository_id=repository_id, name=name)
+    return Tag(*row) if row else None
+
+
+def put_tag(
+    tx: Connection, repository_id: str, name: str, manifest_id: str, pushed_digest: str, now: int
+) -> None:
+    """Point a tag to a manifest of its repository, new or moved."""
+    tx.execute(
+        _PUT,
+        repository_id=repository_id,
+        name=name,
+        manifest_id=manifest_id,
+        pushed_digest=pushed_digest,
+        now=now,
+    )
+
+
+def remove_tag(tx: Connection, repository_id: str, name: str) -> None:
+    """Remove a tag; the manifest stays."""
+    tx.execute(_REMOVE, repository_id=repository_id, name=name)
+
+
+def list_tags(tx: Connection, handle: str, name: str, after: str, limit: int) -> list[str] | None:
+    """Return up to `limit` tags after `after` in byte order; None when the repository is unknown.
+
+    One page costs the same whatever the number of tags: it is a range of the primary key.
+    """
+    rows = tx.rows(_LIST, handle=handle, name=name, after=after, limit=limit)
+    if not rows:
+        return None
+    return [row[0] for row in rows if row[0] is not None]

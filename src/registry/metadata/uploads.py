@@ -1,0 +1,124 @@
+"""Upload sessions: how far each has come, so that any worker can take it up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+from sqlalchemy import bindparam, select
+
+from registry.metadata.base import Connection
+from registry.metadata.statement import Statement, page
+from registry.metadata.tables import accounts, repositories, uploads
+
+_u = uploads.c
+
+
+class Upload(NamedTuple):
+    """An open upload session."""
+
+    id: str
+    repository_id: str
+    account_id: str
+    algorithm: str | None
+    received_bytes: int
+    digests: Mapping[str, str]
+    """Hex digests of the received bytes by algorithm; empty when no worker saw them all."""
+
+
+_ADD: Final = Statement(
+    uploads.insert().values(
+        id=bindparam("id"),
+        repository_id=bindparam("repository_id"),
+        algorithm=bindparam("algorithm"),
+        received_bytes=bindparam("received_bytes"),
+        created_at=bindparam("now"),
+        expires_at=bindparam("expires_at"),
+    )
+)
+_FIND: Final = Statement(
+    select(
+        _u.id,
+        _u.repository_id,
+        repositories.c.account_id,
+        _u.algorithm,
+        _u.received_bytes,
+        _u.digests,
+    )
+    .join(repositories, repositories.c.id == _u.repository_id)
+    .join(accounts, accounts.c.id == repositories.c.account_id)
+    .where(
+        _u.id == bindparam("id"),
+        _u.expires_at > bindparam("now"),
+        accounts.c.handle == bindparam("handle"),
+        repositories.c.name == bindparam("name"),
+        repositories.c.deleted_at.is_(None),
+    )
+)
+_ADVANCE: Final = Statement(
+    uploads.update()
+    .where(_u.id == bindparam("upload_id"))
+    .values(
+        received_bytes=bindparam("received"),
+        digests=bindparam("known_digests"),
+        expires_at=bindparam("expires"),
+    )
+)
+_REMOVE: Final = Statement(uploads.delete().where(_u.id == bindparam("id")))
+_EXPIRED: Final = Statement(
+    page(select(_u.id).where(_u.expires_at <= bindparam("now")).order_by(_u.expires_at))
+)
+
+
+def add_upload(
+    tx: Connection,
+    upload_id: str,
+    repository_id: str,
+    algorithm: str | None,
+    now: int,
+    expires_at: int,
+) -> None:
+    """Open a session with no bytes yet."""
+    tx.execute(
+        _ADD,
+        id=upload_id,
+        repository_id=repository_id,
+        algorithm=algorithm,
+        received_bytes=0,
+        now=now,
+        expires_at=expires_at,
+    )
+
+
+def find_upload(tx: Connection, handle: str, name: str, upload_id: str, now: int) -> Upload | None:
+    """Return an open session of this repository that has not expired."""
+    row = tx.row(_FIND, handle=handle, name=name, id=upload_id, now=now)
+    if row is None:
+        return None
+    digests = msgspec.json.decode(row[5], type=dict[str, str]) if row[5] else {}
+    return Upload(row[0], row[1], row[2], row[3], row[4], digests)
+
+
+def advance_upload(
+    tx: Connection, upload_id: str, received_bytes: int, digests: Mapping[str, str], expires_at: int
+) -> bool:
+    """Record how far a session has come; False when it has ended meanwhile."""
+    changed = tx.execute(
+        _ADVANCE,
+        upload_id=upload_id,
+        received=received_bytes,
+        known_digests=msgspec.json.encode(digests).decode() if digests else None,
+        expires=expires_at,
+    )
+    return changed == 1
+
+
+def remove_upload(tx: Connection, upload_id: str) -> bool:
+    """End a session; False when it had ended before."""
+    return tx.execute(_REMOVE, id=upload_id) == 1
+
+
+def expired_uploads(tx: Connection, now: int, limit: int) -> list[str]:
+    """Return sessions whose time is over, oldest first."""
+    return [row[0] for row in tx.rows(_EXPIRED, now=now, limit=limit)]

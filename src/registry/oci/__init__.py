@@ -1,0 +1,1 @@
+"""The vocabulary of OCI: pure values and their grammars, without I/O and without a clock."""

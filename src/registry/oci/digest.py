@@ -1,0 +1,82 @@
+"""Digests: the names of content, as values that only a valid string can become."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final, Protocol
+
+from blake3 import blake3
+
+from registry.errors import DigestInvalid
+
+ALGORITHMS: Final = ("sha256", "sha512", "blake3")
+"""The registered algorithms we verify; sha256 is the identity under which we store."""
+
+_GRAMMAR: Final = re.compile(r"(?:sha256|blake3):[a-f0-9]{64}|sha512:[a-f0-9]{128}")
+MAX_LENGTH: Final = len("sha512:") + 128
+
+
+class Hasher(Protocol):
+    """The part of `hashlib`'s objects that we use."""
+
+    def update(self, data: memoryview | bytes, /) -> object:
+        """Take more bytes."""
+        ...
+
+    def hexdigest(self) -> str:
+        """Return the digest so far in lower-case hex."""
+        ...
+
+
+class Digest(str):
+    """A digest in canonical form, ``<algorithm>:<lower-case hex>``. Make one with `parse`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Digest:
+        """Return `text` as a digest.
+
+        Raises:
+            DigestInvalid: not ``sha256``, ``sha512`` or ``blake3`` with hex of its exact length.
+
+        """
+        if len(text) > MAX_LENGTH or not _GRAMMAR.fullmatch(text):
+            shown = text if len(text) <= MAX_LENGTH else text[:MAX_LENGTH] + "…"
+            raise DigestInvalid(
+                "a digest is sha256:<64 hex>, sha512:<128 hex> or blake3:<64 hex>, in lower case",
+                digest=shown,
+            )
+        return cls(text)
+
+    @property
+    def algorithm(self) -> str:
+        """Return the part before the colon."""
+        return self[: self.index(":")]
+
+
+def new_hasher(algorithm: str) -> Hasher:
+    """Return a hasher for one of `ALGORITHMS`."""
+    if algorithm == "blake3":
+        return blake3()
+    return hashlib.new(algorithm, usedforsecurity=True)
+
+
+def digest_of(data: bytes, algorithm: str = "sha256") -> Digest:
+    """Return the digest of `data`."""
+    hasher = new_hasher(algorithm)
+    hasher.update(data)
+    return Digest(f"{algorithm}:{hasher.hexdigest()}")
+
+
+def parse_algorithm(text: str) -> str:
+    """Return the algorithm named by a ``digest-algorithm`` parameter (end-4c).
+
+    Raises:
+        DigestInvalid: it is none of `ALGORITHMS`.
+
+    """
+    if text not in ALGORITHMS:
+        raise DigestInvalid("digest-algorithm is sha256, sha512 or blake3", algorithm=text[:64])
+    return text

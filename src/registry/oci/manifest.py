@@ -1,0 +1,171 @@
+"""Manifests and indexes: bytes in, one reading of them out, or a refusal that says why.
+
+One document must have one reading: duplicate keys, both ``layers`` and ``manifests``, or a
+``mediaType`` that contradicts the header are refused (CVE-2021-41190). Everything we do not know
+is accepted and kept, since the stored form is the exact bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from registry.errors import DigestInvalid, ManifestInvalid, ManifestTypeUnsupported
+from registry.oci import media_types
+from registry.oci.digest import Digest
+
+MAX_BYTES: Final = 4 * 1024 * 1024
+"""The largest manifest taken; the specification asks registries to take at least 4 MB."""
+
+_ARTIFACT_TYPE: Final = re.compile(r"[!-~]{1,255}")
+_MEDIA_TYPE: Final = re.compile(r"[ -~]{1,255}")
+_UNSPECIFIC: Final = frozenset({"", "application/json", "application/octet-stream"})
+
+
+class Descriptor(msgspec.Struct, frozen=True, rename="camel"):
+    """A reference to content: its media type, digest and size in bytes (image-spec)."""
+
+    media_type: str
+    digest: str
+    size: int
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What the registry needs to know of a manifest or index."""
+
+    media_type: str
+    is_index: bool
+    config: Descriptor | None
+    layers: tuple[Descriptor, ...]
+    children: tuple[Descriptor, ...]
+    subject: Digest | None
+    artifact_type: str | None
+    annotations: dict[str, str]
+
+    @property
+    def blobs(self) -> tuple[Descriptor, ...]:
+        """Return the config and the layers, each digest once, in order."""
+        listed = (self.config, *self.layers) if self.config else self.layers
+        return tuple({descriptor.digest: descriptor for descriptor in listed}.values())
+
+
+class _Document(msgspec.Struct, rename="camel"):
+    """The fields of the four manifest types that we read; all else is ignored."""
+
+    schema_version: int
+    media_type: str | None = None
+    config: Descriptor | None = None
+    layers: list[Descriptor] | None = None
+    manifests: list[Descriptor] | None = None
+    subject: Descriptor | None = None
+    artifact_type: str | None = None
+    annotations: dict[str, str] | None = None
+
+
+_decoder: Final = msgspec.json.Decoder(_Document)
+
+
+def parse_manifest(body: bytes, content_type: str | None) -> Manifest:
+    """Return the one reading of `body`, sent under the header `content_type`.
+
+    Raises:
+        ManifestInvalid: not JSON, not a manifest, or more than one thing at once.
+        ManifestTypeUnsupported: the media type is none of `media_types.MANIFEST_TYPES`.
+
+    """
+    try:
+        document = _decoder.decode(body)
+        json.loads(body.decode(), object_pairs_hook=_refuse_duplicates, parse_constant=_refuse)
+    except ManifestInvalid:
+        raise
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ManifestInvalid(f"the manifest cannot be read: {error}"[:300]) from None
+    media_type = _media_type(document, content_type)
+    is_index = media_type in media_types.INDEX_TYPES
+    _check_shape(document, is_index=is_index)
+    config = document.config
+    return Manifest(
+        media_type=media_type,
+        is_index=is_index,
+        config=config,
+        layers=tuple(document.layers or ()),
+        children=tuple(document.manifests or ()),
+        subject=Digest(document.subject.digest) if document.subject else None,
+        artifact_type=document.artifact_type or (config.media_type if config else None),
+        annotations=document.annotations or {},
+    )
+
+
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
+    """Refuse an object that names a key twice: two readers could read two documents."""
+    if len(pairs) > 1 and len({key for key, _ in pairs}) != len(pairs):
+        raise ManifestInvalid("the manifest names a key twice in one object")
+
+
+def _refuse(constant: str) -> NoReturn:
+    """Refuse ``NaN`` and its kin, which are not JSON."""
+    raise ManifestInvalid(f"the manifest holds {constant}, which is not JSON")
+
+
+def _media_type(document: _Document, content_type: str | None) -> str:
+    """Return the media type the header and the document agree on.
+
+    Without a telling header the document's own ``mediaType`` decides, and without that its shape.
+    """
+    sent = (content_type or "").partition(";")[0].strip().lower()
+    told = document.media_type
+    if sent in _UNSPECIFIC:
+        sent = told or _inferred(document)
+    if sent not in media_types.MANIFEST_TYPES:
+        raise ManifestTypeUnsupported(
+            "the media type must be an OCI manifest or index, or a Docker schema 2 manifest "
+            "or manifest list",
+            media_type=sent[:255],
+        )
+    if told is not None and told != sent:
+        raise ManifestInvalid(f"Content-Type says {sent}, but mediaType says {told[:255]}")
+    return sent
+
+
+def _inferred(document: _Document) -> str:
+    if document.manifests is not None:
+        return media_types.OCI_INDEX
+    if document.config is not None and document.layers is not None:
+        return media_types.OCI_MANIFEST
+    raise ManifestInvalid("neither Content-Type nor mediaType says what the document is")
+
+
+def _check_shape(document: _Document, *, is_index: bool) -> None:
+    """Refuse a document that lacks its parts, or has those of the other kind."""
+    if document.schema_version != 2:
+        raise ManifestInvalid("schemaVersion must be 2")
+    has_image_parts = document.config is not None or document.layers is not None
+    if is_index and (document.manifests is None or has_image_parts):
+        raise ManifestInvalid("an index has manifests, and neither config nor layers")
+    if not is_index and (
+        document.config is None or document.layers is None or document.manifests is not None
+    ):
+        raise ManifestInvalid("an image manifest has config and layers, and no manifests")
+    if document.artifact_type and not _ARTIFACT_TYPE.fullmatch(document.artifact_type):
+        raise ManifestInvalid("artifactType is not a media type")
+    for descriptor in (
+        *(document.layers or ()),
+        *(document.manifests or ()),
+        *(part for part in (document.config, document.subject) if part),
+    ):
+        _check_descriptor(descriptor)
+
+
+def _check_descriptor(descriptor: Descriptor) -> None:
+    """Refuse a descriptor whose digest, size or media type cannot be."""
+    try:
+        Digest.parse(descriptor.digest)
+    except DigestInvalid as error:
+        raise ManifestInvalid(f"a descriptor's digest is invalid: {error.message}") from None
+    if not 0 <= descriptor.size < 1 << 63:
+        raise ManifestInvalid("a descriptor's size must be a number of bytes, at least 0")
+    if not _MEDIA_TYPE.fullmatch(descriptor.media_type):
+        raise ManifestInvalid("a descriptor's mediaType is not a media type")

@@ -1,0 +1,19 @@
+"""Media types of what the registry stores, and what they say about content."""
+
+from __future__ import annotations
+
+from typing import Final
+
+OCI_MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
+OCI_INDEX: Final = "application/vnd.oci.image.index.v1+json"
+DOCKER_MANIFEST: Final = "application/vnd.docker.distribution.manifest.v2+json"
+DOCKER_MANIFEST_LIST: Final = "application/vnd.docker.distribution.manifest.list.v2+json"
+
+IMAGE_TYPES: Final = frozenset({OCI_MANIFEST, DOCKER_MANIFEST})
+INDEX_TYPES: Final = frozenset({OCI_INDEX, DOCKER_MANIFEST_LIST})
+MANIFEST_TYPES: Final = IMAGE_TYPES | INDEX_TYPES
+
+
+def is_foreign_layer(media_type: str) -> bool:
+    """Say whether a layer may live elsewhere than in the registry (image-spec, layer)."""
+    return "nondistributable" in media_type or ".foreign." in media_type

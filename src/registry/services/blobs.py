@@ -1,0 +1,131 @@
+"""Blobs as a repository sees them: found, opened, mounted from elsewhere, detached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from registry.blobstore.base import StoredRange
+from registry.errors import BlobReferenced, BlobUnknown
+from registry.metadata import blobs, repositories
+from registry.metadata.base import Connection
+from registry.metadata.blobs import Link
+from registry.oci.digest import Digest
+from registry.oci.reference import Name
+from registry.services.context import Context
+from registry.services.repositories import lock, name_unknown, repository_for_push
+
+_MOUNT_CANDIDATES: Final = 100
+"""How many repositories of the account are looked at for a mount that names no source."""
+
+
+async def stat_blob(ctx: Context, name: Name, digest: Digest, *, keep: bool = False) -> Link:
+    """Return the link of a blob in a repository.
+
+    With `keep`, a client will rely on the blob being there (HEAD before a push): a link that no
+    one touched for long is touched, and that is committed before the answer.
+
+    Raises:
+        BlobUnknown: the repository does not link it, even if the account holds the bytes.
+        NameUnknown: there is no such repository.
+
+    """
+    link = await ctx.database.read(_find, name, digest)
+    if keep and ctx.clock() - link.touched_at > ctx.limits.touch_after:
+        await ctx.database.write(blobs.touch_link, link.repository_id, link.digest, ctx.clock())
+    return link
+
+
+def open_blob(ctx: Context, link: Link, start: int, stop: int) -> StoredRange:
+    """Open bytes ``[start, stop)`` of a linked blob; the caller closes it."""
+    return ctx.reader.open(link.object_id, start, stop)
+
+
+async def mount_blob(
+    ctx: Context,
+    name: Name,
+    digest: Digest,
+    source: Name | None,
+    may_pull: Callable[[Name], bool],
+) -> Link | None:
+    """Link a blob of the same account into a repository without moving a byte (end-11).
+
+    Without `source`, this repository and then others the caller may pull from are searched.
+    Returns None when there is nothing to mount, whatever the reason: a refusal must not tell
+    what exists.
+    """
+    await repository_for_push(ctx, name)
+    return await ctx.database.write(_mount, name, digest, source, may_pull, ctx.clock())
+
+
+async def detach_blob(ctx: Context, name: Name, digest: Digest) -> None:
+    """Remove a blob from a repository; its bytes are left to the collector (end-10).
+
+    Raises:
+        BlobUnknown: the repository does not link it.
+        BlobReferenced: a manifest here needs it.
+        NameUnknown: there is no such repository.
+
+    """
+    await ctx.database.write(_detach, name, digest)
+
+
+def _find(tx: Connection, name: Name, digest: Digest) -> Link:
+    canonical = blobs.canonical_digest(tx, name.handle, digest)
+    link = blobs.find_link(tx, name.handle, name.repository, canonical) if canonical else None
+    if link is not None:
+        return link
+    if repositories.find_repository(tx, name.handle, name.repository) is None:
+        raise name_unknown(name)
+    raise BlobUnknown(f"{name} has no blob {digest}", digest=str(digest))
+
+
+def _mount(
+    tx: Connection,
+    name: Name,
+    digest: Digest,
+    source: Name | None,
+    may_pull: Callable[[Name], bool],
+    now: int,
+) -> Link | None:
+    target = repositories.find_repository(tx, name.handle, name.repository)
+    canonical = blobs.canonical_digest(tx, name.handle, digest)
+    if target is None or canonical is None:
+        return None
+    found = _source_link(tx, target.account_id, name, canonical, source, may_pull)
+    if found is None or not blobs.revive_object(tx, found.object_id):
+        return None
+    blobs.link_object(tx, target.id, target.account_id, canonical, found.object_id, found.size, now)
+    return found._replace(repository_id=target.id, touched_at=now)
+
+
+def _source_link(
+    tx: Connection,
+    account_id: str,
+    name: Name,
+    digest: str,
+    source: Name | None,
+    may_pull: Callable[[Name], bool],
+) -> Link | None:
+    """Return a link to mount from: the named source's, or any the caller may pull."""
+    if source is not None:
+        if source.handle != name.handle or not (source == name or may_pull(source)):
+            return None
+        return blobs.find_link(tx, source.handle, source.repository, digest)
+    own = blobs.find_link(tx, name.handle, name.repository, digest)
+    if own is not None:
+        return own
+    for repository, link in blobs.holders(tx, account_id, digest, _MOUNT_CANDIDATES):
+        if may_pull(Name(name.handle, repository)):
+            return link
+    return None
+
+
+def _detach(tx: Connection, name: Name, digest: Digest) -> None:
+    link = _find(tx, name, digest)
+    lock(tx, name, link.repository_id)
+    if not blobs.unlink(tx, link.repository_id, link.digest):
+        raise BlobReferenced(
+            f"a manifest in {name} references {digest}; delete the manifest first",
+            digest=str(digest),
+        )

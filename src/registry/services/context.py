@@ -1,0 +1,25 @@
+"""What every service is given: the stores, the clock, and the limits it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cloudcore.clock import Clock
+from registry.blobstore.base import BlobReader, BlobWriter
+from registry.metadata.base import Database
+from registry.services.pulls import PullLog
+from registry.settings import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The surroundings of a service call; one for the life of a process."""
+
+    database: Database
+    reader: BlobReader
+    writer: BlobWriter
+    clock: Clock
+    new_id: Callable[[], str]
+    limits: Limits
+    pulls: PullLog

@@ -1,0 +1,237 @@
+"""Manifests: read as pushed, stored with all they refer to, deleted with their tags.
+
+A PUT is one transaction: the manifest, its edges, its tags and the counters come to exist
+together or not at all. The repository row is locked first, so counters and tags never race.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from registry.errors import (
+    DigestMismatch,
+    ManifestBlobUnknown,
+    ManifestReferenced,
+    ManifestUnknown,
+)
+from registry.metadata import blobs, manifests, repositories
+from registry.metadata.base import Connection
+from registry.metadata.manifests import ManifestRow, NewManifest, StoredManifest
+from registry.metadata.repositories import Repository
+from registry.oci.digest import Digest, digest_of
+from registry.oci.manifest import Manifest, parse_manifest
+from registry.oci.media_types import is_foreign_layer
+from registry.oci.reference import Name
+from registry.services.context import Context
+from registry.services.repositories import find_repository, lock, repository_for_push
+from registry.services.tags import Precondition, point_tag
+
+MAX_TAGS: Final = 50
+"""How many tags one PUT may set (end-7b; the specification asks for at least 10)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestPut:
+    """What a client asks to store, and under which names."""
+
+    body: bytes
+    content_type: str | None
+    expected: Digest | None = None
+    """The digest of the path, when the manifest is put by digest."""
+    tags: tuple[str, ...] = ()
+    precondition: Precondition | None = None
+
+
+class PutResult(NamedTuple):
+    """What a PUT did: the digest in the form asked for, and what the client should know."""
+
+    digest: Digest
+    subject: Digest | None
+    wrong_sizes: tuple[str, ...]
+    """Digests whose descriptor gives another size than the stored bytes have."""
+
+
+async def get_manifest(ctx: Context, name: Name, reference: str | Digest) -> StoredManifest:
+    """Return a manifest by tag or digest.
+
+    Raises:
+        ManifestUnknown: no such tag or manifest here.
+        NameUnknown: no such repository.
+
+    """
+    found = await ctx.database.read(_find, name, reference)
+    if found is None:
+        await find_repository(ctx, name)
+        raise _unknown(name, reference)
+    return found
+
+
+async def put_manifest(ctx: Context, name: Name, put: ManifestPut) -> PutResult:
+    """Store a manifest and point its tags to it (end-7a, end-7b); the same bytes are a no-op.
+
+    Raises:
+        ManifestInvalid: see `parse_manifest`.
+        DigestMismatch: the bytes are not those of the path's digest.
+        ManifestBlobUnknown: it refers to blobs or manifests this repository lacks.
+        TagImmutable, PreconditionFailed: a tag may not move; nothing is stored.
+        NameUnknown: see `repository_for_push`.
+
+    """
+    if put.expected and digest_of(put.body, put.expected.algorithm) != put.expected:
+        raise DigestMismatch(
+            f"the manifest's bytes do not hash to {put.expected}", digest=str(put.expected)
+        )
+    parsed = parse_manifest(put.body, put.content_type)
+    repository = await repository_for_push(ctx, name)
+    return await ctx.database.write(
+        _put, name, repository.id, put, parsed, ctx.new_id(), ctx.clock()
+    )
+
+
+async def delete_manifest(ctx: Context, name: Name, digest: Digest) -> None:
+    """Delete a manifest and every tag that points to it (rule 3, end-9).
+
+    Raises:
+        ManifestReferenced: an index here lists it.
+        ManifestUnknown, NameUnknown.
+
+    """
+    repository = await find_repository(ctx, name)
+    await ctx.database.write(_delete, name, repository.id, digest, ctx.clock())
+
+
+def _find(tx: Connection, name: Name, reference: str | Digest) -> StoredManifest | None:
+    if not isinstance(reference, Digest):
+        return manifests.find_by_tag(tx, name.handle, name.repository, reference)
+    canonical = blobs.canonical_digest(tx, name.handle, reference)
+    if canonical is None:
+        return None
+    return manifests.find_by_digest(tx, name.handle, name.repository, canonical)
+
+
+def _put(
+    tx: Connection,
+    name: Name,
+    repository_id: str,
+    put: ManifestPut,
+    parsed: Manifest,
+    manifest_id: str,
+    now: int,
+) -> PutResult:
+    repository = lock(tx, name, repository_id)
+    digest = digest_of(put.body)
+    pushed = put.expected or digest
+    wrong_sizes: tuple[str, ...] = ()
+    manifest = manifests.find_manifest(tx, repository.id, digest)
+    if manifest is None:
+        manifest, wrong_sizes = _store(tx, repository, parsed, put.body, digest, manifest_id, now)
+    if pushed != digest:
+        blobs.add_alias(tx, repository.account_id, pushed, digest)
+    for tag in put.tags:
+        point_tag(tx, repository, tag, manifest, pushed, put.precondition, now)
+    return PutResult(pushed, parsed.subject, wrong_sizes)
+
+
+def _store(
+    tx: Connection,
+    repository: Repository,
+    parsed: Manifest,
+    body: bytes,
+    digest: Digest,
+    manifest_id: str,
+    now: int,
+) -> tuple[ManifestRow, tuple[str, ...]]:
+    """Write a manifest new to the repository with its edges and counts."""
+    listed = {descriptor.digest: descriptor for descriptor in parsed.blobs}
+    canonical = _canonical(tx, repository.account_id, list(listed))
+    links = blobs.linked_blobs(tx, repository.id, list(set(canonical.values())))
+    missing = [
+        digest
+        for digest, descriptor in listed.items()
+        if canonical.get(digest) not in links and not is_foreign_layer(descriptor.media_type)
+    ]
+    child_names = [descriptor.digest for descriptor in parsed.children]
+    child_digests = _canonical(tx, repository.account_id, child_names)
+    children = manifests.find_manifests(tx, repository.id, list(set(child_digests.values())))
+    missing += [name for name in child_names if child_digests.get(name) not in children]
+    if missing:
+        raise ManifestBlobUnknown(list(dict.fromkeys(missing)))
+
+    size = sum(link.size for link in links.values())
+    if children:
+        size = manifests.size_of_tree(tx, repository.id, list(children))
+    new = NewManifest(
+        id=manifest_id,
+        repository_id=repository.id,
+        account_id=repository.account_id,
+        digest=digest,
+        media_type=parsed.media_type,
+        artifact_type=parsed.artifact_type,
+        config_digest=parsed.config.digest if parsed.config else None,
+        subject_digest=parsed.subject,
+        is_index=parsed.is_index,
+        manifest_size_bytes=len(body),
+        size_bytes=size,
+        annotations=parsed.annotations,
+    )
+    manifests.add_manifest(tx, new, body, now)
+    if links:
+        manifests.add_blob_edges(tx, manifest_id, repository.id, list(links))
+        blobs.add_references(tx, repository.id, list(links), 1)
+    if children:
+        manifests.add_child_edges(tx, manifest_id, repository.id, list(children))
+    gained = sum(link.size for link in links.values() if link.manifest_refs == 0)
+    repositories.add_to_counters(tx, repository.id, now, images=1, size=gained)
+    wrong = tuple(
+        name
+        for name, descriptor in listed.items()
+        if (link := links.get(canonical.get(name, ""))) and link.size != descriptor.size
+    )
+    return ManifestRow(manifest_id, digest, size, 0), wrong
+
+
+def _canonical(tx: Connection, account_id: str, digests: Sequence[str]) -> dict[str, str]:
+    """Return the sha256 the account has for each digest; those it never verified are left out."""
+    found: dict[str, str] = {}
+    for digest in digests:
+        if digest.startswith("sha256:"):
+            found[digest] = digest
+            continue
+        same = blobs.equivalent_digests(tx, account_id, digest)
+        canonical = next((one for one in same if one.startswith("sha256:")), None)
+        if canonical is not None:
+            found[digest] = canonical
+    return found
+
+
+def _delete(tx: Connection, name: Name, repository_id: str, digest: Digest, now: int) -> None:
+    repository = lock(tx, name, repository_id)
+    canonical = blobs.canonical_digest(tx, name.handle, digest)
+    manifest = manifests.find_manifest(tx, repository.id, canonical) if canonical else None
+    if manifest is None:
+        raise _unknown(name, digest)
+    parents = manifests.parents_of(tx, manifest.id)
+    if parents:
+        raise ManifestReferenced(
+            f"an index in {name} lists {digest}; delete the index first", parents=parents
+        )
+    drop_manifest(tx, repository, manifest, now)
+
+
+def drop_manifest(tx: Connection, repository: Repository, manifest: ManifestRow, now: int) -> None:
+    """Delete a manifest no index lists, with its tags, and settle every count."""
+    referenced = manifests.blobs_of(tx, manifest.id)
+    links = blobs.linked_blobs(tx, repository.id, referenced)
+    manifests.remove_manifest(tx, repository.account_id, manifest)
+    if referenced:
+        blobs.add_references(tx, repository.id, referenced, -1)
+    lost = sum(link.size for link in links.values() if link.manifest_refs == 1)
+    repositories.add_to_counters(
+        tx, repository.id, now, images=-1, tags=-manifest.tag_count, size=-lost
+    )
+
+
+def _unknown(name: Name, reference: str) -> ManifestUnknown:
+    return ManifestUnknown(f"{name} has no manifest {reference}", reference=str(reference))

@@ -1,0 +1,279 @@
+"""Upload sessions: started, continued on any worker, committed through one door.
+
+What a session has received is what its row says: the bytes are flushed before the row, the row
+is committed before the answer. Bytes beyond the row were never acknowledged; the next writer cuts
+them off. One writer holds the staged bytes at a time, and reads the row under that hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol, TypeVar
+
+from registry.blobstore.base import BlobWriter, ObjectUnknown, StageBusy, Staged, Stored
+from registry.errors import (
+    BlobTooLarge,
+    DigestMismatch,
+    SizeInvalid,
+    UploadBusy,
+    UploadOutOfOrder,
+    UploadUnknown,
+)
+from registry.metadata import blobs, uploads
+from registry.metadata.base import Connection
+from registry.metadata.blobs import NewObject
+from registry.metadata.uploads import Upload
+from registry.oci.digest import Digest
+from registry.oci.reference import Name
+from registry.services.context import Context
+from registry.services.repositories import repository_for_push
+
+T = TypeVar("T")
+
+
+class Body(Protocol):
+    """A request body: moved to a sink in a bulk thread, then finished there."""
+
+    async def __call__(
+        self, sink: Callable[[memoryview], None], finish: Callable[[bool], T], /
+    ) -> T:
+        """Move the body to `sink` and return what ``finish(arrived whole)`` returns."""
+        ...
+
+
+class Span(NamedTuple):
+    """Where a chunk says it lies: its first byte and its length (``Content-Range``)."""
+
+    first: int
+    length: int
+
+
+class _Progress(NamedTuple):
+    """What a chunk left behind."""
+
+    is_complete: bool
+    received_bytes: int
+    digests: Mapping[str, str]
+    stored: Stored | None = None
+
+
+async def start_upload(ctx: Context, name: Name, algorithm: str | None) -> str:
+    """Open an upload session and return its id (end-4a, end-4c)."""
+    repository = await repository_for_push(ctx, name)
+    upload_id = ctx.new_id()
+    now = ctx.clock()
+    await ctx.database.write_relaxed(
+        uploads.add_upload, upload_id, repository.id, algorithm, now, now + ctx.limits.upload_idle
+    )
+    return upload_id
+
+
+async def find_upload(ctx: Context, name: Name, upload_id: str) -> Upload:
+    """Return an open session of this repository (end-13).
+
+    Raises:
+        UploadUnknown: no such session here, or it has ended.
+
+    """
+    found = await ctx.database.read(
+        uploads.find_upload, name.handle, name.repository, upload_id, ctx.clock()
+    )
+    if found is None:
+        raise _unknown(upload_id)
+    return found
+
+
+async def append_chunk(
+    ctx: Context, name: Name, upload_id: str, span: Span | None, body: Body
+) -> int:
+    """Append a chunk and return how many bytes the session has now (end-5).
+
+    Raises:
+        UploadUnknown, UploadBusy, UploadOutOfOrder, BlobTooLarge, StoreUnavailable.
+        SizeInvalid: the body is not as long as `span` says, and nothing of it counts; or the
+            client left in the middle, and what came stays and counts.
+
+    """
+    await find_upload(ctx, name, upload_id)
+    with _held(ctx.writer, upload_id) as staged:
+        upload = await _take_up(ctx, name, upload_id, staged, span)
+
+        def finish(is_complete: bool) -> _Progress:  # noqa: FBT001 - called by the body
+            _check_length(staged, upload, span, is_complete=is_complete)
+            return _Progress(is_complete, staged.offset, staged.flush())
+
+        progress = await body(_limited(ctx, staged), finish)
+        await _advance(ctx, upload_id, progress)
+    if not progress.is_complete:
+        raise _cut_short()
+    return progress.received_bytes
+
+
+async def finish_upload(
+    ctx: Context, name: Name, upload_id: str, expected: Digest, span: Span | None, body: Body
+) -> None:
+    """Append the last chunk, if any, and make the bytes a blob of the repository (end-6).
+
+    Raises:
+        DigestMismatch: the bytes hash to something else; the session is gone.
+        SizeInvalid: the body ended early; what came stays, and the session lives.
+        UploadUnknown, UploadBusy, UploadOutOfOrder, BlobTooLarge, StoreUnavailable.
+
+    """
+    await find_upload(ctx, name, upload_id)
+    with _held(ctx.writer, upload_id) as staged:
+        upload = await _take_up(ctx, name, upload_id, staged, span)
+
+        def finish(is_complete: bool) -> _Progress:  # noqa: FBT001
+            _check_length(staged, upload, span, is_complete=is_complete)
+            if not is_complete:
+                return _Progress(is_complete, staged.offset, staged.flush())
+            return _Progress(is_complete, staged.offset, {}, staged.commit(expected))
+
+        try:
+            progress = await body(_limited(ctx, staged), finish)
+        except DigestMismatch:
+            await ctx.database.write(uploads.remove_upload, upload_id)
+            raise
+        if progress.stored is None:
+            await _advance(ctx, upload_id, progress)
+            raise _cut_short()
+        await _record(ctx, upload.repository_id, upload.account_id, progress.stored)
+
+
+async def push_blob(ctx: Context, name: Name, expected: Digest, body: Body) -> None:
+    """Take a whole blob in one request (end-4b).
+
+    Raises:
+        DigestMismatch, SizeInvalid, BlobTooLarge, NameUnknown, StoreUnavailable.
+
+    """
+    repository = await repository_for_push(ctx, name)
+    staged = ctx.writer.stage(ctx.new_id(), expected.algorithm)
+    with _closing(staged):
+        sink = _limited(ctx, staged)
+
+        def finish(is_complete: bool) -> Stored | None:  # noqa: FBT001
+            if is_complete:
+                return staged.commit(expected)
+            staged.discard()
+            return None
+
+        try:
+            stored = await body(sink, finish)
+        except BlobTooLarge:
+            staged.discard()
+            raise
+        if stored is None:
+            raise _cut_short()
+        await _record(ctx, repository.id, repository.account_id, stored)
+
+
+async def cancel_upload(ctx: Context, name: Name, upload_id: str) -> None:
+    """End a session and drop its bytes (end-14).
+
+    Raises:
+        UploadUnknown: it had ended, or was never here.
+        UploadBusy: another request is writing to it.
+
+    """
+    await find_upload(ctx, name, upload_id)
+    with _held(ctx.writer, upload_id) as staged:
+        if not await ctx.database.write(uploads.remove_upload, upload_id):
+            raise _unknown(upload_id)
+        await asyncio.to_thread(staged.discard)
+
+
+@contextmanager
+def _closing(staged: Staged) -> Iterator[Staged]:
+    try:
+        yield staged
+    finally:
+        staged.close()
+
+
+@contextmanager
+def _held(writer: BlobWriter, upload_id: str) -> Iterator[Staged]:
+    """Hold a session's bytes until the row that acknowledges them is committed."""
+    try:
+        try:
+            staged = writer.resume(upload_id)
+        except ObjectUnknown:
+            staged = writer.stage(upload_id)
+    except StageBusy:
+        raise UploadBusy("another request is writing to this upload; try again") from None
+    with _closing(staged):
+        yield staged
+
+
+async def _take_up(
+    ctx: Context, name: Name, upload_id: str, staged: Staged, span: Span | None
+) -> Upload:
+    """Read how far the session has come, under the hold, and go there."""
+    try:
+        upload = await find_upload(ctx, name, upload_id)
+    except UploadUnknown:
+        staged.discard()
+        raise
+    if span is not None and span.first != upload.received_bytes:
+        raise UploadOutOfOrder(upload.received_bytes)
+    staged.rewind(upload.received_bytes, upload.digests, upload.algorithm)
+    return upload
+
+
+def _limited(ctx: Context, staged: Staged) -> Callable[[memoryview], None]:
+    """Return a sink into `staged` that refuses to grow a blob over the limit."""
+    limit = ctx.limits.max_blob_bytes
+
+    def sink(view: memoryview) -> None:
+        if staged.offset + len(view) > limit:
+            raise BlobTooLarge(f"a blob may have at most {limit} bytes", limit=limit)
+        staged.write(view)
+
+    return sink
+
+
+def _check_length(staged: Staged, upload: Upload, span: Span | None, *, is_complete: bool) -> None:
+    if is_complete and span and staged.offset - upload.received_bytes != span.length:
+        raise SizeInvalid("the body is not as long as its Content-Range says")
+
+
+async def _advance(ctx: Context, upload_id: str, progress: _Progress) -> None:
+    known = await ctx.database.write(
+        uploads.advance_upload,
+        upload_id,
+        progress.received_bytes,
+        progress.digests,
+        ctx.clock() + ctx.limits.upload_idle,
+    )
+    if not known:
+        raise _unknown(upload_id)
+
+
+async def _record(ctx: Context, repository_id: str, account_id: str, stored: Stored) -> None:
+    """Write the rows that make stored bytes a blob; drop them when the account has the same."""
+    kept = await ctx.database.write(_record_rows, repository_id, account_id, stored, ctx.clock())
+    if kept != stored.object_id:
+        await asyncio.to_thread(ctx.writer.remove_duplicate, stored.object_id)
+
+
+def _record_rows(
+    tx: Connection, repository_id: str, account_id: str, stored: Stored, now: int
+) -> str:
+    new = NewObject(stored.object_id, stored.digest, stored.size, stored.stored_size, stored.layout)
+    kept = blobs.keep_object(tx, account_id, new, now)
+    blobs.link_object(tx, repository_id, account_id, stored.digest, kept, stored.size, now)
+    if stored.alias is not None:
+        blobs.add_alias(tx, account_id, stored.alias, stored.digest)
+    uploads.remove_upload(tx, stored.object_id)
+    return kept
+
+
+def _cut_short() -> SizeInvalid:
+    return SizeInvalid("the body ended before its declared length")
+
+
+def _unknown(upload_id: str) -> UploadUnknown:
+    return UploadUnknown("there is no such upload here, or it has ended", upload=upload_id)

@@ -1,0 +1,1 @@
+"""The server side: HTTP protocol, bulk transfer threads, dispatch, logs, metrics, workers."""

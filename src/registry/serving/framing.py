@@ -1,0 +1,149 @@
+"""Where a request body ends (RFC 9112 §6, §7.1): counted or chunked, decoded as it arrives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Protocol
+
+MAX_LINE_BYTES = 4096
+"""Longest chunk-size line (with extensions) or trailer line."""
+
+MAX_OVERHEAD_BYTES = 16 * 1024
+"""How far framing may outweigh content; stops bodies that are all extensions or trailers."""
+
+FREE_OVERHEAD_BYTES = 16
+"""What each chunk may spend on framing without being counted against the body."""
+
+Output = Callable[[memoryview], None]
+
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?")
+_TRAILER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*")
+
+
+class FramingError(Exception):
+    """The body breaks the rules of its framing; where it ends can no longer be known."""
+
+
+class BodyFraming(Protocol):
+    """Finds the content of one request body, and its end, in the bytes of the connection."""
+
+    complete: bool
+
+    def feed(self, data: bytes | bytearray, end: int, output: Output) -> int:
+        """Hand the content in ``data[:end]`` to `output`; return how many bytes were consumed.
+
+        What is left over after a complete body belongs to the next request. The views are
+        only valid during the call. Raises FramingError.
+        """
+        ...
+
+
+class CountedBody:
+    """A body of known length (``Content-Length``)."""
+
+    __slots__ = ("complete", "remaining")
+
+    def __init__(self, length: int) -> None:
+        self.remaining = length
+        self.complete = length == 0
+
+    def feed(self, data: bytes | bytearray, end: int, output: Output) -> int:
+        """See `BodyFraming.feed`."""
+        taken = min(end, self.remaining)
+        if taken:
+            with memoryview(data) as view, view[:taken] as part:
+                output(part)
+            self.advance(taken)
+        return taken
+
+    def advance(self, count: int) -> None:
+        """Account for `count` bytes that were received without passing through `feed`."""
+        self.remaining -= count
+        self.complete = self.remaining == 0
+
+
+class ChunkedBody:
+    """A body in the chunked transfer coding (RFC 9112 §7.1), decoded strictly.
+
+    Only CRLF ends a line, sizes are plain hexadecimal, extensions and trailers are
+    dropped, and both are bounded.
+    """
+
+    __slots__ = ("_in_content", "_in_trailer", "_line", "_overhead", "_remaining", "complete")
+
+    def __init__(self) -> None:
+        self.complete = False
+        self._remaining = 0  # content bytes of this chunk still to come
+        self._in_content = False  # between a size line and the CRLF after its content
+        self._in_trailer = False
+        self._line = bytearray()  # the part of a line that came with earlier data
+        self._overhead = 0
+
+    def feed(self, data: bytes | bytearray, end: int, output: Output) -> int:
+        """See `BodyFraming.feed`."""
+        position = 0
+        with memoryview(data) as view:
+            while position < end and not self.complete:
+                if self._remaining:
+                    taken = min(self._remaining, end - position)
+                    with view[position : position + taken] as part:
+                        output(part)
+                    self._remaining -= taken
+                    position += taken
+                else:
+                    position = self._take_line(data, position, end)
+        return position
+
+    def _take_line(self, data: bytes | bytearray, start: int, end: int) -> int:
+        """Read up to the next LF and act on the line when it is whole; return the position."""
+        found = data.find(b"\n", start, end)
+        stop = end if found < 0 else found + 1
+        line = self._line
+        line += data[start:stop]
+        if len(line) > MAX_LINE_BYTES:
+            raise FramingError("a chunk-size or trailer line is too long")
+        if found >= 0:
+            if line[-2:] != b"\r\n":
+                raise FramingError("a line of the chunked coding does not end in CRLF")
+            self._line = bytearray()
+            self._act_on(bytes(line[:-2]))
+        elif self._in_content and line != b"\r":
+            raise FramingError("a chunk is longer than its size says")
+        return stop
+
+    def _act_on(self, line: bytes) -> None:
+        """Take one whole line, without its CRLF."""
+        if self._in_content:
+            if line:
+                raise FramingError("a chunk is longer than its size says")
+            self._in_content = False
+        elif self._in_trailer:
+            self._take_trailer(line)
+        else:
+            self._take_size(line)
+
+    def _take_size(self, line: bytes) -> None:
+        match = _CHUNK_SIZE.fullmatch(line)
+        if match is None:
+            raise FramingError("malformed chunk size")
+        size = int(match[1], 16)
+        self._spend(len(line), FREE_OVERHEAD_BYTES + size)
+        if size:
+            self._remaining = size
+            self._in_content = True
+        else:
+            self._in_trailer = True
+
+    def _take_trailer(self, line: bytes) -> None:
+        if not line:
+            self.complete = True
+            return
+        if _TRAILER.fullmatch(line) is None:
+            raise FramingError("malformed trailer field")
+        self._spend(len(line), 0)
+
+    def _spend(self, cost: int, credit: int) -> None:
+        self._overhead = max(0, self._overhead + cost - credit)
+        if self._overhead > MAX_OVERHEAD_BYTES:
+            raise FramingError("too much chunk framing for too little content")

@@ -1,0 +1,45 @@
+"""Logs as JSON lines on standard error: one shape for our own, uvicorn's and access lines."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+MAX_MESSAGE = 16 * 1024
+
+
+def timestamp(seconds: float) -> str:
+    """Return a moment of the epoch as RFC 3339 in UTC, to the millisecond."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes a record as one line of JSON; a traceback goes into the field ``error``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, without its end."""
+        line: dict[str, Any] = {
+            "time": timestamp(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage()[:MAX_MESSAGE],
+        }
+        request_id = getattr(record, "request_id", None)
+        if request_id:
+            line["request_id"] = request_id
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line).decode()
+
+
+def configure_logging(level: str = "INFO") -> None:
+    """Send everything the standard library logs to standard error as JSON lines."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    # uvicorn tells of every start and stop; what matters of it we log ourselves.
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)

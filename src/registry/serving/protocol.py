@@ -1,0 +1,421 @@
+"""The HTTP/1 protocol the server speaks on each connection, in uvicorn's place."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import functools
+import os
+import socket
+import time
+from typing import Any, cast
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from registry.serving.exchange import Application, Exchange
+from registry.serving.framing import CountedBody, FramingError
+from registry.serving.head import HeadError, HeadReader, RequestHead, check_partial
+from registry.serving.record import RequestRecord
+from registry.serving.refusal import guess_path, refusal
+from registry.serving.request_body import RequestBody
+from registry.serving.worker import Worker
+
+TLS_HANDSHAKE = 0x16
+CR = 0x0D
+NEVER = float("inf")
+PIPELINE_BYTES = 64 * 1024
+"""How much may be buffered behind the request that is being answered."""
+
+
+class State(enum.IntEnum):
+    """What the next bytes from the client are."""
+
+    HEAD = 0  # the head of a request, or nothing yet
+    BUSY = 1  # body of the current request, or requests behind it
+    DRAINING = 2  # body of a request that was answered without it
+    LINGERING = 3  # of no interest: the last answer is out, the client may still be sending
+
+
+class HttpProtocol(asyncio.Protocol):
+    """One connection: requests in, one after the other, answers out in the same order."""
+
+    __slots__ = (
+        "_application", "_buffer", "_deadline", "_discarded", "_drain_waiter", "_draining",
+        "_reader", "_reading", "_state", "_transport", "app_state", "client", "closing",
+        "exchange", "loop", "peer_closed", "server", "server_state", "tasks", "worker",
+        "write_paused",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        worker: Worker,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self.worker = worker
+        self.server_state = server_state
+        self.app_state = app_state
+        self.tasks: set[Any] = server_state.tasks
+        self.loop = _loop or asyncio.get_running_loop()
+        self._application = cast("Application", config.loaded_app)
+        self._transport: asyncio.Transport | None = None
+        self.server: tuple[str, int] | None = None
+        self.client: tuple[str, int] | None = None
+        self.exchange: Exchange | None = None
+        self.closing = False
+        self.peer_closed = False
+        self.write_paused = False
+        self._state = State.HEAD
+        self._reader = HeadReader(worker.limits)
+        self._reading = True
+        self._buffer = b""
+        self._deadline = NEVER
+        self._discarded = 0
+        self._draining: RequestBody | None = None
+        self._drain_waiter: asyncio.Future[None] | None = None
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin: a client that says nothing is closed after `head_seconds`."""
+        self._transport = cast("asyncio.Transport", transport)
+        # Whatever the kernel does not take at once pauses the writer; so "not paused" means
+        # that nothing is buffered, and files may be sent past the transport.
+        self._transport.set_write_buffer_limits(high=0)
+        self.server = _address(transport.get_extra_info("sockname"))
+        self.client = _address(transport.get_extra_info("peername"))
+        connections = cast("set[HttpProtocol]", self.server_state.connections)
+        connections.add(self)
+        self.worker.watch(self.loop, connections)
+        self._deadline = time.monotonic() + self.worker.limits.head_seconds
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """End: the application learns that its client left."""
+        cast("set[HttpProtocol]", self.server_state.connections).discard(self)
+        self._deadline = NEVER
+        self.resume_writing()
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.lose()
+            self._record(exchange)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes from the client for whatever is due next."""
+        state = self._state
+        if state == State.HEAD:
+            buffered = self._buffer
+            if not buffered:
+                self._deadline = time.monotonic() + self.worker.limits.head_seconds
+            self._buffer = buffered + data if buffered else data
+            self._read_head()
+        elif state == State.BUSY:
+            self._take_ahead(data)
+        elif state == State.DRAINING:
+            self._drain(data)
+        else:
+            self._discarded += len(data)
+            if self._discarded > self.worker.limits.linger_bytes:
+                self.abort()
+
+    def eof_received(self) -> bool:
+        """Take the end of what the client sends; True keeps the way to it open."""
+        self.peer_closed = True
+        if self.exchange is None:
+            return False
+        self.exchange.peer_closed()
+        return True
+
+    def pause_writing(self) -> None:
+        """Note that the client does not read fast enough."""
+        self.write_paused = True
+
+    def resume_writing(self) -> None:
+        """Note that everything written has left."""
+        self.write_paused = False
+        waiter, self._drain_waiter = self._drain_waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    # What uvicorn and the worker call
+
+    def shutdown(self) -> None:
+        """Close as soon as the current exchange has ended (called by uvicorn)."""
+        self.closing = True
+        if self.exchange is None and self._state == State.HEAD:
+            self._close()
+
+    def sweep(self, now: float) -> None:
+        """Enforce the time limits."""
+        if self.exchange is not None:
+            self.exchange.sweep(now, self.worker.limits)
+        elif now > self._deadline:
+            self._expire()
+
+    # What exchanges and bodies call
+
+    def write(self, data: bytes | bytearray) -> None:
+        """Write to the client, or nowhere when it has left."""
+        if data and not self.is_closing():
+            self._socket().write(data)
+
+    def unsent_bytes(self) -> int:
+        """Return how much of what was written still waits in this process."""
+        return self._socket().get_write_buffer_size()
+
+    async def drained(self) -> None:
+        """Wait until everything written has left, or the client has."""
+        while self.write_paused:
+            if self._drain_waiter is None:
+                self._drain_waiter = self.loop.create_future()
+            await asyncio.shield(self._drain_waiter)
+
+    def is_closing(self) -> bool:
+        """Tell whether the connection is closed or about to be."""
+        return self._socket().is_closing()
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor; only valid while not `is_closing`."""
+        number: int = self._socket().get_extra_info("socket").fileno()
+        return number
+
+    def duplicate_socket(self) -> socket.socket | None:
+        """Return a socket of its own for a bulk job, or None when the client has left."""
+        if self.is_closing():
+            return None
+        ours = self._socket().get_extra_info("socket")
+        return socket.socket(
+            ours.family, socket.SOCK_STREAM, ours.proto, fileno=os.dup(ours.fileno())
+        )
+
+    def pause_reading(self) -> None:
+        """Leave what the client sends in its socket."""
+        if self._reading and not self.is_closing():
+            self._reading = False
+            self._socket().pause_reading()
+
+    def resume_reading(self) -> None:
+        """Take again what the client sends."""
+        if not self._reading and not self.is_closing():
+            self._reading = True
+            self._socket().resume_reading()
+
+    def body_ended(self, surplus: bytes) -> None:
+        """Note that the current body is whole; `surplus` came behind it."""
+        self._buffer = surplus
+        self.resume_reading()
+
+    def common_lines(self) -> bytes:
+        """Return the header lines that every response carries."""
+        return self.worker.common_lines(self.server_state.default_headers)
+
+    def abort(self) -> None:
+        """Close at once, whatever is still unsent."""
+        if not self.is_closing():
+            self._socket().abort()
+
+    def refuse(self, status: int, message: str) -> None:
+        """Answer in the application's place, and close."""
+        exchange, buffer = self.exchange, self._buffer
+        path = exchange.head.path if exchange else guess_path(buffer)
+        method = exchange.head.method if exchange else buffer[:5].decode("latin-1").strip()
+        answer, size = refusal(
+            status,
+            message,
+            path,
+            common=self.common_lines(),
+            bodiless=method == "HEAD",
+            request_id=exchange.request_id if exchange else "",
+        )
+        self.write(answer)
+        if exchange is not None:
+            exchange.status, exchange.sent, exchange.finished = status, size, True
+            exchange.keep_alive = False
+            self.exchange_ended(exchange)
+        else:
+            self._linger()
+
+    def exchange_ended(self, exchange: Exchange) -> None:
+        """Go on to the next request, or close."""
+        self.exchange = None
+        self.server_state.total_requests += 1
+        self._record(exchange)
+        body = exchange.body
+        unread = body is not None and not body.framing.complete
+        done = self.closing or (self.peer_closed and not self._buffer)
+        if not exchange.keep_alive or done:
+            self._linger() if unread or self._buffer else self._close()
+            return
+        if unread:
+            self._start_draining(body)
+        else:
+            self._expect_head()
+
+    # The stations of a connection
+
+    def _expect_head(self) -> None:
+        self._state = State.HEAD
+        limits = self.worker.limits
+        self.resume_reading()
+        if self._buffer:
+            self._deadline = time.monotonic() + limits.head_seconds
+            self._read_head()
+        else:
+            self._deadline = time.monotonic() + limits.keep_alive_seconds
+
+    def _read_head(self) -> None:
+        """Start an exchange if the buffer holds a whole head."""
+        if self._buffer[0] in (TLS_HANDSHAKE, CR):
+            if self._buffer[0] == TLS_HANDSHAKE:
+                self._close()
+                return
+            self._buffer = _without_empty_lines(self._buffer)
+        try:
+            request = self._parse_head()
+        except HeadError as error:
+            self.refuse(error.status, error.message)
+            return
+        if request is not None:
+            self._start(request)
+        elif self.peer_closed:
+            self._close()
+
+    def _parse_head(self) -> RequestHead | None:
+        """Take a request head off the buffer, or return None when it is not all there."""
+        data = self._buffer
+        end = data.find(b"\r\n\r\n") + 4
+        if (len(data) if end < 4 else end) > self.worker.limits.head_bytes:
+            raise HeadError(431, "the request head is too large")
+        if end < 4:
+            check_partial(data)
+            return None
+        if end == len(data):
+            request = self._reader.read(data)
+            self._buffer = b""
+        else:
+            request = self._reader.read(data[:end])
+            self._buffer = data[end:]
+        return request
+
+    def _start(self, head: RequestHead) -> None:
+        raw = b""
+        if head.framing is not None:
+            raw, self._buffer = self._buffer, b""
+            if not isinstance(head.framing, CountedBody) or head.framing.remaining > len(raw):
+                self.pause_reading()
+        self._state = State.BUSY
+        self.exchange = exchange = Exchange(self, head, raw)
+        task = exchange.task = self.loop.create_task(exchange.run(self._application))
+        self.tasks.add(task)
+
+    def _take_ahead(self, data: bytes) -> None:
+        exchange = self.exchange
+        body = None if exchange is None else exchange.body
+        if body is not None and not body.framing.complete:
+            body.feed(data)
+            return
+        self._buffer += data
+        if len(self._buffer) > PIPELINE_BYTES:
+            self.pause_reading()
+
+    def _start_draining(self, body: RequestBody | None) -> None:
+        assert body is not None
+        self._state = State.DRAINING
+        self._draining = body
+        self._deadline = time.monotonic() + self.worker.limits.refusal_drain_seconds
+        self.resume_reading()
+        self._drain(body.take_raw())
+
+    def _drain(self, data: bytes) -> None:
+        body = self._draining
+        assert body is not None
+        try:
+            used = body.framing.feed(data, len(data), _discard)
+        except FramingError:
+            self._linger()
+            return
+        if body.framing.complete:
+            self._draining = None
+            self._buffer = data[used:]
+            if self.closing:
+                self._close()
+            else:
+                self._expect_head()
+
+    def _linger(self) -> None:
+        """Close our side and wait a little for the client's: it may still be sending.
+
+        Closing with unread bytes would reset the connection, and the reset can overtake
+        the answer (RFC 9112 §9.6).
+        """
+        self._state = State.LINGERING
+        self._buffer = b""
+        if self.peer_closed or self.is_closing():
+            self._close()
+            return
+        self._deadline = time.monotonic() + self.worker.limits.linger_seconds
+        self._socket().write_eof()
+        self.resume_reading()
+
+    def _close(self) -> None:
+        if not self.is_closing():
+            self._socket().close()
+
+    def _expire(self) -> None:
+        if self._state == State.LINGERING:
+            self.abort()
+        elif self._state == State.DRAINING:
+            self._linger()
+        elif self._buffer:
+            self.refuse(408, "the request head came too slowly")
+        else:
+            self._close()
+
+    def _socket(self) -> asyncio.Transport:
+        assert self._transport is not None
+        return self._transport
+
+    def _record(self, exchange: Exchange) -> None:
+        observers = self.worker.observers
+        if not observers:
+            return
+        head = exchange.head
+        record = RequestRecord(
+            time.time(),
+            time.monotonic() - exchange.started_at,
+            exchange.request_id,
+            head.method,
+            head.path,
+            head.query,
+            exchange.status,
+            exchange.received,
+            exchange.sent,
+            self.client[0] if self.client else "",
+        )
+        for observe in observers:
+            observe(record)
+
+
+def http_protocol(worker: Worker) -> type[asyncio.Protocol]:
+    """Return what ``uvicorn.Config(http=...)`` wants: a maker of connections of `worker`."""
+    return cast("type[asyncio.Protocol]", functools.partial(HttpProtocol, worker))
+
+
+def _address(name: object) -> tuple[str, int] | None:
+    """Return host and port of a socket name, or None when it is not one of TCP."""
+    if isinstance(name, tuple) and len(name) >= 2:
+        return str(name[0]), int(name[1])
+    return None
+
+
+def _without_empty_lines(data: bytes) -> bytes:
+    """Skip empty lines before a request line (RFC 9112 §2.2)."""
+    while data.startswith(b"\r\n"):
+        data = data[2:]
+    return data
+
+
+def _discard(part: memoryview) -> None:
+    """Take content nobody wants."""

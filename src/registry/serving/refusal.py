@@ -1,0 +1,63 @@
+"""Answers the server gives by itself, before or instead of an application."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from uuid import uuid4
+
+import msgspec
+
+from registry.serving.head import ALLOW
+
+
+def is_data_plane(path: bytes) -> bool:
+    """Tell whether a raw path belongs to the data plane."""
+    return path == b"/v2" or path.startswith(b"/v2/")
+
+
+def guess_path(data: bytes | bytearray) -> bytes:
+    """Return the path a request line that may be malformed seems to ask for."""
+    line = bytes(data[:4096]).split(b"\n", 1)[0].split(b" ")
+    return line[1].split(b"?", 1)[0] if len(line) > 1 else b""
+
+
+def refusal_body(status: int, message: str, path: bytes, request_id: str) -> bytes:
+    """Return an error body as the plane that owns `path` writes them."""
+    if is_data_plane(path):
+        code = "UNKNOWN" if status >= 500 else "UNSUPPORTED"
+        return msgspec.json.encode({"errors": [{"code": code, "message": message, "detail": None}]})
+    code = "INTERNAL_ERROR" if status >= 500 else "INVALID_INPUT"
+    error = {"code": code, "message": message, "request_id": request_id}
+    return msgspec.json.encode({"error": error})
+
+
+def refusal(
+    status: int,
+    message: str,
+    path: bytes = b"",
+    *,
+    common: bytes = b"",
+    bodiless: bool = False,
+    request_id: str = "",
+) -> tuple[bytes, int]:
+    """Return a whole response that ends the connection, and the length of its body.
+
+    `common` are the header lines of every response; `bodiless` drops the body, for HEAD.
+    """
+    request_id = request_id or str(uuid4())
+    body = refusal_body(status, message, path, request_id)
+    lines = [
+        b"HTTP/1.1 %d %s\r\n" % (status, HTTPStatus(status).phrase.encode()),
+        common,
+        b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body),
+        b"x-request-id: %s\r\nconnection: close\r\n" % request_id.encode(),
+    ]
+    if is_data_plane(path):
+        lines.append(b"docker-distribution-api-version: registry/2.0\r\n")
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        lines.append(b"allow: %s\r\n" % ALLOW)
+    lines.append(b"\r\n")
+    if bodiless:
+        body = b""
+    lines.append(body)
+    return b"".join(lines), len(body)

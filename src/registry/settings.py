@@ -1,0 +1,92 @@
+"""Settings: plain data, read once at the composition root; they build nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+
+from cloudcore.clock import MICROSECONDS
+
+PREFIX = "ENTREPOT_"
+
+
+class SettingsError(Exception):
+    """A setting is unknown or cannot be what it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may ask for. Sizes in bytes, times in seconds."""
+
+    max_blob_bytes: int = 100 * 1024**3
+    upload_idle_seconds: int = 24 * 3600
+    touch_after_seconds: int = 12 * 3600
+    """How old a link's last use may be before a HEAD refreshes it."""
+
+    @property
+    def upload_idle(self) -> int:
+        """Return the idle time of an upload session in microseconds."""
+        return self.upload_idle_seconds * MICROSECONDS
+
+    @property
+    def touch_after(self) -> int:
+        """Return the age after which a link is touched, in microseconds."""
+        return self.touch_after_seconds * MICROSECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything a process needs to know to run."""
+
+    data: Path
+    """Folder of the blobs and, unless `database_url` says otherwise, of the SQLite database."""
+    database_url: str = ""
+    host: str = "127.0.0.1"
+    port: int = 5000
+    workers: int = 1
+    metrics: str = ""
+    """``host:port`` of the Prometheus endpoint; empty: none."""
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def database(self) -> str:
+        """Return the URL of the metadata database."""
+        return self.database_url or f"sqlite:///{self.data.absolute() / 'metadata.db'}"
+
+    @property
+    def blobs(self) -> Path:
+        """Return the folder of the blob store."""
+        return self.data.absolute() / "blobs"
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str], defaults: Settings) -> Settings:
+        """Return `defaults` with what the ``ENTREPOT_*`` variables say instead.
+
+        Raises:
+            SettingsError: a variable of the prefix names no setting, or a number is none.
+
+        """
+        top = {item.name: item for item in fields(cls) if item.name != "limits"}
+        limits = {item.name for item in fields(Limits)}
+        values: dict[str, object] = {}
+        limit_values: dict[str, int] = {}
+        for variable, text in environ.items():
+            if not variable.startswith(PREFIX):
+                continue
+            name = variable.removeprefix(PREFIX).lower()
+            if name in limits:
+                limit_values[name] = _number(variable, text)
+            elif name in ("port", "workers"):
+                values[name] = _number(variable, text)
+            elif name in top:
+                values[name] = Path(text) if name == "data" else text
+            else:
+                raise SettingsError(f"{variable} is no setting; see the README for those there are")
+        return replace(defaults, **values, limits=replace(defaults.limits, **limit_values))  # type: ignore[arg-type]
+
+
+def _number(variable: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise SettingsError(f"{variable} must be a whole number, not {text!r}")
+    return int(text)

@@ -1,0 +1,53 @@
+"""What every client test starts from: a place to work, content to push, a repository."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.clients.containers import Containers
+from tests.clients.images import Store
+from tests.clients.remote import Remote
+
+
+@pytest.fixture
+def workspace() -> Iterator[Path]:
+    """Return a folder that is gone after the test: images are large, socket paths short."""
+    with tempfile.TemporaryDirectory(prefix="entrepot-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def store(workspace: Path) -> Store:
+    """Return an empty store to make images in."""
+    return Store(workspace / "content")
+
+
+@pytest.fixture(scope="session")
+def http(registry_url: str) -> Iterator[httpx.Client]:
+    """Return a connection to the registry for looking at it beside the client under test."""
+    with httpx.Client(base_url=registry_url, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def remote(http: httpx.Client, namespace: str, request: pytest.FixtureRequest) -> Remote:
+    """Return a repository no other test uses; whoever pushes first creates it."""
+    words = "".join(c if c.isalnum() else " " for c in request.node.name.lower()).split()
+    return Remote(http, f"{namespace}/{'-'.join(words)}-{secrets.token_hex(3)}")
+
+
+@pytest.fixture
+def containers(workspace: Path, remote: Remote) -> Containers:
+    """Return an empty home and image storage for podman, buildah or skopeo."""
+    return Containers(workspace / "containers", remote.host)
+
+
+@pytest.fixture
+def elsewhere(workspace: Path, remote: Remote) -> Containers:
+    """Return a second such machine, which has no image yet."""
+    return Containers(workspace / "elsewhere", remote.host)

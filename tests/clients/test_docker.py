@@ -1,0 +1,195 @@
+"""Docker: its engine on a private socket and data root, driven by its own client."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.clients.archives import files_in_archive, files_in_image, write_docker_archive
+from tests.clients.images import DOCKER, MIB, NATIVE, OCI, Image, MediaTypes, Store, noise
+from tests.clients.programs import attempt, daemon, require_root, run
+from tests.clients.remote import Remote
+from tests.tools import missing, require_tool
+
+pytestmark = pytest.mark.client("docker")
+
+# No network of its own, no firewall rules, no overlay mounts: images only move and rest here.
+OPTIONS = (
+    *("--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs"),
+    "--exec-opt=native.cgroupdriver=cgroupfs",
+)
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Docker:
+    """A Docker engine that answers on its own socket."""
+
+    folder: Path
+    program: str
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        return ("--config", f"{self.folder}/client", "--host", f"unix://{self.folder}/socket")
+
+    def run(self, *arguments: str | Path) -> str:
+        return run(self.program, *self.options, *arguments)
+
+    def attempt(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        return attempt(self.program, *self.options, *arguments)
+
+    def answers(self) -> bool:
+        return self.attempt("info").returncode == 0
+
+    def inspect(self, reference: str) -> dict[str, Any]:
+        (shown,) = json.loads(self.run("image", "inspect", reference))
+        return dict(shown)
+
+    def files(self, reference: str) -> dict[str, str]:
+        archive = self.folder / "saved.tar"
+        self.run("save", "--output", archive, reference)
+        return files_in_archive(archive)
+
+
+def client_of_the_engine(engine: str) -> str:
+    """Return the ``docker`` that was installed with `engine`; PATH may hold another before it."""
+    beside = Path(engine).parent.parent / "bin" / "docker"
+    return str(beside) if beside.exists() else require_tool("docker")
+
+
+@pytest.fixture(scope="module")
+def docker() -> Iterator[Docker]:
+    require_root("dockerd")
+    engine = require_tool("dockerd")
+    if not any(CGROUPS.glob("*")):
+        missing("dockerd needs cgroups, and none is mounted")
+    with tempfile.TemporaryDirectory(prefix="entrepot-") as name:
+        folder = Path(name)
+        machine = Docker(folder, client_of_the_engine(engine))
+        places = (
+            *("--host", f"unix://{folder}/socket", "--pidfile", f"{folder}/pid"),
+            *("--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec"),
+        )
+        # The engine mounts its data root over itself and may leave that behind: not on our side.
+        command = (require_tool("unshare"), "--mount", engine, *places, *OPTIONS)
+        with daemon(*command, log=folder / "log", ready=machine.answers):
+            yield machine
+
+
+def load(docker: Docker, image: Image, workspace: Path, reference: str) -> None:
+    archive = workspace / "loaded.tar"
+    write_docker_archive(image, archive, reference)
+    docker.run("load", "--input", archive)
+    archive.unlink()
+
+
+def forget(docker: Docker, *references: str) -> None:
+    docker.run("rmi", "--force", *references)
+
+
+def test_a_pushed_image_comes_back_the_same(
+    docker: Docker, store: Store, remote: Remote, workspace: Path
+) -> None:
+    image = store.image([{"bin/hello": noise(5 * MIB, "docker")}, {"etc/motd": b"hi", "none": b""}])
+    reference = f"{remote.reference}:1"
+    load(docker, image, workspace, "local:1")
+    docker.run("tag", "local:1", reference)
+    pushed = docker.run("push", reference)
+    before = docker.inspect(reference)
+    forget(docker, "local:1", reference)
+    assert docker.attempt("image", "inspect", str(before["Id"])).returncode != 0
+    docker.run("pull", reference)
+    after = docker.inspect(reference)
+
+    assert f"1: digest: {remote.digest('1')} " in pushed
+    assert after["Id"] == before["Id"] == image.blobs[0]
+    assert after["RepoDigests"] == [f"{remote.reference}@{remote.digest('1')}"]
+    assert docker.files(reference) == files_in_image(image)
+
+
+@pytest.mark.timeout(300)
+def test_an_image_of_a_300_mib_layer_comes_back_the_same(
+    docker: Docker, store: Store, remote: Remote, workspace: Path
+) -> None:
+    image = store.image([{"large": noise(300 * MIB, "large")}])
+    reference = f"{remote.reference}:large"
+    load(docker, image, workspace, reference)
+    docker.run("push", reference)
+    forget(docker, reference)
+    docker.run("pull", reference)
+    assert docker.inspect(reference)["Id"] == image.blobs[0]
+    forget(docker, reference)
+
+
+def test_a_second_push_sends_no_layer_and_another_repository_mounts_it(
+    docker: Docker, store: Store, remote: Remote, workspace: Path
+) -> None:
+    sibling = remote.sibling("copy")
+    image = store.image([{"layer": noise(MIB, "mounted")}])
+    load(docker, image, workspace, f"{remote.reference}:1")
+    docker.run("tag", f"{remote.reference}:1", f"{sibling.reference}:1")
+
+    assert ": Pushed" in docker.run("push", f"{remote.reference}:1")
+    assert ": Layer already exists" in docker.run("push", f"{remote.reference}:1")
+    assert f": Mounted from {remote.name}" in docker.run("push", f"{sibling.reference}:1")
+    assert sibling.digest("1") == remote.digest("1")
+
+
+@pytest.mark.parametrize("types", [OCI, DOCKER], ids=["oci", "docker"])
+def test_its_platform_is_pulled_out_of_many(
+    docker: Docker, store: Store, remote: Remote, types: MediaTypes
+) -> None:
+    images = {
+        cpu: store.image([{"cpu": cpu.encode()}], types=types, architecture=cpu)
+        for cpu in ("amd64", "arm64")
+    }
+    index = store.index(list(images.values()), types=types)
+    remote.push(index, "many")
+    reference = f"{remote.reference}:many"
+    docker.run("pull", reference)
+    shown = docker.inspect(reference)
+
+    assert shown["Id"] == images[NATIVE].blobs[0]
+    assert f"{remote.reference}@{index.digest}" in shown["RepoDigests"]
+
+
+def test_a_pull_by_digest_gets_that_image_after_the_tag_moved(
+    docker: Docker, store: Store, remote: Remote
+) -> None:
+    old, new = (store.image([{"version": version}]) for version in (b"old", b"new"))
+    remote.push(old, "1")
+    remote.push(new, "1")
+    docker.run("pull", f"{remote.reference}@{old.digest}")
+    docker.run("pull", f"{remote.reference}:1")
+    assert docker.inspect(f"{remote.reference}@{old.digest}")["Id"] == old.blobs[0]
+    assert docker.inspect(f"{remote.reference}:1")["Id"] == new.blobs[0]
+
+
+def test_all_tags_are_pushed_and_pulled(
+    docker: Docker, store: Store, remote: Remote, workspace: Path
+) -> None:
+    images = {tag: store.image([{"tag": tag.encode()}]) for tag in ("a", "b", "c")}
+    for tag, image in images.items():
+        load(docker, image, workspace, f"{remote.reference}:{tag}")
+    docker.run("push", "--all-tags", remote.reference)
+    forget(docker, *(f"{remote.reference}:{tag}" for tag in images))
+    docker.run("pull", "--all-tags", remote.reference)
+    for tag, image in images.items():
+        assert docker.inspect(f"{remote.reference}:{tag}")["Id"] == image.blobs[0]
+
+
+def test_absence_is_told_in_words_docker_understands(
+    docker: Docker, store: Store, remote: Remote
+) -> None:
+    remote.push(store.image([{"a": b"a"}]), "1")
+    no_tag = docker.attempt("pull", f"{remote.reference}:none").stderr
+    no_repository = docker.attempt("pull", f"{remote.sibling('none').reference}:1").stderr
+
+    assert f"manifest for {remote.reference}:none not found" in no_tag
+    assert f"{remote.sibling('none').reference} not found" in no_repository

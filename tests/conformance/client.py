@@ -1,0 +1,162 @@
+"""A client of the distribution API for tests that may be turned on any registry."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import httpx
+import pytest
+from tests.conformance.content import (
+    MANIFEST_TYPES,
+    OCI_MANIFEST,
+    OCTET_STREAM,
+    Content,
+    config,
+    image_manifest,
+)
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The registry under test."""
+
+    http: httpx.Client
+    namespace: str
+    only_standard: bool
+
+    def new_repository(self) -> str:
+        """Return the name of a repository that nobody has used yet."""
+        return f"{self.namespace}/conformance-{uuid.uuid4().hex[:12]}"
+
+    def decline(self, response: httpx.Response, *statuses: int, optional: str) -> None:
+        """Skip the test when a peer declines an optional feature; our own may not decline."""
+        if self.only_standard and response.status_code in statuses:
+            pytest.skip(f"{optional}: optional, answered {response.status_code}")
+
+    # uploads
+
+    def start_upload(self, repository: str, **query: str) -> str:
+        """Open an upload session (end-4a) and return its absolute URL."""
+        response = self.http.post(f"/v2/{repository}/blobs/uploads/", params=query)
+        assert response.status_code == 202, response.text
+        return location_of(response)
+
+    def append(
+        self, upload: str, chunk: bytes, start: int | None = None, **headers: str
+    ) -> httpx.Response:
+        """Send one chunk (end-5); `start` None leaves `Content-Range` out."""
+        headers = {"content-type": OCTET_STREAM, **headers}
+        if start is not None:
+            headers["content-range"] = f"{start}-{start + len(chunk) - 1}"
+        return self.http.patch(upload, content=chunk, headers=headers)
+
+    def finish(
+        self, upload: str, digest: str, chunk: bytes = b"", start: int | None = None
+    ) -> httpx.Response:
+        """Close an upload session (end-6), optionally with a last chunk."""
+        headers = {"content-type": OCTET_STREAM} if chunk else {}
+        if start is not None:
+            headers["content-range"] = f"{start}-{start + len(chunk) - 1}"
+        return self.http.put(with_query(upload, digest=digest), content=chunk, headers=headers)
+
+    # whole pushes, as preparation of a test
+
+    def push_blob(self, repository: str, content: Content) -> Content:
+        """Push a blob by POST and PUT; return it."""
+        response = self.finish(self.start_upload(repository), content.digest, content.body)
+        assert response.status_code == 201, response.text
+        return content
+
+    def put_manifest(
+        self,
+        repository: str,
+        manifest: Content,
+        reference: str | None = None,
+        tags: Iterable[str] = (),
+        **headers: str,
+    ) -> httpx.Response:
+        """Push a manifest (end-7a, with `tags` end-7b); by its digest without a `reference`."""
+        return self.http.put(
+            f"/v2/{repository}/manifests/{reference or manifest.digest}",
+            params=[("tag", tag) for tag in tags],
+            content=manifest.body,
+            headers={"content-type": manifest.media_type, **headers},
+        )
+
+    def push_manifest(
+        self, repository: str, manifest: Content, reference: str | None = None
+    ) -> Content:
+        """Push a manifest that must be accepted; return it."""
+        response = self.put_manifest(repository, manifest, reference)
+        assert response.status_code == 201, response.text
+        return manifest
+
+    def push_image(
+        self, repository: str, tag: str | None = None, layers: int = 1, **fields: object
+    ) -> Content:
+        """Push an image that nobody has pushed yet; return its manifest."""
+        parts = [self.push_blob(repository, Content(uuid.uuid4().bytes)) for _ in range(layers)]
+        image_config = self.push_blob(repository, config())
+        return self.push_manifest(
+            repository, image_manifest(image_config, parts, OCI_MANIFEST, "sha256", **fields), tag
+        )
+
+    # reads
+
+    def get_blob(self, repository: str, digest: str, **headers: str) -> httpx.Response:
+        """Pull a blob (end-2)."""
+        return self.http.get(f"/v2/{repository}/blobs/{digest}", headers=headers)
+
+    def head_blob(self, repository: str, digest: str, **headers: str) -> httpx.Response:
+        """Ask whether a blob exists (end-2)."""
+        return self.http.head(f"/v2/{repository}/blobs/{digest}", headers=headers)
+
+    def get_manifest(self, repository: str, reference: str, **headers: str) -> httpx.Response:
+        """Pull a manifest (end-3)."""
+        return self.http.get(
+            f"/v2/{repository}/manifests/{reference}", headers=_accepting_all(headers)
+        )
+
+    def head_manifest(self, repository: str, reference: str, **headers: str) -> httpx.Response:
+        """Ask whether a manifest exists (end-3)."""
+        return self.http.head(
+            f"/v2/{repository}/manifests/{reference}", headers=_accepting_all(headers)
+        )
+
+    def delete_manifest(self, repository: str, reference: str) -> httpx.Response:
+        """Delete a tag or a manifest (end-9)."""
+        return self.http.delete(f"/v2/{repository}/manifests/{reference}")
+
+    def delete_blob(self, repository: str, digest: str) -> httpx.Response:
+        """Delete a blob (end-10)."""
+        return self.http.delete(f"/v2/{repository}/blobs/{digest}")
+
+    def list_tags(self, repository: str, **query: str | int) -> httpx.Response:
+        """List tags (end-8a, end-8b)."""
+        return self.http.get(f"/v2/{repository}/tags/list", params=query)
+
+    def list_referrers(self, repository: str, digest: str, **query: str) -> httpx.Response:
+        """List referrers (end-12a, end-12b)."""
+        return self.http.get(f"/v2/{repository}/referrers/{digest}", params=query)
+
+
+def _accepting_all(headers: dict[str, str]) -> dict[str, str]:
+    return {"accept": ", ".join(MANIFEST_TYPES), **headers}
+
+
+def location_of(response: httpx.Response) -> str:
+    """Return the `Location` of `response` as an absolute URL (it MAY be relative)."""
+    return str(response.request.url.join(response.headers["location"]))
+
+
+def next_page(response: httpx.Response) -> str | None:
+    """Return the absolute URL of `Link: <…>; rel="next"` (RFC 8288), None without one."""
+    link = response.links.get("next")
+    return str(response.request.url.join(link["url"])) if link else None
+
+
+def with_query(url: str, **query: str) -> str:
+    """Add query parameters to a `Location`, keeping those it has."""
+    return str(httpx.URL(url).copy_merge_params(query))

@@ -1,0 +1,171 @@
+"""Digests of other algorithms: sha512 of the newer text, blake3, and one identity for all."""
+
+from __future__ import annotations
+
+import pytest
+from tests.conformance.client import Registry, location_of
+from tests.conformance.content import Content, blob, config, image_index, image_manifest
+from tests.conformance.expect import pullable, refused
+
+OTHERS = [
+    pytest.param("sha512", marks=pytest.mark.newer),
+    pytest.param("blake3", marks=pytest.mark.entrepot),
+]
+
+
+@pytest.mark.parametrize("algorithm", OTHERS)
+@pytest.mark.parametrize("hinted", [True, False])
+@pytest.mark.parametrize("size", [0, 100, 3_000_000])
+def test_monolithic_push(
+    registry: Registry, repository: str, algorithm: str, size: int, *, hinted: bool
+) -> None:
+    """end-4c (newer): `digest-algorithm` SHOULD be sent; a push without it works, too."""
+    content = blob(size, algorithm=algorithm)
+    query = {"digest-algorithm": algorithm} if hinted else {}
+    upload = registry.start_upload(repository, **query)
+    response = registry.finish(upload, content.digest, content.body)
+    assert response.status_code == 201
+    pullable(registry.http, location_of(response), content.body)
+    pullable(registry.http, f"/v2/{repository}/blobs/{content.digest}", content.body)
+
+
+@pytest.mark.parametrize("algorithm", OTHERS)
+@pytest.mark.parametrize("hinted", [True, False])
+def test_chunked_push(registry: Registry, repository: str, algorithm: str, *, hinted: bool) -> None:
+    """end-4c (newer): the same in chunks, the last one with the PUT."""
+    content = blob(3000, algorithm=algorithm)
+    query = {"digest-algorithm": algorithm} if hinted else {}
+    upload = registry.start_upload(repository, **query)
+    for start in (0, 1000):
+        response = registry.append(upload, content.body[start : start + 1000], start)
+        assert response.status_code == 202
+        upload = location_of(response)
+    response = registry.finish(upload, content.digest, content.body[2000:], 2000)
+    assert response.status_code == 201
+    pullable(registry.http, location_of(response), content.body)
+
+
+@pytest.mark.parametrize("algorithm", OTHERS)
+def test_wrong_digest_is_refused(registry: Registry, repository: str, algorithm: str) -> None:
+    """code-4: content that does not match its digest is 400, whatever the algorithm."""
+    promised, sent = blob(algorithm=algorithm), blob(algorithm=algorithm)
+    upload = registry.start_upload(repository, **{"digest-algorithm": algorithm})
+    assert registry.finish(upload, promised.digest, sent.body).status_code == 400
+    for content in (promised, sent):
+        assert registry.get_blob(repository, content.digest).status_code == 404
+
+
+@pytest.mark.parametrize("algorithm", OTHERS)
+def test_single_post(registry: Registry, repository: str, algorithm: str) -> None:
+    """end-4b with another algorithm."""
+    content = blob(algorithm=algorithm)
+    response = registry.http.post(
+        f"/v2/{repository}/blobs/uploads/", params={"digest": content.digest}, content=content.body
+    )
+    assert response.status_code == 201
+    pullable(registry.http, location_of(response), content.body)
+
+
+@pytest.mark.parametrize("algorithm", OTHERS)
+def test_manifests_by_digest(registry: Registry, repository: str, algorithm: str) -> None:
+    """§ Pushing Manifests (newer): `Docker-Content-Digest` MUST equal the client's digest."""
+    parts = [
+        registry.push_blob(repository, Content(part.body, part.media_type, algorithm))
+        for part in (config(), blob())
+    ]
+    image = image_manifest(parts[0], parts[1:], algorithm=algorithm)
+    index = image_index([image], algorithm=algorithm)
+    for manifest in (image, index):
+        response = registry.put_manifest(repository, manifest)
+        assert response.status_code == 201
+        assert response.headers["docker-content-digest"] == manifest.digest
+        assert registry.http.get(location_of(response)).content == manifest.body
+        pulled = registry.get_manifest(repository, manifest.digest)
+        assert pulled.content == manifest.body
+        assert pulled.headers["docker-content-digest"] == manifest.digest
+
+
+@pytest.mark.parametrize("algorithm", OTHERS)
+def test_tags_with_the_manifest(registry: Registry, repository: str, algorithm: str) -> None:
+    """end-7b (newer): the way to tag by another algorithm; by tag, the form it was pushed with."""
+    parts = [registry.push_blob(repository, part) for part in (config(), blob())]
+    image = image_manifest(parts[0], parts[1:], algorithm=algorithm)
+    assert registry.put_manifest(repository, image, tags=["a", "b"]).status_code == 201
+    for tag in ("a", "b"):
+        response = registry.get_manifest(repository, tag)
+        assert response.content == image.body
+        assert response.headers["docker-content-digest"] == image.digest
+
+
+@pytest.mark.newer
+@pytest.mark.parametrize("algorithm", ["md5", "sha1", "nonsense", ""])
+def test_unsupported_algorithm_is_400(registry: Registry, repository: str, algorithm: str) -> None:
+    """§ Pushing blobs (newer): an unsupported algorithm SHOULD be 400."""
+    response = registry.http.post(
+        f"/v2/{repository}/blobs/uploads/", params={"digest-algorithm": algorithm}
+    )
+    assert response.status_code == 400
+
+
+@pytest.mark.entrepot
+def test_unsupported_algorithm_has_a_code(registry: Registry, repository: str) -> None:
+    """Ours: 400 `DIGEST_INVALID`."""
+    response = registry.http.post(
+        f"/v2/{repository}/blobs/uploads/", params={"digest-algorithm": "md5"}
+    )
+    refused(response, 400, "DIGEST_INVALID")
+
+
+@pytest.mark.entrepot
+@pytest.mark.parametrize("algorithm", ["sha512", "blake3"])
+def test_one_blob_under_both_names(registry: Registry, repository: str, algorithm: str) -> None:
+    """Ours: sha256 is always known; the answer echoes the form asked for."""
+    content = blob(algorithm=algorithm)
+    pushed = registry.finish(registry.start_upload(repository), content.digest, content.body)
+    assert pushed.headers["docker-content-digest"] == content.digest
+    for form in (content, Content(content.body)):
+        for response in (
+            registry.get_blob(repository, form.digest),
+            registry.head_blob(repository, form.digest),
+        ):
+            assert response.status_code == 200
+            assert response.headers["docker-content-digest"] == form.digest
+
+
+@pytest.mark.entrepot
+def test_alias_needs_a_proof(registry: Registry, repository: str) -> None:
+    """Ours: only a verified digest becomes a name; nobody pushed this one."""
+    content = registry.push_blob(repository, blob())
+    alias = Content(content.body, algorithm="sha512")
+    refused(registry.get_blob(repository, alias.digest), 404, "BLOB_UNKNOWN")
+    registry.push_blob(repository, alias)
+    assert registry.get_blob(repository, alias.digest).content == content.body
+
+
+@pytest.mark.entrepot
+def test_hint_does_not_bind(registry: Registry, repository: str) -> None:
+    """Ours: a session hinted sha512 may be closed with sha256, and the other way round."""
+    for hint, algorithm in (("sha512", "sha256"), ("sha256", "sha512"), ("sha512", "blake3")):
+        content = blob(algorithm=algorithm)
+        upload = registry.start_upload(repository, **{"digest-algorithm": hint})
+        assert registry.finish(upload, content.digest, content.body).status_code == 201
+
+
+@pytest.mark.entrepot
+def test_manifest_tagged_in_one_form_read_in_the_other(registry: Registry, repository: str) -> None:
+    """Ours: by digest the form asked for, by tag the form that tag was pushed with."""
+    image = registry.push_image(repository, "old")
+    alias = Content(image.body, image.media_type, "sha512")
+    assert registry.put_manifest(repository, alias, tags=["new"]).status_code == 201
+    expected = {
+        "old": image.digest,
+        image.digest: image.digest,
+        "new": alias.digest,
+        alias.digest: alias.digest,
+    }
+    for reference, digest in expected.items():
+        for response in (
+            registry.get_manifest(repository, reference),
+            registry.head_manifest(repository, reference),
+        ):
+            assert response.headers["docker-content-digest"] == digest, reference

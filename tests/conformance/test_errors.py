@@ -1,0 +1,114 @@
+"""§ Error Codes and § Warnings: the form of every refusal."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pytest
+from tests.conformance.client import Registry
+from tests.conformance.content import OCI_MANIFEST, blob, config, digest_of, image_manifest
+from tests.conformance.expect import STANDARD_CODES, errors_of
+
+ABSENT = "sha256:" + "0" * 64
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A request that is refused, and the code that fits if the answer has one."""
+
+    method: str
+    path: str
+    codes: set[str]
+    body: bytes = b""
+
+
+REFUSALS = {
+    "blob": Refusal("GET", f"/blobs/{ABSENT}", {"BLOB_UNKNOWN"}),
+    "delete-blob": Refusal("DELETE", f"/blobs/{ABSENT}", {"BLOB_UNKNOWN", "UNSUPPORTED"}),
+    "manifest": Refusal("GET", "/manifests/absent", {"MANIFEST_UNKNOWN"}),
+    "manifest-digest": Refusal("GET", f"/manifests/{ABSENT}", {"MANIFEST_UNKNOWN"}),
+    "upload": Refusal(
+        "GET", "/blobs/uploads/7e9a1a1e-3c5d-4c4b-9b55-9e1f6d0f0a11", {"BLOB_UPLOAD_UNKNOWN"}
+    ),
+    "digest": Refusal(
+        "POST",
+        f"/blobs/uploads/?digest={digest_of(b'other')}",
+        {"DIGEST_INVALID"},
+        b"not this",
+    ),
+    "manifest-body": Refusal("PUT", "/manifests/v1", {"MANIFEST_INVALID"}, b"blablabla"),
+    "manifest-wrong-digest": Refusal(
+        "PUT",
+        f"/manifests/{ABSENT}",
+        {"DIGEST_INVALID", "MANIFEST_INVALID"},
+        image_manifest(config()).body,
+    ),
+    "manifest-blob": Refusal(
+        "PUT",
+        "/manifests/v1",
+        {"MANIFEST_BLOB_UNKNOWN", "BLOB_UNKNOWN"},
+        image_manifest(config(), [blob()]).body,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_json_refusal_has_the_standard_form(registry: Registry, repository: str, name: str) -> None:
+    """§ Error Codes: a JSON body MUST be `{errors: [{code, …}]}`, the code MUST be one of 14."""
+    registry.push_blob(repository, blob())
+    refusal = REFUSALS[name]
+    response = registry.http.request(
+        refusal.method,
+        f"/v2/{repository}{refusal.path}",
+        content=refusal.body,
+        headers={"content-type": OCI_MANIFEST},
+    )
+    registry.decline(response, 201, 202, optional=name)
+    assert 400 <= response.status_code < 500
+    if "json" in response.headers.get("content-type", ""):
+        codes = {error["code"] for error in errors_of(response)}
+        assert codes <= STANDARD_CODES
+        assert codes & refusal.codes
+
+
+def test_code_of_an_absent_repository(registry: Registry, repository: str) -> None:
+    """§ Error Codes code-9: `NAME_UNKNOWN` (or the manifest's own) when there is JSON."""
+    response = registry.get_manifest(repository, "latest")
+    assert response.status_code == 404
+    if "json" in response.headers.get("content-type", ""):
+        codes = {error["code"] for error in errors_of(response)}
+        assert codes <= {"NAME_UNKNOWN", "MANIFEST_UNKNOWN"}
+
+
+@pytest.mark.parametrize("path", ["/v2/", "/v2/{name}/tags/list", "/v2/{name}/manifests/absent"])
+def test_warnings_have_the_standard_form(registry: Registry, repository: str, path: str) -> None:
+    """§ Warnings: warn-code MUST be 299, warn-agent `-`, no date; at most 4096 bytes in all."""
+    registry.push_blob(repository, blob())
+    response = registry.http.get(path.format(name=repository))
+    warnings = response.headers.get_list("warning")
+    assert sum(map(len, warnings)) <= 4096
+    for warning in warnings:
+        code, agent, text = warning.split(" ", 2)
+        assert (code, agent) == ("299", "-")
+        assert isinstance(json.loads(text), str)
+
+
+@pytest.mark.entrepot
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refusal_speaks_to_people(registry: Registry, repository: str, name: str) -> None:
+    """Ours: always JSON, a message that is never empty, exactly one fitting code."""
+    registry.push_blob(repository, blob())
+    refusal = REFUSALS[name]
+    response = registry.http.request(
+        refusal.method,
+        f"/v2/{repository}{refusal.path}",
+        content=refusal.body,
+        headers={"content-type": OCI_MANIFEST},
+    )
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["content-length"] == str(len(response.content))
+    for error in errors_of(response):
+        assert error["code"] in refusal.codes
+        assert error["message"].strip()
+        assert set(error) <= {"code", "message", "detail"}

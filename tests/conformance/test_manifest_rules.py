@@ -1,0 +1,279 @@
+"""What we take for a manifest, and what we say when it is none."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.conformance.client import Registry, location_of
+from tests.conformance.content import (
+    DOCKER_MANIFEST,
+    OCI_INDEX,
+    OCI_LAYER,
+    OCI_MANIFEST,
+    Content,
+    blob,
+    config,
+    digest_of,
+    document,
+    image_index,
+    image_manifest,
+)
+from tests.conformance.expect import empty, errors_of, refused
+from tests.conformance.test_push_manifests import padded
+
+pytestmark = pytest.mark.entrepot
+
+LIMIT = 4 << 20
+
+
+@pytest.fixture
+def image(registry: Registry, repository: str) -> Content:
+    """Return an image manifest whose blobs are pushed, itself not yet."""
+    parts = [registry.push_blob(repository, part) for part in (config(), blob())]
+    return image_manifest(parts[0], parts[1:])
+
+
+def fields_of(manifest: Content) -> dict[str, Any]:
+    """Return a manifest as a dictionary to be changed."""
+    fields: dict[str, Any] = json.loads(manifest.body)
+    return fields
+
+
+def test_headers_of_a_pushed_manifest(registry: Registry, repository: str, image: Content) -> None:
+    """Ours: `Location` by digest even after a push by tag; no body; no `OCI-Subject`."""
+    response = registry.put_manifest(repository, image, "v1")
+    empty(response, 201)
+    assert response.headers["location"] == f"/v2/{repository}/manifests/{image.digest}"
+    assert response.headers["docker-content-digest"] == image.digest
+    assert "oci-subject" not in response.headers
+    assert "oci-tag" not in response.headers
+
+
+def test_exactly_the_limit_is_accepted(registry: Registry, repository: str, image: Content) -> None:
+    """Ours: up to 4 194 304 bytes."""
+    registry.push_manifest(repository, padded(image, LIMIT), "large")
+
+
+@pytest.mark.parametrize("known_length", [True, False])
+def test_one_byte_more_is_413(
+    registry: Registry, repository: str, image: Content, *, known_length: bool
+) -> None:
+    """Ours: 413 `MANIFEST_INVALID`, by `Content-Length` or while reading."""
+    body = padded(image, LIMIT + 1).body
+    response = registry.http.put(
+        f"/v2/{repository}/manifests/large",
+        content=body if known_length else iter([body]),
+        headers={"content-type": OCI_MANIFEST},
+    )
+    refused(response, 413, "MANIFEST_INVALID")
+
+
+@pytest.mark.parametrize("content_type", [None, "application/json", "application/octet-stream"])
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("kind", [OCI_MANIFEST, OCI_INDEX])
+def test_type_is_found_without_content_type(
+    registry: Registry,
+    repository: str,
+    image: Content,
+    kind: str,
+    content_type: str | None,
+    *,
+    named: bool,
+) -> None:
+    """Ours: without a telling header `mediaType` decides, without both the fields."""
+    pushed = registry.push_manifest(repository, image)
+    fields = fields_of(image_index([pushed]) if kind == OCI_INDEX else image)
+    if not named:
+        del fields["mediaType"]
+    headers = {} if content_type is None else {"content-type": content_type}
+    url = f"/v2/{repository}/manifests/v1"
+    response = registry.http.put(url, content=json.dumps(fields).encode(), headers=headers)
+    assert response.status_code == 201, response.text
+    assert registry.get_manifest(repository, "v1").headers["content-type"] == kind
+
+
+@pytest.mark.parametrize("content_type", [DOCKER_MANIFEST, OCI_INDEX])
+def test_type_in_header_and_body_must_agree(
+    registry: Registry, repository: str, image: Content, content_type: str
+) -> None:
+    """Ours: both present and different is 400 `MANIFEST_INVALID`."""
+    response = registry.put_manifest(repository, Content(image.body, content_type), "v1")
+    refused(response, 400, "MANIFEST_INVALID")
+
+
+@pytest.mark.parametrize(
+    "media_type",
+    [
+        "application/vnd.docker.distribution.manifest.v1+json",
+        "application/vnd.docker.distribution.manifest.v1+prettyjws",
+        "application/vnd.oci.artifact.manifest.v1+json",
+        "application/vnd.example+json",
+        "text/html",
+    ],
+)
+def test_other_types_are_refused(
+    registry: Registry, repository: str, image: Content, media_type: str
+) -> None:
+    """Ours: OCI and Docker schema 2 only, image or list; anything else is 400."""
+    fields = {**fields_of(image), "mediaType": media_type}
+    response = registry.put_manifest(repository, document(fields, media_type), "v1")
+    refused(response, 400, "MANIFEST_INVALID")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"schemaVersion": 1},
+        {"schemaVersion": "2"},
+        {"schemaVersion": None},
+        {"config": None},
+        {"config": "sha256:" + "0" * 64},
+        {"layers": {}},
+        {"layers": [None]},
+        {"layers": [{"mediaType": OCI_LAYER, "size": 1, "digest": "nonsense"}]},
+        {"layers": [{"mediaType": OCI_LAYER, "size": -1, "digest": "sha256:" + "0" * 64}]},
+        {"layers": [{"mediaType": OCI_LAYER, "size": "1", "digest": "sha256:" + "0" * 64}]},
+        {"layers": [{"mediaType": OCI_LAYER, "digest": "sha256:" + "0" * 64}]},
+        {"layers": [{"mediaType": 5, "size": 1, "digest": "sha256:" + "0" * 64}]},
+        {"layers": [{"size": 1, "digest": "sha256:" + "0" * 64}]},
+        {"manifests": []},
+        {"subject": {"mediaType": OCI_MANIFEST, "size": 1, "digest": "nonsense"}},
+        {"subject": "sha256:" + "0" * 64},
+    ],
+    ids=str,
+)
+def test_malformed_manifest(
+    registry: Registry, repository: str, image: Content, changes: dict[str, Any]
+) -> None:
+    """Ours: `schemaVersion` 2 and whole descriptors, never layers and manifests both."""
+    response = registry.put_manifest(
+        repository, document({**fields_of(image), **changes}, OCI_MANIFEST), "v1"
+    )
+    refused(response, 400, "MANIFEST_INVALID")
+    assert registry.head_manifest(repository, "v1").status_code == 404
+
+
+@pytest.mark.parametrize("body", [b"", b"blablabla", b"[]", b"null", b'"x"', b"{}", b"{", b"\xff"])
+def test_no_manifest_at_all(registry: Registry, repository: str, body: bytes) -> None:
+    """Ours: 400 `MANIFEST_INVALID` for what is no JSON object."""
+    registry.push_blob(repository, blob())
+    refused(
+        registry.put_manifest(repository, Content(body, OCI_MANIFEST), "v1"),
+        400,
+        "MANIFEST_INVALID",
+    )
+
+
+@pytest.mark.parametrize("name", ["layers", "mediaType", "schemaVersion"])
+def test_duplicate_key_is_refused(
+    registry: Registry, repository: str, image: Content, name: str
+) -> None:
+    """Ours: two values for one key are ambiguous: 400 `MANIFEST_INVALID`."""
+    again = json.dumps({name: fields_of(image)[name]})[1:].encode()
+    doubled = Content(image.body.rstrip()[:-1] + b"," + again, OCI_MANIFEST)
+    refused(registry.put_manifest(repository, doubled, "v1"), 400, "MANIFEST_INVALID")
+
+
+def test_every_absent_blob_is_named(registry: Registry, repository: str) -> None:
+    """Ours: 404 with one `MANIFEST_BLOB_UNKNOWN` for each digest, the config's included."""
+    present, absent = registry.push_blob(repository, blob()), [config(), blob(), blob()]
+    manifest = image_manifest(absent[0], [present, *absent[1:], absent[1]])
+    response = registry.put_manifest(repository, manifest, "v1")
+    refused(response, 404, "MANIFEST_BLOB_UNKNOWN")
+    text = json.dumps(errors_of(response))
+    assert len(errors_of(response)) == 3
+    assert all(part.digest in text for part in absent)
+    assert present.digest not in text
+
+
+def test_blob_of_another_repository_does_not_count(registry: Registry, repository: str) -> None:
+    """Ours: what only another repository holds is absent here."""
+    other = registry.new_repository()
+    layer = registry.push_blob(other, blob())
+    manifest = image_manifest(registry.push_blob(repository, config()), [layer])
+    refused(registry.put_manifest(repository, manifest, "v1"), 404, "MANIFEST_BLOB_UNKNOWN")
+
+
+def test_absent_child_is_named(registry: Registry, repository: str) -> None:
+    """Ours: every child of an index must be here: 404 `MANIFEST_BLOB_UNKNOWN`."""
+    elsewhere = registry.push_image(registry.new_repository())
+    index = image_index([registry.push_image(repository), elsewhere])
+    response = registry.put_manifest(repository, index, "v1")
+    refused(response, 404, "MANIFEST_BLOB_UNKNOWN")
+    assert elsewhere.digest in response.text
+
+
+@pytest.mark.parametrize(
+    "media_type",
+    [
+        "application/vnd.oci.image.layer.nondistributable.v1.tar",
+        "application/vnd.oci.image.layer.nondistributable.v1.tar+gzip",
+        "application/vnd.oci.image.layer.nondistributable.v1.tar+zstd",
+        "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip",
+    ],
+)
+def test_foreign_layers_need_not_be_here(
+    registry: Registry, repository: str, media_type: str
+) -> None:
+    """image-spec, Non-Distributable Layers: SHOULD NOT be pushed; so their absence is fine."""
+    image_config = registry.push_blob(repository, config())
+    registry.push_manifest(repository, image_manifest(image_config, [blob(9, media_type)]), "v1")
+
+
+def test_urls_do_not_excuse_a_layer(registry: Registry, repository: str) -> None:
+    """Ours: `urls` never decides, and is never fetched."""
+    layer = {**blob().descriptor, "urls": ["http://192.0.2.1/layer"]}
+    manifest = image_manifest(registry.push_blob(repository, config()))
+    fields = {**fields_of(manifest), "layers": [layer]}
+    response = registry.put_manifest(repository, document(fields, OCI_MANIFEST), "v1")
+    refused(response, 404, "MANIFEST_BLOB_UNKNOWN")
+
+
+def test_empty_index(registry: Registry, repository: str) -> None:
+    """Ours: an index of nothing is accepted, and creates the repository."""
+    index = image_index(annotations={"org.example.empty": "yes"})
+    registry.push_manifest(repository, index, "none")
+    assert registry.get_manifest(repository, "none").content == index.body
+
+
+def test_wrong_descriptor_size_is_warned_of(
+    registry: Registry, repository: str, image: Content
+) -> None:
+    """Ours, in the form of § Warnings: accepted, `Warning: 299 - "descriptor size differs …"`."""
+    fields = fields_of(image)
+    fields["layers"][0]["size"] += 1
+    response = registry.put_manifest(repository, document(fields, OCI_MANIFEST), "v1")
+    assert response.status_code == 201
+    warning = response.headers["warning"]
+    assert warning.startswith('299 - "descriptor size differs')
+    assert warning.endswith('"')
+    assert len(warning) <= 4096
+    assert registry.http.get(location_of(response)).content == document(fields, OCI_MANIFEST).body
+
+
+@pytest.mark.parametrize("tag", [".hidden", "-dash", "a" * 129, "a%20b", "latest%0A", "%C3%A9"])
+def test_bad_tag_is_400(registry: Registry, repository: str, image: Content, tag: str) -> None:
+    """Ours: PUT of a bad tag is 400 `TAG_INVALID`."""
+    refused(registry.put_manifest(repository, image, tag), 400, "TAG_INVALID")
+
+
+@pytest.mark.parametrize(
+    "reference", ["a:b", "sha256:abc", "md5:" + "0" * 32, "sha256:" + "A" * 64]
+)
+def test_bad_digest_is_400(
+    registry: Registry, repository: str, image: Content, reference: str
+) -> None:
+    """Ours: whatever has a colon is a digest: 400 `DIGEST_INVALID`, whatever the method."""
+    refused(registry.put_manifest(repository, image, reference), 400, "DIGEST_INVALID")
+    refused(registry.get_manifest(repository, reference), 400, "DIGEST_INVALID")
+    refused(registry.delete_manifest(repository, reference), 400, "DIGEST_INVALID")
+
+
+def test_digest_of_other_bytes_is_400(registry: Registry, repository: str, image: Content) -> None:
+    """Ours: 400 `DIGEST_INVALID`, and nothing is stored under either digest."""
+    wrong = digest_of(b"other")
+    refused(registry.put_manifest(repository, image, wrong), 400, "DIGEST_INVALID")
+    refused(registry.get_manifest(repository, wrong), 404, "MANIFEST_UNKNOWN")
+    refused(registry.get_manifest(repository, image.digest), 404, "MANIFEST_UNKNOWN")

@@ -1,0 +1,160 @@
+"""end-2: pulling blobs and asking for them."""
+
+from __future__ import annotations
+
+import pytest
+from tests.conformance.client import Registry
+from tests.conformance.content import OCTET_STREAM, Content, blob, digest_of
+from tests.conformance.expect import refused
+
+ABSENT = "sha256:" + "0" * 64
+
+
+@pytest.mark.parametrize("size", [0, 1, 2048, 3 << 20])
+def test_get_gives_the_blob(registry: Registry, repository: str, size: int) -> None:
+    """§ Pulling blobs: GET of an existing blob MUST provide it with 200."""
+    content = registry.push_blob(repository, blob(size))
+    response = registry.get_blob(repository, content.digest)
+    assert response.status_code == 200
+    assert response.content == content.body
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_answer_carries_the_digest_of_the_body(
+    registry: Registry, repository: str, method: str
+) -> None:
+    """§ Pulling blobs: `Docker-Content-Digest` SHOULD be there, MUST match the body."""
+    content = registry.push_blob(repository, blob())
+    response = registry.http.request(method, f"/v2/{repository}/blobs/{content.digest}")
+    assert response.headers["docker-content-digest"] == digest_of(content.body)
+
+
+@pytest.mark.parametrize("size", [0, 1, 70_000])
+def test_head_answers_200_with_the_size(registry: Registry, repository: str, size: int) -> None:
+    """§ Checking if content exists: HEAD MUST return 200; SHOULD carry `Content-Length`."""
+    content = registry.push_blob(repository, blob(size))
+    response = registry.head_blob(repository, content.digest)
+    assert response.status_code == 200
+    assert response.content == b""
+    assert response.headers["content-length"] == str(size)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_absent_blob_is_404(registry: Registry, repository: str, method: str) -> None:
+    """§ Pulling blobs: a blob not found in the repository MUST be 404, for HEAD too."""
+    registry.push_blob(repository, blob())
+    response = registry.http.request(method, f"/v2/{repository}/blobs/{ABSENT}")
+    assert response.status_code == 404
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_nonexistent_repository_is_404(registry: Registry, repository: str, method: str) -> None:
+    """§ Pulling blobs: nothing is found in a repository that does not exist: 404."""
+    response = registry.http.request(method, f"/v2/{repository}/blobs/{ABSENT}")
+    assert response.status_code == 404
+
+
+def test_blob_of_another_repository_is_404(registry: Registry, repository: str) -> None:
+    """§ Pulling blobs: "not found in the repository" is 404, whatever others hold."""
+    content = registry.push_blob(repository, blob())
+    other = registry.new_repository()
+    registry.push_blob(other, blob())
+    assert registry.get_blob(other, content.digest).status_code == 404
+    assert registry.head_blob(other, content.digest).status_code == 404
+
+
+@pytest.mark.entrepot
+def test_absences_have_their_own_codes(registry: Registry, repository: str) -> None:
+    """Ours: 404 `NAME_UNKNOWN` without a repository, `BLOB_UNKNOWN` in one."""
+    refused(registry.get_blob(repository, ABSENT), 404, "NAME_UNKNOWN")
+    registry.push_blob(repository, blob())
+    refused(registry.get_blob(repository, ABSENT), 404, "BLOB_UNKNOWN")
+
+
+@pytest.mark.entrepot
+@pytest.mark.parametrize("path", ["blobs/" + ABSENT, "manifests/latest", "tags/list", "blobs/x"])
+@pytest.mark.parametrize("exists", [True, False])
+def test_head_of_a_refusal_equals_get_without_body(
+    registry: Registry, repository: str, path: str, *, exists: bool
+) -> None:
+    """Ours after RFC 9110 §9.3.2: HEAD has GET's status and headers, and no body."""
+    if exists:
+        registry.push_blob(repository, blob())
+    get = registry.http.get(f"/v2/{repository}/{path}")
+    head = registry.http.head(f"/v2/{repository}/{path}")
+    own = {"x-request-id", "date"}
+    assert head.status_code == get.status_code
+    assert head.content == b""
+    assert {name: value for name, value in head.headers.items() if name not in own} == {
+        name: value for name, value in get.headers.items() if name not in own
+    }
+
+
+@pytest.mark.entrepot
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_headers_of_a_blob(registry: Registry, repository: str, method: str) -> None:
+    """Ours: octet stream, ranges announced, cacheable for ever by its reader alone."""
+    content = registry.push_blob(repository, blob())
+    response = registry.http.request(method, f"/v2/{repository}/blobs/{content.digest}")
+    assert response.headers["content-type"] == OCTET_STREAM
+    assert response.headers["accept-ranges"] == "bytes"
+    assert response.headers["cache-control"] == "private, max-age=31536000, immutable"
+    assert response.headers["content-length"] == str(len(content.body))
+    assert response.headers["etag"] == f'"{content.digest}"'
+
+
+@pytest.mark.entrepot
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_etag_saves_a_second_pull(registry: Registry, repository: str, method: str) -> None:
+    """Ours after RFC 9110 §13.1.2: `If-None-Match` with the digest gives 304."""
+    content = registry.push_blob(repository, blob())
+    path = f"/v2/{repository}/blobs/{content.digest}"
+    same = registry.http.request(method, path, headers={"if-none-match": f'"{content.digest}"'})
+    assert same.status_code == 304
+    assert same.content == b""
+    assert same.headers["docker-content-digest"] == content.digest
+    other = registry.http.request(method, path, headers={"if-none-match": '"other"'})
+    assert other.status_code == 200
+
+
+@pytest.mark.entrepot
+def test_no_redirect(registry: Registry, repository: str) -> None:
+    """Ours: bytes are served in place."""
+    content = registry.push_blob(repository, blob())
+    response = registry.http.get(f"/v2/{repository}/blobs/{content.digest}", follow_redirects=False)
+    assert response.status_code == 200
+
+
+@pytest.mark.entrepot
+@pytest.mark.parametrize(
+    "digest",
+    [
+        "nonsense",
+        "sha256:abc",
+        "sha256:" + "A" * 64,
+        "sha256:" + "a" * 65,
+        "sha512:" + "a" * 64,
+        "blake3:" + "a" * 63,
+        "md5:" + "a" * 32,
+        "sha256:" + "a" * 63 + "%0A",
+        "sha256%3A" + "g" * 64,
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE"])
+def test_malformed_digest_is_400(
+    registry: Registry, repository: str, method: str, digest: str
+) -> None:
+    """Ours: any other grammar or algorithm is 400 `DIGEST_INVALID` on every method."""
+    registry.push_blob(repository, blob())
+    response = registry.http.request(method, f"/v2/{repository}/blobs/{digest}")
+    assert response.status_code == 400
+    if method != "HEAD":
+        refused(response, 400, "DIGEST_INVALID")
+
+
+@pytest.mark.entrepot
+def test_colon_may_be_percent_encoded(registry: Registry, repository: str) -> None:
+    """Ours: the path is percent-decoded once (RFC 3986 §2.1)."""
+    content = registry.push_blob(repository, Content(b"percent"))
+    path = f"/v2/{repository}/blobs/{content.digest.replace(':', '%3A')}"
+    assert registry.http.get(path).content == content.body

@@ -1,0 +1,211 @@
+"""end-4a + end-6, end-4b: pushing a blob as one body."""
+
+from __future__ import annotations
+
+import pytest
+from tests.conformance.client import Registry, location_of, with_query
+from tests.conformance.content import OCTET_STREAM, blob, digest_of
+from tests.conformance.expect import UUID, empty, pullable, refused
+
+
+def test_post_opens_a_session(registry: Registry, repository: str) -> None:
+    """§ POST then PUT (end-4a): MUST be 202 with a `Location` that contains a UUID."""
+    response = registry.http.post(f"/v2/{repository}/blobs/uploads/")
+    assert response.status_code == 202
+    assert UUID.search(response.headers["location"])
+
+
+def test_sessions_are_unique(registry: Registry, repository: str) -> None:
+    """§ POST then PUT: the UUID MUST represent a unique session."""
+    found = [UUID.search(registry.start_upload(repository)) for _ in range(5)]
+    assert len({match.group() for match in found if match}) == 5
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 5 << 20])
+def test_put_closes_the_session(registry: Registry, repository: str, size: int) -> None:
+    """§ POST then PUT (end-6): MUST be 201, with a `Location` from which the blob is pullable."""
+    content = blob(size)
+    response = registry.finish(registry.start_upload(repository), content.digest, content.body)
+    assert response.status_code == 201
+    pullable(registry.http, location_of(response), content.body)
+    pullable(registry.http, f"/v2/{repository}/blobs/{content.digest}", content.body)
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 1 << 20])
+def test_single_post(registry: Registry, repository: str, size: int) -> None:
+    """§ Single POST (end-4b): MUST be 201 with a pullable `Location`; MAY be 202 if unsupported."""
+    content = blob(size)
+    response = registry.http.post(
+        f"/v2/{repository}/blobs/uploads/",
+        params={"digest": content.digest},
+        content=content.body,
+        headers={"content-type": OCTET_STREAM},
+    )
+    registry.decline(response, 202, optional="single POST")
+    assert response.status_code == 201
+    pullable(registry.http, location_of(response), content.body)
+
+
+def test_single_post_unsupported_goes_on_with_put(registry: Registry, repository: str) -> None:
+    """§ Single POST: without support SHOULD be 202 and a `Location` for a PUT."""
+    content = blob()
+    response = registry.http.post(
+        f"/v2/{repository}/blobs/uploads/", params={"digest": content.digest}, content=content.body
+    )
+    assert response.status_code in {201, 202}
+    if response.status_code == 202:
+        response = registry.finish(location_of(response), content.digest, content.body)
+    assert response.status_code == 201
+    pullable(registry.http, location_of(response), content.body)
+
+
+def test_wrong_digest_is_refused(registry: Registry, repository: str) -> None:
+    """§ Error Codes code-4, end-6: content that does not match its digest is 400, never stored."""
+    promised, sent = blob(), blob()
+    response = registry.finish(registry.start_upload(repository), promised.digest, sent.body)
+    assert response.status_code == 400
+    assert registry.get_blob(repository, promised.digest).status_code == 404
+    assert registry.get_blob(repository, sent.digest).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "digest", ["", "nonsense", "sha256:abc", "sha256:" + "Z" * 64, "foo:" + "0" * 64]
+)
+def test_unusable_digest_is_refused(registry: Registry, repository: str, digest: str) -> None:
+    """§ Pushing blobs (newer SHOULD; end-6): an invalid or unknown digest is 400."""
+    response = registry.finish(registry.start_upload(repository), digest, blob().body)
+    assert response.status_code == 400
+
+
+def test_put_without_digest_is_refused(registry: Registry, repository: str) -> None:
+    """§ Pushing a blob in chunks: the closing PUT MUST include the digest; else 400."""
+    response = registry.http.put(registry.start_upload(repository), content=blob().body)
+    assert response.status_code == 400
+
+
+def test_same_blob_twice(registry: Registry, repository: str) -> None:
+    """§ Layer Upload De-duplication: to push known bytes again succeeds."""
+    content = registry.push_blob(repository, blob())
+    registry.push_blob(repository, content)
+    registry.push_blob(registry.new_repository(), content)
+    assert registry.get_blob(repository, content.digest).content == content.body
+
+
+def test_unknown_session_is_404(registry: Registry, repository: str) -> None:
+    """end-6: a session that does not exist is 404."""
+    registry.push_blob(repository, blob())
+    url = f"/v2/{repository}/blobs/uploads/5f3e3d2c-97ab-4ea8-86aa-0a1a5e4d1f2b"
+    content = blob()
+    response = registry.http.put(url, params={"digest": content.digest}, content=content.body)
+    assert response.status_code == 404
+
+
+@pytest.mark.newer
+def test_answers_carry_the_digest(registry: Registry, repository: str) -> None:
+    """§ Pulling blobs (newer MUST): `Docker-Content-Digest`, here on the push and both reads."""
+    content = blob()
+    for response in (
+        registry.finish(registry.start_upload(repository), content.digest, content.body),
+        registry.get_blob(repository, content.digest),
+        registry.head_blob(repository, content.digest),
+    ):
+        assert response.headers["docker-content-digest"] == content.digest
+
+
+@pytest.mark.entrepot
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_headers_of_a_new_session(registry: Registry, repository: str, slash: str) -> None:
+    """Ours: `Range: 0-0`, the id, nothing else; a path-absolute `Location`; slash optional."""
+    response = registry.http.post(f"/v2/{repository}/blobs/uploads{slash}", follow_redirects=False)
+    empty(response, 202)
+    assert response.headers["range"] == "0-0"
+    assert response.headers["content-length"] == "0"
+    upload = response.headers["docker-upload-uuid"]
+    assert response.headers["location"] == f"/v2/{repository}/blobs/uploads/{upload}"
+
+
+@pytest.mark.entrepot
+def test_headers_of_a_pushed_blob(registry: Registry, repository: str) -> None:
+    """Ours: both ways to 201 name the blob's path and digest, without a body."""
+    content = blob()
+    path = f"/v2/{repository}/blobs/"
+    for response in (
+        registry.finish(registry.start_upload(repository), content.digest, content.body),
+        registry.http.post(
+            f"{path}uploads/", params={"digest": content.digest}, content=content.body
+        ),
+    ):
+        empty(response, 201)
+        assert response.headers["location"] == path + content.digest
+        assert response.headers["docker-content-digest"] == content.digest
+
+
+@pytest.mark.entrepot
+def test_first_use_creates_the_repository(registry: Registry, repository: str) -> None:
+    """Ours: `docker push` works at once: the POST makes the repository."""
+    refused(registry.list_tags(repository), 404, "NAME_UNKNOWN")
+    registry.start_upload(repository)
+    assert registry.list_tags(repository).json() == {"name": repository, "tags": []}
+
+
+@pytest.mark.entrepot
+def test_wrong_digest_destroys_the_session(registry: Registry, repository: str) -> None:
+    """Ours: mismatched bytes can never become the blob; the session is gone."""
+    promised, sent = blob(), blob()
+    upload = registry.start_upload(repository)
+    refused(registry.finish(upload, promised.digest, sent.body), 400, "DIGEST_INVALID")
+    refused(registry.finish(upload, sent.digest), 404, "BLOB_UPLOAD_UNKNOWN")
+    refused(registry.get_blob(repository, sent.digest), 404, "BLOB_UNKNOWN")
+
+
+@pytest.mark.entrepot
+@pytest.mark.parametrize("digest", [None, "", "nonsense", "md5:" + "0" * 32, "sha256:" + "A" * 64])
+def test_unusable_digest_leaves_the_session_alive(
+    registry: Registry, repository: str, digest: str | None
+) -> None:
+    """Ours: a digest nobody could match is 400 `DIGEST_INVALID`; the session may be closed yet."""
+    content = blob()
+    upload = registry.start_upload(repository)
+    assert registry.append(upload, content.body).status_code == 202
+    url = upload if digest is None else with_query(upload, digest=digest)
+    refused(registry.http.put(url), 400, "DIGEST_INVALID")
+    assert registry.finish(upload, content.digest).status_code == 201
+
+
+@pytest.mark.entrepot
+@pytest.mark.parametrize("digest", ["nonsense", "md5:" + "0" * 32, digest_of(b"something else")])
+def test_single_post_with_a_wrong_digest(registry: Registry, repository: str, digest: str) -> None:
+    """Ours: 400 `DIGEST_INVALID`, and nothing is stored."""
+    content = blob()
+    response = registry.http.post(
+        f"/v2/{repository}/blobs/uploads/", params={"digest": digest}, content=content.body
+    )
+    refused(response, 400, "DIGEST_INVALID")
+    assert registry.get_blob(repository, content.digest).status_code == 404
+
+
+@pytest.mark.entrepot
+def test_closed_session_is_unknown(registry: Registry, repository: str) -> None:
+    """Ours: after the commit every use of the session is 404 `BLOB_UPLOAD_UNKNOWN`."""
+    content = blob()
+    upload = registry.start_upload(repository)
+    assert registry.finish(upload, content.digest, content.body).status_code == 201
+    refused(registry.finish(upload, content.digest, content.body), 404, "BLOB_UPLOAD_UNKNOWN")
+    refused(registry.append(upload, b"more"), 404, "BLOB_UPLOAD_UNKNOWN")
+    refused(registry.http.get(upload), 404, "BLOB_UPLOAD_UNKNOWN")
+    refused(registry.http.delete(upload), 404, "BLOB_UPLOAD_UNKNOWN")
+    assert registry.get_blob(repository, content.digest).content == content.body
+
+
+@pytest.mark.entrepot
+def test_session_belongs_to_its_repository(registry: Registry, repository: str) -> None:
+    """Ours: the id under another repository's path is 404 `BLOB_UPLOAD_UNKNOWN`."""
+    other = registry.new_repository()
+    registry.push_blob(other, blob())
+    content = blob()
+    upload = registry.start_upload(repository)
+    moved = upload.replace(repository, other)
+    refused(registry.append(moved, content.body), 404, "BLOB_UPLOAD_UNKNOWN")
+    refused(registry.finish(moved, content.digest, content.body), 404, "BLOB_UPLOAD_UNKNOWN")
+    refused(registry.http.get(moved), 404, "BLOB_UPLOAD_UNKNOWN")
+    assert registry.finish(upload, content.digest, content.body).status_code == 201

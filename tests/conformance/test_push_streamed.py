@@ -1,0 +1,133 @@
+"""end-5 without `Content-Range`: the streamed upload of Docker and Podman, and its breaks."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from tests.conformance.client import Registry, location_of, with_query
+from tests.conformance.content import blob, digest_of
+from tests.conformance.expect import pullable, refused
+
+
+def pieces(body: bytes, size: int = 8192) -> Iterator[bytes]:
+    """Yield `body` piece by piece, so that httpx sends `Transfer-Encoding: chunked`."""
+    for start in range(0, len(body), size):
+        yield body[start : start + size]
+
+
+def test_streamed_upload(registry: Registry, repository: str) -> None:
+    """end-5: one PATCH without `Content-Range`, its length unknown, closed by an empty PUT."""
+    content = blob(300_000)
+    upload = registry.start_upload(repository)
+    response = registry.http.patch(upload, content=pieces(content.body))
+    assert response.status_code == 202
+    assert response.headers["range"] == f"0-{len(content.body) - 1}"
+    response = registry.finish(location_of(response), content.digest)
+    assert response.status_code == 201
+    pullable(registry.http, location_of(response), content.body)
+
+
+def test_patch_of_known_length_without_content_range(registry: Registry, repository: str) -> None:
+    """end-5: PATCH with `Content-Length` and no `Content-Range`."""
+    content = blob(1000)
+    response = registry.append(registry.start_upload(repository), content.body)
+    assert response.status_code == 202
+    assert registry.finish(location_of(response), content.digest).status_code == 201
+    pullable(registry.http, f"/v2/{repository}/blobs/{content.digest}", content.body)
+
+
+def test_wrong_digest_is_refused(registry: Registry, repository: str) -> None:
+    """code-4: what was streamed does not match: 400, and it is not stored."""
+    content = blob(1000)
+    upload = location_of(registry.append(registry.start_upload(repository), content.body))
+    response = registry.finish(upload, digest_of(b"something else"))
+    assert response.status_code == 400
+    assert registry.get_blob(repository, content.digest).status_code == 404
+
+
+@pytest.mark.entrepot
+def test_put_may_stream_too(registry: Registry, repository: str) -> None:
+    """Ours: the closing PUT takes a body of unknown length."""
+    content = blob(100_000)
+    upload = registry.start_upload(repository)
+    response = registry.http.put(
+        with_query(upload, digest=content.digest), content=pieces(content.body)
+    )
+    assert response.status_code == 201
+    pullable(registry.http, location_of(response), content.body)
+
+
+@pytest.mark.entrepot
+def test_patches_append_at_the_offset(registry: Registry, repository: str) -> None:
+    """Ours: without `Content-Range` each PATCH is appended; both kinds may take turns."""
+    content = blob(3000)
+    upload = registry.start_upload(repository)
+    assert registry.append(upload, content.body[:1000]).headers["range"] == "0-999"
+    assert registry.append(upload, content.body[1000:2000], 1000).headers["range"] == "0-1999"
+    assert registry.append(upload, content.body[2000:]).headers["range"] == "0-2999"
+    assert registry.finish(upload, content.digest).status_code == 201
+
+
+class HalfSentPatch:
+    """A PATCH whose `Content-Length` promises more than is sent."""
+
+    def __init__(self, upload: str, sent: bytes, promised: int) -> None:
+        url = urlsplit(upload)
+        assert url.hostname is not None
+        self.connection = http.client.HTTPConnection(url.hostname, url.port, timeout=10)
+        self.connection.putrequest("PATCH", url.path)
+        self.connection.putheader("Content-Length", str(promised))
+        self.connection.endheaders(sent)
+
+    def send(self, rest: bytes) -> int:
+        """Send what was missing; return the status."""
+        self.connection.send(rest)
+        with self.connection.getresponse() as response:
+            return response.status
+
+    def break_off(self) -> None:
+        """Close the connection in the middle of the body."""
+        sock: socket.socket = self.connection.sock
+        sock.shutdown(socket.SHUT_WR)
+        sock.settimeout(10)
+        while sock.recv(65536):
+            pass
+        self.connection.close()
+
+
+def received(http_client: httpx.Client, upload: str) -> int:
+    """Return how many bytes of an upload the registry says it holds."""
+    last = int(http_client.get(upload).headers["range"].partition("-")[2])
+    return last + 1 if last else 0
+
+
+@pytest.mark.entrepot
+def test_broken_patch_keeps_what_came(registry: Registry, repository: str) -> None:
+    """Ours: bytes already received stay; the push goes on from the offset end-13 reports."""
+    content = blob(200_000)
+    upload = registry.start_upload(repository)
+    HalfSentPatch(upload, content.body[:100_000], len(content.body)).break_off()
+    offset = received(registry.http, upload)
+    assert 0 < offset <= 100_000
+    assert registry.append(upload, content.body[offset:], offset).status_code == 202
+    assert registry.finish(upload, content.digest).status_code == 201
+    pullable(registry.http, f"/v2/{repository}/blobs/{content.digest}", content.body)
+
+
+@pytest.mark.entrepot
+def test_second_writer_is_told_to_wait(registry: Registry, repository: str) -> None:
+    """Ours: while one PATCH is under way another is 409 `BLOB_UPLOAD_INVALID`, `Retry-After: 1`."""
+    content = blob(200_000)
+    upload = registry.start_upload(repository)
+    first = HalfSentPatch(upload, content.body[:100_000], len(content.body))
+    second = registry.append(upload, content.body, 0)
+    refused(second, 409, "BLOB_UPLOAD_INVALID")
+    assert second.headers["retry-after"] == "1"
+    assert first.send(content.body[100_000:]) == 202
+    first.connection.close()
+    assert registry.finish(upload, content.digest).status_code == 201

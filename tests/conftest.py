@@ -1,0 +1,39 @@
+"""Fixtures and options every test may use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.live import LiveRegistry, start_registry
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let black-box tests run against any registry."""
+    parser.addoption("--registry", help="base URL of the registry to test; default: our own")
+    parser.addoption("--namespace", help="prefix of the repositories the tests make")
+
+
+@pytest.fixture(scope="session")
+def live_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveRegistry]:
+    """Run one ``entrepot dev`` for all tests that only need a registry."""
+    registry = start_registry(tmp_path_factory.mktemp("registry") / "data")
+    yield registry
+    assert registry.stop() == 0, registry.log
+
+
+@pytest.fixture(scope="session")
+def registry_url(request: pytest.FixtureRequest) -> str:
+    """Return the base URL of the registry under test (``--registry``, else our own)."""
+    url: str | None = request.config.getoption("--registry")
+    if url:
+        return url.rstrip("/")
+    live: LiveRegistry = request.getfixturevalue("live_registry")
+    return live.url
+
+
+@pytest.fixture(scope="session")
+def namespace(request: pytest.FixtureRequest) -> str:
+    """Return the prefix under which the tests may create repositories."""
+    return request.config.getoption("--namespace") or "dev"

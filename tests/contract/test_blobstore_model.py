@@ -1,0 +1,217 @@
+"""Two workers over one blob store, against dictionaries, in whatever order Hypothesis finds."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+import uuid
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+
+from registry.blobstore.base import BlobStore, ObjectUnknown, StageBusy, Staged
+from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.memory import MemoryStore
+from registry.errors import DigestMismatch
+from registry.oci.digest import ALGORITHMS, digest_of
+
+ALGORITHM = st.sampled_from(ALGORITHMS)
+WORKER = st.integers(0, 1)
+
+
+@dataclass
+class Upload:
+    """What a session's row would say, and what its writer has done since."""
+
+    algorithm: str | None
+    acknowledged: bytes = b""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    data: bytes = b""
+    writer: Staged | None = None
+    is_committed: bool = False
+
+
+class BlobStoreModel(RuleBasedStateMachine):
+    """Rules of the seam; a subclass brings the stores of two workers."""
+
+    ids: Bundle[str] = Bundle("ids")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.uploads: dict[str, Upload] = {}
+        self.objects: dict[str, bytes] = {}
+        self.workers: list[BlobStore] = []
+
+    @rule(target=ids, worker=WORKER, algorithm=st.none() | ALGORITHM)
+    def stage(self, worker: int, algorithm: str | None) -> str:
+        upload_id = str(uuid.uuid4())
+        writer = self.workers[worker].stage(upload_id, algorithm)
+        self.uploads[upload_id] = Upload(algorithm, writer=writer)
+        return upload_id
+
+    @rule(upload_id=ids, data=st.binary(max_size=40))
+    def write(self, upload_id: str, data: bytes) -> None:
+        upload = self.held(upload_id)
+        if upload is not None and upload.writer is not None:
+            upload.writer.write(memoryview(data))
+            upload.data += data
+            assert upload.writer.offset == len(upload.data)
+
+    @rule(upload_id=ids)
+    def flush(self, upload_id: str) -> None:
+        upload = self.held(upload_id)
+        if upload is not None and upload.writer is not None:
+            upload.digests = dict(upload.writer.flush())
+            upload.acknowledged = upload.data
+            for algorithm, value in upload.digests.items():
+                assert digest_of(upload.data, algorithm) == f"{algorithm}:{value}"
+
+    @rule(upload_id=ids)
+    def close(self, upload_id: str) -> None:
+        upload = self.uploads.get(upload_id)
+        if upload is not None and upload.writer is not None:
+            upload.writer.close()
+            upload.writer = None
+
+    @rule(upload_id=ids, worker=WORKER)
+    def resume(self, upload_id: str, worker: int) -> None:
+        upload = self.uploads.get(upload_id)
+        store = self.workers[worker]
+        if upload is None:
+            with pytest.raises(ObjectUnknown):
+                store.resume(upload_id)
+        elif upload.writer is not None:
+            with pytest.raises(StageBusy):
+                store.resume(upload_id)
+        else:
+            upload.writer = store.resume(upload_id)
+            assert upload.writer.offset == len(upload.data)
+            upload.writer.rewind(len(upload.acknowledged), upload.digests, upload.algorithm)
+            upload.data = upload.acknowledged
+            if upload.is_committed:
+                upload.is_committed = False
+                del self.objects[upload_id]
+
+    @rule(upload_id=ids, algorithm=ALGORITHM)
+    def commit(self, upload_id: str, algorithm: str) -> None:
+        upload = self.held(upload_id)
+        if upload is not None and upload.writer is not None:
+            stored = upload.writer.commit(digest_of(upload.data, algorithm))
+            assert stored.digest == digest_of(upload.data)
+            assert (stored.object_id, stored.size) == (upload_id, len(upload.data))
+            upload.is_committed = True
+            self.objects[upload_id] = upload.data
+
+    @rule(upload_id=ids, algorithm=ALGORITHM)
+    def commit_under_a_wrong_digest(self, upload_id: str, algorithm: str) -> None:
+        upload = self.held(upload_id)
+        if upload is not None and upload.writer is not None:
+            with pytest.raises(DigestMismatch):
+                upload.writer.commit(digest_of(upload.data + b"!", algorithm))
+            del self.uploads[upload_id]
+
+    @rule(upload_id=ids)
+    def discard_by_its_writer(self, upload_id: str) -> None:
+        upload = self.held(upload_id)
+        if upload is not None and upload.writer is not None:
+            upload.writer.discard()
+            del self.uploads[upload_id]
+
+    @rule(upload_id=ids, worker=WORKER)
+    def discard(self, upload_id: str, worker: int) -> None:
+        upload = self.uploads.get(upload_id)
+        if upload is not None and upload.writer is not None and not upload.is_committed:
+            with pytest.raises(StageBusy):
+                self.workers[worker].discard(upload_id)
+        elif upload is None or not upload.is_committed:
+            self.workers[worker].discard(upload_id)
+            self.uploads.pop(upload_id, None)
+
+    @rule(upload_id=ids, worker=WORKER)
+    def delete(self, upload_id: str, worker: int) -> None:
+        upload = self.uploads.get(upload_id)
+        if upload is None or (upload.is_committed and upload.writer is None):
+            self.workers[worker].delete(upload_id)
+            self.objects.pop(upload_id, None)
+            self.uploads.pop(upload_id, None)
+
+    @rule(worker=WORKER)
+    def list_all(self, worker: int) -> None:
+        self.check_lists(self.workers[worker])
+
+    def check_lists(self, store: BlobStore) -> None:
+        objects = {name: len(data) for name, data in self.objects.items()}
+        staged = {
+            name: len(each.data) for name, each in self.uploads.items() if not each.is_committed
+        }
+        assert dict(store.list_objects()) == objects
+        assert dict(store.list_staged()) == staged
+
+    @invariant()
+    def every_object_reads_as_committed(self) -> None:
+        for object_id, data in self.objects.items():
+            for store in self.workers:
+                with closing(store.open(object_id)) as stored:
+                    assert b"".join(bytes(chunk) for chunk in stored.chunks()) == data
+
+    def held(self, upload_id: str) -> Upload | None:
+        """Return the session when its writer may still write."""
+        upload = self.uploads.get(upload_id)
+        if upload is None or upload.writer is None or upload.is_committed:
+            return None
+        return upload
+
+    def teardown(self) -> None:
+        if not self.workers:
+            return
+        store = self.workers[0]
+        self.check_lists(store)
+        for upload_id, upload in self.uploads.items():
+            if upload.writer is not None:
+                upload.writer.close()
+            store.discard(upload_id)
+        for object_id in self.objects:
+            store.delete(object_id)
+
+
+class FilesystemModel(BlobStoreModel):
+    """Two stores over one folder, as two worker processes have them."""
+
+    @initialize()
+    def start(self) -> None:
+        self.workers = list(_filesystem_workers())
+
+
+class MemoryModel(BlobStoreModel):
+    """One store; memory has no second worker."""
+
+    @initialize()
+    def start(self) -> None:
+        self.workers = [MemoryStore()] * 2
+
+
+@cache
+def _filesystem_workers() -> tuple[FilesystemStore, FilesystemStore]:
+    """Return stores that all examples share, for their 256 folders take time to make."""
+    folder = Path(tempfile.mkdtemp(prefix="blobs-"))
+    atexit.register(shutil.rmtree, folder)
+    return FilesystemStore(folder), FilesystemStore(folder)
+
+
+def _case(model: type[BlobStoreModel], examples: int) -> Any:  # noqa: ANN401 - made by Hypothesis
+    case = model.TestCase
+    case.settings = settings(max_examples=examples, stateful_step_count=40, deadline=None)
+    return case
+
+
+TestFilesystem = _case(FilesystemModel, 100)
+TestMemory = _case(MemoryModel, 100)

@@ -1,0 +1,318 @@
+"""The contract of `registry.metadata.base.Database`, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import threading
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, NoReturn
+
+import pytest
+import uvloop
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import bindparam, func, select
+from tests.databases import add_account, program, program_environment, with_database
+
+from registry.errors import NameUnknown, StoreUnavailable
+from registry.metadata.base import Connection, ConstraintViolated, Database, Row
+from registry.metadata.database import open_database
+from registry.metadata.statement import Statement
+from registry.metadata.tables import accounts
+
+FIND: Final = Statement(
+    select(accounts.c.id, accounts.c.handle, accounts.c.auto_create_repositories).where(
+        accounts.c.handle == bindparam("wanted")
+    )
+)
+HANDLES: Final = Statement(select(accounts.c.handle).order_by(accounts.c.handle))
+ADD_UP: Final = Statement(select(func.sum(accounts.c.created_at)))
+COUNT_UP: Final = Statement(
+    accounts.update()
+    .where(accounts.c.handle == bindparam("wanted"))
+    .values(created_at=accounts.c.created_at + bindparam("change"))
+)
+
+
+def find(connection: Connection, handle: str) -> Row | None:
+    return connection.row(FIND, wanted=handle)
+
+
+def handles(connection: Connection) -> list[str]:
+    return [str(row[0]) for row in connection.rows(HANDLES)]
+
+
+def test_reads_what_was_written(database_url: str) -> None:
+    async def scenario(database: Database) -> None:
+        identity = await database.write(add_account, "one")
+        row = await database.read(find, "one")
+        assert row is not None
+        assert tuple(row) == (identity, "one", True)
+        assert await database.read(find, "two") is None
+        assert await database.read(lambda connection: connection.rows(FIND, wanted="two")) == []
+
+    with_database(database_url, scenario)
+
+
+def test_execute_returns_how_many_rows_changed(database_url: str) -> None:
+    async def scenario(database: Database) -> None:
+        await database.write(add_account, "one")
+        count = Statement(accounts.update().values(created_at=bindparam("moment")))
+        find_none = Statement(accounts.delete().where(accounts.c.handle == bindparam("wanted")))
+        assert await database.write(lambda connection: connection.execute(count, moment=1)) == 1
+        assert await database.write(lambda c: c.execute(find_none, wanted="two")) == 0
+
+    with_database(database_url, scenario)
+
+
+def test_a_sum_is_an_integer(database_url: str) -> None:
+    async def scenario(database: Database) -> None:
+        await database.write(add_account, "one")
+        await database.write(lambda c: c.execute(COUNT_UP, wanted="one", change=2**60))
+        row = await database.read(lambda connection: connection.row(ADD_UP))
+        assert row is not None
+        assert type(row[0]) is int
+        assert row[0] == 2**60
+
+    with_database(database_url, scenario)
+
+
+def test_another_opener_sees_a_change_when_it_is_answered(database_url: str) -> None:
+    async def scenario(database: Database) -> None:
+        other = open_database(database_url)
+        for handle in "abcdefgh":
+            await database.write(add_account, handle)
+            assert await other.read(find, handle) is not None
+            await other.write_relaxed(add_account, handle * 2)
+            assert await database.read(find, handle * 2) is not None
+        await other.close()
+
+    with_database(database_url, scenario)
+
+
+def test_processes_see_and_count_each_others_changes(database_url: str) -> None:
+    with_database(database_url, lambda database: database.write(add_account, "shared"))
+    counting = [
+        subprocess.Popen(
+            program("tests.contract.counting", database_url, "shared", "100"),
+            env=program_environment(),
+        )
+        for _ in range(2)
+    ]
+    assert [process.wait() for process in counting] == [0, 0]
+
+    async def total(database: Database) -> Row | None:
+        return await database.read(lambda connection: connection.row(ADD_UP))
+
+    assert with_database(database_url, total) == (200,)
+
+
+def test_what_a_change_raises_rolls_it_back(database_url: str) -> None:
+    def fail(connection: Connection) -> NoReturn:
+        add_account(connection, "gone")
+        raise NameUnknown("no such repository")
+
+    async def scenario(database: Database) -> None:
+        with pytest.raises(NameUnknown):
+            await database.write(fail)
+        with pytest.raises(NameUnknown):
+            await database.write_relaxed(fail)
+        assert await database.read(handles) == []
+        await database.write(add_account, "kept")
+        assert await database.read(handles) == ["kept"]
+
+    with_database(database_url, scenario)
+
+
+@pytest.mark.parametrize("raised", [StopIteration, asyncio.CancelledError])
+def test_a_change_that_raises_oddly_is_answered(
+    database_url: str, raised: type[BaseException]
+) -> None:
+    def fail(_connection: Connection) -> NoReturn:
+        raise raised
+
+    async def scenario(database: Database) -> None:
+        outcome = asyncio.ensure_future(database.write(fail))
+        await asyncio.wait([outcome])
+        assert outcome.cancelled() or outcome.exception() is not None
+        await database.write(add_account, "after")
+
+    with_database(database_url, scenario)
+
+
+def test_a_refused_write_fails_the_whole_change(database_url: str) -> None:
+    def hide_refusal(connection: Connection) -> None:
+        add_account(connection, "new")
+        with suppress(ConstraintViolated):
+            add_account(connection, "taken")
+
+    async def scenario(database: Database) -> None:
+        await database.write(add_account, "taken")
+        with pytest.raises(ConstraintViolated):
+            await database.write(add_account, "taken")
+        with pytest.raises(ConstraintViolated):
+            await database.write(hide_refusal)
+        assert await database.read(handles) == ["taken"]
+
+    with_database(database_url, scenario)
+
+
+def test_a_failing_change_does_not_hurt_its_neighbours(database_url: str) -> None:
+    def fail(connection: Connection, number: int) -> None:
+        add_account(connection, f"{number:02}")
+        raise NameUnknown("no such repository")
+
+    async def change(database: Database, number: int) -> object:
+        if number % 3 == 1:
+            return await database.write(fail, number)
+        if number % 3 == 2:
+            return await database.write(add_account, "taken")
+        return await database.write(add_account, f"{number:02}")
+
+    async def scenario(database: Database) -> None:
+        await database.write(add_account, "taken")
+        async with held_writer(database):  # so that on SQLite the rest forms one group
+            changes = [asyncio.ensure_future(change(database, number)) for number in range(30)]
+        outcomes = await asyncio.gather(*changes, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [
+            str,
+            NameUnknown,
+            ConstraintViolated,
+        ] * 10
+        assert await database.read(handles) == [f"{n:02}" for n in range(0, 30, 3)] + ["taken"]
+
+    with_database(database_url, scenario)
+
+
+class held_writer:  # noqa: N801 - used as a statement
+    """Keep one change running, in its transaction, while the block runs."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._started = threading.Event()
+        self._release = threading.Event()
+
+    def _hold(self, connection: Connection) -> None:
+        add_account(connection, f"held-{uuid.uuid4()}")
+        self._started.set()
+        assert self._release.wait(30)
+        raise NameUnknown("rolled back")
+
+    async def __aenter__(self) -> None:
+        self._held = asyncio.ensure_future(self._database.write(self._hold))
+        assert await asyncio.to_thread(self._started.wait, 30)
+
+    async def __aexit__(self, *raised: object) -> None:
+        for _ in range(3):  # let what the block started reach the queue
+            await asyncio.sleep(0)
+        self._release.set()
+        await asyncio.wait([self._held])
+        assert isinstance(self._held.exception(), NameUnknown)
+
+
+def test_a_read_does_not_wait_for_a_running_change(database_url: str) -> None:
+    async def scenario(database: Database) -> None:
+        await database.write(add_account, "committed")
+        async with held_writer(database):
+            assert await database.read(handles) == ["committed"]
+
+    with_database(database_url, scenario)
+
+
+def test_a_caller_that_stops_waiting_stops_nothing(database_url: str) -> None:
+    async def scenario(database: Database) -> None:
+        async with held_writer(database):
+            cancelled = asyncio.ensure_future(database.write(add_account, "a"))
+            patient = asyncio.ensure_future(database.write(add_account, "b"))
+            await asyncio.sleep(0)
+            cancelled.cancel()
+        await patient
+        assert cancelled.cancelled()
+        await database.write(add_account, "c")
+
+    with_database(database_url, scenario)
+    kept = with_database(database_url, lambda database: database.read(handles))
+    assert kept == ["a", "b", "c"]
+
+
+def test_close_answers_what_was_accepted_and_nothing_more(database_url: str) -> None:
+    async def scenario(database: Database) -> None:
+        changes = [asyncio.ensure_future(database.write(add_account, str(n))) for n in range(20)]
+        await asyncio.sleep(0)
+        await database.close()
+        assert len(set(await asyncio.gather(*changes))) == 20
+        with pytest.raises(StoreUnavailable):
+            await database.write(add_account, "late")
+        with pytest.raises(StoreUnavailable):
+            await database.write_relaxed(add_account, "late")
+
+    with_database(database_url, scenario)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_many_callers_on_either_loop(
+    database_url: str, run: Callable[[Awaitable[None]], None]
+) -> None:
+    async def play() -> None:
+        database = open_database(database_url)
+        identities = await asyncio.gather(
+            *(database.write(add_account, f"durable-{n}") for n in range(100)),
+            *(database.write_relaxed(add_account, f"relaxed-{n}") for n in range(100)),
+        )
+        assert len(set(identities)) == len(await database.read(handles)) == 200
+        await database.close()
+
+    run(play())
+
+
+@settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    callers=st.lists(
+        st.lists(st.tuples(st.integers(-3, 5), st.sampled_from(["keep", "fail", "relaxed"]))),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_counters_are_the_sum_of_what_was_answered(
+    database_url: str, callers: list[list[tuple[int, str]]]
+) -> None:
+    """Whatever callers of two openers interleave, a counter is what they were told it is."""
+    name = str(uuid.uuid4())
+
+    def count(connection: Connection, change: int, manner: str) -> int:
+        connection.execute(COUNT_UP, wanted=name, change=change)
+        if manner == "fail":
+            raise NameUnknown("no such repository")
+        return change
+
+    async def call(database: Database, changes: list[tuple[int, str]]) -> int:
+        total = 0
+        for change, manner in changes:
+            write = database.write_relaxed if manner == "relaxed" else database.write
+            with suppress(NameUnknown):
+                total += await write(count, change, manner)
+        return total
+
+    async def scenario(database: Database) -> None:
+        other = open_database(database_url)
+        await database.write(add_account, name)
+        totals = await asyncio.gather(
+            *(
+                call(other if number % 2 else database, changes)
+                for number, changes in enumerate(callers)
+            )
+        )
+        moment = select(accounts.c.created_at).where(accounts.c.handle == bindparam("wanted"))
+        row = await database.read(lambda c: c.row(Statement(moment), wanted=name))
+        assert row is not None
+        assert row[0] == sum(totals)
+        await other.close()
+
+    with_database(database_url, scenario)

@@ -1,0 +1,183 @@
+"""What only PostgreSQL can do to us: rivals, lost connections, lost answers, weak settings."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import Final
+
+import psycopg
+import pytest
+from sqlalchemy import bindparam, text
+from tests.databases import add_account, with_database
+from tests.postgresql import free_port
+
+from registry.errors import StoreUnavailable
+from registry.metadata.base import Connection, Database
+from registry.metadata.database import migrate, open_database
+from registry.metadata.statement import Statement
+from registry.metadata.tables import accounts
+
+pytestmark = pytest.mark.postgresql
+
+END_OWN_SESSION: Final = Statement(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+SYNCHRONOUS: Final = Statement(text("SHOW synchronous_commit"))
+ISOLATION: Final = Statement(text("SHOW transaction_isolation"))
+COUNT_UP: Final = Statement(
+    accounts.update()
+    .where(accounts.c.handle == bindparam("wanted"))
+    .values(created_at=accounts.c.created_at + text("1"))
+)
+SLEEP: Final = Statement(text("SELECT pg_sleep(60)"))
+
+
+def end_other_sessions(url: str) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+
+
+def test_a_deadlock_is_tried_again(postgresql_database: str) -> None:
+    both_hold_one = threading.Barrier(2)
+    runs = []
+
+    def count(connection: Connection, first: str, second: str) -> None:
+        runs.append(first)
+        connection.execute(COUNT_UP, wanted=first)
+        if len(runs) <= 2:
+            both_hold_one.wait(30)
+        connection.execute(COUNT_UP, wanted=second)
+
+    async def scenario(database: Database) -> None:
+        await database.write(add_account, "a")
+        await database.write(add_account, "b")
+        await asyncio.gather(
+            database.write(count, "a", "b"),
+            database.write(count, "b", "a"),
+        )
+        assert len(runs) == 3
+
+    with_database(postgresql_database, scenario)
+
+
+def test_a_connection_lost_before_commit_is_made_anew(postgresql_database: str) -> None:
+    runs = []
+
+    def lose_once(connection: Connection) -> str:
+        runs.append(1)
+        identity = add_account(connection, "a")
+        if len(runs) == 1:
+            connection.row(END_OWN_SESSION)
+        return identity
+
+    async def scenario(database: Database) -> None:
+        identity = await database.write(lose_once)
+        assert len(runs) == 2
+        assert await database.read(ids) == [identity]
+        end_other_sessions(postgresql_database)
+        assert await database.read(ids) == [identity]
+        await database.write(add_account, "b")
+        end_other_sessions(postgresql_database)
+        await asyncio.gather(*(database.write(add_account, f"c{n}") for n in range(20)))
+        await asyncio.gather(*(database.read(ids) for _ in range(20)))
+
+    with_database(postgresql_database, scenario)
+
+
+def test_a_commit_whose_answer_is_lost_is_not_tried_again(postgresql_database: str) -> None:
+    runs = []
+
+    def store(connection: Connection) -> None:
+        runs.append(1)
+        add_account(connection, "a")
+
+    async def scenario(database: Database) -> None:
+        with pytest.raises(StoreUnavailable, match="nobody knows"):
+            await database.write(store)
+        assert len(runs) == 1
+        await database.read(ids)
+
+    with psycopg.connect(postgresql_database) as connection:
+        connection.execute(
+            "CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$"
+        )
+        connection.execute(
+            "CREATE CONSTRAINT TRIGGER lose AFTER INSERT ON accounts"
+            " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION lose()"
+        )
+    with_database(postgresql_database, scenario)
+
+
+def ids(connection: Connection) -> list[str]:
+    return [row[0] for row in connection.rows(Statement(text("SELECT id FROM accounts")))]
+
+
+def test_only_relaxed_changes_skip_the_flush(postgresql_database: str) -> None:
+    def setting(connection: Connection, statement: Statement) -> object:
+        return connection.row(statement)
+
+    async def scenario(database: Database) -> None:
+        for _ in range(10):
+            assert await database.write_relaxed(setting, SYNCHRONOUS) == ("off",)
+            assert await database.write(setting, SYNCHRONOUS) == ("on",)
+            assert await database.write(setting, ISOLATION) == ("read committed",)
+
+    with_database(postgresql_database, scenario)
+
+
+def test_an_error_hidden_by_the_change_is_found_at_commit(postgresql_database: str) -> None:
+    def hide(connection: Connection) -> None:
+        add_account(connection, "a")
+        try:
+            connection.row(Statement(text("SELECT 1 / 0")))
+        except psycopg.DataError:
+            return
+
+    async def scenario(database: Database) -> None:
+        with pytest.raises(RuntimeError):
+            await database.write(hide)
+        assert await database.read(ids) == []
+
+    with_database(postgresql_database, scenario)
+
+
+def test_a_server_out_of_reach_is_unavailable() -> None:
+    url = f"postgresql://nobody@127.0.0.1:{free_port()}/nowhere"
+    with pytest.raises(StoreUnavailable):
+        open_database(url)
+    with pytest.raises(StoreUnavailable):
+        migrate(url)
+
+
+def test_writers_that_wait_do_not_hold_up_readers(postgresql_database: str) -> None:
+    async def scenario(database: Database) -> None:
+        sleeping = [
+            asyncio.ensure_future(database.write(lambda connection: connection.row(SLEEP)))
+            for _ in range(20)
+        ]
+        assert await asyncio.wait_for(database.read(ids), 10) == []
+        for write in sleeping:
+            write.cancel()
+        end_sleep = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE %s"
+        with psycopg.connect(postgresql_database, autocommit=True) as connection:
+            while connection.execute(end_sleep, ["SELECT pg_sleep(60)%"]).rowcount:
+                await asyncio.sleep(0.01)
+
+    with_database(postgresql_database, scenario)
+
+
+def test_weak_durability_is_warned_of(
+    postgresql_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = postgresql_database.rpartition("/")[2]
+    with psycopg.connect(postgresql_database, autocommit=True) as connection:
+        connection.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = off'.encode())
+    with caplog.at_level(logging.WARNING):
+        with_database(postgresql_database, lambda database: database.read(ids))
+    assert [record.getMessage() for record in caplog.records] == [
+        "PostgreSQL runs with synchronous_commit = off: a crash may lose pushes"
+    ]

@@ -1,0 +1,126 @@
+"""The history of the tables leads to `registry.metadata.tables`, on both databases."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, inspect, text
+from tests.databases import program_environment
+
+from registry.metadata.database import DatabaseTooNew, migrate, migration_connection
+from registry.metadata.migrations import configuration, revisions
+from registry.metadata.tables import metadata
+
+CONSTRAINTS = text(
+    "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint"
+    " WHERE connamespace = 'public'::regnamespace AND conrelid <> 0"
+)
+INDEXES = text("SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'")
+COLUMNS = text(
+    "SELECT table_name, column_name, data_type, character_maximum_length, collation_name,"
+    " is_nullable, column_default FROM information_schema.columns WHERE table_schema = 'public'"
+)
+
+
+def schema(connection: Connection) -> list[Any]:
+    """Return every table, column, constraint and index in the database's own words."""
+    if connection.dialect.name == "postgresql":
+        found = [
+            tuple(row)
+            for query in (CONSTRAINTS, INDEXES, COLUMNS)
+            for row in connection.execute(query)
+        ]
+        return sorted(map(repr, (row for row in found if row[0] != "alembic_version")))
+    rows = connection.execute(text("SELECT tbl_name, name, sql FROM sqlite_master"))
+    lines = [
+        (table, name, line.strip().rstrip(","))
+        for table, name, sql in rows
+        for line in (sql or "").splitlines()
+        if table != "alembic_version"
+    ]
+    return sorted(line for line in lines if line[2])
+
+
+def test_the_newest_revision_is_the_tables(bare_url: str) -> None:
+    migrate(bare_url)
+    with migration_connection(bare_url) as connection:
+        differences = compare_metadata(MigrationContext.configure(connection), metadata)
+        migrated = schema(connection)
+        command.downgrade(configuration(connection), "base")
+        metadata.create_all(connection)
+        assert migrated == schema(connection)
+    assert differences == []
+
+
+def test_every_revision_goes_down_and_up_again(bare_url: str) -> None:
+    migrate(bare_url)
+    with migration_connection(bare_url) as connection:
+        before = schema(connection)
+        for _ in revisions():
+            command.downgrade(configuration(connection), "-1")
+        assert inspect(connection).get_table_names() == ["alembic_version"]
+        for _ in revisions():
+            command.upgrade(configuration(connection), "+1")
+        assert schema(connection) == before
+
+
+def test_a_revision_is_applied_whole_or_not_at_all(bare_url: str) -> None:
+    def interrupted() -> None:
+        with migration_connection(bare_url) as connection:
+            command.upgrade(configuration(connection), "head")
+            assert inspect(connection).get_table_names()
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        interrupted()
+    with migration_connection(bare_url) as connection:
+        assert inspect(connection).get_table_names() == []
+    migrate(bare_url)
+
+
+def test_revisions_form_one_line_in_the_order_of_their_numbers(bare_url: str) -> None:
+    with migration_connection(bare_url) as connection:
+        script = ScriptDirectory.from_config(configuration(connection))
+    in_line = [revision.revision for revision in script.walk_revisions()]
+    assert in_line == revisions()[::-1]
+
+
+def test_a_database_of_a_later_version_is_refused(bare_url: str) -> None:
+    migrate(bare_url)
+    with migration_connection(bare_url) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(DatabaseTooNew, match="revision 9999"):
+        migrate(bare_url)
+
+
+def test_processes_may_migrate_at_once(bare_url: str) -> None:
+    code = "import sys; from registry.metadata.database import migrate; migrate(sys.argv[1])"
+    migrating = [
+        subprocess.Popen([sys.executable, "-c", code, bare_url], env=program_environment())
+        for _ in range(4)
+    ]
+    assert [process.wait() for process in migrating] == [0] * 4
+    with migration_connection(bare_url) as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+
+
+def test_finding_nothing_to_do_does_not_load_alembic(database_url: str) -> None:
+    code = (
+        "import sys; from registry.metadata.database import migrate; migrate(sys.argv[1]);"
+        " sys.exit('alembic' in sys.modules)"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code, database_url], env=program_environment(), check=True
+    )
+
+
+def test_a_url_of_another_database_is_refused() -> None:
+    with pytest.raises(ValueError, match="sqlite:///"):
+        migrate("mysql://root:secret@localhost/registry")

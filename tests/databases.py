@@ -1,0 +1,127 @@
+"""Migrated, empty databases of both kinds, a fresh one for each test."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Final, TypeVar
+
+import psycopg
+import pytest
+
+from registry.metadata.base import Connection, Database
+from registry.metadata.database import migrate, open_database
+from registry.metadata.statement import Statement
+from registry.metadata.tables import accounts
+
+ROOT: Final = Path(__file__).parent.parent
+T = TypeVar("T")
+
+_ADD_ACCOUNT: Final = Statement(accounts.insert())
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """Return the URL of a migrated, empty database: SQLite, then PostgreSQL."""
+    url: str = request.getfixturevalue(f"{request.param}_database")
+    return url
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def bare_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Return the URL of a database without tables; on SQLite, without a file."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/bare.db"
+    else:
+        url = create_database(request.getfixturevalue("postgresql_url"), "template0")
+        yield url
+        drop_database(url)
+
+
+@pytest.fixture
+def sqlite_database(migrated_file: Path, tmp_path: Path) -> str:
+    """Return the URL of a migrated SQLite database."""
+    shutil.copy(migrated_file, tmp_path / "metadata.db")
+    return f"sqlite:///{tmp_path}/metadata.db"
+
+
+@pytest.fixture
+def postgresql_database(postgresql_url: str, migrated_template: str) -> Iterator[str]:
+    """Return the URL of a migrated PostgreSQL database."""
+    url = create_database(postgresql_url, migrated_template)
+    yield url
+    drop_database(url)
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make the file that `sqlite_database` copies."""
+    path = tmp_path_factory.mktemp("migrated") / "metadata.db"
+    migrate(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def migrated_template(postgresql_url: str) -> str:
+    """Make the database that `postgresql_database` copies."""
+    url = create_database(postgresql_url, "template0")
+    migrate(url)
+    return url.rpartition("/")[2]
+
+
+def create_database(server: str, template: str) -> str:
+    """Create a database that by itself sorts by language, not by byte, and return its URL."""
+    name = f"test_{uuid.uuid4().hex}"
+    language = "ENCODING 'UTF8' LOCALE 'C' LOCALE_PROVIDER icu ICU_LOCALE 'en-US'"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" {language}'.encode())
+    return f"{server.rpartition('/')[0]}/{name}"
+
+
+def drop_database(url: str) -> None:
+    """Drop a database of `create_database`, whoever may be connected."""
+    server, _, name = url.rpartition("/")
+    with psycopg.connect(f"{server}/postgres", autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
+
+
+def with_database(url: str, scenario: Callable[[Database], Awaitable[T]]) -> T:
+    """Open the database at `url` on a new event loop, play `scenario` and close it."""
+
+    async def play() -> T:
+        database = open_database(url)
+        try:
+            return await scenario(database)
+        finally:
+            await database.close()
+
+    return asyncio.run(play())
+
+
+def add_account(connection: Connection, handle: str) -> str:
+    """Insert an account and return its id."""
+    identity = str(uuid.uuid4())
+    connection.execute(
+        _ADD_ACCOUNT,
+        id=identity,
+        handle=handle,
+        status="active",
+        auto_create_repositories=True,
+        created_at=0,
+    )
+    return identity
+
+
+def program(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs `module` of the tests in another process."""
+    return [sys.executable, "-m", module, *arguments]
+
+
+def program_environment() -> dict[str, str]:
+    """Return the environment in which `program` finds the tests and the registry."""
+    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}

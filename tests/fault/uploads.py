@@ -1,0 +1,130 @@
+"""Uploads as a service drives them, told step by step what has been acknowledged."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from registry.blobstore.base import BlobStore, ObjectUnknown
+from registry.oci.digest import ALGORITHMS, Digest, digest_of
+
+Acknowledge = Callable[[str, int, Mapping[str, str]], None]
+"""Called with an upload id, its bytes, and their digests once they are safe; -1 for a commit."""
+
+COMMITTED = -1
+
+
+class Plan(NamedTuple):
+    """One upload: requests of so many bytes, written in units, then the rest and a commit."""
+
+    upload_id: str
+    data: bytes
+    requests: tuple[int, ...]
+    unit: int
+    algorithm: str
+
+    @property
+    def digest(self) -> Digest:
+        """Return the digest it is committed under."""
+        return digest_of(self.data, self.algorithm)
+
+
+@dataclass
+class Acknowledged:
+    """What the rows of two tables would hold."""
+
+    offsets: dict[str, int] = field(default_factory=dict)
+    digests: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    committed: set[str] = field(default_factory=set)
+
+    def __call__(self, upload_id: str, offset: int, digests: Mapping[str, str]) -> None:
+        """Take an acknowledgement."""
+        if offset == COMMITTED:
+            self.committed.add(upload_id)
+        else:
+            self.offsets[upload_id] = offset
+            self.digests[upload_id] = digests
+
+
+def plans(seed: int) -> list[Plan]:
+    """Return uploads of sizes that matter: nothing, one byte, several units, several requests."""
+    rng = random.Random(seed)
+    made = []
+    for requests in ((0,), (1,), (300, 200), (rng.randrange(900), rng.randrange(1, 900), 0)):
+        tail = min(1, sum(requests)) * 120  # for the last request, which commits too
+        data = rng.randbytes(sum(requests) + tail)
+        name = str(uuid.UUID(int=rng.getrandbits(128)))
+        made.append(Plan(name, data, requests, rng.randrange(100, 400), rng.choice(ALGORITHMS)))
+    return made
+
+
+def upload(store: BlobStore, plan: Plan, acknowledge: Acknowledge) -> None:
+    """Send all of a plan, one hold a request, as separate requests do."""
+    with closing(store.stage(plan.upload_id, plan.algorithm)) as staged:
+        digests = staged.flush()
+        acknowledge(plan.upload_id, 0, digests)
+    offset = 0
+    for count in plan.requests:
+        with closing(store.resume(plan.upload_id)) as staged:
+            staged.rewind(offset, digests, plan.algorithm)
+            for part in units(plan, offset, offset + count):
+                staged.write(part)
+            offset += count
+            digests = staged.flush()
+            acknowledge(plan.upload_id, offset, digests)
+    leave_early(store, plan, offset, digests)
+    finish(store, plan, offset, digests, Acknowledged())  # as if the row had not been written
+    finish(store, plan, offset, digests, acknowledge)
+
+
+def leave_early(store: BlobStore, plan: Plan, offset: int, digests: Mapping[str, str]) -> None:
+    """Resume at `offset`, write something that is never flushed nor acknowledged, and go."""
+    with closing(store.resume(plan.upload_id)) as staged:
+        staged.rewind(offset, digests, plan.algorithm)
+        staged.write(memoryview(b"not in the plan"))
+
+
+def finish(
+    store: BlobStore,
+    plan: Plan,
+    offset: int,
+    digests: Mapping[str, str],
+    acknowledge: Acknowledge,
+) -> None:
+    """Resume at `offset`, send the rest, commit; the hold ends after the acknowledgement."""
+    with closing(store.resume(plan.upload_id)) as staged:
+        staged.rewind(offset, digests, plan.algorithm)
+        for part in units(plan, offset, len(plan.data)):
+            staged.write(part)
+        staged.commit(plan.digest)
+        acknowledge(plan.upload_id, COMMITTED, {})
+
+
+def units(plan: Plan, start: int, stop: int) -> Iterator[memoryview]:
+    """Yield bytes ``[start, stop)`` of a plan in its units."""
+    view = memoryview(plan.data)
+    for offset in range(start, stop, plan.unit):
+        yield view[offset : min(offset + plan.unit, stop)]
+
+
+def read(store: BlobStore, object_id: str) -> bytes:
+    """Return all bytes of an object."""
+    with closing(store.open(object_id)) as stored:
+        return b"".join(bytes(chunk) for chunk in stored.chunks())
+
+
+def check_recovered(store: BlobStore, plan: Plan, rows: Acknowledged) -> None:
+    """Check one upload after a crash: nothing acknowledged is lost, nothing wrong is served."""
+    name = plan.upload_id
+    try:
+        assert digest_of(read(store, name), plan.algorithm) == plan.digest
+    except ObjectUnknown:
+        assert name not in rows.committed, "an acknowledged commit is gone"
+    if name in rows.committed or name not in rows.offsets:
+        return
+    finish(store, plan, rows.offsets[name], rows.digests[name], rows)
+    assert read(store, name) == plan.data

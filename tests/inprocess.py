@@ -1,0 +1,267 @@
+"""A registry in this process: real database, real store, our clock, and no socket between.
+
+`open_registry` puts services and data plane over a database URL and a store; its `Client` speaks
+ASGI to the data plane with raw paths, and checks of every answer what every answer must have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import bindparam
+
+from cloudcore.clock import MICROSECONDS, uuid7
+from registry.blobstore.base import BlobStore
+from registry.distribution.app import DataPlane
+from registry.distribution.auth import OpenAccess
+from registry.distribution.body import Message, Scope
+from registry.distribution.errors import CODES
+from registry.metadata.base import Connection, Database
+from registry.metadata.database import open_database
+from registry.metadata.repositories import (
+    add_account,
+    add_repository,
+    find_account,
+    find_repository,
+)
+from registry.metadata.statement import Statement
+from registry.metadata.tables import repositories
+from registry.services.context import Context
+from registry.services.pulls import PullLog
+from registry.settings import Limits
+
+START: Final = 1_750_000_000 * MICROSECONDS
+ZERO_COPY: Final[Mapping[str, object]] = {"http.response.zerocopysend": {}}
+
+_EXCLUDE: Final = Statement(
+    repositories.update()
+    .where(repositories.c.id == bindparam("id_"))
+    .values(immutable_tag_exclusions=bindparam("patterns"))
+)
+
+Body = bytes | Sequence[bytes] | AsyncIterable[bytes]
+
+
+@dataclass
+class ManualClock:
+    """A clock that stands still but for a millisecond a look, so that ids sort by creation."""
+
+    now: int = START
+
+    def __call__(self) -> int:
+        """Return the time in microseconds."""
+        self.now += 1000
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += int(seconds * MICROSECONDS)
+
+
+class Answer(NamedTuple):
+    """What came back for one request; header names in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:  # noqa: ANN401 - a document
+        """Return the body as the JSON document it is."""
+        return json.loads(self.body)
+
+    @property
+    def codes(self) -> list[str]:
+        """Return the error codes of the body, in order."""
+        return [item["code"] for item in self.json()["errors"]]
+
+
+class Cut(Exception):
+    """Raised by a body's iterator where the client hangs up."""
+
+
+class Client:
+    """Asks a data plane; `extensions` are those of the server we play."""
+
+    def __init__(self, app: DataPlane, extensions: Mapping[str, object] | None = None) -> None:
+        self._app = app
+        self._extensions = dict(extensions or {})
+
+    async def request(
+        self,
+        method: str,
+        target: str | bytes,
+        body: Body = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Send one request and return its answer, once that is found well formed."""
+        raw = target.encode() if isinstance(target, str) else target
+        path, _, query = raw.partition(b"?")
+        given = {"content-length": str(len(body))} if isinstance(body, bytes) and body else {}
+        given |= {name.lower(): value for name, value in (headers or {}).items()}
+        scope: Scope = {
+            "type": "http",
+            "method": method,
+            "raw_path": path,
+            "path": path.decode("latin-1"),
+            "query_string": query,
+            "headers": [(k.encode(), v.encode("latin-1")) for k, v in given.items()],
+            "extensions": self._extensions,
+        }
+        exchange = _Exchange(_parts(body))
+        await self._app(scope, exchange.receive, exchange.send)
+        answer = exchange.answer()
+        check_form(method, answer)
+        return answer
+
+
+@dataclass
+class _Exchange:
+    """The server's side of one request."""
+
+    parts: AsyncIterator[bytes]
+    messages: list[Message] = field(default_factory=list)
+    body: bytearray = field(default_factory=bytearray)
+
+    async def receive(self) -> Message:
+        try:
+            return {"type": "http.request", "body": await anext(self.parts), "more_body": True}
+        except StopAsyncIteration:
+            return {"type": "http.request", "body": b"", "more_body": False}
+        except Cut:
+            return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        self.messages.append(message)
+        if message["type"] == "http.response.body":
+            self.body += message["body"]
+        elif message["type"] == "http.response.zerocopysend":
+            self.body += os.pread(message["file"], message["count"], message["offset"])
+
+    def answer(self) -> Answer:
+        start, *rest = self.messages
+        assert start["type"] == "http.response.start"
+        assert rest, "the answer never ended"
+        assert not rest[-1].get("more_body", False)
+        headers = {name.decode(): value.decode("latin-1") for name, value in start["headers"]}
+        assert len(headers) == len(start["headers"]) or "warning" in headers
+        return Answer(start["status"], headers, bytes(self.body))
+
+
+def check_form(method: str, answer: Answer) -> None:
+    """Check what A1 asks of every answer: ids, lengths, one shape of errors, and no 500."""
+    assert answer.status != 500, answer.body
+    assert answer.headers["docker-distribution-api-version"] == "registry/2.0"
+    UUID(answer.headers["x-request-id"])
+    if answer.status not in (204, 304):
+        length = int(answer.headers["content-length"])
+        assert len(answer.body) == (0 if method == "HEAD" else length)
+    if answer.status >= 400 and method != "HEAD":
+        assert answer.headers["content-type"] == "application/json"
+        document = answer.json()
+        assert set(document) == {"errors"}
+        for item in document["errors"]:
+            assert set(item) == {"code", "message", "detail"}
+            assert item["code"] in CODES
+            assert item["message"]
+
+
+async def _parts(body: Body) -> AsyncIterator[bytes]:
+    if isinstance(body, bytes):
+        if body:
+            yield body
+    elif isinstance(body, Sequence):
+        for part in body:
+            yield part
+    else:
+        async for part in body:
+            yield part
+
+
+async def hang_up(*parts: bytes) -> AsyncIterator[bytes]:
+    """Send `parts` and leave before the end of the body."""
+    for part in parts:
+        yield part
+    raise Cut
+
+
+class Held:
+    """A body that stops after its first part until it is let go; `begun` says it was asked for."""
+
+    def __init__(self, first: bytes, *rest: bytes) -> None:
+        self._first = first
+        self._rest = rest
+        self.begun = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield the parts, with the stop."""
+        yield self._first
+        self.begun.set()
+        await self.go_on.wait()
+        for part in self._rest:
+            yield part
+
+
+@dataclass(frozen=True)
+class Registry:
+    """A registry of one account, and what surrounds it."""
+
+    ctx: Context
+    app: DataPlane
+    client: Client
+    clock: ManualClock
+    account: str
+    """The handle of the account."""
+
+    async def add_immutable(self, name: str, *exclusions: str) -> None:
+        """Make a repository whose tags do not move, but for those that match `exclusions`."""
+        await self.ctx.database.write(_add_immutable, self.account, name, exclusions, self.clock())
+
+
+def _add_immutable(
+    tx: Connection, handle: str, name: str, exclusions: tuple[str, ...], now: int
+) -> None:
+    account = find_account(tx, handle)
+    assert account is not None
+    assert find_repository(tx, handle, name) is None
+    made = add_repository(tx, uuid7(now), account, name, now, tag_mutability="immutable")
+    tx.execute(_EXCLUDE, id_=made.id, patterns=json.dumps(exclusions))
+
+
+@asynccontextmanager
+async def open_registry(
+    url: str,
+    store: BlobStore,
+    account: str = "dev",
+    *,
+    clock: ManualClock | None = None,
+    limits: Limits | None = None,
+    around: Callable[[Database], Database] = lambda database: database,
+) -> AsyncIterator[Registry]:
+    """Open a registry over a migrated database and a store; `around` may wrap the database."""
+    clock = clock or ManualClock()
+    opened = open_database(url)
+    try:
+        await opened.write(add_account, uuid7(clock()), account, clock())
+        database = around(opened)
+        pulls = PullLog(database, clock)
+        made = Context(
+            database=database,
+            reader=store,
+            writer=store,
+            clock=clock,
+            new_id=lambda: uuid7(clock()),
+            limits=limits or Limits(),
+            pulls=pulls,
+        )
+        app = DataPlane(made, OpenAccess(account))
+        yield Registry(made, app, Client(app), clock, account)
+    finally:
+        await opened.close()

@@ -1,0 +1,246 @@
+"""Bad input over the wire: what each request must get, and what must hold whatever it gets."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from tests.conformance.content import Content, blob, image_index, image_manifest
+from tests.integration.bad_input.case import Case
+from tests.integration.bad_input.exchange import Answer
+from tests.integration.bad_input.manifests import manifest_cases
+from tests.integration.bad_input.names import name_cases, tag_cases
+from tests.integration.bad_input.reads import (
+    delete_and_mount_cases,
+    list_cases,
+    read_cases,
+    referrer_cases,
+)
+from tests.integration.bad_input.uploads import TEN, upload_cases
+from tests.integration.bad_input.world import World, build_world
+
+CASES = [
+    *name_cases(),
+    *tag_cases(),
+    *upload_cases(),
+    *manifest_cases(),
+    *read_cases(),
+    *list_cases(),
+    *referrer_cases(),
+    *delete_and_mount_cases(),
+]
+SLOWEST = 2.0
+"""Seconds within which every answer comes."""
+
+
+@pytest.fixture(scope="module")
+def world(request: pytest.FixtureRequest, registry_url: str, namespace: str) -> Iterator[World]:
+    """Return a filled registry; nothing may have been written outside its data folder."""
+    with httpx.Client(base_url=registry_url, timeout=10) as reader:
+        yield build_world(reader, namespace)
+    if not request.config.getoption("--registry"):
+        data = request.getfixturevalue("live_registry").data
+        assert [path.name for path in data.parent.iterdir()] == [data.name]
+
+
+@pytest.fixture(scope="module")
+def request_ids() -> set[str]:
+    """Return the request ids seen so far."""
+    return set()
+
+
+def target_of(case: Case, world: World) -> tuple[str, str | None]:
+    """Fill in a case's target; return it, and the upload session it speaks of."""
+    names, upload = world.names(), None
+    if any(word in case.target for word in ("{upload}", "{dashless}", "{shouted}", "{tail}")):
+        upload = world.open_upload(world.repo, TEN)
+        names |= {
+            "upload": upload,
+            "dashless": upload.replace("-", ""),
+            "shouted": upload.upper().replace("-", "%2D"),
+            "tail": upload[1:],
+        }
+    if "{committed}" in case.target:
+        names["committed"] = committed = world.open_upload(world.repo, world.free.body)
+        target = f"/v2/{world.repo}/blobs/uploads/{committed}?digest={world.free.digest}"
+        assert world.send("PUT", target, {"Content-Length": "0"}).status == 201
+    if "{cancelled}" in case.target:
+        names["cancelled"] = cancelled = world.open_upload(world.repo)
+        assert world.send("DELETE", f"/v2/{world.repo}/blobs/uploads/{cancelled}").status == 204
+    return case.target.format(**names), upload
+
+
+def assert_refusal_is_well_formed(answer: Answer) -> None:
+    """Require the OCI envelope with messages for people, in JSON."""
+    assert answer.header("content-type") == "application/json"
+    assert answer.header("content-length") == str(len(answer.body))
+    assert answer.errors
+    for error in answer.errors:
+        assert error["code"]
+        assert error["message"].strip()
+        assert set(error) <= {"code", "message", "detail"}
+
+
+def assert_head_equals_get(world: World, case: Case, target: str, get: Answer) -> None:
+    """Require that HEAD has GET's status and headers, and no body."""
+    if get.status == 206 or "Range" in case.headers:
+        return  # Range is for GET alone (RFC 9110 §14.2)
+    head = world.send("HEAD", target, dict(case.headers))
+    assert head.status == get.status
+    assert head.body == b""
+    assert head.comparable_headers == get.comparable_headers
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_case(world: World, request_ids: set[str], case: Case) -> None:
+    """The answer is one of the right ones, whole, quick, and a refusal changes nothing."""
+    target, upload = target_of(case, world)
+    body = case.body if isinstance(case.body, bytes) else case.body(world)
+    before = world.state()
+    answer = world.send(case.method, target, dict(case.headers), body)
+
+    assert answer.status in case.statuses, (answer.status, answer.body[:500])
+    assert answer.seconds < SLOWEST
+    assert answer.header("docker-distribution-api-version") == "registry/2.0"
+    request_id = str(uuid.UUID(answer.header("x-request-id")))
+    assert request_id not in request_ids
+    request_ids.add(request_id)
+    for name, value in case.answer.items():
+        assert answer.header(name) == value, answer.headers
+    if case.method == "GET":
+        assert_head_equals_get(world, case, target, answer)
+    if answer.status >= 400:
+        assert_refusal_is_well_formed(answer)
+        assert not case.codes or {error["code"] for error in answer.errors} <= case.codes
+        assert world.state() == before
+        if upload and not case.ends_upload:
+            assert world.received(upload) == f"0-{len(TEN) - 1}"
+
+
+def test_case_ids_are_unique() -> None:
+    """A case can be named."""
+    assert len({case.id for case in CASES}) == len(CASES)
+
+
+def test_upper_case_path_is_unknown(world: World) -> None:
+    """N26: `/V2/` is no path of ours."""
+    assert world.send("GET", "/V2/").status == 404
+
+
+def test_mismatched_bytes_are_nowhere(world: World) -> None:
+    """U2: neither under the promised digest nor under their own."""
+    upload = world.open_upload(world.repo, sent := blob().body)
+    target = f"/v2/{world.repo}/blobs/uploads/{upload}?digest={blob().digest}"
+    assert world.send("PUT", target, {"Content-Length": "0"}).status == 400
+    assert world.send("GET", f"/v2/{world.repo}/blobs/{Content(sent).digest}").status == 404
+
+
+def at_once(*calls: tuple[World, str, str, dict[str, str], bytes]) -> list[Answer]:
+    """Send several requests at the same moment; return the answers in the order of `calls`."""
+    answers: dict[int, Answer] = {}
+    gate = threading.Barrier(len(calls))
+
+    def call(number: int) -> None:
+        world, method, target, headers, body = calls[number]
+        gate.wait()
+        answers[number] = world.send(method, target, headers, body)
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [answers[number] for number in range(len(calls))]
+
+
+def test_parallel_patches_at_one_offset(world: World) -> None:
+    """U20: exactly one is taken; the other is out of order, or told to wait."""
+    chunk = blob(500_000).body
+    for _ in range(5):
+        upload = world.open_upload(world.scratch)
+        target = f"/v2/{world.scratch}/blobs/uploads/{upload}"
+        headers = {"Content-Range": f"0-{len(chunk) - 1}"}
+        call = (world, "PATCH", target, headers, chunk)
+        statuses = sorted(answer.status for answer in at_once(call, call))
+        assert statuses in ([202, 409], [202, 416])
+        assert world.send("GET", target).header("range") == f"0-{len(chunk) - 1}"
+
+
+def test_parallel_puts_of_one_session(world: World) -> None:
+    """U21: one commits, the other finds no session, or waits; the blob is there once and whole."""
+    for _ in range(5):
+        content = blob(100_000)
+        upload = world.open_upload(world.scratch, content.body)
+        target = f"/v2/{world.scratch}/blobs/uploads/{upload}?digest={content.digest}"
+        call = (world, "PUT", target, {"Content-Length": "0"}, b"")
+        statuses = sorted(answer.status for answer in at_once(call, call))
+        assert statuses in ([201, 201], [201, 404], [201, 409])
+        blob_path = f"/v2/{world.scratch}/blobs/{content.digest}"
+        assert world.send("GET", blob_path).body == content.body
+
+
+def test_content_encoding_is_not_undone(world: World) -> None:
+    """U33: bytes are stored and hashed as sent."""
+    content = Content(b"\x1f\x8b not really gzip")
+    target = f"/v2/{world.scratch}/blobs/uploads/?digest={content.digest}"
+    pushed = world.send("POST", target, {"Content-Encoding": "gzip"}, content.body)
+    assert pushed.status == 201
+    pulled = world.send("GET", f"/v2/{world.scratch}/blobs/{content.digest}")
+    assert pulled.body == content.body
+    assert pulled.header("content-encoding") is None
+
+
+def test_sibling_layer_is_as_good_as_unknown(world: World) -> None:
+    """M24 = M23: what a sibling repository holds is refused like what nobody holds."""
+    nobodys = blob()
+    sibling, unknown = (
+        world.put(world.repo, image_manifest(world.config, [layer]), "bad")
+        for layer in (world.elsewhere, nobodys)
+    )
+    digests = (nobodys.digest.encode(), world.elsewhere.digest.encode())
+    assert sibling.body == unknown.body.replace(*digests)
+    assert sibling.comparable_headers == unknown.comparable_headers
+
+
+def test_doubling_indexes_are_walked_in_bounds(world: World) -> None:
+    """M29: twenty indexes, each twice in the next: a million leaves, twenty documents."""
+    child = world.image
+    for depth in range(20):
+        child_index = image_index([child, child], annotations={"depth": str(depth)})
+        answer = world.put(world.scratch, child_index, child_index.digest)
+        assert answer.status in {201, 400}
+        assert answer.seconds < SLOWEST
+        if answer.status == 400:
+            return
+        child = child_index
+    for path in (f"manifests/{child.digest}", f"referrers/{child.digest}", "tags/list"):
+        read = world.send("GET", f"/v2/{world.scratch}/{path}")
+        assert read.status == 200
+        assert read.seconds < SLOWEST
+
+
+def test_odd_annotations_do_not_break_the_referrers(world: World) -> None:
+    """M35, M39: whatever was accepted with a subject is listed as JSON again."""
+    for case in CASES:
+        if case.id.startswith(("M35", "M38", "M39")) and not isinstance(case.body, bytes):
+            target = case.target.format(**world.names())
+            world.send(case.method, target, dict(case.headers), case.body(world))
+    target = f"/v2/{world.scratch}/referrers/{world.image.digest}"
+    answer = world.send("GET", target)
+    assert answer.status == 200
+    assert b'"manifests"' in answer.body
+
+
+def test_deleted_once_and_again(world: World) -> None:
+    """X2, X3: by digest 202 and the tags are gone; again 404."""
+    content = image_manifest(world.config, annotations={"unique": uuid.uuid4().hex})
+    assert world.put(world.scratch, content, "doomed").status == 201
+    target = f"/v2/{world.scratch}/manifests/{content.digest}"
+    assert world.send("DELETE", target).status == 202
+    assert world.send("GET", f"/v2/{world.scratch}/manifests/doomed").status == 404
+    again = world.send("DELETE", target)
+    assert again.status == 404
+    assert {error["code"] for error in again.errors} == {"MANIFEST_UNKNOWN"}

@@ -1,0 +1,81 @@
+"""A PostgreSQL of the tests' own: made in a temporary folder, used, thrown away."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.tools import missing
+
+# Debian keeps the server programs of each major version off the PATH.
+DEBIAN = Path("/usr/lib/postgresql")
+# The server refuses to run as root; Debian's package brings this account.
+UNPRIVILEGED = "postgres"
+
+
+@pytest.fixture(scope="session")
+def postgresql_url() -> Iterator[str]:
+    """Run a PostgreSQL server and return the URL of its empty database ``postgres``.
+
+    It keeps its durability (fsync on) and trusts whoever reaches it on 127.0.0.1.
+    """
+    programs = server_programs()
+    account = UNPRIVILEGED if os.geteuid() == 0 else None
+    folder = Path(tempfile.mkdtemp(prefix="entrepot-postgresql-"))
+    try:
+        if account:
+            shutil.chown(folder, account, account)
+        cluster = folder / "cluster"
+        run(
+            *(programs / "initdb", "--pgdata", cluster, "--username", "postgres"),
+            *("--auth", "trust", "--encoding", "UTF8", "--locale", "C"),
+            account=account,
+        )
+        port = free_port()
+        options = (
+            f"-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories={folder}"
+        )
+        control = (programs / "pg_ctl", "--pgdata", cluster, "--wait")
+        run(
+            *(*control, "--log", folder / "log", "--options", options, "start"),
+            account=account,
+        )
+        yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
+        run(*control, "--mode", "fast", "stop", account=account)
+    finally:
+        shutil.rmtree(folder)
+
+
+def server_programs() -> Path:
+    """Return the folder of the newest installed server, or skip (fail in CI) without one."""
+    on_path = shutil.which("initdb")
+    if on_path:
+        return Path(on_path).parent
+    found = sorted(DEBIAN.glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
+    if not found:
+        missing("no PostgreSQL server is installed")
+    return found[-1].parent
+
+
+def free_port() -> int:
+    """Return a TCP port of 127.0.0.1 that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def run(*command: str | Path, account: str | None) -> None:
+    """Run a program of the server as `account`, by default the caller's; say why it failed."""
+    # Into a file: a server that pg_ctl leaves behind would hold a pipe open for ever.
+    with tempfile.TemporaryFile() as output:
+        done = subprocess.run(
+            command, user=account, stdout=output, stderr=output, cwd="/", check=False
+        )
+        output.seek(0)
+        assert done.returncode == 0, f"{command}\n{output.read().decode()}"
