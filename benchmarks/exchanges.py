@@ -7,11 +7,12 @@ anything but the right answer raises ExchangeFailedError (or OSError) and spoils
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from urllib.parse import urlsplit
 
 from benchmarks.bodies import BodyMaker
+from benchmarks.polling import Request
 from benchmarks.wire import Connection, ExchangeFailedError, Head
 
 Exchange = Callable[[Connection], int]
@@ -36,25 +37,14 @@ def read(connection: Connection, target: str, *headers: str) -> bytes:
     return body
 
 
-def get(connection: Connection, request: bytes, size_bytes: int) -> int:
-    """Send a prepared GET and drop the body, whose length must be `size_bytes`."""
-    connection.send(request)
+def pull(connection: Connection, request: Request) -> int:
+    """Send a prepared GET and drop its body."""
+    connection.send(request.data)
     head = connection.head()
-    got_bytes = connection.discard(head)
-    expect(head, 200, "GET")
-    if got_bytes != size_bytes:
-        raise ExchangeFailedError(f"GET: {got_bytes} bytes, not {size_bytes}")
-    return got_bytes
-
-
-def head_of(connection: Connection, request: bytes, size_bytes: int) -> int:
-    """Send a prepared HEAD, whose ``Content-Length`` must be `size_bytes`."""
-    connection.send(request)
-    head = connection.head()
-    expect(head, 200, "HEAD")
-    if head.body_bytes != size_bytes:
-        raise ExchangeFailedError(f"HEAD: {head.body_bytes} bytes, not {size_bytes}")
-    return 0
+    length = connection.discard(head)
+    if (head.status, length) != (request.status, request.length):
+        raise ExchangeFailedError(f"{head.status} of {length} bytes, not {request}")
+    return length
 
 
 def verify(connection: Connection, target: str, digest: str, *headers: str) -> None:
@@ -150,11 +140,6 @@ def open_upload(connection: Connection, repository: str) -> str:
     request = connection.request("POST", f"/v2/{repository}/blobs/uploads/", "Content-Length: 0")
     connection.send(request)
     return _location(_answer(connection, 202, "POST"))
-
-
-def in_turn(requests: Iterator[tuple[bytes, int]], how: Callable[..., int]) -> Exchange:
-    """Return an exchange that sends the next of `requests` (bytes, size expected) each time."""
-    return lambda connection: how(connection, *next(requests))
 
 
 def _answer(connection: Connection, status: int, what: str) -> Head:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.exchanges import Exchange, read
+from benchmarks.polling import PolledClients, Request
 from benchmarks.processes import Watch
 from benchmarks.wire import Connection, ExchangeFailedError
 
@@ -20,11 +21,13 @@ ERRORS_ENOUGH = 5
 class Plan:
     """What the clients of one measurement do.
 
-    Each of `exchanges` is one client, which repeats its exchange until the time is up and finishes
-    the last. Each of `background` is a client that runs beside them unmeasured and is cut off.
+    Each of `exchanges` is one client with a thread, which repeats its exchange until the time is up
+    and finishes the last. Each of `requests` is one client of a loop, for small reads. Each of
+    `background` is a client that runs beside them unmeasured and is cut off.
     """
 
-    exchanges: Sequence[Exchange]
+    exchanges: Sequence[Exchange] = ()
+    requests: Sequence[Iterator[Request]] = ()
     background: Sequence[Exchange] = ()
     check: Callable[[], None] = lambda: None  # proves afterwards that the server did the work
 
@@ -64,10 +67,12 @@ class _Clients:
         self.ended_at = 0.0
         self.errors: list[str] = []
         self.cutting = False
-        self.measured = [self._thread(self._measured, exchange) for exchange in plan.exchanges]
-        self.background = [self._thread(self._repeated, exchange) for exchange in plan.background]
+        self.measured = [_thread(self._measured, exchange) for exchange in plan.exchanges]
+        if plan.requests:
+            self.measured.append(_thread(self._polled, plan.requests))
+        self.background = [_thread(self._repeated, exchange) for exchange in plan.background]
         self.background_connections: list[Connection] = []
-        self._begin = threading.Barrier(len(plan.exchanges) + len(plan.background) + 1)
+        self._begin = threading.Barrier(len(self.measured) + len(self.background) + 1)
         self._lock = threading.Lock()
 
     def begin(self) -> float:
@@ -86,9 +91,6 @@ class _Clients:
         for thread in self.background:
             thread.join()
         return received
-
-    def _thread(self, work: Callable[[Exchange], None], exchange: Exchange) -> threading.Thread:
-        return threading.Thread(target=work, args=(exchange,), daemon=True)
 
     def _connect(self) -> Connection:
         connection = Connection(self.url)
@@ -118,6 +120,18 @@ class _Clients:
             self.payload_bytes += payload_bytes
             self.ended_at = max(self.ended_at, now)
 
+    def _polled(self, requests: Sequence[Iterator[Request]]) -> None:
+        clients = PolledClients([(self._connect(), endless) for endless in requests])
+        self._begin.wait()
+        try:
+            clients.run(self.seconds)
+        except (OSError, ExchangeFailedError) as error:
+            self.errors.append(str(error))
+        clients.close()
+        self.latencies += clients.latencies
+        self.payload_bytes += clients.payload_bytes
+        self.ended_at = clients.ended_at
+
     def _repeated(self, exchange: Exchange) -> None:
         connection = self._connect()
         self.background_connections.append(connection)
@@ -129,6 +143,10 @@ class _Clients:
             if not self.cutting:
                 self.errors.append(f"in the background: {error}")
         connection.close()
+
+
+def _thread(work: Callable[..., None], argument: object) -> threading.Thread:
+    return threading.Thread(target=work, args=(argument,), daemon=True)
 
 
 def measure(url: str, pid: int | None, plan: Plan, seconds: float) -> Measurement:

@@ -78,6 +78,11 @@ class PolledClients:
                         open_count -= 1
         self.ended_at = time.perf_counter()
 
+    def close(self) -> None:
+        """Close all connections."""
+        for client in self._clients.values():
+            client.connection.close()
+
     def _send(self, client: _Client) -> None:
         client.received, client.remaining = b"", -1
         client.sent_at = time.perf_counter()

@@ -10,6 +10,7 @@ from enum import Enum
 
 from benchmarks import exchanges
 from benchmarks.load import Plan
+from benchmarks.polling import Request
 from benchmarks.target import GIB, KIB, MIB, TAG_COUNT, Target
 from benchmarks.wire import Connection, ExchangeFailedError
 
@@ -86,23 +87,35 @@ def _pulls() -> Iterator[Row]:
 
 
 def _pull_plan(size_bytes: int, clients: int) -> Callable[[Target], Plan]:
-    return lambda target: Plan([pull_blobs(target, size_bytes, at) for at in range(clients)])
+    def plan(target: Target) -> Plan:
+        if size_bytes >= MIB:
+            return Plan([_pull(target, size_bytes, at) for at in range(clients)])
+        return Plan(requests=[_blob_requests(target, size_bytes, at) for at in range(clients)])
+
+    return plan
 
 
-def pull_blobs(target: Target, size_bytes: int, first: int) -> exchanges.Exchange:
+def _pull(target: Target, size_bytes: int, first: int) -> exchanges.Exchange:
     """Return an exchange that pulls the stored blobs of one size in turn, from the `first` on."""
+    requests = _blob_requests(target, size_bytes, first)
+    return lambda connection: exchanges.pull(connection, next(requests))
+
+
+def _blob_requests(target: Target, size_bytes: int, first: int) -> Iterator[Request]:
     paths = [f"/v2/{target.repository}/blobs/{digest}" for digest in target.blobs(size_bytes)]
     return _in_turn(target, "GET", [(path, size_bytes) for path in paths], first)
 
 
 def _in_turn(
     target: Target, method: str, objects: list[tuple[str, int]], first: int, *headers: str
-) -> exchanges.Exchange:
+) -> Iterator[Request]:
     with target.connect() as connection:
-        requests = [(connection.request(method, path, *headers), size) for path, size in objects]
+        requests = [
+            Request(connection.request(method, path, *headers), 200, size, method != "HEAD")
+            for path, size in objects
+        ]
     first %= len(requests)
-    endless = itertools.cycle(requests[first:] + requests[:first])
-    return exchanges.in_turn(endless, exchanges.get if method == "GET" else exchanges.head_of)
+    return itertools.cycle(requests[first:] + requests[:first])
 
 
 def _small_reads() -> Iterator[Row]:
@@ -122,7 +135,8 @@ def _manifest_plan(method: str, by: str, clients: int) -> Callable[[Target], Pla
             for stored in target.manifests()
         ]
         accept = exchanges.ACCEPT_MANIFEST
-        return Plan([_in_turn(target, method, objects, at * 7, accept) for at in range(clients)])
+        turns = [_in_turn(target, method, objects, at * 7, accept) for at in range(clients)]
+        return Plan(requests=turns)
 
     return plan
 
@@ -142,7 +156,8 @@ def _tag_page_plan(length: int) -> Callable[[Target], Plan]:
         # Distribution 2.8 answers all tags whatever `n` says: slow, but right.
         if len(json.loads(page)["tags"]) not in (length, TAG_COUNT):
             raise ExchangeFailedError(f"GET {path}: {len(json.loads(page)['tags'])} tags")
-        return Plan([_in_turn(target, "GET", [(path, len(page))], 0)])
+        requests = _in_turn(target, "GET", [(path, len(page))], 0)
+        return Plan([lambda connection: exchanges.pull(connection, next(requests))])
 
     return plan
 
@@ -153,8 +168,8 @@ def _beside() -> Iterator[Row]:
 
 
 def _beside_plan(target: Target) -> Plan:
-    bulk = [pull_blobs(target, 64 * MIB, at) for at in range(BULK_BESIDE)]
-    return Plan([pull_blobs(target, 4 * KIB, 0)], background=bulk)
+    bulk = [_pull(target, 64 * MIB, at) for at in range(BULK_BESIDE)]
+    return Plan(requests=[_blob_requests(target, 4 * KIB, 0)], background=bulk)
 
 
 def _writes() -> Iterator[Row]:
@@ -252,7 +267,7 @@ def _memory(direction: str) -> Row:
 
     def plan(target: Target) -> Plan:
         if direction == "pull":
-            moving = [pull_blobs(target, GIB, 0) for _ in range(MEMORY_CLIENTS)]
+            moving = [_pull(target, GIB, 0) for _ in range(MEMORY_CLIENTS)]
         else:
             moving = list(_push_plan(GIB, MEMORY_CLIENTS, whole=False)(target).exchanges)
         return Plan([], background=moving)

@@ -137,10 +137,7 @@ class Connection:
         length = head.body_bytes
         if length is None:
             return self._chunked_body()
-        while len(self._early) < length:
-            self._early += self._some()
-        body, self._early = self._early[:length], self._early[length:]
-        return body
+        return self._take(length)
 
     def body_digest(self, head: Head) -> str:
         """Receive the body that follows `head` and return its sha256 digest."""
@@ -161,13 +158,20 @@ class Connection:
     def _chunked_body(self) -> bytes:
         body = bytearray()
         while size := int(self._line().split(b";")[0], 16):
-            while len(self._early) < size + 2:
-                self._early += self._some()
-            body += self._early[:size]
-            self._early = self._early[size + 2 :]
+            body += self._take(size + 2)[:size]
         while self._line():
             pass  # trailers
         return bytes(body)
+
+    def _take(self, count: int) -> bytes:
+        taken = bytearray(self._early[:count])
+        self._early = self._early[count:]
+        while len(taken) < count:
+            data = self.socket.recv(count - len(taken))
+            if not data:
+                raise ExchangeFailedError("connection closed in the middle of a body")
+            taken += data
+        return bytes(taken)
 
     def _line(self) -> bytes:
         while (end := self._early.find(b"\r\n")) < 0:

@@ -9,6 +9,9 @@ import pytest
 from tests.live import LiveRegistry, start_registry
 
 
+pytest_plugins = ["tests.postgresql", "tests.databases"]
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let black-box tests run against any registry."""
     parser.addoption("--registry", help="base URL of the registry to test; default: our own")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -46,7 +46,7 @@ _EXCLUDE: Final = Statement(
     .values(immutable_tag_exclusions=bindparam("patterns"))
 )
 
-Body = bytes | Sequence[bytes] | AsyncIterable[bytes]
+Body = bytes | list[bytes] | AsyncIterable[bytes]
 
 
 @dataclass
@@ -176,7 +176,7 @@ async def _parts(body: Body) -> AsyncIterator[bytes]:
     if isinstance(body, bytes):
         if body:
             yield body
-    elif isinstance(body, Sequence):
+    elif isinstance(body, list):
         for part in body:
             yield part
     else:

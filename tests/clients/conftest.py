@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import tempfile
 from collections.abc import Iterator
@@ -9,9 +10,27 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from tests.clients.containers import Containers
 from tests.clients.images import Store
 from tests.clients.remote import Remote
+from tests.live import LiveRegistry
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_failure_inside(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let no client have met a failure of the server, however well it coped with it."""
+    if request.config.getoption("--registry"):
+        yield  # its log is not ours to read
+        return
+    live: LiveRegistry = request.getfixturevalue("live_registry")
+    yield
+    records = [json.loads(line) for line in live.lines if line.startswith("{")]
+    assert not [
+        record
+        for record in records
+        if record["level"] in {"error", "critical"} or record.get("status", 0) >= 500
+    ]
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import httpx
-from tests.clients.images import DOCKER, OCI, Image
+
+from tests.clients.images import DOCKER, OCI, Descriptor, Image
 
 ACCEPT = f"{OCI.manifest}, {OCI.index}, {DOCKER.manifest}, {DOCKER.index}"
 
@@ -48,6 +49,12 @@ class Remote:
     def blob(self, digest: str) -> httpx.Response:
         """Return the answer to GET of a blob."""
         return self.http.get(f"{self.base}/blobs/{digest}")
+
+    def referrers(self, digest: str) -> list[Descriptor]:
+        """Return what the registry lists as referring to `digest`."""
+        answer = self.http.get(f"{self.base}/referrers/{digest}").raise_for_status()
+        manifests: list[Descriptor] = answer.json()["manifests"]
+        return manifests
 
     def holds(self, image: Image) -> bool:
         """Tell whether every manifest and blob of `image` is here, byte for byte."""

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from tests.clients.containers import Containers
 from tests.clients.images import DOCKER, MIB, OCI, MediaTypes, noise, sha256
 from tests.clients.programs import require_root

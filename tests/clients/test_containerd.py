@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from tests.clients.archives import files_in_archive, files_in_image, write_layout_archive
 from tests.clients.images import DOCKER, MIB, OCI, Image, MediaTypes, Store, noise
 from tests.clients.programs import attempt, daemon, require_root, run

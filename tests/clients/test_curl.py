@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from tests.clients.images import MIB, OCI, Store, noise, sha256
 from tests.clients.programs import run
 from tests.clients.remote import Remote

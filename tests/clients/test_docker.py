@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.clients.archives import files_in_archive, files_in_image, write_docker_archive
 from tests.clients.images import DOCKER, MIB, NATIVE, OCI, Image, MediaTypes, Store, noise
 from tests.clients.programs import attempt, daemon, require_root, run
@@ -96,7 +97,9 @@ def forget(docker: Docker, *references: str) -> None:
 def test_a_pushed_image_comes_back_the_same(
     docker: Docker, store: Store, remote: Remote, workspace: Path
 ) -> None:
-    image = store.image([{"bin/hello": noise(5 * MIB, "docker")}, {"etc/motd": b"hi", "none": b""}])
+    # More layers than the engine moves at a time, one of them with an empty file.
+    layers = [{f"lib/{number}": noise(MIB, number)} for number in range(8)]
+    image = store.image([*layers, {"etc/motd": b"hi", "none": b""}])
     reference = f"{remote.reference}:1"
     load(docker, image, workspace, "local:1")
     docker.run("tag", "local:1", reference)

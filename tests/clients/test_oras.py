@@ -8,6 +8,7 @@ import pytest
 import requests
 from oras.client import OrasClient
 from oras.oci import Subject
+
 from tests.clients.images import MIB, Store, noise
 from tests.clients.remote import Remote
 
@@ -96,6 +97,8 @@ def test_an_artifact_refers_to_its_subject(
     )
     assert remote.manifest("report").json()["subject"]["digest"] == image.digest
     assert answer.headers["OCI-Subject"] == image.digest
+    (found,) = remote.referrers(image.digest)
+    assert found["digest"] == remote.digest("report")
 
 
 def test_tags_are_listed_over_pages_and_deleted(

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from tests.clients.archives import files_in_archive, files_in_image, write_docker_archive
 from tests.clients.containers import Containers
 from tests.clients.images import DOCKER, MIB, NATIVE, OCI, Image, MediaTypes, Store, noise

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from tests.clients.archives import (
     blobs_in_dir,
     files_in_archive,
@@ -111,6 +112,18 @@ def test_a_layer_of_any_size_goes_there_and_back(
 
     assert remote.digest("1") == artifact.digest
     assert blobs_in_dir(workspace / "pulled") == blobs_in_dir(workspace / "pushed")
+
+
+def test_an_artifact_is_found_by_the_image_it_is_about(
+    skopeo: Containers, store: Store, remote: Remote, workspace: Path
+) -> None:
+    image = store.image([{"a": b"a"}])
+    report = store.artifact([b"{}"], artifact_type="application/x-report", subject=image)
+    for number, pushed in enumerate((report, image)):  # the subject may well come last
+        write_dir(pushed, workspace / f"{number}")
+        copy(skopeo, f"dir:{workspace}/{number}", f"docker://{remote.reference}:{number}")
+
+    assert [found["digest"] for found in remote.referrers(image.digest)] == [report.digest]
 
 
 def test_inspect_shows_what_was_pushed(skopeo: Containers, store: Store, remote: Remote) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import httpx
 import pytest
+
 from tests.conformance.content import (
     MANIFEST_TYPES,
     OCI_MANIFEST,

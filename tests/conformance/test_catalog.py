@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.conformance.client import Registry, next_page
 from tests.conformance.content import image_index
 from tests.conformance.expect import refused

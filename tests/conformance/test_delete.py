@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.conformance.client import Registry
 from tests.conformance.content import Content, blob, config, image_index, image_manifest
 from tests.conformance.expect import empty, errors_of, refused

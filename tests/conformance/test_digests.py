@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.conformance.client import Registry, location_of
 from tests.conformance.content import Content, blob, config, image_index, image_manifest
 from tests.conformance.expect import pullable, refused
@@ -169,3 +170,34 @@ def test_manifest_tagged_in_one_form_read_in_the_other(registry: Registry, repos
             registry.head_manifest(repository, reference),
         ):
             assert response.headers["docker-content-digest"] == digest, reference
+
+
+@pytest.mark.entrepot
+@pytest.mark.parametrize("algorithm", ["sha512", "blake3"])
+def test_descriptors_may_use_either_name(
+    registry: Registry, repository: str, algorithm: str
+) -> None:
+    """Ours: a manifest that names its parts by an alias holds them all the same."""
+    parts = [registry.push_blob(repository, blob(algorithm=algorithm)) for _ in range(2)]
+    image = registry.push_manifest(
+        repository, image_manifest(parts[0], parts[1:], algorithm=algorithm)
+    )
+    registry.push_manifest(repository, image_index([image]), "index")
+    for part in parts:
+        for form in (part, Content(part.body)):
+            refused(registry.delete_blob(repository, form.digest), 405, "UNSUPPORTED")
+    for form in (image, Content(image.body)):
+        refused(registry.delete_manifest(repository, form.digest), 405, "UNSUPPORTED")
+
+
+@pytest.mark.entrepot
+def test_deleted_under_one_name_is_gone_under_all(registry: Registry, repository: str) -> None:
+    """Ours: the names are of one blob; pushed again by one, it answers to that one at least."""
+    content = registry.push_blob(repository, blob(algorithm="sha512"))
+    plain = Content(content.body)
+    assert registry.delete_blob(repository, content.digest).status_code == 202
+    for form in (content, plain):
+        refused(registry.get_blob(repository, form.digest), 404, "BLOB_UNKNOWN")
+        refused(registry.delete_blob(repository, form.digest), 404, "BLOB_UNKNOWN")
+    registry.push_blob(repository, plain)
+    assert registry.get_blob(repository, plain.digest).content == content.body

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 
 import pytest
+
 from tests.conformance.client import Registry
 from tests.conformance.content import OCI_MANIFEST, blob, config, digest_of, image_manifest
 from tests.conformance.expect import STANDARD_CODES, errors_of

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+
 from tests.conformance.client import Registry, location_of
 from tests.conformance.content import (
     DOCKER_MANIFEST,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import httpx
 import pytest
+
 from tests.conformance.client import Registry, location_of
 from tests.conformance.content import Content, blob
 from tests.conformance.expect import empty, pullable, refused

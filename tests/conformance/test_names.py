@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.conformance.client import Registry
 from tests.conformance.content import blob, image_index
 from tests.conformance.expect import refused

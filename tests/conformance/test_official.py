@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+
 from tests.conformance.client import Registry
 
 BINARY = os.environ.get("OCI_CONFORMANCE_BINARY")

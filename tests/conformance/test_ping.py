@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
+
 from tests.conformance.client import Registry
 from tests.conformance.expect import refused
 

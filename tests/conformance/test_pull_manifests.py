@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.conformance.client import Registry
 from tests.conformance.content import (
     DOCKER_MANIFEST,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
+
 from tests.conformance.client import Registry, location_of
 from tests.conformance.content import blob
 from tests.conformance.expect import empty, refused

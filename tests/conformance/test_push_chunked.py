@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.conformance.client import Registry, location_of
 from tests.conformance.content import Content, blob
 from tests.conformance.expect import empty, pullable, refused

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.conformance.client import Registry, location_of, with_query
 from tests.conformance.content import OCTET_STREAM, blob, digest_of
 from tests.conformance.expect import UUID, empty, pullable, refused

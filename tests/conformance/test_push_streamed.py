@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+
 from tests.conformance.client import Registry, location_of, with_query
 from tests.conformance.content import blob, digest_of
 from tests.conformance.expect import pullable, refused
@@ -73,31 +75,34 @@ def test_patches_append_at_the_offset(registry: Registry, repository: str) -> No
     assert registry.finish(upload, content.digest).status_code == 201
 
 
-class HalfSentPatch:
-    """A PATCH whose `Content-Length` promises more than is sent."""
+class HalfSentRequest:
+    """A request whose `Content-Length` promises more than was sent so far."""
 
-    def __init__(self, upload: str, sent: bytes, promised: int) -> None:
-        url = urlsplit(upload)
-        assert url.hostname is not None
-        self.connection = http.client.HTTPConnection(url.hostname, url.port, timeout=10)
-        self.connection.putrequest("PATCH", url.path)
+    def __init__(self, method: str, url: str, promised: int) -> None:
+        address = urlsplit(url)
+        assert address.hostname is not None
+        self.connection = http.client.HTTPConnection(address.hostname, address.port, timeout=10)
+        self.connection.putrequest(method, f"{address.path}?{address.query}")
         self.connection.putheader("Content-Length", str(promised))
-        self.connection.endheaders(sent)
+        self.connection.putheader("Expect", "100-continue")
+        self.connection.endheaders()
+        # The server asks for the body once it has taken up the request (RFC 9110 §10.1.1).
+        self.sock: socket.socket = self.connection.sock
+        interim = b""
+        while not interim.endswith(b"\r\n\r\n"):
+            interim += self.sock.recv(1)
+        assert interim.startswith(b"HTTP/1.1 100 "), interim
 
-    def send(self, rest: bytes) -> int:
-        """Send what was missing; return the status."""
-        self.connection.send(rest)
-        with self.connection.getresponse() as response:
-            return response.status
+    def send(self, body: bytes) -> None:
+        """Send some of the body."""
+        self.connection.send(body)
 
-    def break_off(self) -> None:
-        """Close the connection in the middle of the body."""
-        sock: socket.socket = self.connection.sock
-        sock.shutdown(socket.SHUT_WR)
-        sock.settimeout(10)
-        while sock.recv(65536):
-            pass
-        self.connection.close()
+    def end(self) -> tuple[int, bytes]:
+        """Say that no more will come; return the status and body of the answer."""
+        with contextlib.closing(self.connection):
+            self.sock.shutdown(socket.SHUT_WR)
+            with self.connection.getresponse() as response:
+                return response.status, response.read()
 
 
 def received(http_client: httpx.Client, upload: str) -> int:
@@ -111,7 +116,9 @@ def test_broken_patch_keeps_what_came(registry: Registry, repository: str) -> No
     """Ours: bytes already received stay; the push goes on from the offset end-13 reports."""
     content = blob(200_000)
     upload = registry.start_upload(repository)
-    HalfSentPatch(upload, content.body[:100_000], len(content.body)).break_off()
+    broken = HalfSentRequest("PATCH", upload, len(content.body))
+    broken.send(content.body[:100_000])
+    assert broken.end()[0] == 400
     offset = received(registry.http, upload)
     assert 0 < offset <= 100_000
     assert registry.append(upload, content.body[offset:], offset).status_code == 202
@@ -120,14 +127,45 @@ def test_broken_patch_keeps_what_came(registry: Registry, repository: str) -> No
 
 
 @pytest.mark.entrepot
+def test_single_post_that_ends_early(
+    registry: Registry, registry_url: str, repository: str
+) -> None:
+    """Ours: a body shorter than its `Content-Length` is 400 `SIZE_INVALID`, and no blob."""
+    content = blob(1000)
+    url = f"{registry_url}/v2/{repository}/blobs/uploads/"
+    broken = HalfSentRequest("POST", with_query(url, digest=content.digest), 2000)
+    broken.send(content.body)
+    status, body = broken.end()
+    assert status == 400
+    assert b'"SIZE_INVALID"' in body
+    assert registry.get_blob(repository, content.digest).status_code == 404
+
+
+@pytest.mark.entrepot
+@pytest.mark.parametrize("length", [9, 11])
+def test_stream_must_fill_its_content_range(
+    registry: Registry, repository: str, length: int
+) -> None:
+    """Ours: a chunk of unknown length that is not as long as its range: 400, nothing consumed."""
+    upload = registry.start_upload(repository)
+    headers = {"content-range": "0-9"}
+    response = registry.http.patch(upload, content=pieces(b"x" * length), headers=headers)
+    refused(response, 400, "SIZE_INVALID")
+    assert registry.http.get(upload).headers["range"] == "0-0"
+    content = blob(10)
+    assert registry.finish(upload, content.digest, content.body, 0).status_code == 201
+
+
+@pytest.mark.entrepot
 def test_second_writer_is_told_to_wait(registry: Registry, repository: str) -> None:
     """Ours: while one PATCH is under way another is 409 `BLOB_UPLOAD_INVALID`, `Retry-After: 1`."""
     content = blob(200_000)
     upload = registry.start_upload(repository)
-    first = HalfSentPatch(upload, content.body[:100_000], len(content.body))
+    first = HalfSentRequest("PATCH", upload, len(content.body))
+    first.send(content.body[:100_000])
     second = registry.append(upload, content.body, 0)
     refused(second, 409, "BLOB_UPLOAD_INVALID")
     assert second.headers["retry-after"] == "1"
-    assert first.send(content.body[100_000:]) == 202
-    first.connection.close()
+    first.send(content.body[100_000:])
+    assert first.end()[0] == 202
     assert registry.finish(upload, content.digest).status_code == 201

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from tests.conformance.client import Registry, next_page
 from tests.conformance.content import (
     EMPTY,
@@ -241,6 +242,24 @@ def test_subject_matches_through_aliases(registry: Registry, repository: str) ->
     for form in (image, alias):
         entries = referrers_of(registry, repository, form)
         assert {entry["digest"] for entry in entries} == artifacts
+
+
+@pytest.mark.entrepot
+def test_subject_may_learn_its_alias_later(registry: Registry, repository: str) -> None:
+    """Ours: referrers by sha512 pushed first, then the subject by sha256, then by sha512."""
+    image_config = registry.push_blob(repository, blob())
+    image = image_manifest(image_config, annotations=unique_annotations())
+    alias = Content(image.body, image.media_type, "sha512")
+    artifact = push_artifact(registry, repository, alias)
+    assert [entry["digest"] for entry in referrers_of(registry, repository, alias)] == [
+        artifact.digest
+    ]
+    registry.push_manifest(repository, image)
+    assert referrers_of(registry, repository, image) == []
+    registry.push_manifest(repository, alias)
+    for form in (image, alias):
+        entries = referrers_of(registry, repository, form)
+        assert [entry["digest"] for entry in entries] == [artifact.digest]
 
 
 @pytest.mark.entrepot

@@ -6,11 +6,11 @@ import asyncio
 import sys
 
 from sqlalchemy import bindparam, literal_column, select
-from tests.databases import with_database
 
 from registry.metadata.base import Connection, Database
 from registry.metadata.statement import Statement
 from registry.metadata.tables import accounts
+from tests.databases import with_database
 
 _here = accounts.c.handle == bindparam("wanted")
 COUNT = Statement(

@@ -213,5 +213,5 @@ def _case(model: type[BlobStoreModel], examples: int) -> Any:  # noqa: ANN401 - 
     return case
 
 
-TestFilesystem = _case(FilesystemModel, 100)
+TestFilesystem = _case(FilesystemModel, 60)
 TestMemory = _case(MemoryModel, 100)

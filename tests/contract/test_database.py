@@ -15,13 +15,13 @@ import uvloop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import bindparam, func, select
-from tests.databases import add_account, program, program_environment, with_database
 
 from registry.errors import NameUnknown, StoreUnavailable
 from registry.metadata.base import Connection, ConstraintViolated, Database, Row
 from registry.metadata.database import open_database
 from registry.metadata.statement import Statement
 from registry.metadata.tables import accounts
+from tests.databases import add_account, program, program_environment, with_database
 
 FIND: Final = Statement(
     select(accounts.c.id, accounts.c.handle, accounts.c.auto_create_repositories).where(

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ClauseElement, bindparam, select
-from tests.databases import with_database
 
 from registry.metadata.base import Connection, ConstraintViolated, Database, Row
 from registry.metadata.statement import Statement
@@ -22,6 +21,7 @@ from registry.metadata.tables import (
     tags,
     uploads,
 )
+from tests.databases import with_database
 
 ACCOUNT: Final = {
     "id": "account",

@@ -10,13 +10,13 @@ from typing import Final
 
 import pytest
 from sqlalchemy import text
-from tests.databases import add_account, with_database
 
 from registry.errors import StoreUnavailable
 from registry.metadata.base import Connection, Database
 from registry.metadata.database import open_database
 from registry.metadata.sqlite import WriteLock
 from registry.metadata.statement import Statement
+from tests.databases import add_account, with_database
 
 SYNCHRONOUS: Final = Statement(text("PRAGMA synchronous"))
 NORMAL: Final = (1,)

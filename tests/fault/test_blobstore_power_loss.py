@@ -12,15 +12,15 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-from tests.fault.operations import watched
-from tests.fault.power_loss import Disk, materialise
-from tests.fault.uploads import Plan, check_recovered, plans, upload
 
 from registry.blobstore.base import ObjectUnknown
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.folders import object_path
 from registry.blobstore.medium import medium_errors
 from registry.blobstore.staged_file import StagedFile
+from tests.fault.operations import watched
+from tests.fault.power_loss import Disk, materialise
+from tests.fault.uploads import Plan, check_recovered, plans, upload
 
 
 class MutantStore(FilesystemStore):

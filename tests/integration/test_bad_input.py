@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+
 from tests.conformance.content import Content, blob, image_index, image_manifest
 from tests.integration.bad_input.case import Case
 from tests.integration.bad_input.exchange import Answer
@@ -39,10 +40,11 @@ SLOWEST = 2.0
 @pytest.fixture(scope="module")
 def world(request: pytest.FixtureRequest, registry_url: str, namespace: str) -> Iterator[World]:
     """Return a filled registry; nothing may have been written outside its data folder."""
+    is_ours = not request.config.getoption("--registry")
+    data = request.getfixturevalue("live_registry").data if is_ours else None
     with httpx.Client(base_url=registry_url, timeout=10) as reader:
         yield build_world(reader, namespace)
-    if not request.config.getoption("--registry"):
-        data = request.getfixturevalue("live_registry").data
+    if data:
         assert [path.name for path in data.parent.iterdir()] == [data.name]
 
 

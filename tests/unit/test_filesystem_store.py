@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from registry.blobstore import medium
 from registry.blobstore.base import ObjectUnknown, StageBusy
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.medium import start_writeback, unavailable
@@ -263,6 +265,31 @@ def test_an_object_cut_while_it_is_read_ends_in_an_error(
 )
 def test_errors_name_their_kind_and_no_path(code: int, message: str) -> None:
     assert unavailable(OSError(code, "text", "/secret/path")).message == message
+
+
+def test_a_failed_writeback_condemns_like_a_failed_flush(
+    store: FilesystemStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranges: list[tuple[int, int]] = []
+
+    def failing(_: int, offset: int, count: int, flags: int) -> int:
+        assert flags == 2  # SYNC_FILE_RANGE_WRITE: the others would consume errors
+        ranges.append((offset, count))
+        ctypes.set_errno(errno.EIO)
+        return -1 if offset else 0
+
+    monkeypatch.setattr(medium, "_native", failing)
+    mebibyte = memoryview(bytes(1024 * 1024))
+    with closing(store.stage(UPLOAD)) as staged:
+        for _ in range(15):
+            staged.write(mebibyte)
+        assert ranges == [(0, 8 * len(mebibyte))]
+        with pytest.raises(StoreUnavailable, match="EIO"):
+            staged.write(mebibyte)
+        for call in (staged.flush, lambda: staged.write(mebibyte)):
+            with pytest.raises(StoreUnavailable, match="discarded"):
+                call()
+    assert list(store.list_staged()) == []
 
 
 def test_writeback_reports_failures_but_not_its_absence() -> None:

@@ -28,11 +28,11 @@ LAYER = {"mediaType": "application/x-layer", "digest": digest_of(b"layer", "sha5
 CHILD = {"mediaType": OCI_MANIFEST, "digest": digest_of(b"child"), "size": 5}
 
 
-def image(**more: Any) -> dict[str, Any]:
+def image(**more: object) -> dict[str, Any]:
     return {"schemaVersion": 2, "config": CONFIG, "layers": [LAYER], **more}
 
 
-def index(**more: Any) -> dict[str, Any]:
+def index(**more: object) -> dict[str, Any]:
     return {"schemaVersion": 2, "manifests": [CHILD], **more}
 
 

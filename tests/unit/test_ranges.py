@@ -21,7 +21,6 @@ from registry.services.uploads import Span
         ("bytes=-3", (7, 10)),
         ("bytes=-99", (0, 10)),
         (" bytes=9- ", (9, 10)),
-        ("bytes=000000000000000000000-", (0, 10)),
         ("bytes=0-" + "9" * 5000, (0, 10)),
         ("bytes=-" + "9" * 5000, (0, 10)),
         # Ignored, so the whole is the answer.
@@ -40,11 +39,6 @@ from registry.services.uploads import Span
     ],
 )
 def test_the_span_a_range_asks_for(header: str | None, span: tuple[int, int] | None) -> None:
-    if header == "bytes=000000000000000000000-":
-        # More digits than any number of bytes has count as the largest.
-        with pytest.raises(RangeUnsatisfiable):
-            parse_range(header, 10)
-        return
     assert parse_range(header, 10) == span
 
 
@@ -59,6 +53,7 @@ def test_the_span_a_range_asks_for(header: str | None, span: tuple[int, int] | N
         ("bytes=0-0", 0),
         ("bytes=-1", 0),
         ("bytes=" + "9" * 5000 + "-", 10),
+        ("bytes=" + "0" * 20 + "-", 10),  # more digits than any number of bytes has
     ],
 )
 def test_a_range_without_a_byte_is_unsatisfiable(header: str, size: int) -> None:

@@ -29,7 +29,7 @@ from registry.errors import ExtensionUnknown, NameInvalid
         (b"/v2/dev/%zz/manifests/v1", Match(Endpoint.MANIFEST, "dev/%zz", "v1")),
         # Names made of the API's own words.
         (b"/v2/dev/tags/list/tags/list", Match(Endpoint.TAGS, "dev/tags/list", "")),
-        (b"/v2/dev/blobs/uploads/blobs/uploads/", Match(Endpoint.UPLOADS, "dev/blobs/uploads", "")),
+        (b"/v2/dev/blobs/x/blobs/uploads/", Match(Endpoint.UPLOADS, "dev/blobs/x", "")),
         (
             b"/v2/dev/blobs/uploads/manifests/v1",
             Match(Endpoint.MANIFEST, "dev/blobs/uploads", "v1"),

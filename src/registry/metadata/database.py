@@ -25,8 +25,9 @@ class DatabaseTooNew(Exception):
 
 
 def open_database(url: str) -> Database:
-    """Open the migrated database that `url` names; on SQLite, on the event loop's thread.
+    """Open the migrated database that `url` names, on the event loop's thread.
 
+    Threads and connections do not survive a fork: each process opens its own.
     `url` is ``sqlite:///relative/path``, ``sqlite:////absolute/path`` or a libpq URI
     (``postgresql://user@host/name``).
 

@@ -30,7 +30,7 @@ from psycopg.errors import (
     SerializationFailure,
     error_from_result,
 )
-from psycopg.types.numeric import IntLoader
+from psycopg.types.numeric import Int8Dumper, IntLoader
 
 from registry.errors import StoreUnavailable
 from registry.metadata.base import Connection, ConstraintViolated, Database, P, Row, T
@@ -277,6 +277,7 @@ def connect(url: str) -> psycopg.Connection:
     )
     raw.prepared_max = 500
     raw.adapters.register_loader("numeric", _WholeNumber)
+    raw.adapters.register_dumper(int, Int8Dumper)  # by size it would prepare a text many times
     raw.execute(_SESSION, prepare=False)
     return raw
 

@@ -220,7 +220,7 @@ class _Writer:
                 with self._lock.held():
                     self._accept_waiting()
                     self._commit_group(group)
-            except (OSError, sqlite3.Error) as error:
+            except Exception as error:  # noqa: BLE001 - without this thread all writes would hang
                 self._fail_group(group, error)
             answer(group)
 
@@ -287,7 +287,9 @@ class _Writer:
         if _primary_code(error) == sqlite3.SQLITE_IOERR:
             self._log_suspect = True
         for pending in group:
-            pending.error = pending.error or StoreUnavailable(f"the database refused: {error}")
+            if pending.error is None:
+                pending.error = StoreUnavailable(f"the database refused: {error}")
+                pending.error.__cause__ = error
 
     def _fold_log(self) -> None:
         """Bring the log into the database and empty it.

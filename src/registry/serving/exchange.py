@@ -43,38 +43,35 @@ class Exchange:
     a small answer leaves in one segment and an early failure can still become a clean 500.
     """
 
-    __slots__ = (
-        "_asked", "_bodiless", "_burst", "_chunked", "_fields", "_gone", "_left", "_opened",
-        "_pace", "body", "connection", "disconnected", "finished", "head", "keep_alive", "scope",
-        "send_job", "sent", "started_at", "status", "task",
-    )  # fmt: skip
+    # Most requests never touch these; as class attributes they cost nothing to begin with.
+    body: RequestBody | None = None
+    disconnected = False
+    finished = False
+    send_job: SendJob | None = None
+    sent = 0
+    status = 0
+    task: asyncio.Task[None] | None = None
+    _asked = False  # for a body that is not there
+    _bodiless = False  # the response has no body, whatever the application sends
+    _burst = 0  # bytes sent when others were last let in
+    _chunked = False
+    _fields: Fields | None = None
+    _gone: asyncio.Future[None] | None = None
+    _left: int | None = None  # bytes that Content-Length still promises
+    _opened = False
+    _pace: Pace | None = None
 
     def __init__(self, connection: HttpProtocol, head: RequestHead, raw: bytes) -> None:
         """Begin the exchange; `raw` are bytes of a body that came with the head."""
         self.connection = connection
         self.head = head
         self.started_at = time.monotonic()
-        self.keep_alive = head.keep_alive
-        self.disconnected = False
-        self.finished = False
-        self.status = 0
-        self.sent = 0
-        self.send_job: SendJob | None = None
-        self.task: asyncio.Task[None] | None = None
-        self._pace = Pace()
-        self._asked = False  # for a body that is not there
-        self.body = (
-            None
-            if head.framing is None
-            else RequestBody(connection, head.framing, raw, awaits_continue=head.expects_continue)
-        )
-        self._gone: asyncio.Future[None] | None = None
-        self._fields: Fields | None = None
-        self._opened = False
-        self._bodiless = False
-        self._chunked = False
-        self._left: int | None = None  # bytes that Content-Length still promises
-        self._burst = 0
+        traits = head.traits
+        self.keep_alive = traits.keep_alive
+        if traits.has_body:
+            self.body = RequestBody(
+                connection, traits.framing(), raw, awaits_continue=traits.expects_continue
+            )
         self.scope = self._make_scope()
 
     def _make_scope(self) -> Scope:
@@ -167,13 +164,12 @@ class Exchange:
         if self.disconnected:
             return
         kind = message["type"]
+        connection = self.connection
         if self._fields is None:
             if kind != "http.response.start":
                 raise ResponseError(f"expected http.response.start, got {kind}")
             self.status = message["status"]
-            self._fields = read_fields(
-                message.get("headers", ()), self.connection.worker.header_names
-            )
+            self._fields = read_fields(message.get("headers", ()), connection.worker.header_names)
             return
         if self.finished:
             raise ResponseError(f"{kind} after the end of the response")
@@ -187,7 +183,11 @@ class Exchange:
             await self._send_path(message["path"])
         else:
             raise ResponseError(f"unknown message {kind}")
-        await self._give_way()
+        if (
+            connection.write_paused
+            or self.sent - self._burst > connection.worker.limits.burst_bytes
+        ):
+            await self._give_way()
         if not more and not self.disconnected:
             self._finish()
 
@@ -244,11 +244,10 @@ class Exchange:
 
     async def _give_way(self) -> None:
         """Wait for a slow client; let others run beside a fast one."""
-        connection = self.connection
-        if connection.write_paused:
-            await connection.drained()
-        elif self.sent - self._burst > connection.worker.limits.burst_bytes:
-            self._burst = self.sent
+        self._burst = self.sent
+        if self.connection.write_paused:
+            await self.connection.drained()
+        else:
             await asyncio.sleep(0)
 
     def _open(self, size: int | None) -> bytes:
@@ -260,7 +259,7 @@ class Exchange:
         connection = self.connection
         if fields.closes or connection.closing or not self._can_reuse():
             self.keep_alive = False
-        head = [status_line(self.status), connection.common_lines(), *fields.lines]
+        head = [status_line(self.status), connection.common_lines(), fields.block]
         if self._chunked:
             head.append(b"transfer-encoding: chunked\r\n")
         elif length is not None:
@@ -340,6 +339,8 @@ class Exchange:
         else:
             waiting = self.connection.write_paused
             moved = self.sent - self.connection.unsent_bytes()
+        if self._pace is None:
+            self._pace = Pace()
         if not self._pace.is_lost(now, limits, receiving=receiving, waiting=waiting, moved=moved):
             return
         if receiving and body is not None:

@@ -1,13 +1,14 @@
 """Request figures of all workers, in memory they share.
 
-Every worker counts in its own slot, so that counting takes no lock and no system call
-(about a microsecond a request); whoever is asked for the figures adds the slots up. A worker
-that is restarted goes on in the slot of its predecessor.
+Every worker counts by itself and publishes its counts in a slot of its own, without locks
+or system calls; whoever is asked for the figures adds the slots up. A worker that is restarted
+goes on in the slot of its predecessor.
 """
 
 from __future__ import annotations
 
 import mmap
+from array import array
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
@@ -61,7 +62,7 @@ class Figures:
 
     @property
     def in_flight(self) -> int:
-        """Return how many requests are being answered (a second old at most)."""
+        """Return how many requests are being answered (a moment ago)."""
         return self._sum(_AT_IN_FLIGHT)
 
     def totals(self, plane: str) -> PlaneTotals:
@@ -84,11 +85,12 @@ class Figures:
 
 
 class Counter:
-    """Counts the requests of one worker."""
+    """Counts the requests of one worker, and publishes the counts now and then."""
 
     def __init__(self, cells: memoryview) -> None:
-        self._cells = cells
-        cells[_AT_IN_FLIGHT] = 0
+        """Go on from what the predecessor in this slot had published."""
+        self._published = cells
+        self._cells = array("Q", cells)
 
     def __call__(self, record: RequestRecord) -> None:
         """Count a finished exchange."""
@@ -98,11 +100,10 @@ class Counter:
         cells[start + method * _CLASSES + record.status // 100] += 1
         cells[start + _AT_DURATIONS + bisect_left(BUCKETS, record.seconds)] += 1
         cells[start + _AT_MICROSECONDS] += int(record.seconds * 1e6)
-        if record.received:
-            cells[start + _AT_RECEIVED] += record.received
-        if record.sent:
-            cells[start + _AT_SENT] += record.sent
+        cells[start + _AT_RECEIVED] += record.received
+        cells[start + _AT_SENT] += record.sent
 
-    def set_in_flight(self, count: int) -> None:
-        """Note how many requests are being answered."""
-        self._cells[_AT_IN_FLIGHT] = count
+    def publish(self, in_flight: int) -> None:
+        """Show the counts, and how many requests are being answered, to the other workers."""
+        self._cells[_AT_IN_FLIGHT] = in_flight
+        self._published[:] = memoryview(self._cells)

@@ -36,6 +36,9 @@ _MEANINGFUL = frozenset(
 )
 
 
+SLASH = 0x2F
+
+
 class HeadError(Exception):
     """A request head that must be refused with `status`."""
 
@@ -45,30 +48,62 @@ class HeadError(Exception):
         self.message = message
 
 
-@dataclass(slots=True)
 class RequestHead:
     """A request head that passed every check."""
 
-    method: str
+    __slots__ = ("headers", "http_version", "method", "path", "query", "traits")
+
+    def __init__(
+        self,
+        method: str,
+        http_version: str,
+        path: bytes,
+        query: bytes,
+        headers: list[tuple[bytes, bytes]],
+        traits: Traits,
+    ) -> None:
+        self.method = method
+        self.http_version = http_version
+        self.path = path
+        self.query = query
+        self.headers = headers
+        self.traits = traits
+
+
+@dataclass(slots=True)
+class Traits:
+    """What the fields of a head say about framing, routing and the connection."""
+
     http_version: str
-    path: bytes
-    query: bytes
-    headers: list[tuple[bytes, bytes]]
     host: bytes | None = None
-    framing: BodyFraming | None = None
     content_length: int | None = None
+    chunked: bool = False
     expects_continue: bool = False
     keep_alive: bool = True
+
+    @property
+    def has_body(self) -> bool:
+        """Tell whether a body follows the head."""
+        return self.chunked or bool(self.content_length)
+
+    def framing(self) -> BodyFraming:
+        """Return what finds the end of the body."""
+        return ChunkedBody() if self.chunked else CountedBody(self.content_length or 0)
 
 
 @dataclass(slots=True)
 class HeadReader:
-    """Parses the heads of one connection, one after the other."""
+    """Parses the heads of one connection, one after the other.
+
+    Clients repeat the same fields with every request of a connection, so the last block of
+    fields is remembered together with what came out of it.
+    """
 
     limits: ServerLimits
+    _block: bytes = b""
     _headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     _meaningful: list[tuple[bytes, bytes]] = field(default_factory=list)
-    _parser: httptools.HttpRequestParser | None = None
+    _traits: Traits = field(default_factory=lambda: Traits(""))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Collect one field (called by httptools)."""
@@ -84,33 +119,31 @@ class HeadReader:
             HeadError: the head is malformed, ambiguous or asks for what we do not speak.
 
         """
-        line = head[: head.index(b"\r\n")]
-        method, target, version = check_request_line(line)
-        check_lines(head, self.limits.header_count)
+        end = head.index(b"\r\n")
+        method, target, version = check_request_line(head[:end])
+        block = head[end:]
+        if block != self._block or version != self._traits.http_version:
+            self._read_fields(head, version)
+            self._block = block
+        path, _, query = target.partition(b"?")
+        if target[0] != SLASH:
+            path, query = _split_absolute(target, self._traits.host)
+        return RequestHead(method, version, path, query, self._headers.copy(), self._traits)
+
+    def _read_fields(self, head: bytes, version: str) -> None:
+        self._block = b""
         self._headers = []
         self._meaningful = []
-        self._parse(head)
-        path, _, query = target.partition(b"?")
-        request = RequestHead(method, version, path, query, self._headers)
-        if self._meaningful:
-            _interpret(request, self._meaningful)
-        _settle(request, target)
-        if request.framing is not None:
-            # The parser now waits for a body that it will never be shown.
-            self._parser = None
-        return request
-
-    def _parse(self, head: bytes) -> None:
-        parser = self._parser
-        if parser is None:
-            parser = self._parser = httptools.HttpRequestParser(self)
+        check_lines(head, self.limits.header_count)
+        # A new parser each time: one that has seen the head of a body waits for the body.
+        parser = httptools.HttpRequestParser(self)
         try:
             parser.feed_data(head)
         except httptools.HttpParserUpgrade:
-            self._parser = None  # no upgrade is offered; the request is answered as it is
+            pass  # no upgrade is offered; the request is answered as it is
         except httptools.HttpParserError as error:
-            self._parser = None
             raise HeadError(400, "malformed request head") from error
+        self._traits = interpret(version, self._meaningful)
 
 
 def check_request_line(line: bytes) -> tuple[str, bytes, str]:
@@ -152,56 +185,63 @@ def check_partial(data: bytes | bytearray) -> None:
     check_request_line(bytes(data[: end - 1]))
 
 
-def _interpret(request: RequestHead, fields: list[tuple[bytes, bytes]]) -> None:
-    """Act on the fields that decide framing, routing and the life of the connection."""
+def interpret(version: str, fields: list[tuple[bytes, bytes]]) -> Traits:
+    """Act on the fields that decide framing, routing and the life of the connection.
+
+    Raises:
+        HeadError: they contradict themselves, each other or the protocol's version.
+
+    """
+    traits = Traits(version)
     seen: set[bytes] = set()
     for name, value in fields:
-        if name == b"connection":
-            _take_connection(request, value)
-            continue
-        if name in seen:
+        if name in seen and name != b"connection":
             raise HeadError(400, f"more than one {name.decode()} field")
         seen.add(name)
-        _INTERPRETERS[name](request, value)
-    if b"content-length" in seen and b"transfer-encoding" in seen:
+        _INTERPRETERS[name](traits, value)
+    if traits.chunked and traits.content_length is not None:
         raise HeadError(400, "both Content-Length and Transfer-Encoding")
+    if version == "1.0":
+        traits.keep_alive = traits.keep_alive and b"connection" in seen
+    elif traits.host is None:
+        raise HeadError(400, "missing Host field")
+    return traits
 
 
-def _take_connection(request: RequestHead, value: bytes) -> None:
+def _take_connection(traits: Traits, value: bytes) -> None:
     options = [option.strip() for option in value.lower().split(b",")]
-    if b"close" in options or (request.http_version == "1.0" and b"keep-alive" not in options):
-        request.keep_alive = False
+    if b"close" in options or (traits.http_version == "1.0" and b"keep-alive" not in options):
+        traits.keep_alive = False
 
 
-def _take_host(request: RequestHead, value: bytes) -> None:
+def _take_host(traits: Traits, value: bytes) -> None:
     if _HOST.fullmatch(value) is None:
         raise HeadError(400, "malformed Host field")
-    request.host = value
+    traits.host = value.lower()
 
 
-def _take_length(request: RequestHead, value: bytes) -> None:
+def _take_length(traits: Traits, value: bytes) -> None:
     if _LENGTH.fullmatch(value) is None:
         raise HeadError(400, "malformed Content-Length")
-    length = int(value)
-    request.content_length = length
-    request.framing = CountedBody(length) if length else None
+    traits.content_length = int(value)
 
 
-def _take_encoding(request: RequestHead, value: bytes) -> None:
-    if request.http_version == "1.0":
+def _take_encoding(traits: Traits, value: bytes) -> None:
+    if traits.http_version == "1.0":
         raise HeadError(400, "Transfer-Encoding needs HTTP/1.1")
     if value.lower() != b"chunked":
         raise HeadError(400, "only the chunked transfer coding is supported")
-    request.framing = ChunkedBody()
+    traits.chunked = True
 
 
-def _take_expectation(request: RequestHead, value: bytes) -> None:
+def _take_expectation(traits: Traits, value: bytes) -> None:
     if value.lower() != b"100-continue":
         raise HeadError(417, "unknown expectation")
-    request.expects_continue = request.http_version == "1.1"
+    traits.expects_continue = traits.http_version == "1.1"
 
 
 _INTERPRETERS = {
+    b"connection": _take_connection,
     b"host": _take_host,
     b"content-length": _take_length,
     b"transfer-encoding": _take_encoding,
@@ -209,23 +249,11 @@ _INTERPRETERS = {
 }
 
 
-def _settle(request: RequestHead, target: bytes) -> None:
-    """Check what depends on more than one field."""
-    if request.http_version == "1.1":
-        if request.host is None:
-            raise HeadError(400, "missing Host field")
-    elif not any(name == b"connection" for name, _ in request.headers):
-        request.keep_alive = False
-    if not target.startswith(b"/"):
-        _settle_absolute(request, target)
-
-
-def _settle_absolute(request: RequestHead, target: bytes) -> None:
-    """Route a target in absolute form by its path when it names us (RFC 9112 §3.2.2)."""
+def _split_absolute(target: bytes, host: bytes | None) -> tuple[bytes, bytes]:
+    """Return path and query of a target in absolute form that names us (RFC 9112 §3.2.2)."""
     match = _ABSOLUTE.fullmatch(target)
     if match is None:
         raise HeadError(400, "malformed request target")
-    if request.host is None or match[1].lower() != request.host.lower():
+    if match[1].lower() != host:
         raise HeadError(421, "the request is meant for another host")
-    request.path = match[2] or b"/"
-    request.query = (match[3] or b"")[1:]
+    return match[2] or b"/", (match[3] or b"")[1:]

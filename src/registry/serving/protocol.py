@@ -14,7 +14,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from registry.serving.exchange import Application, Exchange
-from registry.serving.framing import CountedBody, FramingError
+from registry.serving.framing import FramingError
 from registry.serving.head import HeadError, HeadReader, RequestHead, check_partial
 from registry.serving.record import RequestRecord
 from registry.serving.refusal import guess_path, refusal
@@ -22,7 +22,6 @@ from registry.serving.request_body import RequestBody
 from registry.serving.worker import Worker
 
 TLS_HANDSHAKE = 0x16
-CR = 0x0D
 NEVER = float("inf")
 PIPELINE_BYTES = 64 * 1024
 """How much may be buffered behind the request that is being answered."""
@@ -42,9 +41,9 @@ class HttpProtocol(asyncio.Protocol):
 
     __slots__ = (
         "_application", "_buffer", "_deadline", "_discarded", "_drain_waiter", "_draining",
-        "_reader", "_reading", "_state", "_transport", "app_state", "client", "closing",
-        "exchange", "loop", "peer_closed", "server", "server_state", "tasks", "worker",
-        "write_paused",
+        "_reader", "_reading", "_state", "app_state", "client", "closing",
+        "exchange", "loop", "peer_closed", "server", "server_state", "tasks", "transport",
+        "worker", "write_paused",
     )  # fmt: skip
 
     def __init__(
@@ -61,7 +60,7 @@ class HttpProtocol(asyncio.Protocol):
         self.tasks: set[Any] = server_state.tasks
         self.loop = _loop or asyncio.get_running_loop()
         self._application = cast("Application", config.loaded_app)
-        self._transport: asyncio.Transport | None = None
+        self.transport: asyncio.Transport
         self.server: tuple[str, int] | None = None
         self.client: tuple[str, int] | None = None
         self.exchange: Exchange | None = None
@@ -81,10 +80,10 @@ class HttpProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin: a client that says nothing is closed after `head_seconds`."""
-        self._transport = cast("asyncio.Transport", transport)
+        self.transport = cast("asyncio.Transport", transport)
         # Whatever the kernel does not take at once pauses the writer; so "not paused" means
         # that nothing is buffered, and files may be sent past the transport.
-        self._transport.set_write_buffer_limits(high=0)
+        self.transport.set_write_buffer_limits(high=0)
         self.server = _address(transport.get_extra_info("sockname"))
         self.client = _address(transport.get_extra_info("peername"))
         connections = cast("set[HttpProtocol]", self.server_state.connections)
@@ -105,15 +104,15 @@ class HttpProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes from the client for whatever is due next."""
         state = self._state
-        if state == State.HEAD:
+        if state is State.HEAD:
             buffered = self._buffer
             if not buffered:
                 self._deadline = time.monotonic() + self.worker.limits.head_seconds
             self._buffer = buffered + data if buffered else data
             self._read_head()
-        elif state == State.BUSY:
+        elif state is State.BUSY:
             self._take_ahead(data)
-        elif state == State.DRAINING:
+        elif state is State.DRAINING:
             self._drain(data)
         else:
             self._discarded += len(data)
@@ -144,7 +143,7 @@ class HttpProtocol(asyncio.Protocol):
     def shutdown(self) -> None:
         """Close as soon as the current exchange has ended (called by uvicorn)."""
         self.closing = True
-        if self.exchange is None and self._state == State.HEAD:
+        if self.exchange is None and self._state is State.HEAD:
             self._close()
 
     def sweep(self, now: float) -> None:
@@ -158,12 +157,12 @@ class HttpProtocol(asyncio.Protocol):
 
     def write(self, data: bytes | bytearray) -> None:
         """Write to the client, or nowhere when it has left."""
-        if data and not self.is_closing():
-            self._socket().write(data)
+        if data and not self.transport.is_closing():
+            self.transport.write(data)
 
     def unsent_bytes(self) -> int:
         """Return how much of what was written still waits in this process."""
-        return self._socket().get_write_buffer_size()
+        return self.transport.get_write_buffer_size()
 
     async def drained(self) -> None:
         """Wait until everything written has left, or the client has."""
@@ -174,33 +173,33 @@ class HttpProtocol(asyncio.Protocol):
 
     def is_closing(self) -> bool:
         """Tell whether the connection is closed or about to be."""
-        return self._socket().is_closing()
+        return self.transport.is_closing()
 
     def fileno(self) -> int:
         """Return the socket's descriptor; only valid while not `is_closing`."""
-        number: int = self._socket().get_extra_info("socket").fileno()
+        number: int = self.transport.get_extra_info("socket").fileno()
         return number
 
     def duplicate_socket(self) -> socket.socket | None:
         """Return a socket of its own for a bulk job, or None when the client has left."""
-        if self.is_closing():
+        if self.transport.is_closing():
             return None
-        ours = self._socket().get_extra_info("socket")
+        ours = self.transport.get_extra_info("socket")
         return socket.socket(
             ours.family, socket.SOCK_STREAM, ours.proto, fileno=os.dup(ours.fileno())
         )
 
     def pause_reading(self) -> None:
         """Leave what the client sends in its socket."""
-        if self._reading and not self.is_closing():
+        if self._reading and not self.transport.is_closing():
             self._reading = False
-            self._socket().pause_reading()
+            self.transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Take again what the client sends."""
-        if not self._reading and not self.is_closing():
+        if not self._reading and not self.transport.is_closing():
             self._reading = True
-            self._socket().resume_reading()
+            self.transport.resume_reading()
 
     def body_ended(self, surplus: bytes) -> None:
         """Note that the current body is whole; `surplus` came behind it."""
@@ -213,8 +212,8 @@ class HttpProtocol(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once, whatever is still unsent."""
-        if not self.is_closing():
-            self._socket().abort()
+        if not self.transport.is_closing():
+            self.transport.abort()
 
     def refuse(self, status: int, message: str) -> None:
         """Answer in the application's place, and close."""
@@ -267,7 +266,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _read_head(self) -> None:
         """Start an exchange if the buffer holds a whole head."""
-        if self._buffer[0] in (TLS_HANDSHAKE, CR):
+        if self._buffer[0] <= TLS_HANDSHAKE:
             if self._buffer[0] == TLS_HANDSHAKE:
                 self._close()
                 return
@@ -301,9 +300,10 @@ class HttpProtocol(asyncio.Protocol):
 
     def _start(self, head: RequestHead) -> None:
         raw = b""
-        if head.framing is not None:
+        traits = head.traits
+        if traits.has_body:
             raw, self._buffer = self._buffer, b""
-            if not isinstance(head.framing, CountedBody) or head.framing.remaining > len(raw):
+            if traits.chunked or (traits.content_length or 0) > len(raw):
                 self.pause_reading()
         self._state = State.BUSY
         self.exchange = exchange = Exchange(self, head, raw)
@@ -352,30 +352,26 @@ class HttpProtocol(asyncio.Protocol):
         """
         self._state = State.LINGERING
         self._buffer = b""
-        if self.peer_closed or self.is_closing():
+        if self.peer_closed or self.transport.is_closing():
             self._close()
             return
         self._deadline = time.monotonic() + self.worker.limits.linger_seconds
-        self._socket().write_eof()
+        self.transport.write_eof()
         self.resume_reading()
 
     def _close(self) -> None:
-        if not self.is_closing():
-            self._socket().close()
+        if not self.transport.is_closing():
+            self.transport.close()
 
     def _expire(self) -> None:
-        if self._state == State.LINGERING:
+        if self._state is State.LINGERING:
             self.abort()
-        elif self._state == State.DRAINING:
+        elif self._state is State.DRAINING:
             self._linger()
         elif self._buffer:
             self.refuse(408, "the request head came too slowly")
         else:
             self._close()
-
-    def _socket(self) -> asyncio.Transport:
-        assert self._transport is not None
-        return self._transport
 
     def _record(self, exchange: Exchange) -> None:
         observers = self.worker.observers

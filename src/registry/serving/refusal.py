@@ -17,8 +17,10 @@ def is_data_plane(path: bytes) -> bool:
 
 def guess_path(data: bytes | bytearray) -> bytes:
     """Return the path a request line that may be malformed seems to ask for."""
-    line = bytes(data[:4096]).split(b"\n", 1)[0].split(b" ")
-    return line[1].split(b"?", 1)[0] if len(line) > 1 else b""
+    line = bytes(data[:4096]).split(b"\n", 1)[0].split()
+    target = line[1].split(b"?", 1)[0] if len(line) > 1 else b""
+    _, scheme, rest = target.partition(b"://")
+    return b"/" + rest.partition(b"/")[2] if scheme else target
 
 
 def refusal_body(status: int, message: str, path: bytes, request_id: str) -> bytes:

@@ -26,30 +26,26 @@ _STATUS_LINES = {
 MAX_KNOWN_NAMES = 500
 
 
-class HeaderNames:
-    """Remembers how the header names that applications use are written and treated."""
+class HeaderNames(dict[bytes, tuple[bytes, int]]):
+    """Remembers how the header names that applications use are written and treated.
 
-    def __init__(self) -> None:
-        self._known: dict[bytes, tuple[bytes, int]] = {}
+    Maps a name to the start of its line and the kind of the header.
+    """
 
-    def __getitem__(self, name: bytes) -> tuple[bytes, int]:
-        """Return the start of a header line and the kind of the header."""
-        found = self._known.get(name)
-        return found if found is not None else self._learn(name)
-
-    def _learn(self, name: bytes) -> tuple[bytes, int]:
+    def __missing__(self, name: bytes) -> tuple[bytes, int]:
+        """Learn a new name; there are not many."""
         if _NAME.fullmatch(name) is None:
             raise ValueError(f"invalid header name {name!r}")
         entry = (name + b": ", _KINDS.get(name.lower(), _PLAIN))
-        if len(self._known) < MAX_KNOWN_NAMES:
-            self._known[name] = entry
+        if len(self) < MAX_KNOWN_NAMES:
+            self[name] = entry
         return entry
 
 
 class Fields(NamedTuple):
     """What an application put into its ``http.response.start`` message."""
 
-    lines: list[bytes]
+    block: bytes
     content_length: int | None
     closes: bool
 
@@ -77,7 +73,7 @@ def read_fields(headers: Iterable[tuple[bytes, bytes]], names: HeaderNames) -> F
     block = b"".join(lines)
     if block.translate(None, _PRINTABLE) != b"\r\n" * (len(lines) // 3):
         raise ValueError("control character in a response header")
-    return Fields([block], length, closes)
+    return Fields(block, length, closes)
 
 
 def status_line(status: int) -> bytes:

@@ -207,8 +207,8 @@ class Server(uvicorn.Server):
         return await asyncio.get_running_loop().create_server(connect, sock=listener)
 
     async def on_tick(self, counter: int) -> bool:
-        """Do what uvicorn does ten times a second, and note the requests in flight."""
-        self._counter.set_in_flight(len(self.server_state.tasks))
+        """Do what uvicorn does ten times a second, and publish the figures."""
+        self._counter.publish(in_flight=len(self.server_state.tasks))
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -237,7 +237,7 @@ class Server(uvicorn.Server):
 
     async def _wait_for(self, condition: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        while not condition() and time.monotonic() < deadline and not self.force_exit:
+        while not condition() and time.monotonic() < deadline and not self.force_exit:  # noqa: ASYNC110 - several conditions, none with an event
             await asyncio.sleep(0.02)
 
 

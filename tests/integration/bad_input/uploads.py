@@ -147,16 +147,15 @@ def _bodies() -> Iterator[Case]:
         "U17-chunked", f"PATCH {UPLOAD}", 202, headers=chunked, body=b"5\r\nhello\r\n0\r\n\r\n"
     )
     over = {"Content-Length": OVER_LIMIT}
-    for method, target in (
-        ("PATCH", UPLOAD),
-        ("PUT", UPLOAD + "?digest={absent}"),
-        ("POST", "/v2/{repo}/blobs/uploads/?digest={absent}"),
+    uploads = "/v2/{repo}/blobs/uploads/"
+    for case, request, status, code in (
+        ("U32-limit-patch", f"PATCH {UPLOAD}", 413, "SIZE_INVALID"),
+        ("U32-limit-put", f"PUT {UPLOAD}?digest={{absent}}", 413, "SIZE_INVALID"),
+        ("U32-limit-post", f"POST {uploads}?digest={{absent}}", 413, "SIZE_INVALID"),
+        ("U32-limit-manifest", "PUT /v2/{repo}/manifests/bad", 413, "MANIFEST_INVALID"),
+        ("U29-no-session", f"PATCH {uploads}{{cancelled}}", 404, UNKNOWN),
+        ("U29-bad-digest", f"POST {uploads}?digest=nonsense", 400, "DIGEST_INVALID"),
+        ("U29-bad-name", "POST /v2/{repo}/R/blobs/uploads/?digest={absent}", 400, "NAME_INVALID"),
+        ("U29-no-such-method", "PUT /v2/{repo}/tags/list", 405, "UNSUPPORTED"),
     ):
-        yield refused(
-            f"U32-over-the-limit-{method.lower()}",
-            f"{method} {target}",
-            413,
-            "SIZE_INVALID",
-            headers=over,
-            answer={"connection": "close"},
-        )
+        yield refused(case, request, status, code, headers=over, answer={"connection": "close"})

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+
 from tests.conformance.content import (
     OCI_MANIFEST,
     Content,

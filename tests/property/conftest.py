@@ -1,7 +1,6 @@
-"""The databases that the suites of this folder run over."""
+"""The databases that the machines of this folder run over."""
 
 from tests.databases import (
-    bare_url,
     database_url,
     migrated_file,
     migrated_template,
@@ -11,7 +10,6 @@ from tests.databases import (
 from tests.postgresql import postgresql_url
 
 __all__ = [
-    "bare_url",
     "database_url",
     "migrated_file",
     "migrated_template",

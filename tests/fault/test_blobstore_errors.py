@@ -1,0 +1,157 @@
+"""A medium that fails at each operation in turn: no success is answered, nothing flushed twice.
+
+G3 of the reliability goals. The first half fails calls in this process, each of them; the second
+fails system calls with strace, to show that the first half watches the right ones.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from registry.blobstore.base import ObjectUnknown
+from registry.blobstore.filesystem import FilesystemStore
+from registry.errors import StoreUnavailable
+from tests.fault.operations import Operation, watched
+from tests.fault.uploads import Acknowledged, check_recovered, plans, read, upload
+from tests.live import ROOT
+from tests.tools import require_tool
+
+CONDEMNING = frozenset({"fsync", "rename", "open"})
+"""What may end an upload when it fails; after any other failure its client goes on."""
+
+
+class Breaker:
+    """Fails operation number `when`, and with `lasting` every one after it."""
+
+    def __init__(self, when: int, code: int, *, lasting: bool) -> None:
+        self.when = when
+        self.code = code
+        self.lasting = lasting
+        self.names: list[str] = []
+
+    def __call__(self, operation: Operation) -> Any:  # noqa: ANN401 - any system call
+        """Make the call or fail."""
+        number = len(self.names)
+        self.names.append(operation.name)
+        if number == self.when or (self.lasting and number > self.when >= 0):
+            raise OSError(self.code, os.strerror(self.code), "/some/path")
+        return operation.call()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[FilesystemStore]:
+    with closing(FilesystemStore(tmp_path)) as filesystem:
+        yield filesystem
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EMFILE])
+def test_a_failure_at_any_operation_is_never_answered_with_success(
+    store: FilesystemStore, code: int, lasting: bool
+) -> None:
+    other, plan = plans(1)[1:3]
+    upload(store, other, Acknowledged())
+    count = Breaker(-1, 0, lasting=False)
+    with watched(count):
+        upload(store, plan, Acknowledged())
+    store.delete(plan.upload_id)
+    assert len(count.names) > 30
+    for when, name in enumerate(count.names):
+        rows = Acknowledged()
+        breaker = Breaker(when, code, lasting=lasting)
+        with watched(breaker), pytest.raises(StoreUnavailable) as raised:
+            upload(store, plan, rows)
+        assert "/" not in raised.value.message
+        assert set(breaker.names[when + 1 :]) <= {"unlink"}, breaker.names[when:]
+        assert read(store, other.upload_id) == other.data
+        with suppress(*[ObjectUnknown] if name in CONDEMNING else []):
+            check_recovered(store, plan, rows)
+        store.discard(plan.upload_id)
+        store.delete(plan.upload_id)
+
+
+DRIVER = """
+import json, pathlib, sys
+from registry.blobstore.filesystem import FilesystemStore
+from registry.errors import StoreUnavailable
+from tests.fault.uploads import Acknowledged, plans, read, upload
+store = FilesystemStore(pathlib.Path(sys.argv[1]))
+first, plan, later = plans(1)[1:]
+rows = Acknowledged()
+answers = []
+for each in (first, plan, later):
+    try:
+        upload(store, each, rows)
+        answers.append(read(store, each.upload_id) == each.data)
+    except StoreUnavailable as error:
+        answers.append(error.message)
+print(json.dumps(answers))
+"""
+
+TRACED = re.compile(r"(?P<call>\w+)\((?P<arguments>.*)\)\s+= (?P<answer>.*)")
+READING = frozenset(
+    ["newfstatat", "fstat", "statx", "getdents64", "lseek", "fcntl", "close", "flock"]
+).union(["preadv", "preadv2", "fadvise64"])
+"""Calls on the store's files and folders that change nothing."""
+
+
+class Trace:
+    """One run of `DRIVER` under strace: its answers, and its calls that name the store."""
+
+    def __init__(self, root: Path, log: Path, *options: str) -> None:
+        command = [require_tool("strace"), "-f", "-y", "-s", "0", "-o", str(log), *options]
+        run = subprocess.run(
+            [*command, sys.executable, "-c", DRIVER, str(root)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr
+        self.answers: list[bool | str] = json.loads(run.stdout)
+        lines = (line for line in log.read_text().splitlines() if f"{root}/" in line)
+        self.calls = [found.groupdict() for line in lines if (found := TRACED.search(line))]
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    FilesystemStore(tmp_path / "blobs").close()
+    return tmp_path / "blobs", tmp_path / "trace"
+
+
+def test_the_watched_operations_are_all_that_reach_the_disk(folders: tuple[Path, Path]) -> None:
+    trace = Trace(*folders)
+    assert trace.answers == [True, True, True]
+    names = {each["call"] for each in trace.calls} - READING
+    assert names == {"openat", "mkdirat", "pwrite64", "ftruncate", "fsync", "renameat"}
+
+
+@pytest.mark.parametrize("when", [1, 3, 4, 6])
+@pytest.mark.parametrize(
+    ("call", "code"), [("fsync", "EIO"), ("pwrite64", "ENOSPC"), ("renameat", "EIO")]
+)
+def test_a_failed_system_call_is_never_answered_with_success(
+    folders: tuple[Path, Path], call: str, code: str, when: int
+) -> None:
+    # The store flushes two folders when it opens; those are not an upload's.
+    number = when + 2 if call == "fsync" else when
+    trace = Trace(*folders, "-e", f"inject={call}:error={code}:when={number}")
+    failed = [number for number, each in enumerate(trace.calls) if "INJECT" in each["answer"]]
+    assert len(failed) == 1
+    message = {"EIO": "the blob store failed (EIO)", "ENOSPC": "the blob store is full"}[code]
+    assert sorted(trace.answers, key=str) == [True, True, message]
+    broken = trace.calls[failed[0]]
+    if call == "fsync" and broken["arguments"].count("-") > 3:  # a file, not a folder
+        again = [each for each in trace.calls[failed[0] + 1 :] if each["call"] == "fsync"]
+        assert broken["arguments"] not in [each["arguments"] for each in again]

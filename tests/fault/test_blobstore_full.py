@@ -1,0 +1,74 @@
+"""A disk that fills up: pushes are refused, pulls and deletes go on, and space heals all."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from registry.blobstore.base import Staged
+from registry.blobstore.filesystem import FilesystemStore
+from registry.errors import StoreUnavailable
+from registry.oci.digest import digest_of
+from tests.fault.uploads import read
+from tests.tools import missing, require_tool
+
+DISK_BYTES = 4 * 1024 * 1024
+UNIT = 256 * 1024
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    mount, umount = require_tool("mount"), require_tool("umount")
+    place = tmp_path / "disk"
+    place.mkdir()
+    options = f"size={DISK_BYTES}"
+    mounted = subprocess.run([mount, "-t", "tmpfs", "-o", options, "none", place], check=False)
+    if mounted.returncode != 0:
+        missing("mounting a small disk takes root")
+    try:
+        yield place
+    finally:
+        subprocess.run([umount, "-l", place], check=True)
+
+
+def write_all(staged: Staged, view: memoryview) -> None:
+    for offset in range(0, len(view), UNIT):
+        staged.write(view[offset : offset + UNIT])
+
+
+def test_a_full_disk_refuses_writers_alone_and_heals(disk: Path) -> None:
+    rng = random.Random(3)
+    small, large = rng.randbytes(700_000), rng.randbytes(DISK_BYTES)
+    view = memoryview(large)
+    small_id, large_id, third_id = (str(uuid.uuid4()) for _ in range(3))
+    with closing(FilesystemStore(disk)) as store:
+        with closing(store.stage(small_id)) as staged:
+            staged.write(memoryview(small))
+            staged.commit(digest_of(small))
+        with closing(store.stage(large_id)) as staged:
+            with pytest.raises(StoreUnavailable, match="full"):
+                write_all(staged, view)
+            assert 2 * UNIT < staged.offset < len(large) - len(small)
+            with pytest.raises(StoreUnavailable, match="full"):
+                staged.write(view[staged.offset :])
+            digests = staged.flush()
+            received = staged.offset
+        assert os.statvfs(disk).f_bavail == 0
+        assert digests["sha256"] == digest_of(large[:received])[len("sha256:") :]
+        assert read(store, small_id) == small
+        with pytest.raises(StoreUnavailable, match="full"), closing(store.stage(third_id)) as other:
+            other.write(view[:UNIT])
+        store.discard(third_id)
+        store.delete(small_id)
+        with closing(store.resume(large_id)) as staged:
+            staged.rewind(received, digests)
+            staged.write(view[received : received + 500_000])
+            staged.commit(digest_of(large[: received + 500_000]))
+        assert read(store, large_id) == large[: received + 500_000]

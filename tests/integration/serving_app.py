@@ -1,0 +1,276 @@
+"""A small ASGI application and a way to serve and to question it, for tests of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import http.client
+import io
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import parse_qs
+
+import uvicorn
+
+from registry.distribution.body import Message, Receive, Scope, Send, receive_into
+from registry.serving.limits import ServerLimits
+from registry.serving.protocol import http_protocol
+from registry.serving.record import RequestRecord
+from registry.serving.worker import Worker
+
+Headers = list[tuple[bytes, bytes]]
+
+
+async def answer(send: Send, status: int, body: bytes, headers: Headers | None = None) -> None:
+    """Send a whole response."""
+    length = [(b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers or length})
+    await send({"type": "http.response.body", "body": body})
+
+
+@dataclass
+class SampleApplication:
+    """Answers by the last part of the path; notes what tests want to know."""
+
+    file: Path | None = None
+    finished: list[bool] = field(default_factory=list)
+    units: list[int] = field(default_factory=list)
+    disconnected: threading.Event = field(default_factory=threading.Event)
+    returned: threading.Event = field(default_factory=threading.Event)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Route a request."""
+        name = scope["path"].rsplit("/", 1)[-1]
+        route = getattr(self, f"get_{name}", self.get_root)
+        try:
+            await route(scope, receive, send)
+        finally:
+            self.returned.set()
+
+    async def get_root(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await answer(send, 200, scope["raw_path"] + b"?" + scope["query_string"])
+
+    async def get_echo(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read the body in messages and answer with it."""
+        body, more = b"", True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                self.disconnected.set()
+                return
+            body += message["body"]
+            more = message["more_body"]
+        await answer(send, 200, body)
+
+    async def get_sink(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have the body moved to a hash by a bulk thread, and answer with its digest."""
+        digest = hashlib.sha256()
+
+        def sink(part: memoryview) -> None:
+            self.units.append(len(part))
+            digest.update(part)
+
+        def finish(complete: bool) -> str:
+            self.finished.append(complete)
+            return threading.current_thread().name
+
+        thread = await receive_into(scope, receive, sink, finish)
+        status = 201 if self.finished[-1] else 400
+        await answer(send, status, f"{digest.hexdigest()} {thread}".encode())
+
+    async def get_ignored(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Give up without an answer when the body does not arrive whole."""
+        await receive_into(scope, receive, lambda _: None, self.finished.append)
+
+    async def get_badsink(self, scope: Scope, receive: Receive, send: Send) -> None:
+        def sink(part: memoryview) -> None:
+            raise KeyError("full")
+
+        try:
+            await receive_into(scope, receive, sink, self.finished.append)
+        except KeyError as error:
+            await answer(send, 507, str(error).encode())
+
+    async def get_refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer without reading the body."""
+        await answer(send, 401, b"no")
+
+    async def get_file(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send a piece of the file through ``http.response.zerocopysend``."""
+        query = parse_qs(scope["query_string"].decode())
+        assert self.file is not None
+        offset = int(query.get("offset", ["0"])[0])
+        count = int(query.get("count", [str(self.file.stat().st_size - offset)])[0])
+        headers = [] if "chunked" in query else [(b"content-length", b"%d" % count)]
+        descriptor = os.open(self.file, os.O_RDONLY)
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            piece: Message = {"type": "http.response.zerocopysend", "file": descriptor}
+            piece |= {"offset": offset, "count": count}
+            if "chunked" in query:
+                await send(piece | {"more_body": True})
+                await send({"type": "http.response.body", "body": b"the end"})
+            else:
+                await send(piece)
+        finally:
+            os.close(descriptor)
+
+    async def get_path(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the file through ``http.response.pathsend``."""
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.pathsend", "path": str(self.file)})
+
+    async def get_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send a body of unknown length, larger than any socket buffer if asked to."""
+        count = int(scope["query_string"] or b"3")
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(count):
+            await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def get_crash(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise ValueError("a secret")
+
+    async def get_silence(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Return without a response."""
+
+    async def get_late(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Crash when half the response is out."""
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        raise ValueError("a secret")
+
+    async def get_short(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Promise more than is sent."""
+        await answer(send, 200, b"abc", [(b"content-length", b"10")])
+
+    async def get_injected(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await answer(send, 200, b"", [(b"location", b"/a\r\nset-cookie: evil=1")])
+
+    async def get_empty(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send a body with a status that allows none."""
+        await answer(send, int(scope["query_string"]), b"not allowed")
+
+    async def get_watch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Wait for the client to leave."""
+        await receive()
+        message = await receive()
+        assert message["type"] == "http.disconnect"
+        self.disconnected.set()
+
+    async def get_slow(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(float(scope["query_string"]))
+        await answer(send, 200, b"done")
+
+
+@dataclass
+class RunningServer:
+    """A server on a free port, in a thread of this process."""
+
+    app: SampleApplication
+    port: int
+    records: list[RequestRecord]
+    worker: Worker
+
+    def connect(self, timeout: float = 20) -> Client:
+        """Open a connection."""
+        return Client(socket.create_connection(("127.0.0.1", self.port), timeout))
+
+
+class Client:
+    """A raw connection: what is sent is up to the test, down to the byte."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._reader = sock.makefile("rb")
+
+    def send(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self.sock.sendall(data)
+
+    def response(self, method: str = "GET") -> tuple[http.client.HTTPResponse, bytes]:
+        """Read one response and its body."""
+        response = http.client.HTTPResponse(_Source(self._reader), method=method)  # type: ignore[arg-type]
+        response.begin()
+        return response, response.read()
+
+    def ask(self, data: bytes) -> tuple[http.client.HTTPResponse, bytes]:
+        """Send a request and read the response."""
+        self.send(data)
+        return self.response(data.split(b" ", 1)[0].decode("latin-1"))
+
+    def rest(self) -> bytes:
+        """Read until the server closes."""
+        return self._reader.read()
+
+    def is_closed(self) -> bool:
+        """Tell whether the server closes the connection, now or soon, without another byte."""
+        try:
+            return self._reader.read(1) == b""
+        except ConnectionResetError:
+            return True
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._reader.close()
+        self.sock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Source:
+    """What HTTPResponse takes for a socket; keeps bytes of the next response for later."""
+
+    def __init__(self, reader: io.BufferedIOBase) -> None:
+        self._reader = reader
+
+    def makefile(self, _mode: str) -> io.BufferedIOBase:
+        return _Uncloseable(self._reader)  # type: ignore[return-value]
+
+
+class _Uncloseable:
+    def __init__(self, reader: io.BufferedIOBase) -> None:
+        self._reader = reader
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - delegates everything
+        return getattr(self._reader, name)
+
+    def close(self) -> None:
+        """Keep the connection."""
+
+
+@contextlib.contextmanager
+def serving(
+    app: SampleApplication | None = None,
+    limits: ServerLimits | None = None,
+    loop: str = "uvloop",
+) -> Iterator[RunningServer]:
+    """Serve `app` on our protocol, in uvicorn's own server, until the block ends."""
+    app = app or SampleApplication()
+    records: list[RequestRecord] = []
+    worker = Worker(limits, records.append)
+    config = uvicorn.Config(
+        app, http=http_protocol(worker), loop=loop, lifespan="off", log_config=None, ws="none"
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    listener = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    thread.start()
+    try:
+        yield RunningServer(app, listener.getsockname()[1], records, worker)
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        worker.close()
+        assert not thread.is_alive(), "the server did not stop"

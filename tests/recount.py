@@ -1,0 +1,90 @@
+"""What the rows add up to, counted by SQL of our own and not by the registry's."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, Final
+
+import psycopg
+
+Query = Callable[..., Sequence[Sequence[Any]]]
+"""Runs SQL with ``?`` parameters and returns its rows."""
+
+_REPOSITORIES: Final = """
+SELECT r.name,
+       r.image_count, (SELECT count(*) FROM manifests m WHERE m.repository_id = r.id),
+       r.tag_count, (SELECT count(*) FROM tags t WHERE t.repository_id = r.id),
+       r.size_bytes,
+       (SELECT coalesce(sum(l.size), 0) FROM repository_blobs l WHERE l.repository_id = r.id
+           AND l.digest IN (SELECT e.digest FROM manifest_blobs e WHERE e.repository_id = r.id))
+  FROM repositories r JOIN accounts a ON a.id = r.account_id WHERE a.handle = ?
+"""
+_LINKS: Final = """
+SELECT r.name, l.digest, l.manifest_refs,
+       (SELECT count(*) FROM manifest_blobs e
+         WHERE e.repository_id = l.repository_id AND e.digest = l.digest)
+  FROM repository_blobs l JOIN repositories r ON r.id = l.repository_id
+  JOIN accounts a ON a.id = r.account_id WHERE a.handle = ?
+"""
+_MANIFESTS: Final = """
+SELECT r.name, m.digest, m.tag_count,
+       (SELECT count(*) FROM tags t WHERE t.manifest_id = m.id), m.size_bytes
+  FROM manifests m JOIN repositories r ON r.id = m.repository_id
+  JOIN accounts a ON a.id = r.account_id WHERE a.handle = ?
+"""
+_IDLE_BODIES: Final = """
+SELECT b.digest FROM manifest_bodies b JOIN accounts a ON a.id = b.account_id
+ WHERE a.handle = ? AND NOT EXISTS (
+       SELECT 1 FROM manifests m WHERE m.account_id = b.account_id AND m.digest = b.digest)
+"""
+
+
+@contextmanager
+def querying(url: str) -> Iterator[Query]:
+    """Give a way to the database at `url` that is not the registry's."""
+    if url.startswith("sqlite:///"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as raw:
+            yield lambda sql, *parameters: raw.execute(sql, parameters).fetchall()
+        return
+    with psycopg.connect(url, autocommit=True) as connection:
+
+        def query(sql: str, *parameters: object) -> Sequence[Sequence[Any]]:
+            return connection.execute(sql.replace("?", "%s").encode(), parameters).fetchall()
+
+        yield query
+
+
+def check_counters(query: Query, account: str) -> None:
+    """Check that every counter of an account is what a recount finds (I8)."""
+    for name, *counts in query(_REPOSITORIES, account):
+        kept, counted = counts[0::2], counts[1::2]
+        assert [int(n) for n in kept] == [int(n) for n in counted], f"repository {name}"
+    for name, digest, kept, counted in query(_LINKS, account):
+        assert kept == counted, f"manifest_refs of {digest} in {name}"
+    for name, digest, kept, counted, _ in query(_MANIFESTS, account):
+        assert kept == counted, f"tag_count of {digest} in {name}"
+    assert query(_IDLE_BODIES, account) == []
+
+
+def repository_counters(query: Query, account: str) -> dict[str, tuple[int, int, int]]:
+    """Return images, tags and bytes of each repository, as it keeps them."""
+    return {
+        row[0]: (int(row[1]), int(row[3]), int(row[5])) for row in query(_REPOSITORIES, account)
+    }
+
+
+def manifest_sizes(query: Query, account: str) -> dict[tuple[str, str], int]:
+    """Return the size of each manifest by repository and digest, as it is kept."""
+    return {(row[0], row[1]): int(row[4]) for row in query(_MANIFESTS, account)}
+
+
+def object_ids(query: Query) -> set[str]:
+    """Return the ids of all objects."""
+    return {row[0] for row in query("SELECT id FROM blob_objects")}
+
+
+def upload_ids(query: Query) -> set[str]:
+    """Return the ids of all open upload sessions."""
+    return {row[0] for row in query("SELECT id FROM uploads")}

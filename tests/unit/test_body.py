@@ -1,0 +1,114 @@
+"""How a body reaches a sink, from our own server and from a stock one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from registry.distribution.body import (
+    UNIT_BYTES,
+    BodyTooLarge,
+    Message,
+    Receive,
+    Sink,
+    T,
+    read_body,
+    receive_into,
+)
+
+GONE: Message = {"type": "http.disconnect"}
+
+
+def messages(*bodies: bytes, cut: bool = False) -> Receive:
+    """Return a server that sends `bodies` and ends there, or loses the client."""
+    queue: list[Message] = [{"type": "http.request", "body": b, "more_body": True} for b in bodies]
+    if cut:
+        queue.append(GONE)
+    elif queue:
+        queue[-1]["more_body"] = False
+    else:
+        queue.append({"type": "http.request"})
+
+    async def receive() -> Message:
+        return queue.pop(0)
+
+    return receive
+
+
+class Taken:
+    """A sink that keeps copies of its views, and what finish was told."""
+
+    def __init__(self) -> None:
+        self.views: list[bytes] = []
+        self.told: list[bool] = []
+
+    def sink(self, view: memoryview) -> None:
+        self.views.append(bytes(view))
+
+    def finish(self, is_complete: bool) -> str:
+        self.told.append(is_complete)
+        return "result"
+
+
+@pytest.mark.parametrize(
+    ("bodies", "views"),
+    [
+        ([], []),
+        ([b""], []),
+        ([b"one"], [b"one"]),
+        ([b"o", b"n", b"e"], [b"one"]),
+        ([b"x" * UNIT_BYTES, b"y"], [b"x" * UNIT_BYTES, b"y"]),
+        ([b"x", b"y" * UNIT_BYTES, b""], [b"x" + b"y" * UNIT_BYTES]),
+    ],
+    ids=range(6),
+)
+def test_messages_reach_the_sink_in_units(bodies: list[bytes], views: list[bytes]) -> None:
+    taken = Taken()
+    result = asyncio.run(receive_into({}, messages(*bodies), taken.sink, taken.finish))
+    assert result == "result"
+    assert taken.views == views
+    assert taken.told == [True]
+
+
+def test_what_came_before_the_client_left_counts() -> None:
+    taken = Taken()
+    asyncio.run(receive_into({}, messages(b"a", b"b", cut=True), taken.sink, taken.finish))
+    assert b"".join(taken.views) == b"ab"
+    assert taken.told == [False]
+
+
+def test_a_server_that_holds_the_body_moves_it_itself() -> None:
+    class Holder:
+        """A server with the extension."""
+
+        async def receive_into(self, sink: Sink, finish: Callable[[bool], T]) -> T:
+            sink(memoryview(b"held"))
+            return finish(True)
+
+    async def never() -> Message:
+        raise AssertionError
+
+    taken = Taken()
+    scope = {"extensions": {"entrepot.held_body": Holder()}}
+    assert asyncio.run(receive_into(scope, never, taken.sink, taken.finish)) == "result"
+    assert taken.views == [b"held"]
+
+
+@pytest.mark.parametrize(
+    ("bodies", "body"), [([], b""), ([b"one"], b"one"), ([b"o", b"", b"ne"], b"one")]
+)
+def test_a_small_body_is_read_whole(bodies: list[bytes], body: bytes) -> None:
+    assert asyncio.run(read_body(messages(*bodies), 3)) == body
+
+
+def test_a_body_cut_short_is_none() -> None:
+    assert asyncio.run(read_body(messages(b"one", cut=True), 3)) is None
+
+
+def test_a_body_over_the_limit_is_not_read_on() -> None:
+    receive = messages(b"one", b"two", b"three")
+    with pytest.raises(BodyTooLarge):
+        asyncio.run(read_body(receive, 5))
+    assert asyncio.run(receive())["body"] == b"three"  # type: ignore[arg-type] # a coroutine

@@ -1,0 +1,88 @@
+"""Pulls are noted in memory and written in batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Concatenate
+
+import pytest
+
+from cloudcore.clock import MICROSECONDS
+from registry.errors import StoreUnavailable
+from registry.metadata.base import Connection, P, T
+from registry.services.pulls import PullLog
+from tests.inprocess import START, ManualClock
+
+MINUTE = 60 * MICROSECONDS
+
+
+class Notebook:
+    """A database that only takes relaxed writes, and writes down their arguments."""
+
+    def __init__(self) -> None:
+        self.written: list[dict[str, int]] = []
+        self.is_down = False
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    async def read(
+        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        raise AssertionError
+
+    async def write(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        raise AssertionError
+
+    async def write_relaxed(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        assert change.__name__ == "note_pulls"
+        self.meanwhile()
+        if self.is_down:
+            raise StoreUnavailable("down")
+        (pulls,) = args
+        assert isinstance(pulls, list)
+        self.written.append(dict(pulls))
+        return None  # type: ignore[return-value] # note_pulls returns nothing
+
+    async def close(self) -> None:
+        raise AssertionError
+
+
+def test_one_write_an_image_and_minute() -> None:
+    notebook, clock = Notebook(), ManualClock(START - START % MINUTE)
+    minute = clock.now
+    log = PullLog(notebook, clock)
+    log.note("a")
+    log.note("b")
+    log.note("a")
+    asyncio.run(log.flush())
+    asyncio.run(log.flush())
+    assert notebook.written == [{"a": minute, "b": minute}]
+    clock.advance(60)
+    log.note("a")
+    asyncio.run(log.flush())
+    assert notebook.written[1:] == [{"a": minute + MINUTE}]
+
+
+def test_what_could_not_be_written_is_kept_and_newer_pulls_win() -> None:
+    notebook, clock = Notebook(), ManualClock(START - START % MINUTE)
+    minute = clock.now
+    log = PullLog(notebook, clock)
+    log.note("a")
+    log.note("b")
+    notebook.is_down = True
+
+    def pull_again() -> None:
+        clock.advance(60)
+        log.note("a")
+
+    notebook.meanwhile = pull_again
+    with pytest.raises(StoreUnavailable):
+        asyncio.run(log.flush())
+    notebook.is_down = False
+    notebook.meanwhile = lambda: None
+    asyncio.run(log.flush())
+    assert notebook.written == [{"a": minute + MINUTE, "b": minute}]

@@ -1,0 +1,69 @@
+"""Settings from the environment: pure, and strict about names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from registry.settings import Limits, Settings, SettingsError
+
+DEFAULTS = Settings(data=Path("here"))
+
+
+def test_without_variables_the_defaults_stand() -> None:
+    assert Settings.from_env({"PATH": "/bin", "HOME": "/root"}, DEFAULTS) == DEFAULTS
+
+
+def test_every_setting_has_a_variable() -> None:
+    found = Settings.from_env(
+        {
+            "ENTREPOT_DATA": "/srv/data",
+            "ENTREPOT_DATABASE_URL": "postgresql://db/entrepot",
+            "ENTREPOT_HOST": "::1",
+            "ENTREPOT_PORT": "80",
+            "ENTREPOT_WORKERS": "2",
+            "ENTREPOT_METRICS": "127.0.0.1:9090",
+            "ENTREPOT_MAX_BLOB_BYTES": "1",
+            "ENTREPOT_UPLOAD_IDLE_SECONDS": "2",
+            "ENTREPOT_TOUCH_AFTER_SECONDS": "3",
+        },
+        DEFAULTS,
+    )
+    assert found == Settings(
+        data=Path("/srv/data"),
+        database_url="postgresql://db/entrepot",
+        host="::1",
+        port=80,
+        workers=2,
+        metrics="127.0.0.1:9090",
+        limits=Limits(max_blob_bytes=1, upload_idle_seconds=2, touch_after_seconds=3),
+    )
+
+
+@pytest.mark.parametrize("name", ["ENTREPOT_PROT", "ENTREPOT_", "ENTREPOT_LIMITS"])
+def test_an_unknown_variable_of_ours_is_an_error(name: str) -> None:
+    with pytest.raises(SettingsError, match=name):
+        Settings.from_env({name: "1"}, DEFAULTS)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5", "many", "1_000", "\u0661"])
+@pytest.mark.parametrize("name", ["ENTREPOT_PORT", "ENTREPOT_MAX_BLOB_BYTES"])
+def test_a_number_is_a_number(name: str, text: str) -> None:
+    with pytest.raises(SettingsError, match=name):
+        Settings.from_env({name: text}, DEFAULTS)
+
+
+def test_everything_lies_in_the_data_folder_unless_said_otherwise() -> None:
+    settings = Settings(data=Path("here"))
+    assert settings.database == f"sqlite:///{Path.cwd()}/here/metadata.db"
+    assert settings.blobs == Path.cwd() / "here" / "blobs"
+    elsewhere = Settings(data=Path("/srv"), database_url="postgresql://db/entrepot")
+    assert elsewhere.database == "postgresql://db/entrepot"
+    assert elsewhere.blobs == Path("/srv/blobs")
+
+
+def test_limits_are_counted_in_microseconds() -> None:
+    limits = Limits(upload_idle_seconds=2, touch_after_seconds=3)
+    assert limits.upload_idle == 2_000_000
+    assert limits.touch_after == 3_000_000
