@@ -24,6 +24,7 @@ class LiveRegistry:
     process: subprocess.Popen[str]
     data: Path
     lines: list[str] = field(default_factory=list)
+    reader: threading.Thread | None = None
 
     @property
     def port(self) -> int:
@@ -40,11 +41,14 @@ class LiveRegistry:
         if self.process.poll() is None:
             self.process.send_signal(sig)
         try:
-            return self.process.wait(timeout)
+            status = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
             raise
+        if self.reader is not None:
+            self.reader.join(timeout)
+        return status
 
 
 def start_registry(
@@ -65,15 +69,17 @@ def start_registry(
 
     def collect() -> None:
         assert process.stdout is not None
-        for line in process.stdout:
-            registry.lines.append(line.rstrip("\n"))
-            found = READY.search(line)
-            if found and not registry.url:
-                registry.url = found.group(1)
-                ready.set()
+        with process.stdout as output:
+            for line in output:
+                registry.lines.append(line.rstrip("\n"))
+                found = READY.search(line)
+                if found and not registry.url:
+                    registry.url = found.group(1)
+                    ready.set()
         ready.set()
 
-    threading.Thread(target=collect, daemon=True).start()
+    registry.reader = threading.Thread(target=collect, daemon=True)
+    registry.reader.start()
     if not ready.wait(timeout) or not registry.url:
         process.kill()
         process.wait()

@@ -112,12 +112,10 @@ class SampleApplication:
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             piece: Message = {"type": "http.response.zerocopysend", "file": descriptor}
-            piece |= {"offset": offset, "count": count}
-            if "chunked" in query:
-                await send(piece | {"more_body": True})
+            more = "chunked" in query
+            await send({**piece, "offset": offset, "count": count, "more_body": more})
+            if more:
                 await send({"type": "http.response.body", "body": b"the end"})
-            else:
-                await send(piece)
         finally:
             os.close(descriptor)
 
@@ -205,6 +203,10 @@ class Client:
         """Send a request and read the response."""
         self.send(data)
         return self.response(data.split(b" ", 1)[0].decode("latin-1"))
+
+    def line(self) -> bytes:
+        """Read one line."""
+        return self._reader.readline()
 
     def rest(self) -> bytes:
         """Read until the server closes."""

@@ -229,13 +229,8 @@ class RegistryMachine(RuleBasedStateMachine):
     def put(self, data: st.DataObject, name: str, document: Document) -> None:
         """Put a document in one of the many ways there are."""
         self.documents.append(document)
-        repository = self.model.repositories.get(name)
-        known = [digest for digest, _ in repository.tags.values()] if repository else []
-        condition = Condition(
-            match=data.draw(st.none() | st.sampled_from([*known, document.digest])),
-            is_new=data.draw(st.integers(0, 3)) == 0,
-        )
         headers = {"content-type": document.media_type}
+        condition = self.draw_condition(data, name)
         if condition.match:
             headers["if-match"] = f'"{condition.match}"'
         if condition.is_new:
@@ -257,11 +252,32 @@ class RegistryMachine(RuleBasedStateMachine):
             assert answer.headers.get("oci-subject") == document.subject
             assert answer.headers.get("oci-tag", "") == (", ".join(tags) if query else "")
 
+    def draw_condition(self, data: st.DataObject, name: str) -> Condition:
+        """Draw what a PUT asks of its tags: mostly nothing."""
+        match data.draw(st.integers(0, 5)):
+            case 0:
+                return Condition(is_new=True)
+            case 1:
+                repository = self.model.repositories.get(name)
+                known = [to[1] for to in repository.tags.values()] if repository else []
+                return Condition(match=data.draw(st.sampled_from([*known, digest_of(b"other")])))
+            case _:
+                return Condition()
+
+    def draw_contents(self, data: st.DataObject, name: str) -> list[bytes]:
+        """Draw contents of an image: mostly what the repository has."""
+        here = [blob for blob in CONTENTS if self.model.has_blob(name, digest_of(blob))]
+        pool = st.sampled_from(here) if here and data.draw(st.integers(0, 7)) else DATA
+        return data.draw(st.lists(pool, min_size=1, max_size=4))
+
+    def known_algorithm(self, data: st.DataObject, content: bytes) -> str:
+        """Draw an algorithm, mostly one the account has verified `content` with."""
+        known = [a for a in ALGORITHMS if self.model.canonical(digest_of(content, a))]
+        return data.draw(st.sampled_from(known) if data.draw(st.integers(0, 7)) else ALGORITHM)
+
     @rule(
         data=st.data(),
         name=REPOSITORIES,
-        config=DATA,
-        layers=st.lists(st.tuples(DATA, ALGORITHM), max_size=3),
         media_type=st.sampled_from([OCI_MANIFEST, DOCKER_MANIFEST]),
         note=st.integers(0, 2),
     )
@@ -269,16 +285,18 @@ class RegistryMachine(RuleBasedStateMachine):
         self,
         data: st.DataObject,
         name: str,
-        config: bytes,
-        layers: list[tuple[bytes, str]],
         media_type: str,
         note: int,
     ) -> None:
+        config, *layers = self.draw_contents(data, name)
         document: dict[str, Any] = {
             "schemaVersion": 2,
             "mediaType": media_type,
             "config": descriptor("application/x-config", config),
-            "layers": [descriptor("application/x-layer", *layer) for layer in layers],
+            "layers": [
+                descriptor("application/x-layer", layer, self.known_algorithm(data, layer))
+                for layer in layers
+            ],
             "annotations": {"note": str(note)},
         }
         if data.draw(st.booleans()):
@@ -292,9 +310,13 @@ class RegistryMachine(RuleBasedStateMachine):
     @rule(data=st.data(), name=REPOSITORIES)
     def put_index(self, data: st.DataObject, name: str) -> None:
         known = self.model.repositories.get(name)
-        pool = [*(known.manifests.values() if known else ()), self.documents[-1]]
+        here = list(known.manifests.values()) if known else []
+        pool = here if here and data.draw(st.integers(0, 7)) else self.documents
         children = data.draw(st.lists(st.sampled_from(pool), max_size=3))
-        listed = [descriptor(c.media_type, c.body, data.draw(ALGORITHM)) for c in children]
+        listed = [
+            descriptor(child.media_type, child.body, self.known_algorithm(data, child.body))
+            for child in children
+        ]
         document = {"schemaVersion": 2, "manifests": listed}
         self.put(data, name, Document(json.dumps(document).encode(), OCI_INDEX))
 

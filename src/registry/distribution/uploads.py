@@ -30,7 +30,7 @@ async def start_upload(ctx: Context, request: Request) -> Response:
         if await _mount(ctx, request, mounted):
             return _created(request.name, mounted)
     if whole is not None:
-        await uploads.push_blob(ctx, request.name, whole, request.body)
+        await uploads.push_blob(ctx, request.name, whole, _chunk(request))
         return _created(request.name, whole)
     upload_id = await uploads.start_upload(ctx, request.name, algorithm)
     return empty(202, *_session(request.name, upload_id, 0))
@@ -40,8 +40,8 @@ async def append_chunk(ctx: Context, request: Request) -> Response:
     """end-5: PATCH; with ``Content-Range`` a chunk in its place, without it a stream."""
     upload_id = _upload_id(request)
     try:
-        span = parse_content_range(request.header(b"content-range"), request.content_length)
-        received = await uploads.append_chunk(ctx, request.name, upload_id, span, request.body)
+        chunk = _chunk(request, _span(request))
+        received = await uploads.append_chunk(ctx, request.name, upload_id, chunk)
     except UploadOutOfOrder as error:
         return await _out_of_order(ctx, request, upload_id, error)
     return empty(202, *_session(request.name, upload_id, received))
@@ -52,8 +52,8 @@ async def finish_upload(ctx: Context, request: Request) -> Response:
     upload_id = _upload_id(request)
     expected = _digest(request, "digest")
     try:
-        span = parse_content_range(request.header(b"content-range"), request.content_length)
-        await uploads.finish_upload(ctx, request.name, upload_id, expected, span, request.body)
+        chunk = _chunk(request, _span(request))
+        await uploads.finish_upload(ctx, request.name, upload_id, expected, chunk)
     except UploadOutOfOrder as error:
         return await _out_of_order(ctx, request, upload_id, error)
     return _created(request.name, expected)
@@ -91,6 +91,14 @@ async def _out_of_order(
     answer = render(error)
     answer.headers.extend(_session(request.name, upload_id, upload.received_bytes))
     return answer
+
+
+def _span(request: Request) -> uploads.Span | None:
+    return parse_content_range(request.header(b"content-range"), request.content_length)
+
+
+def _chunk(request: Request, span: uploads.Span | None = None) -> uploads.Chunk:
+    return uploads.Chunk(request.body, request.content_length, span)
 
 
 def _upload_id(request: Request) -> str:

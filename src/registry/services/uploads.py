@@ -50,6 +50,15 @@ class Span(NamedTuple):
     length: int
 
 
+class Chunk(NamedTuple):
+    """What a request brings: its body, and what it says of it beforehand."""
+
+    body: Body
+    declared_bytes: int | None
+    """``Content-Length``; None when the body comes without one."""
+    span: Span | None = None
+
+
 class _Progress(NamedTuple):
     """What a chunk left behind."""
 
@@ -85,9 +94,7 @@ async def find_upload(ctx: Context, name: Name, upload_id: str) -> Upload:
     return found
 
 
-async def append_chunk(
-    ctx: Context, name: Name, upload_id: str, span: Span | None, body: Body
-) -> int:
+async def append_chunk(ctx: Context, name: Name, upload_id: str, chunk: Chunk) -> int:
     """Append a chunk and return how many bytes the session has now (end-5).
 
     Raises:
@@ -98,13 +105,13 @@ async def append_chunk(
     """
     await find_upload(ctx, name, upload_id)
     with _held(ctx.writer, upload_id) as staged:
-        upload = await _take_up(ctx, name, upload_id, staged, span)
+        upload = await _take_up(ctx, name, upload_id, staged, chunk)
 
         def finish(is_complete: bool) -> _Progress:  # noqa: FBT001 - called by the body
-            _check_length(staged, upload, span, is_complete=is_complete)
+            _check_length(staged, upload, chunk.span, is_complete=is_complete)
             return _Progress(is_complete, staged.offset, staged.flush())
 
-        progress = await body(_limited(ctx, staged), finish)
+        progress = await chunk.body(_limited(ctx, staged), finish)
         await _advance(ctx, upload_id, progress)
     if not progress.is_complete:
         raise _cut_short()
@@ -112,7 +119,7 @@ async def append_chunk(
 
 
 async def finish_upload(
-    ctx: Context, name: Name, upload_id: str, expected: Digest, span: Span | None, body: Body
+    ctx: Context, name: Name, upload_id: str, expected: Digest, chunk: Chunk
 ) -> None:
     """Append the last chunk, if any, and make the bytes a blob of the repository (end-6).
 
@@ -124,16 +131,16 @@ async def finish_upload(
     """
     await find_upload(ctx, name, upload_id)
     with _held(ctx.writer, upload_id) as staged:
-        upload = await _take_up(ctx, name, upload_id, staged, span)
+        upload = await _take_up(ctx, name, upload_id, staged, chunk)
 
         def finish(is_complete: bool) -> _Progress:  # noqa: FBT001
-            _check_length(staged, upload, span, is_complete=is_complete)
+            _check_length(staged, upload, chunk.span, is_complete=is_complete)
             if not is_complete:
                 return _Progress(is_complete, staged.offset, staged.flush())
             return _Progress(is_complete, staged.offset, {}, staged.commit(expected))
 
         try:
-            progress = await body(_limited(ctx, staged), finish)
+            progress = await chunk.body(_limited(ctx, staged), finish)
         except DigestMismatch:
             await ctx.database.write(uploads.remove_upload, upload_id)
             raise
@@ -143,13 +150,14 @@ async def finish_upload(
         await _record(ctx, upload.repository_id, upload.account_id, progress.stored)
 
 
-async def push_blob(ctx: Context, name: Name, expected: Digest, body: Body) -> None:
+async def push_blob(ctx: Context, name: Name, expected: Digest, chunk: Chunk) -> None:
     """Take a whole blob in one request (end-4b).
 
     Raises:
         DigestMismatch, SizeInvalid, BlobTooLarge, NameUnknown, StoreUnavailable.
 
     """
+    _check_limit(ctx, chunk.declared_bytes or 0)
     repository = await repository_for_push(ctx, name)
     staged = ctx.writer.stage(ctx.new_id(), expected.algorithm)
     with _closing(staged):
@@ -162,7 +170,7 @@ async def push_blob(ctx: Context, name: Name, expected: Digest, body: Body) -> N
             return None
 
         try:
-            stored = await body(sink, finish)
+            stored = await chunk.body(sink, finish)
         except BlobTooLarge:
             staged.discard()
             raise
@@ -209,7 +217,7 @@ def _held(writer: BlobWriter, upload_id: str) -> Iterator[Staged]:
 
 
 async def _take_up(
-    ctx: Context, name: Name, upload_id: str, staged: Staged, span: Span | None
+    ctx: Context, name: Name, upload_id: str, staged: Staged, chunk: Chunk
 ) -> Upload:
     """Read how far the session has come, under the hold, and go there."""
     try:
@@ -217,22 +225,28 @@ async def _take_up(
     except UploadUnknown:
         staged.discard()
         raise
-    if span is not None and span.first != upload.received_bytes:
+    if chunk.span is not None and chunk.span.first != upload.received_bytes:
         raise UploadOutOfOrder(upload.received_bytes)
+    _check_limit(ctx, upload.received_bytes + (chunk.declared_bytes or 0))
     staged.rewind(upload.received_bytes, upload.digests, upload.algorithm)
     return upload
 
 
 def _limited(ctx: Context, staged: Staged) -> Callable[[memoryview], None]:
     """Return a sink into `staged` that refuses to grow a blob over the limit."""
-    limit = ctx.limits.max_blob_bytes
 
     def sink(view: memoryview) -> None:
-        if staged.offset + len(view) > limit:
-            raise BlobTooLarge(f"a blob may have at most {limit} bytes", limit=limit)
+        _check_limit(ctx, staged.offset + len(view))
         staged.write(view)
 
     return sink
+
+
+def _check_limit(ctx: Context, size: int) -> None:
+    """Refuse a blob over the limit, by its declared length before any of it is read."""
+    limit = ctx.limits.max_blob_bytes
+    if size > limit:
+        raise BlobTooLarge(f"a blob may have at most {limit} bytes", limit=limit)
 
 
 def _check_length(staged: Staged, upload: Upload, span: Span | None, *, is_complete: bool) -> None:

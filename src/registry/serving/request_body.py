@@ -64,8 +64,9 @@ class RequestBody:
         """Return the next ``http.request`` message, or ``http.disconnect``."""
         self._invite()
         while True:
-            raw, self._raw = self._raw, b""
-            self.feed(raw)
+            raw = self.take_raw()
+            if raw:
+                self.feed(raw)
             complete = self.framing.complete
             if self._decoded or complete:
                 part = bytes(self._decoded)

@@ -42,6 +42,7 @@ class World:
     elsewhere: Content
     image: Content
     index: Content
+    seen: dict[str, Any] | None = None
 
     def names(self) -> dict[str, str]:
         """Return what the braces in a case's target stand for; sessions are made as asked."""
@@ -66,6 +67,8 @@ class World:
         body: bytes = b"",
     ) -> Answer:
         """Send one request to the registry."""
+        if method not in {"GET", "HEAD"}:
+            self.seen = None
         return send(self.url, method, target, headers, body)
 
     def open_upload(self, repository: str, received: bytes = b"") -> str:
@@ -99,8 +102,12 @@ class World:
         """Return the range that a session of `repo` says it has."""
         return self.send("GET", f"/v2/{self.repo}/blobs/uploads/{upload}").header("range")
 
+    def known_state(self) -> dict[str, Any]:
+        """Return the state as last looked at, if nothing was written since."""
+        return self.seen if self.seen is not None else self.state()
+
     def state(self) -> dict[str, Any]:
-        """Return all that a client can see of `repo` and `scratch`."""
+        """Look at all that a client can see of `repo` and `scratch`."""
         paths = [f"/v2/{name}/tags/list" for name in (self.repo, self.scratch)]
         paths += [f"/v2/{self.repo}/manifests/{name}" for name in ("v1", "multi")]
         paths += [f"/v2/{self.repo}/referrers/{self.image.digest}"]
@@ -109,6 +116,7 @@ class World:
         for content in (self.free, self.layer, self.config):
             path = f"/v2/{self.repo}/blobs/{content.digest}"
             state[path] = self.reader.head(path).status_code
+        self.seen = state
         return state
 
 

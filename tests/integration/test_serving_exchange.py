@@ -1,0 +1,218 @@
+"""Requests and responses as ASGI sees them: framing, early refusals, failures, disconnects."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from registry.serving.limits import MIB, ServerLimits
+from tests.integration.serving_app import Client, RunningServer, serving
+
+LIMITS = ServerLimits(linger_seconds=1, refusal_drain_seconds=0.5, sweep_seconds=0.1)
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
+    """Run a server on each event loop."""
+    with serving(limits=LIMITS, loop=request.param) as running:
+        yield running
+
+
+def request(method: str, target: str, fields: str = "") -> bytes:
+    """Return the head of a request."""
+    return f"{method} {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n".encode()
+
+
+def test_a_body_is_held_until_the_application_asks(server: RunningServer) -> None:
+    with server.connect() as client:
+        client.send(request("PUT", "/v2/echo", "Content-Length: 5\r\nExpect: 100-continue\r\n"))
+        assert client.line() == b"HTTP/1.1 100 Continue\r\n"
+        assert client.line() == b"\r\n"
+        client.send(b"hello")
+        assert client.response()[1] == b"hello"
+
+
+def test_a_refused_client_that_waits_is_not_invited(server: RunningServer) -> None:
+    with server.connect() as client:
+        fields = "Content-Length: 5\r\nExpect: 100-continue\r\n"
+        response, body = client.ask(request("PUT", "/v2/refuse", fields))
+        assert (response.status, body) == (401, b"no")
+        assert response.headers["connection"] == "close"
+        assert client.is_closed()
+
+
+def test_a_client_that_does_not_wait_is_not_invited(server: RunningServer) -> None:
+    with server.connect() as client:
+        fields = "Content-Length: 5\r\nExpect: 100-continue\r\n"
+        response, body = client.ask(request("PUT", "/v2/echo", fields) + b"hello")
+        assert (response.status, body) == (200, b"hello")
+
+
+@pytest.mark.parametrize("size", [1, 100_000, MIB])
+def test_a_short_body_is_drained_after_a_refusal(server: RunningServer, size: int) -> None:
+    with server.connect() as client:
+        client.send(request("PUT", "/v2/refuse", f"Content-Length: {size}\r\n") + b"x" * size)
+        response, _ = client.response()
+        assert (response.status, response.headers["connection"]) == (401, None)
+        assert client.ask(request("GET", "/v2/b"))[1] == b"/v2/b?"
+
+
+def test_a_short_body_that_does_not_come_ends_the_connection(server: RunningServer) -> None:
+    with server.connect() as client:
+        response, _ = client.ask(request("PUT", "/v2/refuse", "Content-Length: 5\r\n"))
+        assert response.status == 401
+        assert client.is_closed()
+
+
+@pytest.mark.parametrize(
+    "fields", ["Content-Length: 100000000\r\n", "Transfer-Encoding: chunked\r\n"]
+)
+def test_a_client_that_goes_on_sending_gets_its_refusal_whole(
+    server: RunningServer, fields: str
+) -> None:
+    block = b"x" * MIB if "Length" in fields else b"100000\r\n" + b"x" * MIB + b"\r\n"
+    with server.connect() as client:
+        client.send(request("PATCH", "/v2/refuse", fields))
+        for _ in range(95):
+            client.send(block)
+        response, body = client.response()
+        assert (response.status, body) == (401, b"no")
+        assert response.headers["connection"] == "close"
+        assert client.is_closed()
+
+
+def test_head_has_the_length_but_not_the_body(server: RunningServer) -> None:
+    with server.connect() as client:
+        response, body = client.ask(request("HEAD", "/v2/abc"))
+        assert (response.headers["content-length"], body) == ("8", b"")
+        assert client.ask(request("GET", "/v2/abc"))[1] == b"/v2/abc?"
+
+
+@pytest.mark.parametrize(("status", "length"), [(204, None), (304, "11")])
+def test_some_statuses_have_no_body(server: RunningServer, status: int, length: str | None) -> None:
+    with server.connect() as client:
+        response, body = client.ask(request("GET", f"/v2/empty?{status}"))
+        assert (response.status, body) == (status, b"")
+        assert response.headers["content-length"] == length
+        assert client.ask(request("GET", "/v2/b"))[1] == b"/v2/b?"
+
+
+def test_a_body_of_unknown_length_is_chunked(server: RunningServer) -> None:
+    with server.connect() as client:
+        response, body = client.ask(request("GET", "/v2/stream?3"))
+        assert response.headers["transfer-encoding"] == "chunked"
+        assert body == b"x" * 3 * 65536
+        assert client.ask(request("GET", "/v2/b"))[1] == b"/v2/b?"
+
+
+def test_a_body_of_unknown_length_ends_with_the_connection_of_http_1_0(
+    server: RunningServer,
+) -> None:
+    with server.connect() as client:
+        client.send(b"GET /v2/stream?2 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+        response, body = client.response()
+        assert response.headers["transfer-encoding"] is None
+        assert response.headers["connection"] == "close"
+        assert body == b"x" * 2 * 65536
+
+
+@pytest.mark.parametrize("target", ["/v2/crash", "/v2/silence", "/v2/injected"])
+def test_a_failing_application_becomes_a_500_without_detail(
+    server: RunningServer, target: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL + 1)
+    with server.connect() as client:
+        response, body = client.ask(request("GET", target))
+        assert response.status == 500
+        assert json.loads(body)["errors"][0]["code"] == "UNKNOWN"
+        assert b"secret" not in body
+        assert client.is_closed()
+
+
+@pytest.mark.parametrize("target", ["/v2/late", "/v2/short"])
+def test_half_a_response_cannot_be_taken_for_a_whole_one(
+    server: RunningServer, target: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL + 1)
+    with server.connect() as client:
+        client.send(request("GET", target))
+        with pytest.raises((ConnectionResetError, OSError, Exception)):
+            client.response()
+
+
+def test_the_application_learns_that_its_client_left(server: RunningServer) -> None:
+    with server.connect() as client:
+        client.send(request("GET", "/v2/watch"))
+        client.sock.shutdown(socket.SHUT_RDWR)
+    assert server.app.disconnected.wait(10)
+
+
+@pytest.mark.parametrize("fields", ["Content-Length: 10\r\n", "Transfer-Encoding: chunked\r\n"])
+def test_the_application_learns_that_its_client_left_amid_the_body(
+    server: RunningServer, fields: str
+) -> None:
+    with server.connect() as client:
+        client.send(request("PUT", "/v2/echo", fields) + b"3\r\n")
+    assert server.app.disconnected.wait(10)
+
+
+def test_a_response_nobody_reads_ends_with_the_connection(server: RunningServer) -> None:
+    with server.connect() as client:
+        client.send(request("GET", "/v2/stream?100000"))
+        assert client.sock.recv(1)
+    assert server.app.returned.wait(10)
+
+
+def test_finished_exchanges_are_told_to_the_observers(server: RunningServer) -> None:
+    with server.connect() as client:
+        client.ask(request("PUT", "/v2/echo?n=1", "Content-Length: 5\r\n") + b"hello")
+        client.ask(request("GET", "/v2/"))
+    record = server.records[0]
+    assert (record.method, record.path, record.query) == ("PUT", b"/v2/echo", b"n=1")
+    assert (record.status, record.received, record.sent) == (200, 5, 5)
+    assert record.client == "127.0.0.1"
+    assert 0 < record.seconds < 10
+
+
+def test_many_connections_at_once(server: RunningServer) -> None:
+    clients = [server.connect() for _ in range(200)]
+    for client in clients:
+        client.send(request("GET", "/v2/slow?0.05"))
+    assert [client.response()[1] for client in clients] == [b"done"] * 200
+    for client in clients:
+        client.close()
+
+
+def test_quick_answers_beside_slow_readers(server: RunningServer) -> None:
+    slow = [server.connect() for _ in range(20)]
+    for client in slow:
+        client.send(request("GET", "/v2/stream?1000"))
+        assert client.sock.recv(1)
+    with server.connect(timeout=5) as client:
+        for _ in range(50):
+            assert client.ask(request("GET", "/v2/b"))[1] == b"/v2/b?"
+    for client in slow:
+        client.close()
+
+
+def test_threads_do_not_grow_with_slow_clients(server: RunningServer) -> None:
+    clients: list[Client] = []
+    for _ in range(64):
+        client = server.connect()
+        client.send(request("PUT", "/v2/sink", "Content-Length: 10\r\n") + b"x")
+        clients.append(client)
+    with server.connect() as client:
+        response, _ = client.ask(request("PUT", "/v2/sink", "Content-Length: 3\r\n") + b"abc")
+        assert response.status == 201
+    names = [thread.name for thread in threading.enumerate()]
+    receiving = [name for name in names if name.startswith("bulk-receive")]
+    assert len(set(receiving)) <= LIMITS.receive_threads
+    for client in clients:
+        client.send(b"y" * 9)
+        assert client.response()[0].status == 201
+        client.close()

@@ -1,0 +1,123 @@
+"""Clients that are too slow: heads, bodies, responses and idle connections have a limit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from registry.serving.limits import KIB, ServerLimits
+from tests.integration.serving_app import RunningServer, serving
+
+LIMITS = ServerLimits(
+    head_seconds=0.4,
+    keep_alive_seconds=0.8,
+    body_pace_bytes=100 * KIB,
+    body_pace_seconds=0.5,
+    response_stall_seconds=0.5,
+    linger_seconds=0.3,
+    sweep_seconds=0.05,
+)
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
+    """Run an impatient server on each event loop."""
+    with serving(limits=LIMITS, loop=request.param) as running:
+        yield running
+
+
+def test_a_silent_connection_is_closed(server: RunningServer) -> None:
+    with server.connect() as client:
+        assert client.is_closed()
+
+
+def test_a_head_that_is_never_finished_gets_a_408(server: RunningServer) -> None:
+    with server.connect() as client:
+        started = time.monotonic()
+        client.send(b"GET /v2/ HTTP/1.1\r\nHost: a\r\n")
+        assert client.response()[0].status == 408
+        assert client.is_closed()
+        assert time.monotonic() - started > 0.35
+
+
+def test_bytes_now_and_then_do_not_prolong_a_head(server: RunningServer) -> None:
+    with server.connect(timeout=0.02) as client:
+        started = time.monotonic()
+        client.send(b"GET /v2/ HTTP/1.1\r\nHost: a\r\nX: ")
+        answer = b""
+        while not answer and time.monotonic() - started < 5:
+            client.send(b"x")
+            try:
+                answer = client.sock.recv(100)
+            except TimeoutError:
+                continue
+        assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+def test_an_idle_connection_is_closed(server: RunningServer) -> None:
+    with server.connect() as client:
+        client.ask(b"GET /v2/ HTTP/1.1\r\nHost: a\r\n\r\n")
+        started = time.monotonic()
+        assert client.is_closed()
+        assert time.monotonic() - started > 0.6
+
+
+@pytest.mark.parametrize("target", ["echo", "sink"])
+@pytest.mark.parametrize("fields", ["Content-Length: 9999999", "Transfer-Encoding: chunked"])
+def test_a_body_that_crawls_is_cut(server: RunningServer, target: str, fields: str) -> None:
+    with server.connect(timeout=0.02) as client:
+        started = time.monotonic()
+        client.send(f"PUT /v2/{target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n".encode())
+        answer = b""
+        while not answer and time.monotonic() - started < 5:
+            client.send(b"1\r\nx\r\n")
+            try:
+                answer = client.sock.recv(100)
+            except TimeoutError:
+                continue
+        assert answer.startswith(b"HTTP/1.1 408 " if target == "echo" else b"HTTP/1.1 400 ")
+    assert target == "echo" or server.app.finished == [False]
+
+
+def test_a_body_at_the_required_pace_is_not_cut(server: RunningServer) -> None:
+    block = b"x" * 60 * KIB
+    with server.connect() as client:
+        client.send(
+            b"PUT /v2/sink HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (len(block) * 8)
+        )
+        for _ in range(8):
+            client.send(block)
+            time.sleep(0.15)  # the pace under test
+        assert client.response()[0].status == 201
+
+
+@pytest.mark.parametrize("target", ["stream?100000", "file?count=50000000"])
+def test_a_response_nobody_reads_is_cut(
+    server: RunningServer, target: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("file") / "sparse"
+    with path.open("wb") as file:
+        file.truncate(100_000_000)
+    server.app.file = path
+    with server.connect() as client:
+        client.send(f"GET /v2/{target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        assert server.app.returned.wait(10)
+
+
+def test_a_response_that_is_read_slowly_is_not_cut(server: RunningServer) -> None:
+    with server.connect() as client:
+        client.send(b"GET /v2/stream?150 HTTP/1.1\r\nHost: a\r\n\r\n")
+        received = 0
+        while received < 150 * 65536:
+            part = client.sock.recv(700_000)
+            assert part, received
+            received += len(part)
+            time.sleep(0.1)  # the pace under test
+
+
+def test_an_application_that_thinks_is_not_cut(server: RunningServer) -> None:
+    with server.connect() as client:
+        client.send(b"PUT /v2/slow?1.5 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc")
+        assert client.response()[1] == b"done"
