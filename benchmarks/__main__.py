@@ -21,12 +21,12 @@ from benchmarks.load import Measurement, measure
 from benchmarks.processes import machine
 from benchmarks.report import Outcome
 from benchmarks.rows import Row
-from benchmarks.servers import KINDS, ROOT, NotInstalledError, Server
+from benchmarks.servers import KINDS, ROOT, Server, UnavailableError
 from benchmarks.target import DISK_BYTES, GIB, Target
 from benchmarks.wire import ExchangeFailedError
 
 RESULTS = ROOT / "benchmarks" / "results"
-MEMORY_TARGET_MIB = 150
+MEMORY_LIMIT_MIB = 150
 SEED_BYTES = 2 * GIB
 
 
@@ -168,27 +168,28 @@ def show(about: dict[str, Any], outcomes: dict[str, list[Outcome]]) -> None:
         compared = [(o.row.name, report.ratio(o, p)) for o, p in zip(ours, peer, strict=True)]
         below = [f"{row} ({times:.2f})" for row, times in compared if times and times < 1]
         print(f"below 1.0: {', '.join(below) or 'none'}")
-    print("cpu: server µs a request, or s/GB (10⁹ bytes); MiB: peak of the largest process")
+    print("\ncpu: server µs a request, or s/GB (10⁹ bytes); MiB: peak of the largest process")
     for name, found in outcomes.items():
-        moving = [o for o in found if "1 GiB" in o.row.name and o.row.name.endswith(("x16", "GiB"))]
-        peaks = [o.peak_worker_mib for o in moving if o.peak_worker_mib is not None]
-        if peaks:
-            peak = report.number(max(peaks))
-            print(f"{name}: {peak} MiB a worker at most while 16 clients moved 1 GiB blobs", end="")
-            print(f" (ours must stay under {MEMORY_TARGET_MIB})")
+        for line in report.findings(found):
+            print(f"{name}: {line}")
+    print(f"entrepot's limit while 1 GiB blobs move is {MEMORY_LIMIT_MIB} MiB a worker")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run from the command line."""
     options = arguments(argv)
-    chosen = [row for row in rows.select(full=options.full) if re.search(options.only, row.name)]
+    known = rows.select(full=options.full or bool(options.only))
+    chosen = [row for row in known if re.search(options.only, row.name)]
     if options.list:
         print("\n".join(row.name for row in chosen))
         return 0
     try:
         targets = make_targets(options)
-    except NotInstalledError as error:
+    except UnavailableError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
+        return 2
+    if not chosen:
+        print(f"benchmarks: no row matches {options.only!r}; --list names them", file=sys.stderr)
         return 2
     options.data.mkdir(parents=True, exist_ok=True)
     stored = max((row.least_bytes for row in chosen if row.stores), default=0)
@@ -202,7 +203,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    return run(options, chosen, targets)
+    try:
+        return run(options, chosen, targets)
+    except UnavailableError as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from benchmarks.processes import Watch
 from benchmarks.wire import Connection, ExchangeFailedError
 
 SAMPLE_SECONDS = 0.05
-ERRORS_ENOUGH = 5
 
 
 @dataclass(frozen=True)
@@ -22,8 +21,8 @@ class Plan:
     """What the clients of one measurement do.
 
     Each of `exchanges` is one client with a thread, which repeats its exchange until the time is up
-    and finishes the last. Each of `requests` is one client of a loop, for small reads. Each of
-    `background` is a client that runs beside them unmeasured and is cut off.
+    and finishes the last; its first error ends it. Each of `requests` is one client of a loop, for
+    small reads. Each of `background` is a client that runs beside them unmeasured and is cut off.
     """
 
     exchanges: Sequence[Exchange] = ()
@@ -67,16 +66,23 @@ class _Clients:
         self.ended_at = 0.0
         self.errors: list[str] = []
         self.cutting = False
-        self.measured = [_thread(self._measured, exchange) for exchange in plan.exchanges]
+        self.measured = [
+            threading.Thread(target=self._measured, args=(self._connect(), exchange), daemon=True)
+            for exchange in plan.exchanges
+        ]
         if plan.requests:
-            self.measured.append(_thread(self._polled, plan.requests))
-        self.background = [_thread(self._repeated, exchange) for exchange in plan.background]
-        self.background_connections: list[Connection] = []
+            polled = PolledClients([(self._connect(), endless) for endless in plan.requests])
+            self.measured.append(threading.Thread(target=self._polled, args=(polled,), daemon=True))
+        self.background_connections = [self._connect() for _ in plan.background]
+        self.background = [
+            threading.Thread(target=self._repeated, args=pair, daemon=True)
+            for pair in zip(self.background_connections, plan.background, strict=True)
+        ]
         self._begin = threading.Barrier(len(self.measured) + len(self.background) + 1)
         self._lock = threading.Lock()
 
     def begin(self) -> float:
-        """Let all clients connect, start them at once, and return the moment."""
+        """Start all clients at once and return the moment."""
         for thread in (*self.measured, *self.background):
             thread.start()
         self._begin.wait()
@@ -97,21 +103,19 @@ class _Clients:
         read(connection, "/v2/")
         return connection
 
-    def _measured(self, exchange: Exchange) -> None:
-        connection = self._connect()
+    def _measured(self, connection: Connection, exchange: Exchange) -> None:
         latencies: list[float] = []
         payload_bytes = 0
         self._begin.wait()
         now = time.perf_counter()
         deadline = now + self.seconds
-        while (now < deadline or not latencies) and len(self.errors) < ERRORS_ENOUGH:
+        while now < deadline or not latencies:
             started_at = now
             try:
                 payload_bytes += exchange(connection)
             except (OSError, ExchangeFailedError) as error:
                 self.errors.append(str(error))
-                connection.close()
-                connection = self._connect()
+                break
             now = time.perf_counter()
             latencies.append(now - started_at)
         connection.close()
@@ -120,8 +124,7 @@ class _Clients:
             self.payload_bytes += payload_bytes
             self.ended_at = max(self.ended_at, now)
 
-    def _polled(self, requests: Sequence[Iterator[Request]]) -> None:
-        clients = PolledClients([(self._connect(), endless) for endless in requests])
+    def _polled(self, clients: PolledClients) -> None:
         self._begin.wait()
         try:
             clients.run(self.seconds)
@@ -132,9 +135,7 @@ class _Clients:
         self.payload_bytes += clients.payload_bytes
         self.ended_at = clients.ended_at
 
-    def _repeated(self, exchange: Exchange) -> None:
-        connection = self._connect()
-        self.background_connections.append(connection)
+    def _repeated(self, connection: Connection, exchange: Exchange) -> None:
         self._begin.wait()
         try:
             while not self.cutting:
@@ -145,14 +146,10 @@ class _Clients:
         connection.close()
 
 
-def _thread(work: Callable[..., None], argument: object) -> threading.Thread:
-    return threading.Thread(target=work, args=(argument,), daemon=True)
-
-
 def measure(url: str, pid: int | None, plan: Plan, seconds: float) -> Measurement:
     """Run `plan` for about `seconds` against the server at `url`, whose main process is `pid`."""
-    clients = _Clients(url, plan, seconds)
     watch = Watch(pid) if pid is not None else None
+    clients = _Clients(url, plan, seconds)
     if watch:
         watch.start()
     client_cpu = -time.process_time()

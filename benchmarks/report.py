@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from statistics import median
@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks.load import Measurement, percentile
 from benchmarks.processes import MIB
 from benchmarks.rows import Row, Unit
+from benchmarks.target import GIB, TAG_COUNT
 
 ABSENT = "-"
 
@@ -82,8 +83,8 @@ def _cpu(unit: Unit, measured: Measurement) -> float | None:
 
 def ratios(ours: Outcome, peer: Outcome) -> list[float]:
     """Return how many times better `ours` is, for each pair of rounds measured back to back."""
-    if not (ours.valid and peer.valid):
-        return []
+    if not (ours.valid and peer.valid) or ours.row.unit is Unit.MEMORY:
+        return []  # memory has a limit of its own, and is not compared with a peer's
     pairs = zip(ours.values, peer.values, strict=True)
     if ours.row.unit.more_is_better:
         return [mine / theirs for mine, theirs in pairs]
@@ -94,6 +95,25 @@ def ratio(ours: Outcome, peer: Outcome) -> float | None:
     """Return how many times better `ours` is: the median over the rounds."""
     found = ratios(ours, peer)
     return median(found) if found else None
+
+
+def findings(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Tell what only several rows of one target show together."""
+    first, late = (
+        {
+            o.row.name.split()[-1]: median(o.values)
+            for o in outcomes
+            if kind in o.row.name and o.valid
+        }
+        for kind in ("first ones", f"after {TAG_COUNT:,}")
+    )
+    for clients in first.keys() & late.keys():
+        share = number(late[clients] / first[clients])
+        yield f"new tags {clients} after {TAG_COUNT:,} at {share} of the rate of the first ones"
+    moving = [o for o in outcomes if o.row.least_bytes == 16 * GIB]
+    peaks = [o.peak_worker_mib for o in moving if o.peak_worker_mib is not None]
+    if peaks:
+        yield f"{number(max(peaks))} MiB at most while 16 clients moved blobs of 1 GiB"
 
 
 def table(lines: Sequence[Sequence[str]]) -> str:

@@ -48,14 +48,17 @@ class Row:
     least_bytes: int = 0  # moved at least, whatever the time: one blob for each client
 
     def rounds(self, asked: int) -> int:
-        """Return how often to measure: less where a round is long and steady, or only a peak."""
+        """Return how often to measure: less where a round is long, or looks for a peak only."""
         if self.unit is Unit.MEMORY:
             return 1
-        return min(asked, 2) if self.least_bytes >= GIB else asked
+        long_bytes = 256 * MIB if self.writes else GIB
+        return min(asked, 2) if self.least_bytes >= long_bytes else asked
 
     def seconds(self, asked: float) -> float:
-        """Return how long a round lasts; memory takes some time to reach its peak."""
-        return 4.0 if self.unit is Unit.MEMORY else asked
+        """Return how long a round lasts: longer for a peak, and for percentiles under load."""
+        if self.unit is Unit.MEMORY:
+            return max(asked, 2)
+        return max(asked, 1) if self.unit in (Unit.P99, Unit.BULK) else asked
 
 
 def select(*, full: bool) -> list[Row]:

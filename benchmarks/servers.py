@@ -26,8 +26,8 @@ READY_SECONDS = 20
 STOP_SECONDS = 35
 
 
-class NotInstalledError(Exception):
-    """Say which program a benchmark needs and where it comes from."""
+class UnavailableError(Exception):
+    """Say why a registry cannot be started: not installed, or not ready in time."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Kind:
 
     notes: str  # what the reader must know about its settings
     command: Callable[[Path, int, int], list[str]]  # data folder, port, workers
-    version: Callable[[], str]  # raises NotInstalledError
+    version: Callable[[], str]  # raises UnavailableError
 
 
 class Server:
@@ -98,7 +98,7 @@ class Server:
             else:
                 return
         log = (self.folder / "log").read_text(errors="replace")[-2000:]
-        raise RuntimeError(f"{self._process.args!r} did not become ready:\n{log}")
+        raise UnavailableError(f"{self._process.args!r} did not become ready:\n{log}")
 
 
 def _free_port() -> int:
@@ -115,7 +115,7 @@ def _entrepot_command(data: Path, port: int, workers: int) -> list[str]:
 
 def _entrepot_version() -> str:
     if not (ROOT / "src" / "registry" / "__main__.py").exists():
-        raise NotInstalledError("entrepot: src/registry/__main__.py is missing from this checkout")
+        raise UnavailableError("entrepot: src/registry/__main__.py is missing from this checkout")
     return f"this checkout, Python {sys.version.split()[0]}"
 
 
@@ -140,7 +140,7 @@ def _docker_registry_command(data: Path, port: int, workers: int) -> list[str]:
 def _docker_registry_version() -> str:
     program = shutil.which("docker-registry")
     if program is None:
-        raise NotInstalledError(
+        raise UnavailableError(
             "docker-registry is not installed; on Debian: apt-get install docker-registry"
         )
     return subprocess.check_output([program, "--version"], text=True).strip()
@@ -148,7 +148,7 @@ def _docker_registry_version() -> str:
 
 KINDS = {
     "entrepot": Kind(
-        "`dev` mode: SQLite, filesystem store, no sign-in; its own log as it comes",
+        "`entrepot dev`: SQLite, filesystem store, no sign-in, access log on",
         _entrepot_command,
         _entrepot_version,
     ),

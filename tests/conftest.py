@@ -8,7 +8,6 @@ import pytest
 
 from tests.live import LiveRegistry, start_registry
 
-
 pytest_plugins = ["tests.postgresql", "tests.databases"]
 
 

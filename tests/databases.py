@@ -14,10 +14,11 @@ from typing import Final, TypeVar
 import psycopg
 import pytest
 
-from registry.metadata.base import Connection, Database
-from registry.metadata.database import migrate, open_database
-from registry.metadata.statement import Statement
-from registry.metadata.tables import accounts
+from cloudcore.db.base import Connection, Database
+from cloudcore.db.opening import open_database
+from cloudcore.db.statement import Statement
+from cloudcore.identity.tables import accounts
+from registry.metadata.database import migrate
 
 ROOT: Final = Path(__file__).parent.parent
 T = TypeVar("T")

@@ -18,20 +18,20 @@ from uuid import UUID
 from sqlalchemy import bindparam
 
 from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.db.base import Connection, Database
+from cloudcore.db.opening import open_database
+from cloudcore.db.statement import Statement
 from registry.blobstore.base import BlobStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.distribution.body import Message, Scope
 from registry.distribution.errors import CODES
-from registry.metadata.base import Connection, Database
-from registry.metadata.database import open_database
 from registry.metadata.repositories import (
     add_account,
     add_repository,
     find_account,
     find_repository,
 )
-from registry.metadata.statement import Statement
 from registry.metadata.tables import repositories
 from registry.services.context import Context
 from registry.services.pulls import PullLog

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.tools import missing
 
 # Debian keeps the server programs of each major version off the PATH.

@@ -14,6 +14,8 @@ from functools import partial
 from typing import cast
 
 from cloudcore.clock import Clock, system_clock, uuid7
+from cloudcore.db.base import Database
+from cloudcore.db.opening import open_database
 from cloudcore.http import create_app as create_control_plane
 from registry.blobstore.filesystem import FilesystemStore
 from registry.control.health import readiness, report_alive
@@ -23,8 +25,7 @@ from registry.distribution.body import Receive, Scope, Send
 from registry.errors import StoreUnavailable
 from registry.gc.fsck import Progress, Report, check
 from registry.gc.uploads import discard_expired_uploads
-from registry.metadata.base import Database
-from registry.metadata.database import migrate, open_database
+from registry.metadata.database import migrate
 from registry.metadata.repositories import add_account, find_account
 from registry.services.context import Context
 from registry.services.pulls import PullLog

@@ -7,9 +7,9 @@ import sys
 
 from sqlalchemy import bindparam, literal_column, select
 
-from registry.metadata.base import Connection, Database
-from registry.metadata.statement import Statement
-from registry.metadata.tables import accounts
+from cloudcore.db.base import Connection, Database
+from cloudcore.db.statement import Statement
+from cloudcore.identity.tables import accounts
 from tests.databases import with_database
 
 _here = accounts.c.handle == bindparam("wanted")

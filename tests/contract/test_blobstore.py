@@ -198,6 +198,22 @@ def test_a_flush_tells_the_digest_of_what_is_staged(store: BlobStore, algorithm:
         assert staged.commit(digest_of(DATA, algorithm)).digest == digest_of(DATA)
 
 
+def test_a_writer_may_rewind_at_any_time(store: BlobStore) -> None:
+    upload_id = new_id()
+    with closing(store.stage(upload_id)) as staged:
+        staged.rewind(0, {"sha256": hashlib.sha256().hexdigest()}, "blake3")
+        write(staged, DATA[:500])
+        assert set(staged.flush()) == {"sha256", "blake3"}
+        write(staged, b"unwanted")
+        staged.rewind(200)
+        assert staged.offset == 200
+        write(staged, DATA[200:])
+        staged.commit(digest_of(DATA, "blake3"))
+        with pytest.raises(ValueError, match="committed"):
+            staged.rewind(0)
+    assert read(store, upload_id) == DATA
+
+
 def test_fewer_bytes_than_acknowledged_are_unknown(store: BlobStore) -> None:
     upload_id = new_id()
     store.stage(upload_id).close()

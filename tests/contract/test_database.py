@@ -1,4 +1,4 @@
-"""The contract of `registry.metadata.base.Database`, on SQLite and on PostgreSQL."""
+"""The contract of `cloudcore.db.base.Database`, on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import bindparam, func, select
 
-from registry.errors import NameUnknown, StoreUnavailable
-from registry.metadata.base import Connection, ConstraintViolated, Database, Row
-from registry.metadata.database import open_database
-from registry.metadata.statement import Statement
-from registry.metadata.tables import accounts
+from cloudcore.db.base import Connection, ConstraintViolated, Database, Row
+from cloudcore.db.opening import open_database
+from cloudcore.db.statement import Statement
+from cloudcore.errors import Unavailable
+from cloudcore.identity.tables import accounts
+from registry.errors import NameUnknown
 from tests.databases import add_account, program, program_environment, with_database
 
 FIND: Final = Statement(
@@ -244,9 +245,9 @@ def test_close_answers_what_was_accepted_and_nothing_more(database_url: str) -> 
         await asyncio.sleep(0)
         await database.close()
         assert len(set(await asyncio.gather(*changes))) == 20
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(Unavailable):
             await database.write(add_account, "late")
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(Unavailable):
             await database.write_relaxed(add_account, "late")
 
     with_database(database_url, scenario)

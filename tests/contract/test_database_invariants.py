@@ -7,10 +7,10 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ClauseElement, bindparam, select
 
-from registry.metadata.base import Connection, ConstraintViolated, Database, Row
-from registry.metadata.statement import Statement
+from cloudcore.db.base import Connection, ConstraintViolated, Database, Row
+from cloudcore.db.statement import Statement
+from cloudcore.identity.tables import accounts
 from registry.metadata.tables import (
-    accounts,
     blob_objects,
     manifest_blobs,
     manifest_bodies,

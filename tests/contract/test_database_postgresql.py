@@ -11,11 +11,12 @@ import psycopg
 import pytest
 from sqlalchemy import bindparam, text
 
-from registry.errors import StoreUnavailable
-from registry.metadata.base import Connection, Database
-from registry.metadata.database import migrate, open_database
-from registry.metadata.statement import Statement
-from registry.metadata.tables import accounts
+from cloudcore.db.base import Connection, Database
+from cloudcore.db.opening import open_database
+from cloudcore.db.statement import Statement
+from cloudcore.errors import Unavailable
+from cloudcore.identity.tables import accounts
+from registry.metadata.database import migrate
 from tests.databases import add_account, with_database
 from tests.postgresql import free_port
 
@@ -105,7 +106,7 @@ def test_a_commit_whose_answer_is_lost_is_not_tried_again(postgresql_database: s
         add_account(connection, "a")
 
     async def scenario(database: Database) -> None:
-        with pytest.raises(StoreUnavailable, match="nobody knows"):
+        with pytest.raises(Unavailable, match="nobody knows"):
             await database.write(store)
         assert len(runs) == 1
         await database.read(ids)
@@ -157,9 +158,9 @@ def test_an_error_hidden_by_the_change_is_found_at_commit(postgresql_database: s
 
 def test_a_server_out_of_reach_is_unavailable() -> None:
     url = f"postgresql://nobody@127.0.0.1:{free_port()}/nowhere"
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(Unavailable):
         open_database(url)
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(Unavailable):
         migrate(url)
 
 
@@ -173,7 +174,7 @@ def test_writers_that_wait_do_not_hold_up_readers(postgresql_database: str) -> N
         while not all(write.done() for write in sleeping):
             end_sleeps(postgresql_database)
             await asyncio.wait(sleeping, timeout=0.05)
-        assert {type(write.exception()) for write in sleeping} == {StoreUnavailable}
+        assert {type(write.exception()) for write in sleeping} == {Unavailable}
 
     with_database(postgresql_database, scenario)
 

@@ -11,11 +11,11 @@ from typing import Final
 import pytest
 from sqlalchemy import text
 
-from registry.errors import StoreUnavailable
-from registry.metadata.base import Connection, Database
-from registry.metadata.database import open_database
-from registry.metadata.sqlite import WriteLock
-from registry.metadata.statement import Statement
+from cloudcore.db.base import Connection, Database
+from cloudcore.db.opening import open_database
+from cloudcore.db.sqlite import WriteLock
+from cloudcore.db.statement import Statement
+from cloudcore.errors import Unavailable
 from tests.databases import add_account, with_database
 
 SYNCHRONOUS: Final = Statement(text("PRAGMA synchronous"))
@@ -70,7 +70,7 @@ def test_a_foreign_program_that_holds_the_file_makes_it_unavailable(sqlite_datab
         foreign.execute("BEGIN IMMEDIATE")
         writes = [database.write(add_account, handle) for handle in "ab"]
         for outcome in await asyncio.gather(*writes, return_exceptions=True):
-            assert isinstance(outcome, StoreUnavailable)
+            assert isinstance(outcome, Unavailable)
         assert await database.read(lambda connection: connection.row(SYNCHRONOUS)) is not None
         foreign.close()
         await database.write(add_account, "a")
@@ -99,9 +99,9 @@ def test_close_leaves_one_whole_file(sqlite_database: str) -> None:
 
 
 def test_an_absent_database_is_unavailable(tmp_path: Path) -> None:
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(Unavailable):
         open_database(f"sqlite:///{tmp_path}/absent.db")
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(Unavailable):
         open_database(f"sqlite:///{tmp_path}/no/folder.db")
 
 

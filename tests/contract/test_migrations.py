@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
+import registry.metadata.tables  # noqa: F401 - its tables join the schema
+from cloudcore.db.schema import metadata
 from registry.metadata.database import DatabaseTooNew, migrate, migration_connection
 from registry.metadata.migrations import configuration, revisions
-from registry.metadata.tables import metadata
 from tests.databases import program_environment
 
 CONSTRAINTS = text(
@@ -124,3 +127,30 @@ def test_finding_nothing_to_do_does_not_load_alembic(database_url: str) -> None:
 def test_a_url_of_another_database_is_refused() -> None:
     with pytest.raises(ValueError, match="sqlite:///"):
         migrate("mysql://root:secret@localhost/registry")
+
+
+def test_altering_a_table_keeps_what_refers_to_it(tmp_path: Path) -> None:
+    """SQLite alters by copy and drop; keys that cascade or restrict must not notice."""
+    url = f"sqlite:///{tmp_path}/metadata.db"
+    migrate(url)
+    with migration_connection(url) as connection:
+        connection.exec_driver_sql(
+            "INSERT INTO accounts (id, handle, status, auto_create_repositories, created_at)"
+            " VALUES ('a', 'dev', 'active', true, 0)"
+        )
+        connection.exec_driver_sql(
+            "INSERT INTO repositories (id, account_id, name, tag_mutability, source, created_at,"
+            " updated_at) VALUES ('r', 'a', 'x', 'mutable', 'user', 0, 0)"
+        )
+    with migration_connection(url) as connection:
+        operations = Operations(MigrationContext.configure(connection))
+        with operations.batch_alter_table("accounts", recreate="always") as batch:
+            batch.alter_column("handle", nullable=False)
+    with migration_connection(url) as connection:
+        held = connection.exec_driver_sql("SELECT count(*) FROM repositories").scalar()
+        assert held == 1
+    with (
+        pytest.raises(ValueError, match="without its parent"),
+        migration_connection(url) as connection,
+    ):
+        connection.exec_driver_sql("DELETE FROM accounts")

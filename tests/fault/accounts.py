@@ -15,9 +15,9 @@ import os
 import sys
 import uuid
 
+from cloudcore.db.base import Connection, Database
+from cloudcore.db.statement import Statement
 from registry.errors import StoreUnavailable
-from registry.metadata.base import Connection, Database
-from registry.metadata.statement import Statement
 from registry.metadata.tables import repositories
 from tests.databases import add_account, with_database
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Concatenate
 
+from cloudcore.db.base import Connection, Database, P, T
 from registry.blobstore.base import BlobStore, Staged, Stored, StoredObject, StoredRange
-from registry.metadata.base import Connection, Database, P, T
 from registry.oci.digest import Digest
 
 

@@ -75,6 +75,9 @@ def test_a_failure_at_any_operation_is_never_answered_with_success(
         assert "/" not in raised.value.message
         assert set(breaker.names[when + 1 :]) <= {"unlink"}, breaker.names[when:]
         assert read(store, other.upload_id) == other.data
+        if name == "fsync" and not lasting:
+            with pytest.raises(ObjectUnknown):
+                store.open(plan.upload_id)
         with suppress(*[ObjectUnknown] if name in CONDEMNING else []):
             check_recovered(store, plan, rows)
         store.discard(plan.upload_id)

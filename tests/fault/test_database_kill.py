@@ -14,9 +14,10 @@ from typing import Final
 import pytest
 from sqlalchemy import select
 
-from registry.metadata.base import Connection, Database
-from registry.metadata.statement import Statement
-from registry.metadata.tables import accounts, repositories
+from cloudcore.db.base import Connection, Database
+from cloudcore.db.statement import Statement
+from cloudcore.identity.tables import accounts
+from registry.metadata.tables import repositories
 from tests.databases import program, program_environment, with_database
 from tests.fault.accounts import is_relaxed
 from tests.tools import require_tool

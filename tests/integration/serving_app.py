@@ -10,13 +10,15 @@ import io
 import os
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qs
 
 import uvicorn
+from uvicorn.server import ServerState
 
 from registry.distribution.body import Message, Receive, Scope, Send, receive_into
 from registry.serving.limits import ServerLimits
@@ -76,12 +78,12 @@ class SampleApplication:
             self.units.append(len(part))
             digest.update(part)
 
-        def finish(complete: bool) -> str:
+        def finish(complete: bool) -> tuple[bool, str]:
             self.finished.append(complete)
-            return threading.current_thread().name
+            return complete, threading.current_thread().name
 
-        thread = await receive_into(scope, receive, sink, finish)
-        status = 201 if self.finished[-1] else 400
+        complete, thread = await receive_into(scope, receive, sink, finish)
+        status = 201 if complete else 400
         await answer(send, status, f"{digest.hexdigest()} {thread}".encode())
 
     async def get_ignored(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -176,6 +178,12 @@ class RunningServer:
     port: int
     records: list[RequestRecord]
     worker: Worker
+    state: ServerState
+
+    @property
+    def server_connections(self) -> int:
+        """Return how many connections the server has."""
+        return len(self.state.connections)
 
     def connect(self, timeout: float = 20) -> Client:
         """Open a connection."""
@@ -252,6 +260,14 @@ class _Uncloseable:
         """Keep the connection."""
 
 
+def wait_until(condition: Callable[[], bool], timeout: float = 10) -> None:
+    """Wait until `condition` holds; fail when it does not in time."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)
+
+
 @contextlib.contextmanager
 def serving(
     app: SampleApplication | None = None,
@@ -270,7 +286,7 @@ def serving(
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     try:
-        yield RunningServer(app, listener.getsockname()[1], records, worker)
+        yield RunningServer(app, listener.getsockname()[1], records, worker, server.server_state)
     finally:
         server.should_exit = True
         thread.join(10)

@@ -7,11 +7,12 @@ import logging
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from registry.serving.limits import MIB, ServerLimits
-from tests.integration.serving_app import Client, RunningServer, serving
+from tests.integration.serving_app import Client, RunningServer, serving, wait_until
 
 LIMITS = ServerLimits(linger_seconds=1, refusal_drain_seconds=0.5, sweep_seconds=0.1)
 
@@ -177,6 +178,35 @@ def test_finished_exchanges_are_told_to_the_observers(server: RunningServer) -> 
     assert (record.status, record.received, record.sent) == (200, 5, 5)
     assert record.client == "127.0.0.1"
     assert 0 < record.seconds < 10
+
+
+def test_refusals_are_told_to_the_observers_too(server: RunningServer) -> None:
+    with server.connect() as client:
+        response, _ = client.ask(b"HEAD /v2/a?n=1 HTTP/1.1\r\n\r\n")
+    (record,) = server.records
+    assert (record.method, record.path, record.status) == ("HEAD", b"/v2/a", 400)
+    assert record.request_id == response.headers["x-request-id"]
+
+
+def test_no_descriptor_is_left_behind(server: RunningServer) -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    def use() -> None:
+        clients = [server.connect() for _ in range(10)]
+        for number, client in enumerate(clients):
+            client.send(request("PUT", "/v2/sink", "Content-Length: 1000000\r\n") + b"x")
+            if number % 2:
+                client.send(b"x" * 999_999)
+                assert client.response()[0].status == 201
+            client.close()
+        wait_until(lambda: not server.server_connections and not server.worker.receivers.jobs)
+
+    use()
+    before = descriptors()
+    for _ in range(3):
+        use()
+    assert descriptors() <= before
 
 
 def test_many_connections_at_once(server: RunningServer) -> None:

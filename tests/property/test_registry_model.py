@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from dataclasses import dataclass, replace
@@ -18,7 +19,6 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
-    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -36,6 +36,7 @@ from tests.property.model import (
     Document,
     Expected,
     Model,
+    Repository,
     check,
     described,
     descriptor,
@@ -54,13 +55,34 @@ WORDS: Final = ("app", "blobs/uploads", "fixed")
 FIXED: Final = "fixed"
 """The repository whose tags do not move, but for those of `EXCLUSION`."""
 EXCLUSION: Final = "moving-*"
-CONTENTS: Final = (b"", b"a", b"config", b"layer" * 50, bytes(range(256)) * 4)
+CONTENTS: Final = (b"", b"config", b"layer" * 50, bytes(range(256)) * 4)
 TAGS: Final = ("v1", "v2", "latest", "moving-1")
+
+# One rule chooses among these: Hypothesis would leave out half of many rules in each example,
+# and a registry from which nothing is deleted, or to which nothing is pushed, proves little.
+ACTIONS: Final = (
+    *("put_image",) * 6,
+    *("put_index", "put_index", "put_again", "put_again"),
+    *("delete_manifest", "delete_manifest", "delete_manifest", "delete_tag", "delete_tag"),
+    *("delete_blob", "delete_blob", "push_blob", "push_blob", "mount", "mount", "switch_worker"),
+    *("start_upload", "append", "append", "append", "finish", "finish", "cancel"),
+)
+
+NOWHERE: Final = Document(
+    json.dumps(
+        {"schemaVersion": 2, "config": descriptor("application/x-lost", b"lost"), "layers": []}
+    ).encode(),
+    OCI_MANIFEST,
+)
+"""A manifest whose config nobody pushes."""
 
 REPOSITORIES = st.sampled_from(WORDS)
 DATA = st.sampled_from(CONTENTS)
 ALGORITHM = st.sampled_from(ALGORITHMS)
 TAG = st.sampled_from(TAGS)
+HOW_TO_APPEND = st.sampled_from(
+    ["streamed", "in parts", "placed", "misplaced", "cut", "wrong length"]
+)
 
 
 @dataclass
@@ -81,12 +103,13 @@ class RegistryMachine(RuleBasedStateMachine):
         self.account = next(around.accounts)
         self.model = Model()
         self.uploads: list[Upload] = []
-        self.documents: list[Document] = []
+        self.documents = [NOWHERE]
         self.worker = 0
+        self.touched = FIXED
         self.clients: list[Client] = []
 
-    @initialize()
-    def open(self) -> None:
+    @initialize(filled=st.sampled_from([True, True, False]))
+    def open(self, filled: bool) -> None:
         clock = self.around.workers[0].clock
         first = self.around.workers[0]
         write = first.ctx.database.write
@@ -96,35 +119,49 @@ class RegistryMachine(RuleBasedStateMachine):
         repository = self.model.push_to(FIXED)
         repository.is_immutable, repository.exclusions = True, (EXCLUSION,)
         self.clients = [Client(DataPlane(one.ctx, OpenAccess(self.account))) for one in here]
+        for name, data in itertools.product(WORDS, CONTENTS) if filled else ():
+            self.push(name, data, ALGORITHMS[len(data) % 3])
 
     def send(
         self, method: str, path: str, body: Body = b"", headers: dict[str, str] | None = None
     ) -> Answer:
         """Send a request for a path below ``/v2/<account>/`` to the worker whose turn it is."""
         target = path if path.startswith("/v2") else f"/v2/{self.account}/{path}"
+        if method not in ("GET", "HEAD"):
+            self.touched = next(name for name in WORDS if f"/{self.account}/{name}/" in target)
         client = self.clients[self.worker]
         return self.around.run(client.request(method, target, body, headers))
 
-    @rule()
-    def switch_worker(self) -> None:
+    @rule(data=st.data(), action=st.sampled_from(ACTIONS))
+    def act(self, data: st.DataObject, action: str) -> None:
+        getattr(self, action)(data)
+
+    def switch_worker(self, data: st.DataObject) -> None:
+        del data
         self.worker = 1 - self.worker
 
     # Blobs
 
-    @rule(name=REPOSITORIES, data=DATA, algorithm=ALGORITHM, lies=st.booleans())
-    def push_blob(self, name: str, data: bytes, algorithm: str, lies: bool) -> None:
-        digest = digest_of(data + b"!" if lies else data, algorithm)
-        answer = self.send("POST", f"{name}/blobs/uploads/?digest={digest}", data)
-        self.model.push_to(name)
-        if lies:
-            check(answer, Expected(400, "DIGEST_INVALID"))
+    def push_blob(self, data: st.DataObject) -> None:
+        name, content, algorithm = data.draw(REPOSITORIES), data.draw(DATA), data.draw(ALGORITHM)
+        if likely(data):
+            self.push(name, content, algorithm)
             return
-        check(answer, CREATED)
-        self.model.add_blob(name, data, digest)
+        lie = digest_of(content + b"!", algorithm)
+        answer = self.send("POST", f"{name}/blobs/uploads/?digest={lie}", content)
+        check(answer, Expected(400, "DIGEST_INVALID"))
+        self.model.push_to(name)
 
-    @rule(name=REPOSITORIES, data=DATA, algorithm=ALGORITHM, source=st.none() | REPOSITORIES)
-    def mount(self, name: str, data: bytes, algorithm: str, source: str | None) -> None:
-        digest = digest_of(data, algorithm)
+    def push(self, name: str, content: bytes, algorithm: str) -> None:
+        """Push a blob in one request."""
+        digest = digest_of(content, algorithm)
+        check(self.send("POST", f"{name}/blobs/uploads/?digest={digest}", content), CREATED)
+        self.model.add_blob(name, content, digest)
+
+    def mount(self, data: st.DataObject) -> None:
+        name, content = data.draw(REPOSITORIES), data.draw(DATA)
+        source = data.draw(st.none() | REPOSITORIES)
+        digest = digest_of(content, self.known_algorithm(data, content))
         query = f"mount={digest}" + (f"&from={self.account}/{source}" if source else "")
         answer = self.send("POST", f"{name}/blobs/uploads/?{query}")
         if self.model.mount(name, digest, source):
@@ -134,30 +171,30 @@ class RegistryMachine(RuleBasedStateMachine):
             check(answer, Expected(202))
             self.uploads.append(Upload(answer.headers["location"], name))
 
-    @rule(name=REPOSITORIES, data=DATA, algorithm=ALGORITHM)
-    def delete_blob(self, name: str, data: bytes, algorithm: str) -> None:
-        digest = digest_of(data, algorithm)
+    def delete_blob(self, data: st.DataObject) -> None:
+        name, content = data.draw(REPOSITORIES), data.draw(DATA)
+        digest = digest_of(content, self.known_algorithm(data, content))
         expected = self.model.delete_blob(name, digest)
         check(self.send("DELETE", f"{name}/blobs/{digest}"), expected)
 
     # Uploads
 
-    @rule(name=REPOSITORIES, algorithm=st.none() | ALGORITHM)
-    def start_upload(self, name: str, algorithm: str | None) -> None:
+    def start_upload(self, data: st.DataObject) -> None:
+        name, algorithm = data.draw(REPOSITORIES), data.draw(st.none() | ALGORITHM)
         query = f"?digest-algorithm={algorithm}" if algorithm else ""
         answer = self.send("POST", f"{name}/blobs/uploads/{query}")
         check(answer, Expected(202))
         self.model.push_to(name)
         self.uploads.append(Upload(answer.headers["location"], name))
 
-    @precondition(lambda self: self.uploads)
-    @rule(
-        data=st.data(),
-        part=DATA,
-        how=st.sampled_from(["streamed", "in parts", "placed", "misplaced", "cut", "wrong length"]),
-    )
-    def append(self, data: st.DataObject, part: bytes, how: str) -> None:
-        upload = data.draw(st.sampled_from(self.uploads))
+    def draw_upload(self, data: st.DataObject) -> Upload:
+        """Draw an open session, opened now when there is none."""
+        if not self.uploads:
+            self.start_upload(data)
+        return data.draw(st.sampled_from(self.uploads))
+
+    def append(self, data: st.DataObject) -> None:
+        upload, part, how = self.draw_upload(data), data.draw(DATA), data.draw(HOW_TO_APPEND)
         before = len(upload.data)
         first = before + (7 if how == "misplaced" else 0)
         last = first + len(part) - (0 if how == "wrong length" else 1)
@@ -188,10 +225,9 @@ class RegistryMachine(RuleBasedStateMachine):
             assert answer.headers["location"] == upload.location
             assert answer.headers["range"] == f"0-{max(0, len(upload.data) - 1)}"
 
-    @precondition(lambda self: self.uploads)
-    @rule(data=st.data(), part=DATA, algorithm=ALGORITHM, how=st.sampled_from("abcde"))
-    def finish(self, data: st.DataObject, part: bytes, algorithm: str, how: str) -> None:
-        upload = data.draw(st.sampled_from(self.uploads))
+    def finish(self, data: st.DataObject) -> None:
+        upload, part = self.draw_upload(data), data.draw(DATA)
+        algorithm, how = data.draw(ALGORITHM), data.draw(st.sampled_from("abcdefgh"))
         whole = upload.data + part
         digest = digest_of(whole, algorithm)
         headers: dict[str, str] = {}
@@ -214,10 +250,8 @@ class RegistryMachine(RuleBasedStateMachine):
         self.model.add_blob(upload.repository, whole, digest)
         self.uploads.remove(upload)
 
-    @precondition(lambda self: self.uploads)
-    @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        upload = data.draw(st.sampled_from(self.uploads))
+        upload = self.draw_upload(data)
         self.uploads.remove(upload)
         check(self.send("DELETE", upload.location), Expected(204))
         for method in ("GET", "PATCH", "DELETE"):
@@ -254,10 +288,10 @@ class RegistryMachine(RuleBasedStateMachine):
 
     def draw_condition(self, data: st.DataObject, name: str) -> Condition:
         """Draw what a PUT asks of its tags: mostly nothing."""
-        match data.draw(st.integers(0, 5)):
-            case 0:
+        match data.draw(st.integers(0, 7)):
+            case 6:
                 return Condition(is_new=True)
-            case 1:
+            case 7:
                 repository = self.model.repositories.get(name)
                 known = [to[1] for to in repository.tags.values()] if repository else []
                 return Condition(match=data.draw(st.sampled_from([*known, digest_of(b"other")])))
@@ -267,27 +301,17 @@ class RegistryMachine(RuleBasedStateMachine):
     def draw_contents(self, data: st.DataObject, name: str) -> list[bytes]:
         """Draw contents of an image: mostly what the repository has."""
         here = [blob for blob in CONTENTS if self.model.has_blob(name, digest_of(blob))]
-        pool = st.sampled_from(here) if here and data.draw(st.integers(0, 7)) else DATA
+        pool = st.sampled_from(here) if here and likely(data) else DATA
         return data.draw(st.lists(pool, min_size=1, max_size=4))
 
     def known_algorithm(self, data: st.DataObject, content: bytes) -> str:
         """Draw an algorithm, mostly one the account has verified `content` with."""
         known = [a for a in ALGORITHMS if self.model.canonical(digest_of(content, a))]
-        return data.draw(st.sampled_from(known) if data.draw(st.integers(0, 7)) else ALGORITHM)
+        return data.draw(st.sampled_from(known) if likely(data) else ALGORITHM)
 
-    @rule(
-        data=st.data(),
-        name=REPOSITORIES,
-        media_type=st.sampled_from([OCI_MANIFEST, DOCKER_MANIFEST]),
-        note=st.integers(0, 2),
-    )
-    def put_image(
-        self,
-        data: st.DataObject,
-        name: str,
-        media_type: str,
-        note: int,
-    ) -> None:
+    def put_image(self, data: st.DataObject) -> None:
+        name = data.draw(REPOSITORIES)
+        media_type = data.draw(st.sampled_from([OCI_MANIFEST, DOCKER_MANIFEST]))
         config, *layers = self.draw_contents(data, name)
         document: dict[str, Any] = {
             "schemaVersion": 2,
@@ -297,21 +321,19 @@ class RegistryMachine(RuleBasedStateMachine):
                 descriptor("application/x-layer", layer, self.known_algorithm(data, layer))
                 for layer in layers
             ],
-            "annotations": {"note": str(note)},
+            "annotations": {"note": data.draw(st.sampled_from("12"))},
         }
         if data.draw(st.booleans()):
-            subjects = [*self.documents[-3:], Document(b"nowhere", OCI_MANIFEST)]
-            subject = data.draw(st.sampled_from(subjects))
+            subject = data.draw(st.sampled_from(self.documents[:1] + self.documents[-3:]))
             document["subject"] = descriptor(subject.media_type, subject.body, data.draw(ALGORITHM))
             document["artifactType"] = data.draw(st.sampled_from(["application/x-sbom", ""]))
         self.put(data, name, Document(json.dumps(document).encode(), media_type))
 
-    @precondition(lambda self: self.documents)
-    @rule(data=st.data(), name=REPOSITORIES)
-    def put_index(self, data: st.DataObject, name: str) -> None:
+    def put_index(self, data: st.DataObject) -> None:
+        name = data.draw(REPOSITORIES)
         known = self.model.repositories.get(name)
         here = list(known.manifests.values()) if known else []
-        pool = here if here and data.draw(st.integers(0, 7)) else self.documents
+        pool = here if here and likely(data) else self.documents
         children = data.draw(st.lists(st.sampled_from(pool), max_size=3))
         listed = [
             descriptor(child.media_type, child.body, self.known_algorithm(data, child.body))
@@ -320,70 +342,94 @@ class RegistryMachine(RuleBasedStateMachine):
         document = {"schemaVersion": 2, "manifests": listed}
         self.put(data, name, Document(json.dumps(document).encode(), OCI_INDEX))
 
-    @precondition(lambda self: self.documents)
-    @rule(data=st.data(), name=REPOSITORIES)
-    def put_again(self, data: st.DataObject, name: str) -> None:
-        self.put(data, name, data.draw(st.sampled_from(self.documents)))
+    def put_again(self, data: st.DataObject) -> None:
+        self.put(data, data.draw(REPOSITORIES), data.draw(st.sampled_from(self.documents)))
 
-    @rule(name=REPOSITORIES, tag=TAG)
-    def delete_tag(self, name: str, tag: str) -> None:
+    def delete_tag(self, data: st.DataObject) -> None:
+        name = data.draw(REPOSITORIES)
+        known = self.model.repositories.get(name)
+        here = list(known.tags) if known else []
+        tag = data.draw(st.sampled_from(here) if here and likely(data) else TAG)
         expected = self.model.delete_tag(name, tag)
         check(self.send("DELETE", f"{name}/manifests/{tag}"), expected)
 
-    @precondition(lambda self: self.documents)
-    @rule(data=st.data(), name=REPOSITORIES, algorithm=ALGORITHM)
-    def delete_manifest(self, data: st.DataObject, name: str, algorithm: str) -> None:
-        digest = digest_of(data.draw(st.sampled_from(self.documents)).body, algorithm)
+    def delete_manifest(self, data: st.DataObject) -> None:
+        name = data.draw(REPOSITORIES)
+        known = self.model.repositories.get(name)
+        here = list(known.manifests.values()) if known else []
+        pool = here if here and likely(data) else self.documents
+        body = data.draw(st.sampled_from(pool)).body
+        digest = digest_of(body, self.known_algorithm(data, body))
         expected = self.model.delete_manifest(name, digest)
         check(self.send("DELETE", f"{name}/manifests/{digest}"), expected)
 
-    # What everyone sees
+    # What everyone sees: after each step in the repository it touched, at the end in all
 
     @invariant()
-    def blobs_are_as_in_the_model(self) -> None:
-        for name in WORDS:
-            for data in CONTENTS if self.clients else ():
-                digest = digest_of(data)
-                answer = self.send("GET", f"{name}/blobs/{digest}")
-                if self.model.has_blob(name, digest):
-                    assert (answer.status, answer.body) == (200, data)
-                else:
-                    is_known = name in self.model.repositories
-                    check(answer, Expected(404, "BLOB_UNKNOWN" if is_known else "NAME_UNKNOWN"))
+    def the_server_agrees(self) -> None:
+        if self.clients:
+            self.compare(self.touched)
+            self.compare_lists()
+            self.compare_books()
 
-    @invariant()
-    def uploads_are_as_in_the_model(self) -> None:
+    def teardown(self) -> None:
+        """Compare everything; the store must hold what the rows say, and nothing else."""
+        for name in WORDS if self.clients else ():
+            self.compare(name)
+        query, store = self.around.query, self.around.store
+        assert {stored.object_id for stored in store.list_objects()} == object_ids(query)
+        assert {stored.object_id for stored in store.list_staged()} <= upload_ids(query)
+
+    def compare(self, name: str) -> None:
+        """Compare what the server shows of a repository with the model."""
+        self.compare_blobs(name)
+        self.compare_manifests(name, self.model.repositories.get(name, Repository()))
+        self.compare_referrers(name)
+
+    def compare_blobs(self, name: str) -> None:
+        for data in CONTENTS:
+            digest = digest_of(data)
+            answer = self.send("GET", f"{name}/blobs/{digest}")
+            if self.model.has_blob(name, digest):
+                assert (answer.status, answer.body) == (200, data)
+            else:
+                is_known = name in self.model.repositories
+                check(answer, Expected(404, "BLOB_UNKNOWN" if is_known else "NAME_UNKNOWN"))
         for upload in self.uploads:
             answer = self.send("GET", upload.location)
             assert answer.status == 204
             assert answer.headers["range"] == f"0-{max(0, len(upload.data) - 1)}"
 
-    @invariant()
-    def manifests_and_tags_are_as_in_the_model(self) -> None:
-        for name, repository in self.model.repositories.items():
-            for digest, document in repository.manifests.items():
-                answer = self.send("GET", f"{name}/manifests/{digest}")
-                assert (answer.status, answer.body) == (200, document.body)
-                assert answer.headers["content-type"] == document.media_type
-            for tag in TAGS:
-                answer = self.send("HEAD", f"{name}/manifests/{tag}")
-                pushed = repository.tags.get(tag, (None, None))[1]
-                assert answer.headers.get("docker-content-digest") == pushed
-            for document in self.documents:
-                if document.digest not in repository.manifests:
-                    answer = self.send("GET", f"{name}/manifests/{document.digest}")
-                    check(answer, Expected(404, "MANIFEST_UNKNOWN"))
+    def compare_manifests(self, name: str, repository: Repository) -> None:
+        for digest, document in repository.manifests.items():
+            answer = self.send("GET", f"{name}/manifests/{digest}")
+            assert (answer.status, answer.body) == (200, document.body)
+            assert answer.headers["content-type"] == document.media_type
+        for tag in TAGS:
+            answer = self.send("HEAD", f"{name}/manifests/{tag}")
+            pushed = repository.tags.get(tag, (None, None))[1]
+            assert (answer.status == 200) == (pushed is not None)
+            assert answer.headers.get("docker-content-digest") == pushed
+        for document in self.documents[-3:]:
+            if document.digest not in repository.manifests:
+                assert self.send("HEAD", f"{name}/manifests/{document.digest}").status == 404
 
-    @invariant()
-    def lists_are_as_in_the_model(self) -> None:
-        if not self.clients:
-            return
+    def compare_referrers(self, name: str) -> None:
+        subjects = {str(document.digest) for document in self.documents[-4:]}
+        subjects |= {document.subject for document in self.documents if document.subject}
+        for subject, wanted in itertools.product(subjects, ("", "application/x-sbom")):
+            query = f"?artifactType={wanted}" if wanted else ""
+            answer = self.send("GET", f"{name}/referrers/{subject}{query}")
+            expected = self.model.referrers(name, subject, wanted)
+            assert answer.status == 200
+            assert answer.json()["manifests"] == [described(document) for document in expected]
+
+    def compare_lists(self) -> None:
         names = sorted(f"{self.account}/{name}" for name in self.model.repositories)
         assert self.walk("/v2/_catalog", "repositories") == names
-        for name, repository in self.model.repositories.items():
-            assert self.walk(f"/v2/{self.account}/{name}/tags/list", "tags") == sorted(
-                repository.tags
-            )
+        if repository := self.model.repositories.get(self.touched):
+            tags = self.walk(f"/v2/{self.account}/{self.touched}/tags/list", "tags")
+            assert tags == sorted(repository.tags)
 
     def walk(self, path: str, field: str) -> list[str]:
         """Return all entries of a list, read in pages of one to three."""
@@ -393,27 +439,12 @@ class RegistryMachine(RuleBasedStateMachine):
             answer = self.send("GET", target)
             assert answer.status == 200
             found += answer.json()[field]
+            assert len(found) == len(set(found)), "the list goes round in circles"
             link = answer.headers.get("link", "<>")
             target = link[1 : link.index(">")]
         return found
 
-    @invariant()
-    def referrers_are_as_in_the_model(self) -> None:
-        subjects = {str(document.digest) for document in self.documents[-4:]}
-        subjects |= {document.subject for document in self.documents if document.subject}
-        for name in WORDS:
-            for subject in subjects:
-                for wanted in ("", "application/x-sbom"):
-                    query = f"?artifactType={wanted}" if wanted else ""
-                    answer = self.send("GET", f"{name}/referrers/{subject}{query}")
-                    expected = self.model.referrers(name, subject, wanted)
-                    assert answer.status == 200
-                    assert answer.json()["manifests"] == [
-                        described(document) for document in expected
-                    ]
-
-    @invariant()
-    def the_books_are_right(self) -> None:
+    def compare_books(self) -> None:
         query = self.around.query
         check_counters(query, self.account)
         assert repository_counters(query, self.account) == {
@@ -425,14 +456,13 @@ class RegistryMachine(RuleBasedStateMachine):
             for digest, document in repository.manifests.items()
         }
 
-    def teardown(self) -> None:
-        """Check that the store holds what the rows say, and nothing else."""
-        query, store = self.around.query, self.around.store
-        assert {stored.object_id for stored in store.list_objects()} == object_ids(query)
-        assert {stored.object_id for stored in store.list_staged()} <= upload_ids(query)
+
+def likely(data: st.DataObject) -> bool:
+    """Draw a truth that is mostly true."""
+    return data.draw(st.integers(0, 7)) < 7
 
 
-@pytest.mark.timeout(120 * SOAK)
+@pytest.mark.timeout(600 * SOAK)  # a failure takes minutes to be made small
 @pytest.mark.parametrize(
     ("kind", "examples"),
     [("sqlite", 40), pytest.param("postgresql", 6, marks=pytest.mark.postgresql)],

@@ -149,6 +149,24 @@ def test_a_file_that_moved_before_its_lock_is_not_held(
     assert open_descriptors() == before
 
 
+def test_an_object_taken_back_between_two_looks_is_found(
+    store: FilesystemStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(store, b"data")
+    real_open = os.open
+
+    def overtaken(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if path.startswith("ab/"):
+            monkeypatch.setattr(os, "open", real_open)
+            with closing(store.resume(UPLOAD)) as staged:
+                staged.rewind(3)
+        return real_open(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", overtaken)
+    with closing(store.resume(UPLOAD)) as staged:
+        assert staged.offset == 3
+
+
 def test_a_new_file_discarded_before_its_lock_is_busy(
     store: FilesystemStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,8 +9,8 @@ from typing import Concatenate
 import pytest
 
 from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection, P, T
 from registry.errors import StoreUnavailable
-from registry.metadata.base import Connection, P, T
 from registry.services.pulls import PullLog
 from tests.inprocess import START, ManualClock
 

@@ -143,9 +143,8 @@ class MemoryStaged(Staged):
         algorithm: str | None = None,
     ) -> None:
         """Cut the bytes off at `offset`; then they are staged, also if they were an object."""
-        is_new = self._state is State.HELD and not self._data
-        if self._state is not State.OPENED and not is_new:
-            raise ValueError(f"the staged bytes are {self._state.value}")
+        if self._state is not State.OPENED:
+            self._check_held()
         if not 0 <= offset <= self.offset:
             raise ObjectUnknown(self._upload_id)
         if self._is_object:

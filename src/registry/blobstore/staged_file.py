@@ -120,21 +120,22 @@ class StagedFile(Staged):
     ) -> None:
         """Cut the bytes off at `offset`, in ``uploads`` again if they had become an object.
 
-        `digests` that are not empty also prove that the bytes were flushed at this offset.
+        Of bytes that were resumed, `digests` that are not empty also prove that they were flushed
+        at this offset. Of a new file they prove nothing: they may speak of one that was lost.
         """
-        is_new = self._state is State.HELD and self._offset == 0
-        if self._state is not State.OPENED and not is_new:
-            raise ValueError(f"the staged bytes are {self._state.value}")
+        if self._state is not State.OPENED:
+            self._held()
         if not 0 <= offset <= self._offset:
             raise ObjectUnknown(self._upload_id)
         known = digests or {}
-        self._entry_durable = bool(known)
+        is_proven = bool(known) and self._state is State.OPENED
+        self._entry_durable |= is_proven
         with medium_errors():
             if self._is_object:
                 self._take_back()
             if offset < self._offset:
                 os.ftruncate(self._descriptor, offset)
-        self._bytes_durable = bool(known) and offset == self._offset
+        self._bytes_durable = (self._bytes_durable or is_proven) and offset == self._offset
         self._offset = self._writeback_offset = offset
         hashers = self._cache.take(self._upload_id, known)
         self._digests = (
@@ -190,15 +191,14 @@ class StagedFile(Staged):
         if self._state not in (State.OPENED, State.HELD):
             return
         try:
-            if not self._is_object:
-                with medium_errors(), suppress(FileNotFoundError):
-                    os.unlink(self._upload_id, dir_fd=self._folders.uploads)
+            with medium_errors(), suppress(FileNotFoundError):
+                os.unlink(self._upload_id, dir_fd=self._folders.uploads)
         finally:
             self._let_go()
 
     def close(self) -> None:
-        """Let go of the bytes and keep them, with their hashers when all of them are flushed."""
-        if self._state is State.HELD and self._bytes_durable and self._digests.hashers:
+        """Let go of the bytes and keep them, and their hashers for the next request."""
+        if self._state is State.HELD and self._digests.hashers:
             self._cache.put(self._upload_id, self._digests.hashers)
         if self._state in (State.OPENED, State.HELD, State.COMMITTED):
             self._let_go()

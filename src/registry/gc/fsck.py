@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
+from cloudcore.db.base import Database
 from registry.blobstore.base import BlobReader, BlobSweeper, ObjectUnknown, StoredObject
 from registry.errors import ManifestInvalid, StoreUnavailable
 from registry.metadata import audit
 from registry.metadata.audit import ManifestBody, ObjectRow
-from registry.metadata.base import Database
 from registry.oci.digest import digest_of, new_hasher
 from registry.oci.manifest import parse_manifest
 from registry.oci.media_types import is_foreign_layer

@@ -6,8 +6,8 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Select, and_, bindparam, func, literal_column, select
 
-from registry.metadata.base import Connection
-from registry.metadata.statement import Statement, page
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, page
 from registry.metadata.tables import (
     blob_objects,
     manifest_blobs,

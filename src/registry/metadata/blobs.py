@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, select, text, union_all
 from sqlalchemy.dialects.postgresql import insert
 
-from registry.metadata.base import Connection
-from registry.metadata.statement import Statement, listed, page, text_list
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.identity.tables import accounts
 from registry.metadata.tables import (
-    accounts,
     blob_objects,
     digest_aliases,
     repositories,

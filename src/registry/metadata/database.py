@@ -1,4 +1,4 @@
-"""Which database a URL names: open it, and bring its tables up to date."""
+"""Bring the tables of the database that a URL names up to date."""
 
 from __future__ import annotations
 
@@ -8,40 +8,18 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from registry.errors import StoreUnavailable
-from registry.metadata.base import Database
+from cloudcore.db.opening import is_postgresql, sqlite_path
+from cloudcore.errors import Unavailable
 from registry.metadata.migrations import configuration, revisions
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-_SQLITE = "sqlite:///"
-_POSTGRESQL = ("postgresql://", "postgres://")
 _MIGRATION_LOCK = 0x656E7472  # an advisory lock is a number; any that nobody else takes
 
 
 class DatabaseTooNew(Exception):
     """The tables were made by a later version of the program than this one."""
-
-
-def open_database(url: str) -> Database:
-    """Open the migrated database that `url` names, on the event loop's thread.
-
-    Threads and connections do not survive a fork: each process opens its own.
-    `url` is ``sqlite:///relative/path``, ``sqlite:////absolute/path`` or a libpq URI
-    (``postgresql://user@host/name``).
-
-    Raises:
-        StoreUnavailable: it cannot be reached now.
-
-    """
-    if url.startswith(_POSTGRESQL):
-        from registry.metadata.postgresql import PostgresqlDatabase  # noqa: PLC0415 - the driver
-
-        return PostgresqlDatabase(url)
-    from registry.metadata.sqlite import SqliteDatabase  # noqa: PLC0415 - one driver of two
-
-    return SqliteDatabase(_path(url))
 
 
 def migrate(url: str) -> None:
@@ -52,7 +30,7 @@ def migrate(url: str) -> None:
 
     Raises:
         DatabaseTooNew: a later version of the program was here.
-        StoreUnavailable: the database cannot be reached now.
+        Unavailable: the database cannot be reached now.
 
     """
     if _is_newest(_revision(url)):
@@ -76,7 +54,7 @@ def _is_newest(revision: str | None) -> bool:
 
 def _revision(url: str) -> str | None:
     """Read the revision of the tables, None where there are none, without loading Alembic."""
-    if url.startswith(_POSTGRESQL):
+    if is_postgresql(url):
         import psycopg  # noqa: PLC0415 - one driver of two
 
         try:
@@ -86,13 +64,13 @@ def _revision(url: str) -> str | None:
                     return None
                 row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
         except psycopg.OperationalError as error:
-            raise StoreUnavailable(f"cannot reach the database: {error}") from error
+            raise Unavailable(f"cannot reach the database: {error}") from error
         return None if row is None else str(row[0])
-    return _sqlite_revision(_path(url))
+    return _sqlite_revision(sqlite_path(url))
 
 
 def _sqlite_revision(path: Path) -> str | None:
-    from registry.metadata.sqlite import connect  # noqa: PLC0415 - one driver of two
+    from cloudcore.db.sqlite import connect  # noqa: PLC0415 - one driver of two
 
     if not path.exists():
         return None
@@ -103,7 +81,7 @@ def _sqlite_revision(path: Path) -> str | None:
                 return None
             row = raw.execute("SELECT version_num FROM alembic_version").fetchone()
     except sqlite3.OperationalError as error:
-        raise StoreUnavailable(f"cannot read the database {path}: {error}") from error
+        raise Unavailable(f"cannot read the database {path}: {error}") from error
     return None if row is None else str(row[0])
 
 
@@ -112,7 +90,7 @@ def migration_connection(url: str) -> Iterator[Connection]:
     """Give Alembic a connection in a transaction of its own, alone among migrations."""
     from sqlalchemy import NullPool, create_engine, event, text  # noqa: PLC0415 - as above
 
-    if url.startswith(_POSTGRESQL):
+    if is_postgresql(url):
         import psycopg  # noqa: PLC0415 - one driver of two
 
         engine = create_engine(
@@ -122,10 +100,15 @@ def migration_connection(url: str) -> Iterator[Connection]:
             connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
             yield connection
         return
-    from registry.metadata.sqlite import WriteLock, connect  # noqa: PLC0415 - one driver of two
+    from cloudcore.db.sqlite import WriteLock, connect  # noqa: PLC0415 - one driver of two
 
-    path = _path(url)
+    path = sqlite_path(url)
     engine = create_engine("sqlite://", creator=lambda: connect(path, "rwc"), poolclass=NullPool)
+
+    @event.listens_for(engine, "connect")
+    def hold_keys_off(raw: sqlite3.Connection, _record: object) -> None:
+        # SQLite alters a table by dropping its copy, which would delete what refers to it.
+        raw.execute("PRAGMA foreign_keys=OFF")
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -136,9 +119,6 @@ def migration_connection(url: str) -> Iterator[Connection]:
             raw.execute("PRAGMA journal_mode=WAL")
         with engine.begin() as connection:
             yield connection
-
-
-def _path(url: str) -> Path:
-    if not url.startswith(_SQLITE):
-        raise ValueError("the URL of a database begins with sqlite:/// or postgresql://")
-    return Path(url.removeprefix(_SQLITE))
+            broken = connection.exec_driver_sql("PRAGMA foreign_key_check").first()
+            if broken is not None:
+                raise ValueError(f"the migration leaves a row of {broken[0]} without its parent")

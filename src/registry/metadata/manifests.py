@@ -9,10 +9,10 @@ import msgspec
 from sqlalchemy import Select, and_, bindparam, func, literal_column, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
-from registry.metadata.base import Connection, Row
-from registry.metadata.statement import Statement, listed, page, text_list
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.identity.tables import accounts
 from registry.metadata.tables import (
-    accounts,
     manifest_blobs,
     manifest_bodies,
     manifest_children,

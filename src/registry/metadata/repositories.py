@@ -8,9 +8,10 @@ import msgspec
 from sqlalchemy import Select, bindparam, select, text
 from sqlalchemy.dialects.postgresql import insert
 
-from registry.metadata.base import Connection, Row
-from registry.metadata.statement import Statement, page
-from registry.metadata.tables import accounts, repositories
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.statement import Statement, page
+from cloudcore.identity.tables import accounts
+from registry.metadata.tables import repositories
 
 _r = repositories.c
 

@@ -22,7 +22,6 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
-    MetaData,
     String,
     Table,
     Text,
@@ -30,37 +29,14 @@ from sqlalchemy import (
     text,
 )
 
-metadata = MetaData(
-    naming_convention={
-        "pk": "pk_%(table_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-    }
-)
-
-Id = String(36)
-Moment = BigInteger()
-ByteOrdered = Text().with_variant(Text(collation="C"), "postgresql")
-DigestText = String(135).with_variant(String(135, collation="C"), "postgresql")
-
-accounts = Table(
-    "accounts",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("handle", ByteOrdered, nullable=False, unique=True),
-    Column("status", String(16), nullable=False),
-    Column("auto_create_repositories", Boolean, nullable=False),
-    Column("created_at", Moment, nullable=False),
-    CheckConstraint("status IN ('active', 'suspended')", name="status"),
-)
+from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, metadata
+from cloudcore.identity.tables import accounts
 
 repositories = Table(
     "repositories",
     metadata,
     Column("id", Id, primary_key=True),
-    Column("account_id", ForeignKey("accounts.id"), nullable=False),
+    Column("account_id", ForeignKey(accounts.c.id), nullable=False),
     Column("name", ByteOrdered, nullable=False),
     Column("description", Text),
     Column("tags", Text, nullable=False, server_default=text("'{}'")),
@@ -93,7 +69,7 @@ blob_objects = Table(
     "blob_objects",
     metadata,
     Column("id", Id, primary_key=True),
-    Column("account_id", ForeignKey("accounts.id"), nullable=False),
+    Column("account_id", ForeignKey(accounts.c.id), nullable=False),
     Column("digest", DigestText, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("stored_size", BigInteger, nullable=False),
@@ -120,7 +96,7 @@ Index(
 digest_aliases = Table(
     "digest_aliases",
     metadata,
-    Column("account_id", ForeignKey("accounts.id"), primary_key=True),
+    Column("account_id", ForeignKey(accounts.c.id), primary_key=True),
     Column("alias", DigestText, primary_key=True),
     Column("digest", DigestText, nullable=False),
     Index(None, "account_id", "digest"),
@@ -156,7 +132,7 @@ Index(
 manifest_bodies = Table(
     "manifest_bodies",
     metadata,
-    Column("account_id", ForeignKey("accounts.id"), primary_key=True),
+    Column("account_id", ForeignKey(accounts.c.id), primary_key=True),
     Column("digest", DigestText, primary_key=True),
     Column("body", LargeBinary, nullable=False),
 )

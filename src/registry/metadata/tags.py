@@ -7,9 +7,10 @@ from typing import Final, NamedTuple
 from sqlalchemy import and_, bindparam, select
 from sqlalchemy.dialects.postgresql import insert
 
-from registry.metadata.base import Connection
-from registry.metadata.statement import Statement, page
-from registry.metadata.tables import accounts, manifests, repositories, tags
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, page
+from cloudcore.identity.tables import accounts
+from registry.metadata.tables import manifests, repositories, tags
 
 _t = tags.c
 

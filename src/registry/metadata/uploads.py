@@ -8,9 +8,10 @@ from typing import Final, NamedTuple
 import msgspec
 from sqlalchemy import bindparam, select
 
-from registry.metadata.base import Connection
-from registry.metadata.statement import Statement, page
-from registry.metadata.tables import accounts, repositories, uploads
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, page
+from cloudcore.identity.tables import accounts
+from registry.metadata.tables import repositories, uploads
 
 _u = uploads.c
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from cloudcore.db.base import Connection
 from registry.blobstore.base import StoredRange
 from registry.errors import BlobReferenced, BlobUnknown
 from registry.metadata import blobs, repositories
-from registry.metadata.base import Connection
 from registry.metadata.blobs import Link
 from registry.oci.digest import Digest
 from registry.oci.reference import Name

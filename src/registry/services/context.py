@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cloudcore.clock import Clock
+from cloudcore.db.base import Database
 from registry.blobstore.base import BlobReader, BlobWriter
-from registry.metadata.base import Database
 from registry.services.pulls import PullLog
 from registry.settings import Limits
 

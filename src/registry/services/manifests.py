@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from cloudcore.db.base import Connection
 from registry.errors import (
     DigestMismatch,
     ManifestBlobUnknown,
@@ -17,7 +18,6 @@ from registry.errors import (
     ManifestUnknown,
 )
 from registry.metadata import blobs, manifests, repositories
-from registry.metadata.base import Connection
 from registry.metadata.manifests import ManifestRow, NewManifest, StoredManifest
 from registry.metadata.repositories import Repository
 from registry.oci.digest import Digest, digest_of

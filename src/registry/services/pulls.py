@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cloudcore.clock import MICROSECONDS, Clock
-from registry.metadata.base import Database
+from cloudcore.db.base import Database
 from registry.metadata.manifests import note_pulls
 
 _MINUTE = 60 * MICROSECONDS

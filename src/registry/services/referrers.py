@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from cloudcore.db.base import Connection
 from registry.metadata import blobs, manifests, repositories
-from registry.metadata.base import Connection
 from registry.metadata.manifests import Referrer
 from registry.oci.digest import Digest
 from registry.oci.reference import Name

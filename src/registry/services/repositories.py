@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from cloudcore.db.base import Connection
 from registry.errors import NameUnknown
 from registry.metadata import repositories
-from registry.metadata.base import Connection
 from registry.metadata.repositories import Repository
 from registry.oci.reference import Name
 from registry.services.context import Context

@@ -9,6 +9,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from cloudcore.db.base import Connection
 from registry.errors import (
     ManifestUnknown,
     PreconditionFailed,
@@ -16,7 +17,6 @@ from registry.errors import (
     TagImmutable,
 )
 from registry.metadata import manifests, repositories, tags
-from registry.metadata.base import Connection
 from registry.metadata.manifests import ManifestRow
 from registry.metadata.repositories import Repository
 from registry.oci.reference import Name

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol, TypeVar
 
+from cloudcore.db.base import Connection
 from registry.blobstore.base import BlobWriter, ObjectUnknown, StageBusy, Staged, Stored
 from registry.errors import (
     BlobTooLarge,
@@ -22,7 +23,6 @@ from registry.errors import (
     UploadUnknown,
 )
 from registry.metadata import blobs, uploads
-from registry.metadata.base import Connection
 from registry.metadata.blobs import NewObject
 from registry.metadata.uploads import Upload
 from registry.oci.digest import Digest
@@ -171,8 +171,8 @@ async def push_blob(ctx: Context, name: Name, expected: Digest, chunk: Chunk) ->
 
         try:
             stored = await chunk.body(sink, finish)
-        except BlobTooLarge:
-            staged.discard()
+        except BaseException:
+            staged.discard()  # no session will ever resume them
             raise
         if stored is None:
             raise _cut_short()
@@ -228,7 +228,13 @@ async def _take_up(
     if chunk.span is not None and chunk.span.first != upload.received_bytes:
         raise UploadOutOfOrder(upload.received_bytes)
     _check_limit(ctx, upload.received_bytes + (chunk.declared_bytes or 0))
-    staged.rewind(upload.received_bytes, upload.digests, upload.algorithm)
+    try:
+        staged.rewind(upload.received_bytes, upload.digests, upload.algorithm)
+    except ObjectUnknown:
+        # A flush failed, and what the row counts was given up: the upload must begin anew.
+        await ctx.database.write(uploads.remove_upload, upload_id)
+        staged.discard()
+        raise _unknown(upload_id) from None
     return upload
 
 

@@ -123,6 +123,8 @@ class Exchange:
             raise
         finally:
             self.connection.tasks.discard(self.task)
+            # The scope refers to us: left alone, every request would be work for the collector.
+            self.scope.pop("extensions", None)
 
     def _abandon(self, message: str) -> None:
         """End what the application left unfinished."""

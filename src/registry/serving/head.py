@@ -107,10 +107,10 @@ class HeadReader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Collect one field (called by httptools)."""
-        name = name.lower()
-        self._headers.append((name, value))
-        if name in _MEANINGFUL:
-            self._meaningful.append((name, value.strip(b" \t")))
+        entry = (name.lower(), value.strip(b" \t"))
+        self._headers.append(entry)
+        if entry[0] in _MEANINGFUL:
+            self._meaningful.append(entry)
 
     def read(self, head: bytes) -> RequestHead:
         """Check and parse a whole head, from the method to the empty line.

@@ -9,13 +9,14 @@ import os
 import socket
 import time
 from typing import Any, cast
+from uuid import uuid4
 
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from registry.serving.exchange import Application, Exchange
 from registry.serving.framing import FramingError
-from registry.serving.head import HeadError, HeadReader, RequestHead, check_partial
+from registry.serving.head import METHODS, HeadError, HeadReader, RequestHead, check_partial
 from registry.serving.record import RequestRecord
 from registry.serving.refusal import guess_path, refusal
 from registry.serving.request_body import RequestBody
@@ -217,16 +218,20 @@ class HttpProtocol(asyncio.Protocol):
 
     def refuse(self, status: int, message: str) -> None:
         """Answer in the application's place, and close."""
-        exchange, buffer = self.exchange, self._buffer
-        path = exchange.head.path if exchange else guess_path(buffer)
-        method = exchange.head.method if exchange else buffer[:5].decode("latin-1").strip()
+        exchange = self.exchange
+        if exchange is None:
+            method, path = self._buffer[:5].partition(b" ")[0], guess_path(self._buffer)
+            request_id = str(uuid4())
+        else:
+            method, path = exchange.head.method.encode(), exchange.head.path
+            request_id = exchange.request_id or str(uuid4())
         answer, size = refusal(
             status,
             message,
             path,
+            request_id=request_id,
             common=self.common_lines(),
-            bodiless=method == "HEAD",
-            request_id=exchange.request_id if exchange else "",
+            bodiless=method == b"HEAD",
         )
         self.write(answer)
         if exchange is not None:
@@ -234,6 +239,12 @@ class HttpProtocol(asyncio.Protocol):
             exchange.keep_alive = False
             self.exchange_ended(exchange)
         else:
+            name = METHODS.get(method, "")
+            self._observe(
+                RequestRecord(
+                    time.time(), 0.0, request_id, name, path, b"", status, 0, size, self._host()
+                )
+            )
             self._linger()
 
     def exchange_ended(self, exchange: Exchange) -> None:
@@ -356,7 +367,10 @@ class HttpProtocol(asyncio.Protocol):
             self._close()
             return
         self._deadline = time.monotonic() + self.worker.limits.linger_seconds
-        self.transport.write_eof()
+        try:
+            self.transport.write_eof()
+        except OSError:  # the client has reset the connection
+            self.abort()
         self.resume_reading()
 
     def _close(self) -> None:
@@ -374,24 +388,28 @@ class HttpProtocol(asyncio.Protocol):
             self._close()
 
     def _record(self, exchange: Exchange) -> None:
-        observers = self.worker.observers
-        if not observers:
-            return
         head = exchange.head
-        record = RequestRecord(
-            time.time(),
-            time.monotonic() - exchange.started_at,
-            exchange.request_id,
-            head.method,
-            head.path,
-            head.query,
-            exchange.status,
-            exchange.received,
-            exchange.sent,
-            self.client[0] if self.client else "",
+        self._observe(
+            RequestRecord(
+                time.time(),
+                time.monotonic() - exchange.started_at,
+                exchange.request_id,
+                head.method,
+                head.path,
+                head.query,
+                exchange.status,
+                exchange.received,
+                exchange.sent,
+                self._host(),
+            )
         )
-        for observe in observers:
+
+    def _observe(self, record: RequestRecord) -> None:
+        for observe in self.worker.observers:
             observe(record)
+
+    def _host(self) -> str:
+        return self.client[0] if self.client else ""
 
 
 def http_protocol(worker: Worker) -> type[asyncio.Protocol]:

@@ -176,7 +176,9 @@ class ReceiveJob(BulkJob[T]):
         threshold, and nothing would ever wake its reader.
         """
         if isinstance(self.framing, CountedBody):
-            threshold = max(1, min(threshold, self.framing.remaining))
+            # Bytes that the socket keeps to itself look like none to those who watch the pace.
+            visible = self.limits.body_pace_bytes // 4
+            threshold = max(1, min(threshold, self.framing.remaining, visible))
             if self.sock is not None and threshold != self._threshold:
                 self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, threshold)
                 self._threshold = threshold

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from uuid import uuid4
 
 import msgspec
 
@@ -38,15 +37,14 @@ def refusal(
     message: str,
     path: bytes = b"",
     *,
+    request_id: str,
     common: bytes = b"",
     bodiless: bool = False,
-    request_id: str = "",
 ) -> tuple[bytes, int]:
     """Return a whole response that ends the connection, and the length of its body.
 
     `common` are the header lines of every response; `bodiless` drops the body, for HEAD.
     """
-    request_id = request_id or str(uuid4())
     body = refusal_body(status, message, path, request_id)
     lines = [
         b"HTTP/1.1 %d %s\r\n" % (status, HTTPStatus(status).phrase.encode()),

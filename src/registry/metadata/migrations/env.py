@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from alembic import context
 
-from registry.metadata.tables import metadata
+import registry.metadata.tables  # noqa: F401 - its tables join the schema
+from cloudcore.db.schema import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

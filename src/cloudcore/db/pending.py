@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from registry.metadata.base import Connection
+from cloudcore.db.base import Connection
 
 
 class Pending:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from registry.metadata.statement import Statement
+from cloudcore.db.statement import Statement
 
 P = ParamSpec("P")
 T = TypeVar("T")

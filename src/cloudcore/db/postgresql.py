@@ -32,10 +32,10 @@ from psycopg.errors import (
 )
 from psycopg.types.numeric import Int8Dumper, IntLoader
 
-from registry.errors import StoreUnavailable
-from registry.metadata.base import Connection, ConstraintViolated, Database, P, Row, T
-from registry.metadata.pending import Pending, answer
-from registry.metadata.statement import Statement
+from cloudcore.db.base import Connection, ConstraintViolated, Database, P, Row, T
+from cloudcore.db.pending import Pending, answer
+from cloudcore.db.statement import Statement
+from cloudcore.errors import Unavailable
 
 READERS = 4
 WRITERS = 8
@@ -103,7 +103,7 @@ class PostgresqlDatabase:
         """Reach the migrated database at `url` and warn when it would not keep what it took.
 
         Raises:
-            StoreUnavailable: it cannot be reached now.
+            Unavailable: it cannot be reached now.
 
         """
         _check_durability(url)
@@ -163,7 +163,7 @@ class _Threads:
     def put(self, pending: Pending) -> None:
         """Accept a call; on the loop, as `stop` is."""
         if self._stopping:
-            raise StoreUnavailable("the database is closing")
+            raise Unavailable("the database is closing")
         self._queue.put((pending, time.monotonic() + PATIENCE_SECONDS))
 
     def stop(self) -> None:
@@ -198,7 +198,7 @@ class _Threads:
             except (psycopg.OperationalError, ReadOnlySqlTransaction) as error:
                 conflict = isinstance(error, _CONFLICTS)
                 if not (conflict or session.is_lost(error)) or time.monotonic() > give_up_at:
-                    raise StoreUnavailable(f"the database refused: {error}") from error
+                    raise Unavailable(f"the database refused: {error}") from error
             time.sleep(random.uniform(0, pause))  # noqa: S311 - spreads rivals, guards nothing
             pause = min(2 * pause, 0.5)
 
@@ -253,7 +253,7 @@ class _Session:
             raise
         except psycopg.OperationalError as error:
             self.drop()
-            raise StoreUnavailable(f"nobody knows whether COMMIT took effect: {error}") from error
+            raise Unavailable(f"nobody knows whether COMMIT took effect: {error}") from error
         if ended != b"COMMIT":
             raise RuntimeError("the change hid an error that had ended its transaction")
 
@@ -300,7 +300,7 @@ def _check_durability(url: str) -> None:
                 if found == ("off",):
                     _log.warning("PostgreSQL runs with %s = off: a crash may lose pushes", setting)
     except psycopg.OperationalError as error:
-        raise StoreUnavailable(f"cannot reach the database: {error}") from error
+        raise Unavailable(f"cannot reach the database: {error}") from error
 
 
 if TYPE_CHECKING:

@@ -29,10 +29,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate
 
-from registry.errors import StoreUnavailable
-from registry.metadata.base import Connection, ConstraintViolated, Database, P, Row, T
-from registry.metadata.pending import Pending, answer
-from registry.metadata.statement import Statement
+from cloudcore.db.base import Connection, ConstraintViolated, Database, P, Row, T
+from cloudcore.db.pending import Pending, answer
+from cloudcore.db.statement import Statement
+from cloudcore.errors import Unavailable
 
 GROUP_CHANGES = 256
 GROUP_SECONDS = 0.025
@@ -124,7 +124,7 @@ class SqliteDatabase:
         """Open the migrated database at `path`.
 
         Raises:
-            StoreUnavailable: it is absent, or cannot be read and written now.
+            Unavailable: it is absent, or cannot be read and written now.
 
         """
         try:
@@ -132,7 +132,7 @@ class SqliteDatabase:
             self._reader_raw = connect(path, "ro")
             self._reader_raw.execute(f"PRAGMA mmap_size={MAPPED_BYTES}")
         except (OSError, sqlite3.OperationalError) as error:
-            raise StoreUnavailable(f"cannot open the database {path}: {error}") from error
+            raise Unavailable(f"cannot open the database {path}: {error}") from error
         self._reader = SqliteConnection(self._reader_raw)
 
     async def read(
@@ -178,7 +178,7 @@ class _Writer:
         with self._lock.held():
             self._raw = connect(path, "rw")
             if self._raw.execute("PRAGMA journal_mode=WAL").fetchone() != ("wal",):
-                raise StoreUnavailable(f"the file system of {path} cannot keep a WAL database")
+                raise Unavailable(f"the file system of {path} cannot keep a WAL database")
         self._raw.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
         self._connection = SqliteConnection(self._raw)
         self._relaxed = False
@@ -192,7 +192,7 @@ class _Writer:
     def put(self, pending: Pending) -> None:
         """Accept a change; on the loop, as `stop` is."""
         if self._stopping:
-            raise StoreUnavailable("the database is closing")
+            raise Unavailable("the database is closing")
         self._queue.put(pending)
 
     def stop(self) -> None:
@@ -288,7 +288,7 @@ class _Writer:
             self._log_suspect = True
         for pending in group:
             if pending.error is None:
-                pending.error = StoreUnavailable(f"the database refused: {error}")
+                pending.error = Unavailable(f"the database refused: {error}")
                 pending.error.__cause__ = error
 
     def _fold_log(self) -> None:
@@ -322,7 +322,7 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
 
 def _translated(error: BaseException) -> BaseException:
     if _primary_code(error) in _NOT_NOW:
-        return StoreUnavailable(f"the database refused: {error}")
+        return Unavailable(f"the database refused: {error}")
     return error
 
 

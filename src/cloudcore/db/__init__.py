@@ -1,0 +1,1 @@
+"""The database of the platform: the seam, and its two implementations."""

@@ -1,0 +1,24 @@
+"""The one schema all tables belong to, and the column types they share.
+
+Moments are microseconds since the epoch (UTC) in 64-bit integers; ids are UUIDs as 36-character
+text; documents are JSON text. Names sort by byte on both databases.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, MetaData, String, Text
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+Id = String(36)
+Moment = BigInteger()
+ByteOrdered = Text().with_variant(Text(collation="C"), "postgresql")
+DigestText = String(135).with_variant(String(135, collation="C"), "postgresql")

@@ -1,0 +1,265 @@
+"""The tables of identity (api G1), and what the database itself enforces of its rules.
+
+Secrets: passwords are scrypt strings; access-key secrets are kept hashed (to check tokens) and
+sealed (version-4 signing needs them back); codes, refresh tokens and login credentials are kept
+as SHA-256 only, which is enough for random values of 256 bits.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    LargeBinary,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
+
+organizations = Table(
+    "organizations",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("name", ByteOrdered, nullable=False),
+    Column("is_personal", Boolean, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("updated_at", Moment, nullable=False),
+)
+
+accounts = Table(
+    "accounts",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("organization_id", ForeignKey("organizations.id")),
+    Column("handle", ByteOrdered, nullable=False, unique=True),
+    Column("status", String(16), nullable=False),
+    Column("auto_create_repositories", Boolean, nullable=False),
+    Column("iam_revision", BigInteger, nullable=False, server_default=text("0")),
+    Column("created_at", Moment, nullable=False),
+    CheckConstraint("status IN ('active', 'suspended')", name="status"),
+    Index(None, "organization_id"),
+)
+
+users = Table(
+    "users",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("email", ByteOrdered, nullable=False, unique=True),  # in lower case
+    Column("password", Text, nullable=False),  # scrypt string
+    Column("must_change_password", Boolean, nullable=False),
+    Column("organization_id", ForeignKey("organizations.id"), nullable=False),  # the personal one
+    Column("status", String(16), nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("updated_at", Moment, nullable=False),
+    CheckConstraint("status IN ('active', 'suspended')", name="status"),
+)
+
+memberships = Table(
+    "memberships",
+    metadata,
+    Column("organization_id", ForeignKey("organizations.id"), primary_key=True),
+    Column("user_id", ForeignKey("users.id"), primary_key=True),
+    Column("role", String(16), nullable=False),
+    Column("status", String(16), nullable=False),  # invited until the person accepts
+    Column("created_at", Moment, nullable=False),
+    CheckConstraint("role IN ('owner', 'member', 'billing')", name="role"),
+    CheckConstraint("status IN ('invited', 'active')", name="status"),
+    Index(None, "user_id"),
+)
+
+service_accounts = Table(
+    "service_accounts",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("account_id", ForeignKey("accounts.id"), nullable=False),
+    Column("name", ByteOrdered, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("updated_at", Moment, nullable=False),
+    UniqueConstraint("account_id", "name"),
+    UniqueConstraint("id", "account_id"),
+    CheckConstraint("status IN ('active', 'suspended')", name="status"),
+)
+
+access_keys = Table(
+    "access_keys",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("account_id", Id, nullable=False),
+    Column("service_account_id", Id, nullable=False),
+    Column("access_key_id", String(20), nullable=False, unique=True),
+    Column("secret_sha256", String(64), nullable=False),
+    Column("secret_sealed", LargeBinary, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("last_used_at", Moment),
+    Column("created_at", Moment, nullable=False),
+    ForeignKeyConstraint(
+        ["service_account_id", "account_id"],
+        ["service_accounts.id", "service_accounts.account_id"],
+        ondelete="CASCADE",
+    ),
+    CheckConstraint("status IN ('active', 'inactive')", name="status"),
+    Index(None, "service_account_id"),
+)
+
+roles = Table(
+    "roles",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("account_id", ForeignKey("accounts.id"), nullable=False),
+    Column("name", ByteOrdered, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("trust_policy", Text, nullable=False),
+    Column("max_session_seconds", BigInteger, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("updated_at", Moment, nullable=False),
+    UniqueConstraint("account_id", "name"),
+    UniqueConstraint("id", "account_id"),
+    CheckConstraint("max_session_seconds BETWEEN 3600 AND 43200", name="max_session_seconds"),
+)
+
+role_assignments = Table(
+    "role_assignments",
+    metadata,
+    Column("role_id", ForeignKey("roles.id", ondelete="CASCADE"), primary_key=True),
+    Column("user_id", ForeignKey("users.id", ondelete="CASCADE"), primary_key=True),
+    Column("created_at", Moment, nullable=False),
+    Index(None, "user_id"),
+)
+
+policies = Table(
+    "policies",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("account_id", ForeignKey("accounts.id"), nullable=False),
+    Column("name", ByteOrdered, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("document", Text, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("updated_at", Moment, nullable=False),
+    UniqueConstraint("account_id", "name"),
+    UniqueConstraint("id", "account_id"),
+)
+
+policy_attachments = Table(
+    "policy_attachments",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("account_id", Id, nullable=False),
+    Column("policy_id", Id, nullable=False),
+    Column("service_account_id", Id),
+    Column("role_id", Id),
+    Column("created_at", Moment, nullable=False),
+    ForeignKeyConstraint(
+        ["policy_id", "account_id"], ["policies.id", "policies.account_id"]
+    ),  # a policy in use cannot go
+    ForeignKeyConstraint(
+        ["service_account_id", "account_id"],
+        ["service_accounts.id", "service_accounts.account_id"],
+        ondelete="CASCADE",
+    ),
+    ForeignKeyConstraint(
+        ["role_id", "account_id"], ["roles.id", "roles.account_id"], ondelete="CASCADE"
+    ),
+    UniqueConstraint("policy_id", "service_account_id"),
+    UniqueConstraint("policy_id", "role_id"),
+    CheckConstraint("(service_account_id IS NULL) <> (role_id IS NULL)", name="one_principal"),
+    Index(None, "service_account_id"),
+    Index(None, "role_id"),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", Id, primary_key=True),  # the sid of its tokens
+    Column("kind", String(16), nullable=False),
+    Column("user_id", ForeignKey("users.id", ondelete="CASCADE")),
+    Column("role_id", ForeignKey("roles.id", ondelete="CASCADE")),
+    Column("parent_sid", ForeignKey("sessions.id", ondelete="CASCADE")),
+    Column("source_crn", Text),  # who assumed the role
+    Column("session_name", Text),
+    Column("access_key_id", String(20), unique=True),  # of a role session's signing credential
+    Column("secret_sealed", LargeBinary),
+    Column("token_sha256", String(64)),  # of its session token
+    Column("created_at", Moment, nullable=False),
+    Column("expires_at", Moment, nullable=False, index=True),
+    Column("revoked_at", Moment),
+    CheckConstraint(
+        "(kind = 'user' AND user_id IS NOT NULL) OR (kind = 'role' AND role_id IS NOT NULL)",
+        name="kind",
+    ),
+    Index(None, "user_id"),
+    Index(None, "role_id"),
+    Index(None, "parent_sid"),
+)
+
+refresh_tokens = Table(
+    "refresh_tokens",
+    metadata,
+    Column("token_sha256", String(64), primary_key=True),
+    Column("sid", ForeignKey("sessions.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("created_at", Moment, nullable=False),
+    Column("expires_at", Moment, nullable=False, index=True),
+    Column("spent_at", Moment),
+)
+
+auth_codes = Table(
+    "auth_codes",
+    metadata,
+    Column("code_sha256", String(64), primary_key=True),
+    Column("user_id", ForeignKey("users.id", ondelete="CASCADE"), nullable=False),
+    Column("client_id", String(64), nullable=False),
+    Column("redirect_uri", Text, nullable=False),
+    Column("code_challenge", String(128), nullable=False),
+    Column("sid", Id),  # the session it gave, revoked when the code comes a second time
+    Column("created_at", Moment, nullable=False),
+    Column("expires_at", Moment, nullable=False, index=True),
+    Column("spent_at", Moment),
+)
+
+login_credentials = Table(
+    "login_credentials",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("password_sha256", String(64), nullable=False, unique=True),
+    Column("account_id", ForeignKey("accounts.id"), nullable=False),
+    Column("service_account_id", ForeignKey("service_accounts.id", ondelete="CASCADE")),
+    Column("access_key_id", ForeignKey("access_keys.id", ondelete="CASCADE")),
+    Column("sid", ForeignKey("sessions.id", ondelete="CASCADE")),
+    Column("created_at", Moment, nullable=False),
+    Column("expires_at", Moment, nullable=False, index=True),
+    Column("revoked_at", Moment),
+    Index(None, "service_account_id"),
+    Index(None, "sid"),
+)
+
+revoked_tokens = Table(
+    "revoked_tokens",
+    metadata,
+    Column("jti", Id, primary_key=True),
+    Column("expires_at", Moment, nullable=False, index=True),
+)
+
+signing_keys = Table(
+    "signing_keys",
+    metadata,
+    Column("kid", String(64), primary_key=True),
+    Column("audience", String(16), nullable=False),
+    Column("algorithm", String(16), nullable=False),
+    Column("material_sealed", LargeBinary, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("not_after", Moment, nullable=False),  # it signs no more; it verifies until tokens end
+    CheckConstraint("audience IN ('api', 'registry')", name="audience"),
+    Index(None, "audience", "not_after"),
+)

@@ -1,0 +1,89 @@
+"""The root key, and what it seals: every secret that must be read back but never lie in the open.
+
+A sealed value is ``<version 1><nonce 12><AES-256-GCM ciphertext>``. Its *context* (what the value
+is, and whose) is authenticated with it, so a value moved to another row does not open.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+KEY_BYTES: Final = 32
+_VERSION: Final = b"\x01"
+_NONCE_BYTES: Final = 12
+
+
+class KeyringError(Exception):
+    """The root key is missing, unfit or exposed, or a value was not sealed by it."""
+
+
+class Keyring:
+    """Seals and opens values under the root key of this install."""
+
+    def __init__(self, root_key: bytes) -> None:
+        if len(root_key) != KEY_BYTES:
+            raise KeyringError(f"the root key must have {KEY_BYTES} bytes")
+        self._cipher = AESGCM(root_key)
+
+    def seal(self, plaintext: bytes, context: str) -> bytes:
+        """Return `plaintext` sealed for `context`."""
+        nonce = os.urandom(_NONCE_BYTES)
+        return _VERSION + nonce + self._cipher.encrypt(nonce, plaintext, context.encode())
+
+    def open(self, sealed: bytes, context: str) -> bytes:
+        """Return what was sealed for `context`.
+
+        Raises:
+            KeyringError: it was sealed by another key, for another context, or was changed.
+
+        """
+        if sealed[:1] != _VERSION or len(sealed) < 1 + _NONCE_BYTES:
+            raise KeyringError("the value is of no form this version seals")
+        nonce = sealed[1 : 1 + _NONCE_BYTES]
+        try:
+            return self._cipher.decrypt(nonce, sealed[1 + _NONCE_BYTES :], context.encode())
+        except InvalidTag:
+            raise KeyringError("the value was not sealed by this key for this use") from None
+
+
+def create_root_key(path: Path) -> None:
+    """Write a new root key, readable by its owner alone from its first moment.
+
+    Raises:
+        FileExistsError: there is one; it is never replaced, or all it sealed would be lost.
+
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, os.urandom(KEY_BYTES))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def load_keyring(path: Path) -> Keyring:
+    """Return the keyring of the root key in `path`.
+
+    Raises:
+        KeyringError: no such file, or others than its owner may read it.
+
+    """
+    try:
+        mode = path.stat().st_mode
+        key = path.read_bytes()
+    except OSError as error:
+        raise KeyringError(f"cannot read the root key {path}: {error.strerror}") from None
+    if stat.S_IMODE(mode) & 0o077:
+        raise KeyringError(f"others can read the root key {path}: chmod 600 it")
+    return Keyring(key)

@@ -1,0 +1,50 @@
+"""A worker that stops for ever at a step: ``python -m tests.fault.stopping_worker``.
+
+Arguments: URL FOLDER LOCATION METHOD STEP. It sends one request to LOCATION with the bytes of its
+standard input, prints the step when it is there, and waits to be killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+
+from registry.blobstore.filesystem import FilesystemStore
+from tests.fault.seams import SteppingDatabase, SteppingStore, Steps
+from tests.inprocess import open_registry
+
+
+class StoppingSteps(Steps):
+    """Steps of which one, by name, is never left."""
+
+    def __init__(self, step: str) -> None:
+        super().__init__()
+        self._step = step
+
+    def take(self, step: str) -> None:
+        """Take a step, or stop there."""
+        if step == self._step:
+            sys.stdout.write(f"{step}\n")
+            sys.stdout.flush()
+            threading.Event().wait()
+
+
+async def main(url: str, folder: str, location: str, method: str, step: str) -> None:
+    """Send the request."""
+    steps = StoppingSteps(step)
+    data = sys.stdin.buffer.read()
+    with closing(FilesystemStore(Path(folder))) as store:
+        async with open_registry(
+            url,
+            SteppingStore(store, steps),
+            around=lambda database: SteppingDatabase(database, steps),
+        ) as registry:
+            answer = await registry.client.request(method, location, [data[:-1], data[-1:]])
+            sys.stdout.write(f"answered {answer.status}\n")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

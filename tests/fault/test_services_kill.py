@@ -1,0 +1,91 @@
+"""A worker killed in the middle of a request; another goes on with the upload."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from registry.blobstore.filesystem import FilesystemStore
+from registry.oci.digest import digest_of
+from tests.databases import program, program_environment
+from tests.inprocess import open_registry
+from tests.recount import check_counters, object_ids, querying
+
+FIRST: Final = b"acknowledged " * 20
+SECOND: Final = b"under way " * 20
+POSTGRESQL: Final = pytest.mark.postgresql
+
+
+def kill_at(step: str, url: str, folder: Path, location: str, method: str) -> None:
+    """Send `SECOND` through a worker of its own and kill that at a step."""
+    command = program("tests.fault.stopping_worker", url, str(folder), location, method, step)
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=program_environment()
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(SECOND)
+        process.stdin.close()
+        assert process.stdout.readline() == f"{step}\n".encode()
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "step", "received"),
+    [
+        ("sqlite", "PATCH", "before write", len(FIRST)),
+        ("sqlite", "PATCH", "after write", len(FIRST)),
+        ("sqlite", "PATCH", "before flush", len(FIRST)),
+        ("sqlite", "PATCH", "before advance_upload", len(FIRST)),
+        ("sqlite", "PATCH", "after advance_upload", len(FIRST + SECOND)),
+        ("sqlite", "PUT", "after write", len(FIRST)),
+        ("sqlite", "PUT", "before commit", len(FIRST)),
+        ("sqlite", "PUT", "before _record_rows", len(FIRST)),
+        ("sqlite", "PUT", "after _record_rows", None),
+        ("sqlite", "DELETE", "before remove_upload", len(FIRST)),
+        ("sqlite", "DELETE", "after remove_upload", None),
+        pytest.param(*("postgresql", "PATCH", "before flush", len(FIRST)), marks=POSTGRESQL),
+        pytest.param(*("postgresql", "PUT", "before _record_rows", len(FIRST)), marks=POSTGRESQL),
+    ],
+)
+def test_another_worker_goes_on_after_a_kill(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    kind: str,
+    method: str,
+    step: str,
+    received: int | None,
+) -> None:
+    database_url: str = request.getfixturevalue(f"{kind}_database")
+    folder = tmp_path / "blobs"
+    whole = FIRST + SECOND
+    digest = digest_of(whole)
+
+    async def scenario(store: FilesystemStore) -> None:
+        async with open_registry(database_url, store) as registry:
+            ask = registry.client.request
+            location = (await ask("POST", "/v2/dev/app/blobs/uploads/")).headers["location"]
+            assert (await ask("PATCH", location, FIRST)).status == 202
+            query = f"?digest={digest}" if method == "PUT" else ""
+            await asyncio.to_thread(kill_at, step, database_url, folder, location + query, method)
+            answer = await ask("GET", location)
+            if received is None:  # the session had ended, and its row knows how
+                assert answer.codes == ["BLOB_UPLOAD_UNKNOWN"]
+                found = await ask("GET", f"/v2/dev/app/blobs/{digest}")
+                assert (found.status == 200) == (method == "PUT")
+                return
+            assert answer.headers["range"] == f"0-{received - 1}"
+            answer = await ask("PUT", f"{location}?digest={digest}", whole[received:])
+            assert answer.status == 201
+            assert (await ask("GET", f"/v2/dev/app/blobs/{digest}")).body == whole
+
+    with closing(FilesystemStore(folder)) as store:
+        asyncio.run(scenario(store))
+        with querying(database_url) as query:
+            check_counters(query, "dev")
+            assert {one.object_id for one in store.list_objects()} == object_ids(query)

@@ -1,0 +1,73 @@
+"""A database that counts the statements of each request, and keeps what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Concatenate
+
+from cloudcore.db.base import Connection, Database, P, Row, T
+from cloudcore.db.statement import Statement
+
+
+class _CountingConnection:
+    def __init__(self, connection: Connection, seen: list[Statement]) -> None:
+        self._connection = connection
+        self._seen = seen
+
+    def row(self, statement: Statement, /, **parameters: object) -> Row | None:
+        self._seen.append(statement)
+        return self._connection.row(statement, **parameters)
+
+    def rows(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
+        self._seen.append(statement)
+        return self._connection.rows(statement, **parameters)
+
+    def execute(self, statement: Statement, /, **parameters: object) -> int:
+        self._seen.append(statement)
+        return self._connection.execute(statement, **parameters)
+
+
+class CountingDatabase:
+    """Counts what it passes on: `seen` holds the statements, `changes` the number of writes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.seen: list[Statement] = []
+        self.changes = 0
+
+    def start(self) -> None:
+        """Count from nothing."""
+        self.seen.clear()
+        self.changes = 0
+
+    def _counting(
+        self, call: Callable[Concatenate[Connection, P], T]
+    ) -> Callable[Concatenate[Connection, P], T]:
+        def counted(connection: Connection, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return call(_CountingConnection(connection, self.seen), *args, **kwargs)
+
+        return counted
+
+    async def read(
+        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Read."""
+        return await self._database.read(self._counting(query), *args, **kwargs)
+
+    async def write(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Write."""
+        self.changes += 1
+        return await self._database.write(self._counting(change), *args, **kwargs)
+
+    async def write_relaxed(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Write."""
+        self.changes += 1
+        return await self._database.write_relaxed(self._counting(change), *args, **kwargs)
+
+    async def close(self) -> None:
+        """Close."""
+        await self._database.close()

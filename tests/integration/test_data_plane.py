@@ -1,0 +1,390 @@
+"""The data plane in process: what its handlers say beyond what the model of a registry covers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from registry.blobstore.base import BlobStore
+from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.memory import MemoryStore
+from registry.oci.digest import digest_of
+from registry.oci.manifest import MAX_BYTES
+from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
+from registry.settings import Limits
+from tests.inprocess import ZERO_COPY, Client, Registry, hang_up, open_registry
+from tests.recount import querying, upload_ids
+
+APP: Final = "/v2/dev/app"
+DATA: Final = bytes(range(256)) * 2000
+DIGEST: Final = digest_of(DATA)
+DESCRIPTOR: Final = {"mediaType": "application/x", "digest": DIGEST, "size": len(DATA)}
+IMAGE: Final = json.dumps({"schemaVersion": 2, "config": DESCRIPTOR, "layers": []}).encode()
+KIND: Final = {"content-type": OCI_MANIFEST}
+
+
+def play(
+    url: str,
+    scenario: Callable[[Registry], Awaitable[None]],
+    store: BlobStore | None = None,
+    limits: Limits | None = None,
+) -> None:
+    async def whole() -> None:
+        async with open_registry(url, store or MemoryStore(), limits=limits) as registry:
+            await scenario(registry)
+
+    asyncio.run(whole())
+
+
+async def push(registry: Registry, data: bytes = DATA) -> None:
+    path = f"{APP}/blobs/uploads/?digest={digest_of(data)}"
+    assert (await registry.client.request("POST", path, data)).status == 201
+
+
+async def put(
+    registry: Registry, reference: str, body: bytes = IMAGE, **headers: str
+) -> tuple[int, Mapping[str, str]]:
+    kind = KIND | {name.replace("_", "-"): value for name, value in headers.items()}
+    answer = await registry.client.request("PUT", f"{APP}/manifests/{reference}", body, kind)
+    return answer.status, answer.headers
+
+
+def about(subject: str, **fields: object) -> bytes:
+    """Return a manifest about another."""
+    document: dict[str, Any] = json.loads(IMAGE) | fields
+    document["subject"] = {"mediaType": OCI_MANIFEST, "digest": subject, "size": 1}
+    return json.dumps(document).encode()
+
+
+def test_the_base_answers(sqlite_database: str) -> None:
+    async def scenario(registry: Registry) -> None:
+        for path in ("/v2", "/v2/"):
+            assert (await registry.client.request("GET", path)).body == b"{}"
+            assert (await registry.client.request("HEAD", path)).headers["content-length"] == "2"
+
+    play(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"),
+    [
+        ("POST", "/v2/", "GET, HEAD"),
+        ("DELETE", "/v2/_catalog", "GET, HEAD"),
+        ("PUT", f"{APP}/tags/list", "GET, HEAD"),
+        ("GET", f"{APP}/blobs/uploads/", "POST"),
+        ("PATCH", f"{APP}/blobs/{DIGEST}", "GET, HEAD, DELETE"),
+        ("POST", f"{APP}/blobs/uploads/some-id", "GET, HEAD, PATCH, PUT, DELETE"),
+        ("PATCH", f"{APP}/manifests/v1", "GET, HEAD, PUT, DELETE"),
+        ("DELETE", f"{APP}/referrers/{DIGEST}", "GET, HEAD"),
+        ("BREW", f"{APP}/manifests/v1", "GET, HEAD, PUT, DELETE"),
+    ],
+)
+def test_a_method_that_is_not_there(
+    sqlite_database: str, method: str, path: str, allow: str
+) -> None:
+    async def scenario(registry: Registry) -> None:
+        answer = await registry.client.request(method, path)
+        assert (answer.status, answer.codes) == (405, ["UNSUPPORTED"])
+        assert answer.headers["allow"] == allow
+
+    play(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize("server", [{}, ZERO_COPY])
+@pytest.mark.parametrize("kind", [MemoryStore, FilesystemStore])
+def test_a_blob_comes_whole_or_in_part(
+    sqlite_database: str, tmp_path: Path, server: Mapping[str, object], kind: type
+) -> None:
+    async def scenario(registry: Registry) -> None:
+        await push(registry)
+        client = Client(registry.app, server)
+        path = f"{APP}/blobs/{DIGEST}"
+        whole = await client.request("GET", path)
+        assert (whole.status, whole.body) == (200, DATA)
+        assert whole.headers["accept-ranges"] == "bytes"
+        assert whole.headers["etag"] == f'"{DIGEST}"'
+        part = await client.request("GET", path, headers={"Range": "bytes=5-300004"})
+        assert (part.status, part.body) == (206, DATA[5:300005])
+        assert part.headers["content-range"] == f"bytes 5-300004/{len(DATA)}"
+        stale = {"Range": "bytes=5-", "If-Range": f'"{digest_of(b"")}"'}
+        assert (await client.request("GET", path, headers=stale)).body == DATA
+        beyond = await client.request("GET", path, headers={"Range": f"bytes={len(DATA)}-"})
+        assert beyond.status == 416
+        assert beyond.headers["content-range"] == f"bytes */{len(DATA)}"
+        same = await client.request("GET", path, headers={"If-None-Match": f'"{DIGEST}"'})
+        assert (same.status, same.body) == (304, b"")
+        head = await client.request("HEAD", path, headers={"Range": "bytes=5-6"})
+        assert head.status == 200
+        assert head.headers["content-length"] == str(len(DATA))
+
+    if kind is MemoryStore:
+        play(sqlite_database, scenario)
+        return
+    with closing(FilesystemStore(tmp_path / "blobs")) as store:
+        play(sqlite_database, scenario, store)
+
+
+def test_a_manifest_is_served_as_it_was_pushed(sqlite_database: str) -> None:
+    async def scenario(registry: Registry) -> None:
+        await push(registry)
+        assert (await put(registry, "v1"))[0] == 201
+        path = f"{APP}/manifests/v1"
+        found = await registry.client.request("GET", path, headers={"Accept": "text/html"})
+        assert (found.body, found.headers["content-type"]) == (IMAGE, OCI_MANIFEST)
+        digest = digest_of(IMAGE)
+        same = await registry.client.request("GET", path, headers={"If-None-Match": f'"{digest}"'})
+        assert same.status == 304
+        for reference in (digest_of(b"other"), digest_of(IMAGE, "sha512"), "v2", "-bad"):
+            gone = await registry.client.request("GET", f"{APP}/manifests/{reference}")
+            assert gone.codes == ["MANIFEST_UNKNOWN"]
+        gone = await registry.client.request("GET", "/v2/dev/other/manifests/v1")
+        assert gone.codes == ["NAME_UNKNOWN"]
+
+    play(sqlite_database, scenario)
+
+
+def test_a_pull_is_noted_and_a_look_is_not(sqlite_database: str) -> None:
+    async def scenario(registry: Registry) -> None:
+        await push(registry)
+        await put(registry, "v1")
+        path = f"{APP}/manifests/v1"
+        with querying(sqlite_database) as query:
+            await registry.client.request("HEAD", path)
+            await registry.ctx.pulls.flush()
+            assert query("SELECT last_pulled_at FROM manifests") == [(None,)]
+            await registry.client.request("GET", path)
+            await registry.ctx.pulls.flush()
+            ((when,),) = query("SELECT last_pulled_at FROM manifests")
+            assert 0 <= registry.clock.now - when < 61_000_000
+
+    play(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize(
+    ("reference", "body", "status", "code"),
+    [
+        ("v1", b"", 400, "MANIFEST_INVALID"),
+        ("-bad", IMAGE, 400, "TAG_INVALID"),
+        (digest_of(b"other"), IMAGE, 400, "DIGEST_INVALID"),
+        (f"{digest_of(IMAGE)}?tag=-bad", IMAGE, 400, "TAG_INVALID"),
+        (
+            f"{digest_of(IMAGE)}?" + "&".join(f"tag=t{n}" for n in range(51)),
+            IMAGE,
+            414,
+            "UNSUPPORTED",
+        ),
+        ("v1", b" " * (MAX_BYTES + 1), 413, "MANIFEST_INVALID"),
+    ],
+    ids=range(6),
+)
+def test_a_manifest_that_is_refused(
+    sqlite_database: str, reference: str, body: bytes, status: int, code: str
+) -> None:
+    async def scenario(registry: Registry) -> None:
+        await push(registry)
+        path = f"{APP}/manifests/{reference}"
+        for sent in (body, [body]):  # with a declared length, and without
+            answer = await registry.client.request("PUT", path, sent, KIND)
+            assert (answer.status, answer.codes) == (status, [code])
+        assert (await registry.client.request("GET", f"{APP}/tags/list")).json()["tags"] == []
+
+    play(sqlite_database, scenario)
+
+
+def test_a_manifest_cut_short_is_not_stored(sqlite_database: str) -> None:
+    async def scenario(registry: Registry) -> None:
+        await push(registry)
+        path = f"{APP}/manifests/v1"
+        answer = await registry.client.request("PUT", path, hang_up(IMAGE), KIND)
+        assert answer.codes == ["SIZE_INVALID"]
+        assert (await registry.client.request("GET", path)).status == 404
+
+    play(sqlite_database, scenario)
+
+
+def test_a_wrong_size_is_a_warning(sqlite_database: str) -> None:
+    async def scenario(registry: Registry) -> None:
+        await push(registry)
+        body = IMAGE.replace(f'"size": {len(DATA)}'.encode(), b'"size": 1')
+        status, headers = await put(registry, "v1", body)
+        assert status == 201
+        assert headers["warning"] == f'299 - "descriptor size differs from the stored {DIGEST}"'
+        assert "warning" not in (await put(registry, "v2"))[1]
+
+    play(sqlite_database, scenario)
+
+
+def test_a_blob_over_the_limit_is_refused_and_leaves_nothing(
+    sqlite_database: str, tmp_path: Path
+) -> None:
+    async def scenario(registry: Registry) -> None:
+        path = f"{APP}/blobs/uploads/?digest={DIGEST}"
+        answer = await registry.client.request("POST", path, DATA)
+        assert (answer.status, answer.codes) == (413, ["SIZE_INVALID"])
+        assert list(store.list_staged()) == []
+        started = await registry.client.request("POST", f"{APP}/blobs/uploads/")
+        location = started.headers["location"]
+        assert (await registry.client.request("PATCH", location, DATA[:1000])).status == 202
+        answer = await registry.client.request("PATCH", location, DATA[1000:])
+        assert answer.status == 413
+        there = await registry.client.request("GET", location)
+        assert there.headers["range"] == "0-999"
+
+    with closing(FilesystemStore(tmp_path / "blobs")) as store:
+        play(sqlite_database, scenario, store, Limits(max_blob_bytes=1024))
+
+
+def test_a_look_keeps_a_blob_from_the_sweep(sqlite_database: str) -> None:
+    async def scenario(registry: Registry) -> None:
+        await push(registry)
+        path = f"{APP}/blobs/{DIGEST}"
+        with querying(sqlite_database) as query:
+            ((pushed,),) = query("SELECT touched_at FROM repository_blobs")
+            for method, hours, is_touched in (("HEAD", 11, False), ("GET", 2, False)):
+                registry.clock.advance(hours * 3600)
+                assert (await registry.client.request(method, path)).status == 200
+                ((touched,),) = query("SELECT touched_at FROM repository_blobs")
+                assert (touched > pushed) is is_touched
+            assert (await registry.client.request("HEAD", path)).status == 200
+            ((touched,),) = query("SELECT touched_at FROM repository_blobs")
+            assert touched > pushed + 12 * 3600 * 1_000_000
+
+    play(sqlite_database, scenario)
+
+
+def test_what_another_account_holds_cannot_be_mounted(sqlite_database: str) -> None:
+    async def scenario(registry: Registry) -> None:
+        await push(registry)
+        for source in ("other/app", "not a name", ""):
+            path = f"/v2/dev/new/blobs/uploads/?mount={DIGEST}&from={source.replace(' ', '+')}"
+            answer = await registry.client.request("POST", path)
+            assert answer.status == 202
+            assert answer.headers["range"] == "0-0"
+        answer = await registry.client.request(
+            "POST", f"/v2/other/new/blobs/uploads/?mount={DIGEST}"
+        )
+        assert answer.codes == ["NAME_UNKNOWN"]
+
+    play(sqlite_database, scenario)
+
+
+async def walk(client: Client, target: str) -> list[list[str]]:
+    """Return the digests of each page of a list of referrers."""
+    pages: list[list[str]] = []
+    while target:
+        answer = await client.request("GET", target)
+        assert answer.headers["content-type"] == OCI_INDEX
+        assert len(answer.body) < MAX_BYTES
+        pages.append([item["digest"] for item in answer.json()["manifests"]])
+        link = answer.headers.get("link", "<>")
+        target = link[1 : link.index(">")]
+    return pages
+
+
+@pytest.mark.parametrize(("count", "length", "first"), [(205, 1, 200), (40, 100_000, 31)])
+def test_referrers_come_in_pages_that_clients_can_hold(
+    sqlite_database: str, count: int, length: int, first: int
+) -> None:
+    async def scenario(registry: Registry) -> None:
+        await push(registry)
+        subject = digest_of(b"subject")
+        digests = []
+        for number in range(count):
+            body = about(subject, annotations={"n": f"{number:0{length}}"})
+            digests.append(str(digest_of(body)))
+            assert (await put(registry, digests[-1], body))[0] == 201
+        path = f"{APP}/referrers/{subject}"
+        pages = await walk(registry.client, path)
+        assert [digest for page in pages for digest in page] == digests
+        assert len(pages[0]) == first
+        filtered = f"{path}?artifactType=application%2Fx"
+        assert await walk(registry.client, filtered) == pages
+        answer = await registry.client.request("GET", filtered)
+        assert answer.headers["oci-filters-applied"] == "artifactType"
+        for other in ("application/y", "%01"):
+            assert await walk(registry.client, f"{path}?artifactType={other}") == [[]]
+
+    play(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize(
+    ("last", "rest"),
+    [
+        ("", ["dev/a", "dev/b/c", "dev/z"]),
+        ("dev/a", ["dev/b/c", "dev/z"]),
+        ("dev/b", ["dev/b/c", "dev/z"]),
+        ("dev/z", []),
+        ("dev/", ["dev/a", "dev/b/c", "dev/z"]),
+        ("dev", ["dev/a", "dev/b/c", "dev/z"]),
+        ("aaa/zzz", ["dev/a", "dev/b/c", "dev/z"]),
+        ("b", ["dev/a", "dev/b/c", "dev/z"]),
+        ("dew", []),
+        ("zzz/a", []),
+    ],
+)
+def test_the_catalog_goes_on_after_any_name(
+    sqlite_database: str, last: str, rest: list[str]
+) -> None:
+    async def scenario(registry: Registry) -> None:
+        for name in ("a", "b/c", "z"):
+            await registry.client.request("POST", f"/v2/dev/{name}/blobs/uploads/")
+        answer = await registry.client.request("GET", f"/v2/_catalog?last={last}")
+        assert answer.json()["repositories"] == rest
+
+    play(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "status"),
+    [
+        ("if_match", '"{old}"', 201),
+        ("if_match", '"{other}", "{old}"', 201),
+        ("if_match", "*", 201),
+        ("if_match", 'W/"{old}"', 412),  # RFC 9110 §13.1.1: compared strongly
+        ("if_match", '"{other}"', 412),
+        ("if_match", "{old}", 412),
+        ("if_none_match", "*", 412),
+        ("if_none_match", '"{old}"', 412),
+        ("if_none_match", 'W/"{old}"', 412),
+        ("if_none_match", '"{other}"', 201),
+    ],
+)
+def test_a_tag_moves_on_conditions(
+    sqlite_database: str, header: str, value: str, status: int
+) -> None:
+    async def scenario(registry: Registry) -> None:
+        await push(registry)
+        await put(registry, "v1")
+        condition = value.format(old=digest_of(IMAGE), other=digest_of(b"other"))
+        newer = json.dumps(json.loads(IMAGE) | {"annotations": {"new": "er"}}).encode()
+        found, _ = await put(registry, "v1", newer, **{header: condition})
+        assert found == status
+
+    play(sqlite_database, scenario)
+
+
+def test_staged_bytes_that_are_gone_end_their_session(sqlite_database: str, tmp_path: Path) -> None:
+    """A failed flush condemns the bytes; the client must hear that it has to begin again."""
+
+    async def scenario(registry: Registry) -> None:
+        ask = registry.client.request
+        for method in ("PATCH", "PUT", "DELETE"):
+            location = (await ask("POST", f"{APP}/blobs/uploads/")).headers["location"]
+            assert (await ask("PATCH", location, DATA)).status == 202
+            store.discard(location.rpartition("/")[2])
+            target = f"{location}?digest={DIGEST}" if method == "PUT" else location
+            answer = await ask(method, target, DATA)
+            assert answer.status == (204 if method == "DELETE" else 404)
+            assert (await ask("GET", location)).codes == ["BLOB_UPLOAD_UNKNOWN"]
+        assert list(store.list_staged()) == []
+        with querying(sqlite_database) as query:
+            assert upload_ids(query) == set()
+
+    with closing(FilesystemStore(tmp_path / "blobs")) as store:
+        play(sqlite_database, scenario, store)

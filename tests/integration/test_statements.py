@@ -1,0 +1,137 @@
+"""What requests cost in SQL: few statements, and none that grows with the registry."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import pkgutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Final
+
+import psycopg
+import pytest
+
+from cloudcore.db.base import Database
+from cloudcore.db.statement import Statement
+from registry import metadata
+from registry.blobstore.memory import MemoryStore
+from registry.oci.digest import digest_of
+from registry.oci.media_types import OCI_MANIFEST
+from tests.inprocess import open_registry
+from tests.integration.counting import CountingDatabase
+
+BLOB: Final = b"layer"
+DESCRIPTOR: Final = {"mediaType": "application/x", "digest": digest_of(BLOB), "size": len(BLOB)}
+BODY: Final = json.dumps({"schemaVersion": 2, "config": DESCRIPTOR, "layers": []}).encode()
+DIGEST: Final = digest_of(BODY)
+KIND: Final = {"content-type": OCI_MANIFEST}
+
+# May be read whole: the elements of a parameter, what a statement itself gathers, and the few
+# accounts there are.
+BOUNDED: Final = {"listed", "tree", "under", "(subquery-1)", "(subquery-2)"}
+# The audit reads everything; that is its work.
+EXEMPT: Final = "registry.metadata.audit"
+# The indexes that list one manifest, read where its deletion is refused.
+SORTED: Final = {"registry.metadata.manifests._PARENTS"}
+READ_WHOLE: Final = {"registry.metadata.repositories._LIST_ACCOUNTS": {"accounts"}}
+
+
+def statements() -> Iterator[tuple[str, Statement]]:
+    """Return every statement of the metadata package with its name."""
+    for module in pkgutil.iter_modules(metadata.__path__, f"{metadata.__name__}."):
+        if not module.ispkg and module.name != EXEMPT:
+            found = vars(importlib.import_module(module.name))
+            for name, value in found.items():
+                if isinstance(value, Statement):
+                    yield f"{module.name}.{name}", value
+
+
+STATEMENTS: Final = dict(statements())
+
+
+def test_the_statements_are_found() -> None:
+    assert len(STATEMENTS) > 30
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_no_statement_reads_a_whole_table(sqlite_database: str, name: str) -> None:
+    path = sqlite_database.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(path)) as connection:
+        text = STATEMENTS[name].sqlite
+        # sqlite3 wants a value for each parameter; the plan does not depend on it.
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", _Anything()).fetchall()
+    details = [row[3] for row in plan]
+    scanned = {detail.split()[1] for detail in details if detail.startswith("SCAN")}
+    assert scanned - BOUNDED <= READ_WHOLE.get(name, set()), details
+    # An ordered page is read off an index; sorting would read all of it first.
+    if " LIMIT " in text and name not in SORTED:
+        assert not any("TEMP B-TREE FOR ORDER BY" in detail for detail in details), details
+
+
+class _Anything(dict[str, str]):
+    """Has a value for every parameter."""
+
+    def __missing__(self, key: str) -> str:
+        return "[]"
+
+
+@pytest.mark.postgresql
+def test_postgresql_takes_every_statement(postgresql_database: str) -> None:
+    with psycopg.connect(postgresql_database, autocommit=True) as connection:
+        for number, (name, statement) in enumerate(STATEMENTS.items()):
+            text = statement.postgresql
+            parameters = sorted({part.split(")")[0] for part in text.split("%(")[1:]})
+            for place, parameter in enumerate(parameters, 1):
+                text = text.replace(f"%({parameter})s", f"${place}")
+            try:
+                connection.execute(f"PREPARE s{number} AS {text}".encode())
+            except psycopg.errors.IndeterminateDatatype:
+                continue  # it takes text or a number alike; the driver says which
+            except psycopg.Error as error:
+                raise AssertionError(name) from error
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body", "count", "changes"),
+    [
+        ("GET", "/v2/", b"", 0, 0),
+        ("GET", "manifests/v1", b"", 1, 0),
+        ("HEAD", "manifests/v1", b"", 1, 0),
+        ("GET", f"manifests/{DIGEST}", b"", 1, 0),
+        ("HEAD", f"manifests/{DIGEST}", b"", 1, 0),
+        ("GET", f"blobs/{digest_of(BLOB)}", b"", 1, 0),
+        ("HEAD", f"blobs/{digest_of(BLOB)}", b"", 1, 0),
+        ("GET", "tags/list?n=10", b"", 1, 0),
+        ("GET", "/v2/_catalog?n=10", b"", 1, 0),
+        ("GET", f"referrers/{DIGEST}", b"", 3, 0),
+        ("POST", "blobs/uploads/", b"", 2, 1),
+        ("POST", f"blobs/uploads/?digest={digest_of(BLOB)}", BLOB, 4, 1),
+        ("PUT", "manifests/v1", BODY, 4, 1),
+    ],
+)
+def test_a_request_takes_few_statements(
+    sqlite_database: str, method: str, target: str, body: bytes, count: int, changes: int
+) -> None:
+    counting: list[CountingDatabase] = []
+
+    def around(database: Database) -> Database:
+        counting.append(CountingDatabase(database))
+        return counting[0]
+
+    async def scenario() -> None:
+        async with open_registry(sqlite_database, MemoryStore(), around=around) as registry:
+            ask = registry.client.request
+            push = f"/v2/dev/app/blobs/uploads/?digest={digest_of(BLOB)}"
+            assert (await ask("POST", push, BLOB)).status == 201
+            assert (await ask("PUT", "/v2/dev/app/manifests/v1", BODY, KIND)).status == 201
+            counting[0].start()
+            path = target if target.startswith("/") else f"/v2/dev/app/{target}"
+            assert (await ask(method, path, body, KIND)).status in (200, 201, 202)
+            texts = [statement.sqlite for statement in counting[0].seen]
+            assert len(texts) <= count, texts
+            assert counting[0].changes == changes
+
+    asyncio.run(scenario())

@@ -1,0 +1,140 @@
+"""The front door: which plane a request goes to, request ids, and the lifespan of both."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any
+
+import pytest
+
+from registry.distribution.body import Message, Receive, Scope, Send
+from registry.serving.dispatch import Dispatcher, new_request_id
+
+
+class Plane:
+    """Notes the scopes it is given, and takes part in the lifespan."""
+
+    def __init__(self, name: str, events: list[str]) -> None:
+        self.name = name
+        self.events = events
+        self.request_ids: list[str] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            for _ in range(2):
+                kind = (await receive())["type"]
+                self.events.append(f"{self.name} {kind}")
+                await send({"type": f"{kind}.complete"})
+            return
+        self.events.append(self.name)
+        self.request_ids.append(scope["state"]["request_id"])
+
+
+async def no_receive() -> Message:
+    raise AssertionError
+
+
+async def no_send(message: Message) -> None:
+    raise AssertionError(message)
+
+
+@pytest.mark.parametrize(
+    ("raw_path", "plane"),
+    [
+        (b"/v2", "data"),
+        (b"/v2/", "data"),
+        (b"/v2/a/b/tags/list", "data"),
+        (b"/v20", "control"),
+        (b"/V2/", "control"),
+        (b"/%762/", "control"),
+        (b"//v2/", "control"),
+        (b"/", "control"),
+    ],
+)
+def test_the_raw_path_decides(raw_path: bytes, plane: str) -> None:
+    events: list[str] = []
+    dispatcher = Dispatcher(Plane("data", events), Plane("control", events))
+    scope: dict[str, Any] = {"type": "http", "raw_path": raw_path, "path": "/v2/"}
+    asyncio.run(dispatcher(scope, no_receive, no_send))
+    assert events == [plane]
+
+
+def test_every_request_gets_an_id_of_its_own() -> None:
+    plane = Plane("data", [])
+    dispatcher = Dispatcher(plane, plane)
+    for _ in range(50):
+        scope: dict[str, Any] = {"type": "http", "path": "/v2/", "state": {"shared": 1}}
+        asyncio.run(dispatcher(scope, no_receive, no_send))
+        assert scope["state"]["shared"] == 1
+    assert len(set(plane.request_ids)) == 50
+
+
+def test_request_ids_are_random_uuids() -> None:
+    for _ in range(200):
+        request_id = new_request_id()
+        parsed = uuid.UUID(request_id)
+        assert (parsed.version, parsed.variant) == (4, uuid.RFC_4122)
+        assert str(parsed) == request_id
+
+
+def live(dispatcher: Dispatcher, events: list[str]) -> None:
+    """Run a whole lifespan."""
+
+    async def scenario() -> None:
+        messages = iter(["lifespan.startup", "lifespan.shutdown"])
+
+        async def receive() -> Message:
+            return {"type": next(messages)}
+
+        async def send(message: Message) -> None:
+            events.append(message["type"])
+
+        await dispatcher({"type": "lifespan"}, receive, send)
+
+    asyncio.run(scenario())
+
+
+def test_the_data_plane_lives_longer_than_the_control_plane() -> None:
+    events: list[str] = []
+
+    async def startup() -> None:
+        events.append("startup")
+
+    async def shutdown() -> None:
+        events.append("shutdown")
+
+    plane = Plane("control", events)
+    live(Dispatcher(plane, plane, startup=startup, shutdown=shutdown), events)
+    assert events == [
+        "startup",
+        "control lifespan.startup",
+        "lifespan.startup.complete",
+        "control lifespan.shutdown",
+        "shutdown",
+        "lifespan.shutdown.complete",
+    ]
+
+
+def test_a_control_plane_that_fails_to_start_shuts_the_data_plane_down() -> None:
+    events: list[str] = []
+
+    async def failing(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.failed", "message": "no"})
+
+    async def shutdown() -> None:
+        events.append("shutdown")
+
+    live(Dispatcher(failing, failing, shutdown=shutdown), events)
+    assert events == ["shutdown", "lifespan.startup.failed"]
+
+
+def test_a_data_plane_that_fails_to_start_is_not_hidden() -> None:
+    async def startup() -> None:
+        raise LookupError("no database")
+
+    events: list[str] = []
+    with pytest.raises(LookupError):
+        live(Dispatcher(Plane("data", []), Plane("control", events), startup=startup), events)
+    assert events == []

@@ -1,0 +1,93 @@
+"""Log lines: JSON, one a record, nothing secret, nothing that breaks a line."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+
+from registry.serving.access_log import AccessLog, loggable_query
+from registry.serving.logs import JsonFormatter
+from registry.serving.record import RequestRecord
+
+
+def record(**changes: object) -> RequestRecord:
+    """Return a record with some fields changed."""
+    base = RequestRecord(
+        1_790_000_000.5, 0.0123456, "id", "GET", b"/v2/", b"", 200, 1, 2, "127.0.0.1"
+    )
+    return base._replace(**changes)  # type: ignore[arg-type]
+
+
+def written(path: Path, *records: RequestRecord) -> list[bytes]:
+    """Return the lines the access log writes for `records`."""
+    with path.open("w+b") as file:
+        log = AccessLog(file.fileno())
+        log.start()
+        for each in records:
+            log(each)
+        log.close()
+        file.seek(0)
+        return file.read().splitlines()
+
+
+def test_a_line_says_who_asked_what_and_how_it_went(tmp_path: Path) -> None:
+    (line,) = written(tmp_path / "log", record(path=b"/v2/a/b", query=b"n=1&secret=2"))
+    assert json.loads(line) == {
+        "time": "2026-09-21T14:13:20.500+00:00",
+        "level": "info",
+        "logger": "access",
+        "request_id": "id",
+        "method": "GET",
+        "path": "/v2/a/b",
+        "query": "n=1",
+        "status": 200,
+        "bytes_sent": 2,
+        "bytes_received": 1,
+        "duration_ms": 12.346,
+        "client": "127.0.0.1",
+    }
+
+
+def test_every_record_is_one_line_whatever_it_holds(tmp_path: Path) -> None:
+    nasty = record(path=bytes(range(256)) * 100, method="A\nB\x1b[31m")
+    lines = written(tmp_path / "log", *[nasty] * 300)
+    assert len(lines) == 300
+    for line in lines:
+        assert len(json.loads(line)["path"]) == 1024
+        assert not any(byte < 0x20 for byte in line)
+
+
+@pytest.mark.parametrize(
+    ("query", "logged"),
+    [
+        (b"", ""),
+        (b"n=1&last=x", "n=1&last=x"),
+        (b"token=abc", ""),
+        (b"token", ""),
+        (b"digest=sha256%3Aab&_state=xyz&tag=t", "digest=sha256%3Aab&tag=t"),
+        (b"mount=m&from=f", "mount=m&from=f"),
+        (b"N=1&n%20=2&nn=3", ""),
+        (b"last=" + b"a" * 1000, "last=" + "a" * 507),
+    ],
+)  # fmt: skip
+def test_only_harmless_parameters_are_logged(query: bytes, logged: str) -> None:
+    assert loggable_query(query) == logged
+
+
+def test_a_traceback_is_a_field() -> None:
+    try:
+        int("line one\nline two")
+    except ValueError:
+        made = logging.LogRecord("x", logging.ERROR, "", 1, "a %s", ("b",), sys.exc_info())
+    made.request_id = "id"
+    text = JsonFormatter().format(made)
+    line = json.loads(text)
+    assert "\n" not in text
+    assert (line["level"], line["logger"], line["message"]) == ("error", "x", "a b")
+    assert line["request_id"] == "id"
+    assert line["error"].startswith("Traceback (most recent call last):\n")
+    assert "ValueError" in line["error"]
