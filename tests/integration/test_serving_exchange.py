@@ -183,6 +183,7 @@ def test_finished_exchanges_are_told_to_the_observers(server: RunningServer) -> 
 def test_refusals_are_told_to_the_observers_too(server: RunningServer) -> None:
     with server.connect() as client:
         response, _ = client.ask(b"HEAD /v2/a?n=1 HTTP/1.1\r\n\r\n")
+    wait_until(lambda: len(server.records) > 0)
     (record,) = server.records
     assert (record.method, record.path, record.status) == ("HEAD", b"/v2/a", 400)
     assert record.request_id == response.headers["x-request-id"]

@@ -9,6 +9,7 @@ sink in a bulk thread (`HeldBody`). On a stock ASGI server the same call falls b
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol, TypeVar
 
@@ -20,6 +21,7 @@ Send = Callable[[Message], Awaitable[None]]
 Sink = Callable[[memoryview], None]
 """Takes the next bytes; the view is only valid during the call. Runs off the event loop."""
 
+P = TypeVar("P")
 T = TypeVar("T")
 
 UNIT_BYTES = 256 * 1024
@@ -47,7 +49,21 @@ async def receive_into(
     if held is not None:
         return await held.receive_into(sink, finish)
     complete = await _receive_messages(receive, sink)
-    return await asyncio.to_thread(finish, complete)
+    return await _in_thread(finish, complete)
+
+
+async def _in_thread(call: Callable[[P], T], argument: P) -> T:
+    """Call in a thread; cancellation is raised only when the call has ended.
+
+    The caller closes files that the thread would otherwise go on writing to.
+    """
+    running = asyncio.ensure_future(asyncio.to_thread(call, argument))
+    try:
+        return await asyncio.shield(running)
+    finally:
+        while not running.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait((running,))
 
 
 async def _receive_messages(receive: Receive, sink: Sink) -> bool:
@@ -56,12 +72,12 @@ async def _receive_messages(receive: Receive, sink: Sink) -> bool:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            await asyncio.to_thread(sink, memoryview(pending))
+            await _in_thread(sink, memoryview(pending))
             return False
         pending += message.get("body", b"")
         more = message.get("more_body", False)
         if len(pending) >= UNIT_BYTES or (pending and not more):
-            await asyncio.to_thread(sink, memoryview(pending))
+            await _in_thread(sink, memoryview(pending))
             pending = bytearray()
         if not more:
             return True

@@ -9,8 +9,8 @@ slow client costs no thread, and a bounded pool cannot be held by 64 of them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
-import logging
 import queue
 import select
 import socket
@@ -19,8 +19,6 @@ from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar, TypeVarTuple, Unpack
 
 from registry.serving.limits import ServerLimits
-
-logger = logging.getLogger("registry.serving")
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -125,22 +123,30 @@ class BulkJob(Generic[T]):
         self._ended: asyncio.Future[T] = loop.create_future()
 
     async def run(self) -> T:
-        """Run the job to its end and return its result; cancellation stops it."""
+        """Run the job to its end and return its result.
+
+        Cancellation stops the job, and is raised only when no thread touches it any more: the
+        caller closes files that the thread would otherwise go on writing to.
+        """
         self.pool.jobs.add(self)
         self.pool.submit(self)
-        try:
-            return await self._ended
-        finally:
-            self.stop()
+        return await self._result()
 
     async def run_when_ready(self) -> T:
         """As `run`, but begin by waiting for the socket."""
         self.pool.jobs.add(self)
         self._park()
+        return await self._result()
+
+    async def _result(self) -> T:
         try:
-            return await self._ended
+            return await asyncio.shield(self._ended)
         finally:
             self.stop()
+            while not self._ended.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait((self._ended,))
+            self._ended.exception()  # a caller that was cancelled does not ask for it
 
     def stop(self) -> None:
         """Ask the job to end early (event loop only)."""
@@ -214,15 +220,11 @@ class BulkJob(Generic[T]):
 
     def _succeed(self, result: T) -> None:
         self._end()
-        if not self._ended.done():
-            self._ended.set_result(result)
+        self._ended.set_result(result)
 
     def _fail(self, error: BaseException) -> None:
         self._end()
-        if self._ended.done():
-            logger.error("a bulk job failed after its request had ended", exc_info=error)
-        else:
-            self._ended.set_exception(error)
+        self._ended.set_exception(error)
 
     def _end(self) -> None:
         self.pool.jobs.discard(self)
