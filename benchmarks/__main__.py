@@ -43,15 +43,15 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--full", action="store_true", help="all rows, longer (about 40 minutes)")
     parser.add_argument("--only", default="", metavar="REGEX", help="rows whose name matches")
     parser.add_argument("--list", action="store_true", help="print the names of the rows")
-    parser.add_argument("--rounds", type=int, help="measurements of each row (default 5)")
-    parser.add_argument("--seconds", type=float, help="length of each (quick 0.3, full 2)")
+    parser.add_argument("--rounds", type=int, help="measurements of each row (quick 9, full 5)")
+    parser.add_argument("--seconds", type=float, help="length of each (quick 0.2, full 2)")
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--namespace", default="dev", help="prefix of the repositories used")
     parser.add_argument("--data", type=Path, default=RESULTS, help="folder for the servers' data")
     parser.add_argument("--json", type=Path, help="result file (default: benchmarks/results/…)")
     options = parser.parse_args(argv)
-    options.rounds = options.rounds or 5
-    options.seconds = options.seconds or (2 if options.full else 0.3)
+    options.rounds = options.rounds or (5 if options.full else 9)
+    options.seconds = options.seconds or (2 if options.full else 0.2)
     return options
 
 
@@ -116,7 +116,7 @@ def run_once(row: Row, target: Target, seconds: float, *, check: bool) -> Measur
 
 def run(options: argparse.Namespace, chosen: list[Row], targets: list[Target]) -> int:
     """Run the benchmark; return the exit status."""
-    begun = datetime.now(UTC)
+    begun, about_machine = datetime.now(UTC), machine()
     outcomes: dict[str, list[Outcome]] = {target.name: [] for target in targets}
     try:
         for target in targets:
@@ -137,7 +137,7 @@ def run(options: argparse.Namespace, chosen: list[Row], targets: list[Target]) -
         "rounds": options.rounds,
         "seconds": options.seconds,
         "workers": options.workers,
-        "machine": machine(),
+        "machine": about_machine,
         "targets": {target.name: target.notes for target in targets},
     }
     show(about, outcomes)
@@ -208,6 +208,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UnavailableError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":

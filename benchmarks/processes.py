@@ -82,7 +82,7 @@ class Watch:
         self.sample()
 
 
-def machine() -> dict[str, str | int]:
+def machine() -> dict[str, str | float]:
     """Describe the machine as far as it decides the numbers."""
     cpu = Path("/proc/cpuinfo").read_text()
     model = re.search(r"^model name\s*:\s*(.+)$", cpu, re.MULTILINE)
@@ -92,4 +92,5 @@ def machine() -> dict[str, str | int]:
         "sha_instructions": "yes" if re.search(r"\b(sha_ni|sha2)\b", cpu) else "no",
         "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / (1 << 30)),
         "kernel": os.uname().release,
+        "load_average": round(os.getloadavg()[0], 1),  # of others: a busy machine blurs ratios
     }

@@ -51,8 +51,9 @@ class Row:
         """Return how often to measure: less where a round is long, or looks for a peak only."""
         if self.unit is Unit.MEMORY:
             return 1
-        long_bytes = 256 * MIB if self.writes else GIB
-        return min(asked, 2) if self.least_bytes >= long_bytes else asked
+        if self.least_bytes >= 4 * GIB:
+            return min(asked, 2)
+        return min(asked, 3) if self.least_bytes >= (64 * MIB if self.writes else GIB) else asked
 
     def seconds(self, asked: float) -> float:
         """Return how long a round lasts: longer for a peak, and for percentiles under load."""
