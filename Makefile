@@ -36,7 +36,9 @@ test: $(DEVELOPMENT) ## Run every test that the installed programs allow
 
 check: lint test ## Run all that a change must pass
 
+# pip check fails when pyproject.toml names what the lock files do not hold: make lock.
 lint: $(DEVELOPMENT) ## Check format, style, types and import contracts
+	$(BIN)/python -m pip --disable-pip-version-check check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

@@ -43,3 +43,4 @@ def configure_logging(level: str = "INFO") -> None:
     logging.basicConfig(level=level, handlers=[handler], force=True)
     # uvicorn tells of every start and stop; what matters of it we log ourselves.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
