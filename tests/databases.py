@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 import psycopg
 import pytest
+from sqlalchemy import bindparam, text
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
@@ -23,7 +24,15 @@ from registry.metadata.database import migrate
 ROOT: Final = Path(__file__).parent.parent
 T = TypeVar("T")
 
-_ADD_ACCOUNT: Final = Statement(accounts.insert())
+_ADD_ACCOUNT: Final = Statement(
+    accounts.insert().values(
+        id=bindparam("id"),
+        handle=bindparam("handle"),
+        status=text("'active'"),
+        auto_create_repositories=text("true"),
+        created_at=text("0"),
+    )
+)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
@@ -107,14 +116,7 @@ def with_database(url: str, scenario: Callable[[Database], Awaitable[T]]) -> T:
 def add_account(connection: Connection, handle: str) -> str:
     """Insert an account and return its id."""
     identity = str(uuid.uuid4())
-    connection.execute(
-        _ADD_ACCOUNT,
-        id=identity,
-        handle=handle,
-        status="active",
-        auto_create_repositories=True,
-        created_at=0,
-    )
+    connection.execute(_ADD_ACCOUNT, id=identity, handle=handle)
     return identity
 
 

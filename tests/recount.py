@@ -45,7 +45,7 @@ SELECT b.digest FROM manifest_bodies b JOIN accounts a ON a.id = b.account_id
 def querying(url: str) -> Iterator[Query]:
     """Give a way to the database at `url` that is not the registry's."""
     if url.startswith("sqlite:///"):
-        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as raw:
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as raw:
             yield lambda sql, *parameters: raw.execute(sql, parameters).fetchall()
         return
     with psycopg.connect(url, autocommit=True) as connection:

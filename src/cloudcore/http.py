@@ -62,7 +62,7 @@ def _platform_error(error: Exception) -> errors.PlatformError | None:
         case 404:
             return errors.NotFound("there is nothing at this path")
         case 405:
-            allow = (error.headers or {}).get("Allow", "")
+            allow = (error.headers or {}).get("allow", "")
             return errors.MethodNotAllowed("the path does not take this method", allow=allow)
         case 413:
             return errors.PayloadTooLarge("the body is too large")

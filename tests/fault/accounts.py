@@ -17,7 +17,7 @@ import uuid
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
-from registry.errors import StoreUnavailable
+from cloudcore.errors import Unavailable
 from registry.metadata.tables import repositories
 from tests.databases import add_account, with_database
 
@@ -61,7 +61,7 @@ def main(url: str, callers: str, answers: str) -> None:
             write = database.write_relaxed if is_relaxed(handle) else database.write
             try:
                 await write(store, handle)
-            except StoreUnavailable:
+            except Unavailable:
                 os.write(1, f"refused {handle}\n".encode())
             else:
                 os.write(1, f"kept {handle}\n".encode())

@@ -163,7 +163,9 @@ async def struck_push(url: str, folder: Path, number: int, strike: Callable[[], 
         steps.strike_at(number, strike)
         with suppress(Died):
             is_whole = await push.all(registry.client)
-            assert is_whole == (len(steps.taken) <= number)
+            struck = steps.taken[number] if number < len(steps.taken) else ""
+            # A commit whose answer is lost is not a failure: what is there now is asked for.
+            assert is_whole == (struck in ("", "after _record_rows"))
         if len(steps.taken) <= number:
             return ""
         step = steps.taken[number]

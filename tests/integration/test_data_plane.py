@@ -149,6 +149,43 @@ def test_a_manifest_is_served_as_it_was_pushed(sqlite_database: str) -> None:
     play(sqlite_database, scenario)
 
 
+def test_what_is_not_there_is_told_by_its_kind(sqlite_database: str) -> None:
+    async def scenario(registry: Registry) -> None:
+        ask = registry.client.request
+        for method, path in (
+            ("GET", "tags/list"),
+            ("DELETE", "manifests/v1"),
+            ("DELETE", f"manifests/{DIGEST}"),
+            ("DELETE", f"blobs/{DIGEST}"),
+            ("HEAD", f"blobs/{DIGEST}"),
+        ):
+            answer = await ask(method, f"{APP}/{path}")
+            assert answer.status == 404
+            assert method == "HEAD" or answer.codes == ["NAME_UNKNOWN"]
+        for upload in ("not-an-id", "0197741f-0000-7000-8000-000000000000"):
+            answer = await ask("PATCH", f"{APP}/blobs/uploads/{upload}", DATA)
+            assert answer.codes == ["BLOB_UPLOAD_UNKNOWN"]
+        assert (await ask("GET", f"{APP}/referrers/{DIGEST}")).json()["manifests"] == []
+
+    play(sqlite_database, scenario)
+
+
+def test_a_bug_is_logged_and_told_without_detail(
+    sqlite_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(registry: Registry) -> None:
+        await push(registry)
+        store.objects.clear()  # rows without bytes: what must never be
+        client = Client(registry.app, expects_bugs=True)
+        answer = await client.request("GET", f"{APP}/blobs/{DIGEST}")
+        assert (answer.status, answer.codes) == (500, ["UNKNOWN"])
+        (record,) = (record for record in caplog.records if record.exc_info)
+        assert record.__dict__["request_id"] == answer.headers["x-request-id"]
+
+    store = MemoryStore()
+    play(sqlite_database, scenario, store)
+
+
 def test_a_pull_is_noted_and_a_look_is_not(sqlite_database: str) -> None:
     async def scenario(registry: Registry) -> None:
         await push(registry)
@@ -285,6 +322,23 @@ async def walk(client: Client, target: str) -> list[list[str]]:
         link = answer.headers.get("link", "<>")
         target = link[1 : link.index(">")]
     return pages
+
+
+def test_a_referrer_is_told_with_what_it_says_of_itself(sqlite_database: str) -> None:
+    async def scenario(registry: Registry) -> None:
+        await push(registry)
+        subject = {"mediaType": OCI_MANIFEST, "digest": DIGEST, "size": 1}
+        index = json.dumps({"schemaVersion": 2, "manifests": [], "subject": subject}).encode()
+        status, headers = await put(registry, "about", index, content_type=OCI_INDEX)
+        assert (status, headers["oci-subject"]) == (201, DIGEST)
+        answer = await registry.client.request("GET", f"{APP}/referrers/{DIGEST}")
+        assert answer.json() == {
+            "schemaVersion": 2,
+            "mediaType": OCI_INDEX,
+            "manifests": [{"mediaType": OCI_INDEX, "digest": digest_of(index), "size": len(index)}],
+        }
+
+    play(sqlite_database, scenario)
 
 
 @pytest.mark.parametrize(("count", "length", "first"), [(205, 1, 200), (40, 100_000, 31)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any, NamedTuple
 
 from registry.oci.digest import Digest, digest_of
@@ -43,7 +44,7 @@ class Document(NamedTuple):
 
     def field(self, name: str) -> Any:  # noqa: ANN401 - JSON
         """Return a field of the document."""
-        return json.loads(self.body).get(name)
+        return _fields(self.body).get(name)
 
     @property
     def parts(self) -> list[str]:
@@ -63,6 +64,12 @@ class Document(NamedTuple):
         """Return its type as referrers tell it."""
         told: str | None = self.field("artifactType")
         return told or (None if self.is_index else self.field("config")["mediaType"])
+
+
+@cache
+def _fields(body: bytes) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(body)
+    return fields
 
 
 @dataclass

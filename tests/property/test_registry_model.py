@@ -56,7 +56,7 @@ FIXED: Final = "fixed"
 """The repository whose tags do not move, but for those of `EXCLUSION`."""
 EXCLUSION: Final = "moving-*"
 CONTENTS: Final = (b"", b"config", b"layer" * 50, bytes(range(256)) * 4)
-TAGS: Final = ("v1", "v2", "latest", "moving-1")
+TAGS: Final = ("v1", "v2", "moving-1")
 
 # One rule chooses among these: Hypothesis would leave out half of many rules in each example,
 # and a registry from which nothing is deleted, or to which nothing is pushed, proves little.
@@ -196,7 +196,8 @@ class RegistryMachine(RuleBasedStateMachine):
     def append(self, data: st.DataObject) -> None:
         upload, part, how = self.draw_upload(data), data.draw(DATA), data.draw(HOW_TO_APPEND)
         before = len(upload.data)
-        first = before + (7 if how == "misplaced" else 0)
+        gap = data.draw(st.sampled_from([-1, 1])) if before else 1
+        first = before + (gap if how == "misplaced" else 0)
         last = first + len(part) - (0 if how == "wrong length" else 1)
         headers = {"content-range": f"{first}-{last}"}
         body: Body = part
@@ -210,6 +211,7 @@ class RegistryMachine(RuleBasedStateMachine):
                 headers, body, expected = {}, hang_up(part[:3]), Expected(400, "SIZE_INVALID")
                 part = part[:3]
             case "wrong length" if part:
+                body = [part[:1], part[1:]] if data.draw(st.booleans()) else part
                 expected = Expected(400, "SIZE_INVALID")
             case _ if not part and how == "placed":
                 headers = {}
@@ -235,6 +237,7 @@ class RegistryMachine(RuleBasedStateMachine):
             answer = self.send("PUT", f"{upload.location}?digest={digest_of(whole + b'!')}", part)
             check(answer, Expected(400, "DIGEST_INVALID"))
             self.uploads.remove(upload)
+            check(self.send("GET", upload.location), Expected(404, "BLOB_UPLOAD_UNKNOWN"))
             return
         if how == "b":
             check(self.send("PUT", upload.location, part), Expected(400, "DIGEST_INVALID"))
@@ -329,6 +332,13 @@ class RegistryMachine(RuleBasedStateMachine):
             document["artifactType"] = data.draw(st.sampled_from(["application/x-sbom", ""]))
         self.put(data, name, Document(json.dumps(document).encode(), media_type))
 
+    def draw_document(self, data: st.DataObject, name: str) -> Document:
+        """Draw a manifest: mostly one the repository has."""
+        known = self.model.repositories.get(name)
+        here = list(known.manifests.values()) if known else []
+        pool = here if here and likely(data) else self.documents
+        return data.draw(st.sampled_from(pool))
+
     def put_index(self, data: st.DataObject) -> None:
         name = data.draw(REPOSITORIES)
         known = self.model.repositories.get(name)
@@ -343,7 +353,8 @@ class RegistryMachine(RuleBasedStateMachine):
         self.put(data, name, Document(json.dumps(document).encode(), OCI_INDEX))
 
     def put_again(self, data: st.DataObject) -> None:
-        self.put(data, data.draw(REPOSITORIES), data.draw(st.sampled_from(self.documents)))
+        name = data.draw(REPOSITORIES)
+        self.put(data, name, self.draw_document(data, name))
 
     def delete_tag(self, data: st.DataObject) -> None:
         name = data.draw(REPOSITORIES)
@@ -355,10 +366,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
     def delete_manifest(self, data: st.DataObject) -> None:
         name = data.draw(REPOSITORIES)
-        known = self.model.repositories.get(name)
-        here = list(known.manifests.values()) if known else []
-        pool = here if here and likely(data) else self.documents
-        body = data.draw(st.sampled_from(pool)).body
+        body = self.draw_document(data, name).body
         digest = digest_of(body, self.known_algorithm(data, body))
         expected = self.model.delete_manifest(name, digest)
         check(self.send("DELETE", f"{name}/manifests/{digest}"), expected)
@@ -415,8 +423,8 @@ class RegistryMachine(RuleBasedStateMachine):
                 assert self.send("HEAD", f"{name}/manifests/{document.digest}").status == 404
 
     def compare_referrers(self, name: str) -> None:
-        subjects = {str(document.digest) for document in self.documents[-4:]}
-        subjects |= {document.subject for document in self.documents if document.subject}
+        subjects = {str(document.digest) for document in self.documents[-2:]}
+        subjects |= {document.subject for document in self.documents[-4:] if document.subject}
         for subject, wanted in itertools.product(subjects, ("", "application/x-sbom")):
             query = f"?artifactType={wanted}" if wanted else ""
             answer = self.send("GET", f"{name}/referrers/{subject}{query}")
@@ -434,14 +442,17 @@ class RegistryMachine(RuleBasedStateMachine):
     def walk(self, path: str, field: str) -> list[str]:
         """Return all entries of a list, read in pages of one to three."""
         found: list[str] = []
-        target = f"{path}?n={1 + len(self.documents) % 3}"
+        size = 1 + len(self.documents) % 3
+        target = f"{path}?n={size}"
         while target:
             answer = self.send("GET", target)
             assert answer.status == 200
-            found += answer.json()[field]
+            page = answer.json()[field]
+            found += page
             assert len(found) == len(set(found)), "the list goes round in circles"
             link = answer.headers.get("link", "<>")
             target = link[1 : link.index(">")]
+            assert len(page) == size if target else len(page) <= size
         return found
 
     def compare_books(self) -> None:
@@ -465,7 +476,7 @@ def likely(data: st.DataObject) -> bool:
 @pytest.mark.timeout(600 * SOAK)  # a failure takes minutes to be made small
 @pytest.mark.parametrize(
     ("kind", "examples"),
-    [("sqlite", 40), pytest.param("postgresql", 6, marks=pytest.mark.postgresql)],
+    [("sqlite", 40), pytest.param("postgresql", 5, marks=pytest.mark.postgresql)],
 )
 def test_a_registry_is_its_model(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str, examples: int

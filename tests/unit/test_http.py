@@ -15,23 +15,25 @@ from litestar.testing import TestClient
 from cloudcore import errors
 from cloudcore.http import create_app
 
+PUBLIC = {"action": None, "public": True}
 
-@get("/conflict", sync_to_thread=False)
+
+@get("/conflict", opt=PUBLIC, sync_to_thread=False)
 def conflict() -> NoReturn:
     raise errors.Conflict("it is there already", name="a")
 
 
-@get("/busy", sync_to_thread=False)
+@get("/busy", opt=PUBLIC, sync_to_thread=False)
 def busy() -> NoReturn:
     raise errors.Unavailable("not now", retry_after=7)
 
 
-@get("/bug", sync_to_thread=False)
+@get("/bug", opt=PUBLIC, sync_to_thread=False)
 def bug() -> NoReturn:
     raise RuntimeError("secret")
 
 
-@post("/number", sync_to_thread=False, request_max_body_size=100)
+@post("/number", opt=PUBLIC, sync_to_thread=False, request_max_body_size=100)
 def number(data: JSONBody[dict[str, int]]) -> dict[str, int]:
     return data
 

@@ -36,6 +36,11 @@ class Request:
                 return text
         return None
 
+    def list_header(self, name: bytes) -> str | None:
+        """Return a header that is a list, all its lines as one (RFC 9110 §5.3)."""
+        lines = [value.decode("latin-1") for key, value in self.scope["headers"] if key == name]
+        return ", ".join(lines) if lines else None
+
     @property
     def digest(self) -> Digest:
         """Return the path's digest.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from registry.blobstore.base import StageBusy
+from registry.blobstore.base import ObjectUnknown, StageBusy, Staged
 from registry.metadata import uploads
 from registry.services.context import Context
 
@@ -15,20 +15,43 @@ _BATCH: Final = 100
 async def discard_expired_uploads(ctx: Context) -> int:
     """End every session whose time is over and return how many there were.
 
-    The bytes go first: a crash in between leaves a row whose session is over anyway, and the next
-    run ends it. A session someone is writing to this moment is left alone; its time is renewed.
+    A session someone is writing to this moment is left alone: its time is being renewed. So is
+    one that was renewed since it was listed, which is read under the hold on its bytes. The bytes
+    go before the row: after a crash in between, the next run ends the session.
     """
     discarded = 0
     while True:
         expired = await ctx.database.read(uploads.expired_uploads, ctx.clock(), _BATCH)
         ended = 0
         for upload_id in expired:
-            try:
-                await asyncio.to_thread(ctx.writer.discard, upload_id)
-            except StageBusy:
-                continue
-            await ctx.database.write_relaxed(uploads.remove_upload, upload_id)
-            ended += 1
+            ended += await _discard(ctx, upload_id)
         discarded += ended
         if ended < _BATCH:
             return discarded
+
+
+async def _discard(ctx: Context, upload_id: str) -> bool:
+    """End one session, unless it goes on after all."""
+    staged: Staged | None = None
+    try:
+        staged = ctx.writer.resume(upload_id)
+    except StageBusy:
+        return False
+    except ObjectUnknown:
+        pass  # nothing was ever received, or an earlier run died here
+    try:
+        is_over = await ctx.database.read(uploads.is_expired, upload_id, ctx.clock())
+        if is_over:
+            if staged is not None:
+                await asyncio.to_thread(_drop, staged)
+            await ctx.database.write_relaxed(uploads.remove_upload, upload_id)
+        return is_over
+    finally:
+        if staged is not None:
+            staged.close()
+
+
+def _drop(staged: Staged) -> None:
+    """Delete a session's bytes, also where they had become an object without a row."""
+    staged.rewind(0)
+    staged.discard()

@@ -128,6 +128,11 @@ _LINK: Final = Statement(
         },
     )
 )
+_LINKED_OBJECT: Final = Statement(
+    select(_l.object_id).where(
+        _l.repository_id == bindparam("repository_id"), _l.digest == bindparam("digest")
+    )
+)
 _UNLINK: Final = Statement(
     repository_blobs.delete().where(
         _l.repository_id == bindparam("repository_id"),
@@ -221,9 +226,12 @@ def add_references(tx: Connection, repository_id: str, digests: Sequence[str], c
     tx.execute(_REFERENCE, repository_id=repository_id, digests=text_list(digests), change=change)
 
 
-def touch_link(tx: Connection, repository_id: str, digest: str, now: int) -> None:
-    """Note that a client relies on the blob now, so that no sweep takes its link."""
-    tx.execute(_TOUCH, repository_id=repository_id, digest=digest, now=now)
+def touch_link(tx: Connection, repository_id: str, digest: str, now: int) -> bool:
+    """Note that a client relies on the blob now, so that no sweep takes its link.
+
+    False when the link has gone meanwhile.
+    """
+    return tx.execute(_TOUCH, repository_id=repository_id, digest=digest, now=now) == 1
 
 
 def keep_object(tx: Connection, account_id: str, new: NewObject, now: int) -> str:
@@ -265,6 +273,12 @@ def link_object(
         size=size,
         now=now,
     )
+
+
+def linked_object(tx: Connection, repository_id: str, digest: str) -> str | None:
+    """Return the id of the object a repository's link leads to."""
+    row = tx.row(_LINKED_OBJECT, repository_id=repository_id, digest=digest)
+    return row[0] if row else None
 
 
 def revive_object(tx: Connection, object_id: str) -> bool:

@@ -71,6 +71,10 @@ _EXPIRED: Final = Statement(
     page(select(_u.id).where(_u.expires_at <= bindparam("now")).order_by(_u.expires_at))
 )
 
+_IS_EXPIRED: Final = Statement(
+    select(_u.id).where(_u.id == bindparam("id"), _u.expires_at <= bindparam("now"))
+)
+
 
 def add_upload(
     tx: Connection,
@@ -123,3 +127,8 @@ def remove_upload(tx: Connection, upload_id: str) -> bool:
 def expired_uploads(tx: Connection, now: int, limit: int) -> list[str]:
     """Return sessions whose time is over, oldest first."""
     return [row[0] for row in tx.rows(_EXPIRED, now=now, limit=limit)]
+
+
+def is_expired(tx: Connection, upload_id: str, now: int) -> bool:
+    """Say whether a session's time is over."""
+    return tx.row(_IS_EXPIRED, id=upload_id, now=now) is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import msgspec
 
@@ -78,7 +78,7 @@ def parse_manifest(body: bytes, content_type: str | None) -> Manifest:
     """
     try:
         document = _decoder.decode(body)
-        json.loads(body.decode(), object_pairs_hook=_refuse_duplicates, parse_constant=_refuse)
+        json.loads(body.decode(), object_pairs_hook=_refuse_duplicates)
     except ManifestInvalid:
         raise
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -103,11 +103,6 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
     """Refuse an object that names a key twice: two readers could read two documents."""
     if len(pairs) > 1 and len({key for key, _ in pairs}) != len(pairs):
         raise ManifestInvalid("the manifest names a key twice in one object")
-
-
-def _refuse(constant: str) -> NoReturn:
-    """Refuse ``NaN`` and its kin, which are not JSON."""
-    raise ManifestInvalid(f"the manifest holds {constant}, which is not JSON")
 
 
 def _media_type(document: _Document, content_type: str | None) -> str:

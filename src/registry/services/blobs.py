@@ -32,7 +32,9 @@ async def stat_blob(ctx: Context, name: Name, digest: Digest, *, keep: bool = Fa
     """
     link = await ctx.database.read(_find, name, digest)
     if keep and ctx.clock() - link.touched_at > ctx.limits.touch_after:
-        await ctx.database.write(blobs.touch_link, link.repository_id, link.digest, ctx.clock())
+        now = ctx.clock()
+        if not await ctx.database.write(blobs.touch_link, link.repository_id, link.digest, now):
+            raise _unknown(name, digest)
     return link
 
 
@@ -77,7 +79,7 @@ def _find(tx: Connection, name: Name, digest: Digest) -> Link:
         return link
     if repositories.find_repository(tx, name.handle, name.repository) is None:
         raise name_unknown(name)
-    raise BlobUnknown(f"{name} has no blob {digest}", digest=str(digest))
+    raise _unknown(name, digest)
 
 
 def _mount(
@@ -122,10 +124,17 @@ def _source_link(
 
 
 def _detach(tx: Connection, name: Name, digest: Digest) -> None:
-    link = _find(tx, name, digest)
-    lock(tx, name, link.repository_id)
+    repository = repositories.find_repository(tx, name.handle, name.repository)
+    if repository is None:
+        raise name_unknown(name)
+    lock(tx, name, repository.id)
+    link = _find(tx, name, digest)  # under the lock, or another who deletes it may be before us
     if not blobs.unlink(tx, link.repository_id, link.digest):
         raise BlobReferenced(
             f"a manifest in {name} references {digest}; delete the manifest first",
             digest=str(digest),
         )
+
+
+def _unknown(name: Name, digest: Digest) -> BlobUnknown:
+    return BlobUnknown(f"{name} has no blob {digest}", digest=str(digest))

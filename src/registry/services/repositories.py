@@ -60,8 +60,10 @@ def _create(tx: Connection, name: Name, repository_id: str, now: int) -> Reposit
 async def list_repositories(ctx: Context, handle: str, after: str, limit: int) -> Page:
     """Return a page of an account's repositories as full names after the full name `after`."""
     prefix = f"{handle}/"
-    if after > prefix and not after.startswith(prefix):
-        return Page([], has_more=False)
+    if not after.startswith(prefix):
+        if after > prefix:
+            return Page([], has_more=False)
+        after = prefix
     names = await ctx.database.read(
         repositories.list_repository_names, handle, after.removeprefix(prefix), limit + 1
     )

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import NamedTuple, Protocol, TypeVar
 
 from cloudcore.db.base import Connection
+from cloudcore.errors import Unavailable
 from registry.blobstore.base import BlobWriter, ObjectUnknown, StageBusy, Staged, Stored
 from registry.errors import (
     BlobTooLarge,
@@ -274,7 +275,16 @@ async def _advance(ctx: Context, upload_id: str, progress: _Progress) -> None:
 
 async def _record(ctx: Context, repository_id: str, account_id: str, stored: Stored) -> None:
     """Write the rows that make stored bytes a blob; drop them when the account has the same."""
-    kept = await ctx.database.write(_record_rows, repository_id, account_id, stored, ctx.clock())
+    try:
+        kept = await ctx.database.write(
+            _record_rows, repository_id, account_id, stored, ctx.clock()
+        )
+    except Unavailable:
+        # The connection may have died after the commit: what is there now tells.
+        linked = await ctx.database.read(blobs.linked_object, repository_id, stored.digest)
+        if linked is None:
+            raise
+        kept = linked
     if kept != stored.object_id:
         await asyncio.to_thread(ctx.writer.remove_duplicate, stored.object_id)
 
