@@ -1,0 +1,89 @@
+"""The ``entrepot`` command, as a person meets it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.live import ROOT, start_registry
+from tests.postgresql import free_port
+
+
+def entrepot(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "registry", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment},
+    )
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "registry.example"])
+def test_dev_listens_on_loopback_only(host: str, tmp_path: Path) -> None:
+    ended = entrepot("dev", "--host", host, "--data", str(tmp_path / "data"))
+    assert ended.returncode == 2
+    assert "loopback" in ended.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_an_unknown_setting_is_refused() -> None:
+    ended = entrepot("fsck", ENTREPOT_TYPO="1")
+    assert ended.returncode == 2
+    assert "ENTREPOT_TYPO" in ended.stderr
+
+
+def test_dev_tells_what_to_try_and_keeps_its_data(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    for round_number in (1, 2):
+        registry = start_registry(data)
+        try:
+            name = registry.url.removeprefix("http://") + "/dev/hello:1"
+            assert f"docker push {name}" in registry.log
+            assert f"docker pull {name}" in registry.log
+            with httpx.Client(base_url=registry.url) as client:
+                if round_number == 1:
+                    client.post("/v2/dev/kept/blobs/uploads/")
+                assert client.get("/v2/_catalog").json() == {"repositories": ["dev/kept"]}
+                assert client.get("/healthz").status_code == 200
+                assert client.get("/readyz").status_code == 200
+                missing = client.get("/v1/nothing")
+                assert missing.json()["error"]["code"] == "NOT_FOUND"
+                assert missing.headers["x-request-id"] == missing.json()["error"]["request_id"]
+        finally:
+            assert registry.stop(signal.SIGINT) == 0
+
+
+def test_dev_is_ready_within_two_seconds_of_processor_time(tmp_path: Path) -> None:
+    """Wall time is the machine's; what we spend of it is ours."""
+    before = os.times()
+    started = time.monotonic()
+    registry = start_registry(tmp_path / "data")
+    waited = time.monotonic() - started
+    registry.stop()
+    spent = os.times().children_user + os.times().children_system
+    spent -= before.children_user + before.children_system
+    assert min(waited, spent) < 2
+
+
+def test_metrics_are_served_apart(tmp_path: Path) -> None:
+    metrics = f"127.0.0.1:{free_port()}"
+    registry = start_registry(tmp_path / "data", "--metrics", metrics, "--workers", "2")
+    try:
+        for _ in range(3):
+            httpx.get(f"{registry.url}/v2/")
+        assert httpx.get(f"{registry.url}/metrics").status_code == 404
+        text = httpx.get(f"http://{metrics}/metrics").text
+        assert (
+            'entrepot_http_requests_total{method="GET",plane="data",status_class="2xx"} 3' in text
+        )
+    finally:
+        registry.stop()

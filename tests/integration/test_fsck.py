@@ -1,0 +1,180 @@
+"""``entrepot fsck``: silent on a sound registry, exact about every kind of damage."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.live import ROOT, start_registry
+
+CONFIG = b'{"architecture": "amd64", "os": "linux"}'
+LAYER = b"layer" * 1000
+MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
+
+
+def digest(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def fsck(data: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "registry", "fsck", "--data", str(data), *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
+
+
+def push_image(url: str) -> None:
+    """Push one tagged image, and leave one upload with bytes open."""
+    descriptors = []
+    with httpx.Client(base_url=url) as client:
+        for blob in (CONFIG, LAYER):
+            answer = client.post(
+                "/v2/dev/app/blobs/uploads/", params={"digest": digest(blob)}, content=blob
+            )
+            assert answer.status_code == 201
+            descriptors.append(
+                {"mediaType": "application/x", "digest": digest(blob), "size": len(blob)}
+            )
+        manifest = {"schemaVersion": 2, "config": descriptors[0], "layers": descriptors[1:]}
+        answer = client.put(
+            "/v2/dev/app/manifests/v1",
+            content=json.dumps(manifest),
+            headers={"content-type": MANIFEST_TYPE},
+        )
+        assert answer.status_code == 201
+        location = client.post("/v2/dev/app/blobs/uploads/").headers["location"]
+        assert client.patch(location, content=b"some bytes").status_code == 202
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the data of a registry that was used and stopped."""
+    data = tmp_path_factory.mktemp("fsck") / "data"
+    registry = start_registry(data)
+    try:
+        push_image(registry.url)
+        beside = fsck(data)
+        assert (beside.returncode, beside.stderr.splitlines()[-1:]) == (
+            0,
+            ["manifests 1 of 1, 0.00 GB read"],
+        )
+    finally:
+        registry.stop()
+    return data
+
+
+@pytest.fixture
+def data(sound: Path, tmp_path: Path) -> Path:
+    """Return a copy of sound data, to be damaged."""
+    copy = tmp_path / "data"
+    subprocess.run(["cp", "-a", str(sound), str(copy)], check=True)
+    return copy
+
+
+def query(data: Path, statement: str) -> list[tuple[str, ...]]:
+    with closing(sqlite3.connect(data / "metadata.db", isolation_level=None)) as connection:
+        return connection.execute(statement).fetchall()
+
+
+def object_file(data: Path, blob: bytes) -> Path:
+    ((name,),) = query(data, f"SELECT id FROM blob_objects WHERE digest = '{digest(blob)}'")
+    return data / "blobs" / "objects" / name[-2:] / name
+
+
+def staged_file(data: Path) -> Path:
+    (staged,) = (data / "blobs" / "uploads").iterdir()
+    return staged
+
+
+def flip_a_bit(data: Path) -> None:
+    file = object_file(data, LAYER)
+    content = bytearray(file.read_bytes())
+    content[2500] ^= 1
+    file.write_bytes(content)
+
+
+def truncate(data: Path) -> None:
+    os.truncate(object_file(data, LAYER), 10)
+
+
+def change_manifest(data: Path) -> None:
+    query(data, "UPDATE manifest_bodies SET body = x'7b7d'")
+
+
+def drop_edge(data: Path) -> None:
+    query(data, f"DELETE FROM manifest_blobs WHERE digest = '{digest(LAYER)}'")
+
+
+DAMAGES: list[tuple[Callable[[Path], object], str, str]] = [
+    (flip_a_bit, "I1, I5", "hash to"),
+    (truncate, "I1, I5", "cannot be read"),
+    (lambda data: object_file(data, CONFIG).unlink(), "I1, I5", "gone"),
+    (lambda data: os.truncate(staged_file(data), 3), "I2", "10 bytes acknowledged, 3 staged"),
+    (lambda data: staged_file(data).unlink(), "I2", "10 bytes acknowledged, 0 staged"),
+    (change_manifest, "I3", "hash to something else"),
+    (drop_edge, "I3", "2 blobs are listed, 1 are held"),
+    (lambda data: query(data, "UPDATE tags SET manifest_id = 'x'"), "I4", "tag v1"),
+    (lambda data: query(data, "UPDATE repositories SET size_bytes = 1"), "I8", "size_bytes"),
+    (lambda data: query(data, "UPDATE repositories SET tag_count = 9"), "I8", "tag_count"),
+    (lambda data: query(data, "UPDATE repository_blobs SET manifest_refs = 7"), "I8", "refs"),
+]
+
+
+@pytest.mark.parametrize(("damage", "invariant", "words"), DAMAGES)
+def test_damage_is_found_and_named(
+    data: Path, damage: Callable[[Path], object], invariant: str, words: str
+) -> None:
+    damage(data)
+    found = fsck(data)
+    assert found.returncode == 1
+    assert any(line.startswith(invariant) and words in line for line in found.stdout.splitlines())
+
+
+def test_sound_data_has_no_findings(sound: Path) -> None:
+    found = fsck(sound)
+    assert (found.returncode, found.stdout) == (
+        0,
+        "2 blobs and 1 manifests checked: 0 violations, 0 leaks\n",
+    )
+
+
+def test_quick_looks_at_presence_and_size_only(data: Path) -> None:
+    flip_a_bit(data)
+    assert fsck(data, "--quick").returncode == 0
+    truncate(data)
+    assert fsck(data, "--quick").returncode == 1
+
+
+def test_bytes_nobody_owns_are_told_but_no_violation(data: Path) -> None:
+    name = str(uuid.uuid4())
+    (data / "blobs" / "objects" / name[-2:] / name).write_bytes(b"left by a crash")
+    (data / "blobs" / "uploads" / str(uuid.uuid4())).write_bytes(b"left too")
+    found = fsck(data)
+    assert found.returncode == 0
+    assert "0 violations, 2 leaks" in found.stdout
+
+
+def test_committed_bytes_whose_row_was_never_written_are_no_violation(data: Path) -> None:
+    """The next request of the session takes them back."""
+    staged = staged_file(data)
+    staged.rename(data / "blobs" / "objects" / staged.name[-2:] / staged.name)
+    found = fsck(data)
+    assert (found.returncode, found.stdout.splitlines()[-1]) == (
+        0,
+        "2 blobs and 1 manifests checked: 0 violations, 0 leaks",
+    )
