@@ -60,7 +60,7 @@ class Server:
         shutil.rmtree(self.folder, ignore_errors=True)
         data = self.folder / "data"
         data.mkdir(parents=True)
-        port = _free_port()
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         with (self.folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
@@ -101,7 +101,8 @@ class Server:
         raise UnavailableError(f"{self._process.args!r} did not become ready:\n{log}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -18,7 +18,7 @@ READY = re.compile(r"(http://127\.0\.0\.1:\d+)")
 
 @dataclass
 class LiveRegistry:
-    """An ``entrepot dev`` process that answers on `url`."""
+    """An ``entrepot`` process that answers on `url`."""
 
     url: str
     process: subprocess.Popen[str]
@@ -52,12 +52,16 @@ class LiveRegistry:
 
 
 def start_registry(
-    data: Path, *options: str, env: Mapping[str, str] | None = None, timeout: float = 20
+    data: Path,
+    *options: str,
+    command: str = "dev",
+    env: Mapping[str, str] | None = None,
+    timeout: float = 20,
 ) -> LiveRegistry:
-    """Start ``entrepot dev`` on a free port over the folder `data` and wait until it is ready."""
-    command = [sys.executable, "-m", "registry", "dev", "--port", "0", "--data", str(data)]
+    """Start ``entrepot dev`` (or another `command`) over the folder `data`, on a free port."""
+    started = [sys.executable, "-m", "registry", command, "--port", "0", "--data", str(data)]
     process = subprocess.Popen(
-        [*command, *options],
+        [*started, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

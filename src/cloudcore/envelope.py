@@ -6,19 +6,27 @@ it wins. `params` never accompany a 5xx, and neither does any word about what ha
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from msgspec import UNSET, UnsetType
 
 from cloudcore import errors
+from cloudcore.wire import Answer
 
 TABLE: Final[dict[type[errors.PlatformError], tuple[int, str]]] = {
     errors.PlatformError: (500, "INTERNAL_ERROR"),
     errors.InvalidInput: (400, "INVALID_INPUT"),
     errors.Unauthenticated: (401, "UNAUTHORIZED"),
     errors.AccessDenied: (403, "ACCESS_DENIED"),
+    errors.QuotaExceeded: (403, "QUOTA_EXCEEDED"),
     errors.NotFound: (404, "NOT_FOUND"),
     errors.Conflict: (409, "CONFLICT"),
     errors.PayloadTooLarge: (413, "PAYLOAD_TOO_LARGE"),
+    errors.UnsupportedMediaType: (415, "UNSUPPORTED_MEDIA_TYPE"),
     errors.MethodNotAllowed: (405, "METHOD_NOT_ALLOWED"),
+    errors.IdempotencyKeyReused: (422, "IDEMPOTENCY_KEY_REUSED"),
+    errors.RateLimited: (429, "RATE_LIMITED"),
     errors.Unavailable: (503, "SERVICE_UNAVAILABLE"),
 }
 
@@ -37,3 +45,30 @@ def render(error: errors.PlatformError, request_id: str) -> tuple[int, dict[str,
     elif error.params and status < 500:
         content["params"] = error.params
     return status, {"error": content}
+
+
+class ErrorDetail(Answer):
+    """What went wrong."""
+
+    code: str
+    message: str
+    request_id: str
+    params: dict[str, Any] | UnsetType = UNSET
+    """Never on a 5xx."""
+
+
+class Error(Answer):
+    """The body of every refusal."""
+
+    error: ErrorDetail
+
+
+class ErrorShape(NamedTuple):
+    """A way to tell errors: how one is rendered, and the shape of what comes of it."""
+
+    render: Callable[[errors.PlatformError, str], tuple[int, Any]]
+    """Takes an error and the request's id; returns status and body."""
+    schema: type[Answer]
+
+
+ENVELOPE: Final = ErrorShape(render, Error)

@@ -3,11 +3,14 @@
     PlatformError
     ├── InvalidInput            a value the caller sent cannot be accepted
     ├── Unauthenticated         who is asking is not known
-    ├── AccessDenied            known, and not allowed
+    ├── AccessDenied            known, and not allowed (QuotaExceeded: no more than so much)
     ├── NotFound                no such thing, or none the caller may know of
     ├── Conflict                the state of things forbids it now
     ├── PayloadTooLarge         more bytes than the operation takes
+    ├── UnsupportedMediaType    the body is of a type the operation does not read
     ├── MethodNotAllowed        the resource exists; this verb is not for it
+    ├── IdempotencyKeyReused    the key was used for another request
+    ├── RateLimited             too many requests in this window
     └── Unavailable             our side cannot do it now; trying again later may work
 
 A class says *what happened*. It knows no status, no error code and no wire format: each plane
@@ -43,6 +46,10 @@ class AccessDenied(PlatformError):
     """The caller is known, and not allowed."""
 
 
+class QuotaExceeded(AccessDenied):
+    """The account may have no more of this."""
+
+
 class NotFound(PlatformError):
     """There is no such thing, or none the caller may know of."""
 
@@ -55,12 +62,28 @@ class PayloadTooLarge(PlatformError):
     """The body holds more bytes than the operation takes."""
 
 
+class UnsupportedMediaType(PlatformError):
+    """The body is of a type the operation does not read."""
+
+
 class MethodNotAllowed(PlatformError):
     """The resource exists, but this verb is not for it."""
 
     def __init__(self, message: str, *, allow: str, **params: Any) -> None:  # noqa: ANN401
         super().__init__(message, **params)
         self.allow = allow
+
+
+class IdempotencyKeyReused(PlatformError):
+    """The `Idempotency-Key` came before, with another request."""
+
+
+class RateLimited(PlatformError):
+    """The window is exhausted; it opens again in `retry_after` seconds."""
+
+    def __init__(self, message: str, *, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class Unavailable(PlatformError):

@@ -8,6 +8,8 @@
     Conflict          TagImmutable · TagDeleteForbidden · ManifestReferenced · BlobReferenced
                       UploadBusy · UploadOutOfOrder · PreconditionFailed
     PayloadTooLarge   ManifestTooLarge · BlobTooLarge · TooManyTags
+    Unauthenticated   TokenRequired
+    AccessDenied      TokenDenied
     Unavailable       StoreUnavailable
 
 The tables that turn them into answers are `registry.distribution.errors` and, for the control
@@ -16,7 +18,15 @@ plane, `cloudcore.envelope`.
 
 from __future__ import annotations
 
-from cloudcore.errors import Conflict, InvalidInput, NotFound, PayloadTooLarge, Unavailable
+from cloudcore.errors import (
+    AccessDenied,
+    Conflict,
+    InvalidInput,
+    NotFound,
+    PayloadTooLarge,
+    Unauthenticated,
+    Unavailable,
+)
 
 
 class NameInvalid(InvalidInput):
@@ -137,3 +147,19 @@ class TooManyTags(PayloadTooLarge):
 
 class StoreUnavailable(Unavailable):
     """The blob store cannot take or give bytes now: disk full, or an I/O error."""
+
+
+class TokenRequired(Unauthenticated):
+    """Another credential may help; `challenge` says which (``WWW-Authenticate``)."""
+
+    def __init__(self, message: str, challenge: str) -> None:
+        super().__init__(message)
+        self.challenge = challenge
+
+
+class TokenDenied(AccessDenied):
+    """The caller is known and refused; `challenge` says what was needed."""
+
+    def __init__(self, message: str, challenge: str) -> None:
+        super().__init__(message)
+        self.challenge = challenge

@@ -7,37 +7,55 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import cast
+from typing import NamedTuple, cast
 
+from cloudcore import idempotency, ratelimit
 from cloudcore.clock import Clock, system_clock, uuid7
+from cloudcore.context import ControlSettings, Platform
 from cloudcore.db.base import Database
 from cloudcore.db.opening import open_database
 from cloudcore.http import create_app as create_control_plane
+from cloudcore.identity import routes as identity
+from cloudcore.identity import sessions
+from cloudcore.identity.authentication import BearerAuthenticator
+from cloudcore.identity.authorize_routes import authorize_handlers
+from cloudcore.identity.oauth_routes import ERROR_SHAPES, discovery_handlers, token_handlers
+from cloudcore.identity.permissions import Permissions
+from cloudcore.identity.sign_in import PasswordChecks
+from cloudcore.identity.signing_keys import SigningKeys
+from cloudcore.identity.tokens import AccessTokens, BearerSigner
+from cloudcore.keyring import load_keyring
 from registry.blobstore.filesystem import FilesystemStore
+from registry.control import credentials, repositories
+from registry.control import policies as repository_policies
 from registry.control.health import readiness, report_alive
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.distribution.body import Receive, Scope, Send
+from registry.distribution.challenge import Challenges
+from registry.distribution.token import TokenEndpoint
+from registry.distribution.token_access import TokenAccess
 from registry.errors import StoreUnavailable
-from registry.gc.fsck import Progress, Report, check
+from registry.gc.repositories import purge_deleted_repositories
 from registry.gc.uploads import discard_expired_uploads
+from registry.metadata import logins
 from registry.metadata.database import migrate
 from registry.metadata.repositories import add_account, find_account
 from registry.services.context import Context
 from registry.services.pulls import PullLog
+from registry.services.tokens import Tokens
 from registry.serving.dispatch import Application, Dispatcher
-from registry.serving.logs import configure_logging
-from registry.serving.server import run
-from registry.settings import Settings, SettingsError
+from registry.settings import Settings
 
 DEV_ACCOUNT = "dev"
 
 _PULL_FLUSH_SECONDS = 10
-_UPLOAD_SWEEP_SECONDS = 3600
+_SWEEP_SECONDS = 3600
+_PURGE_SECONDS = 60
+_KEY_REFRESH_SECONDS = 60
 
 _log = logging.getLogger(__name__)
 
@@ -70,29 +88,37 @@ async def open_context(settings: Settings, clock: Clock = system_clock) -> Async
         await database.close()
 
 
-async def ensure_account(database: Database, handle: str, now: int) -> None:
-    """Make the account of ``entrepot dev`` unless it is there."""
-    if await database.read(find_account, handle) is None:
-        await database.write(add_account, uuid7(), handle, now)
+class Planes(NamedTuple):
+    """The two applications of a worker process."""
+
+    data: Application
+    control: Application
 
 
-class DevRegistry:
-    """What ``entrepot dev`` runs in each worker process."""
+class Registry:
+    """What one worker process runs: stores, both planes, and the work done in the background."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._resources = AsyncExitStack()
         self._ctx: Context | None = None
-        self._data_plane: DataPlane | None = None
+        self._planes: Planes | None = None
 
     async def start(self) -> None:
-        """Open the stores, make the account, begin the chores."""
+        """Open the stores, make the planes, begin the chores."""
         enter = self._resources.enter_async_context
         ctx = self._ctx = await enter(open_context(self._settings))
-        await ensure_account(ctx.database, DEV_ACCOUNT, ctx.clock())
-        await enter(_repeated(_PULL_FLUSH_SECONDS, ctx.pulls.flush))
-        await enter(_repeated(_UPLOAD_SWEEP_SECONDS, partial(discard_expired_uploads, ctx)))
-        self._data_plane = DataPlane(ctx, OpenAccess(DEV_ACCOUNT))
+        for seconds, chore in (
+            (_PULL_FLUSH_SECONDS, ctx.pulls.flush),
+            (_SWEEP_SECONDS, partial(discard_expired_uploads, ctx)),
+            (_PURGE_SECONDS, partial(purge_deleted_repositories, ctx)),
+        ):
+            await enter(_repeated(seconds, chore))
+        self._planes = await self.make_planes(ctx, self._resources)
+
+    async def make_planes(self, ctx: Context, resources: AsyncExitStack) -> Planes:
+        """Return the two applications; what they need to be closed goes to `resources`."""
+        raise NotImplementedError
 
     async def stop(self) -> None:
         """Undo `start`, in reverse."""
@@ -107,68 +133,109 @@ class DevRegistry:
 
     def data_plane(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer a request to ``/v2``."""
-        assert self._data_plane is not None
-        return self._data_plane(scope, receive, send)
+        assert self._planes is not None
+        return self._planes.data(scope, receive, send)
+
+    async def control_plane(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer any other request, or say that start and stop went well."""
+        if scope["type"] != "lifespan":
+            assert self._planes is not None
+            await self._planes.control(scope, receive, send)
+            return
+        for event in ("startup", "shutdown"):
+            await receive()
+            await send({"type": f"lifespan.{event}.complete"})
+
+
+class DevRegistry(Registry):
+    """``entrepot dev``: one account, no sign-in, health beside the data plane."""
+
+    async def make_planes(self, ctx: Context, resources: AsyncExitStack) -> Planes:
+        """Make the account, unless it is there, and open the door to everyone."""
+        del resources
+        if await ctx.database.read(find_account, DEV_ACCOUNT) is None:
+            await ctx.database.write(add_account, uuid7(), DEV_ACCOUNT, ctx.clock())
+        control = create_control_plane([report_alive, readiness(self.probe)])
+        return Planes(DataPlane(ctx, OpenAccess(DEV_ACCOUNT)), cast("Application", control))
+
+
+class ServedRegistry(Registry):
+    """``entrepot serve``: every caller signs in, and policies decide."""
+
+    async def make_planes(self, ctx: Context, resources: AsyncExitStack) -> Planes:
+        """Load the keys, and build identity below both planes."""
+        settings, database, clock = self._settings, ctx.database, ctx.clock
+        keyring = load_keyring(settings.root_key)
+        keys = SigningKeys(database, keyring, clock)
+        await keys.refresh()
+        tokens = AccessTokens(keys, settings.url, clock)
+        authenticator = BearerAuthenticator(database, tokens, Permissions(database), clock)
+        platform = Platform(
+            database=database,
+            clock=clock,
+            new_id=ctx.new_id,
+            keyring=keyring,
+            authenticator=authenticator,
+            settings=ControlSettings(
+                region=settings.region, auth_url=settings.url, trusted_proxies=settings.proxies
+            ),
+        )
+        control = create_control_plane(
+            [
+                report_alive,
+                readiness(self.probe),
+                *identity.HANDLERS,
+                *token_handlers(tokens),
+                *discovery_handlers(keys, settings.url),
+                *authorize_handlers(PasswordChecks()),
+                *repositories.HANDLERS,
+                *repository_policies.HANDLERS,
+                *credentials.HANDLERS,
+            ],
+            platform,
+            error_shapes=ERROR_SHAPES,
+        )
+        host = settings.url.partition("://")[2]
+        signer = BearerSigner(keys, settings.url, host, clock, uuid7)
+        bearers = Tokens(database, clock, signer, authenticator, settings.region)
+        access = TokenAccess(bearers, Challenges(settings.public_url), clock, settings.proxies)
+        for seconds, chore in (
+            (_KEY_REFRESH_SECONDS, keys.refresh),
+            (_SWEEP_SECONDS, partial(forget_ended, database, clock)),
+        ):
+            await resources.enter_async_context(_repeated(seconds, chore))
+        data = DataPlane(ctx, access, TokenEndpoint(access))
+        return Planes(data, cast("Application", control))
+
+
+async def forget_ended(database: Database, clock: Clock) -> None:
+    """Delete rows whose time is over: sessions, logins, replies for retries, rate windows."""
+    for forget in (
+        sessions.forget_ended,
+        logins.forget_expired,
+        idempotency.forget_expired,
+        ratelimit.forget_ended,
+    ):
+        await database.write_relaxed(forget, clock())
 
 
 def create_dev_app(settings: Settings) -> Dispatcher:
     """Return the ASGI application of ``entrepot dev``; any ASGI server can run it."""
-    registry = DevRegistry(settings)
-    app = create_control_plane([report_alive, readiness(registry.probe)])
-    control_plane = cast("Application", app)  # Litestar types the same messages as unions
+    return _application(DevRegistry(settings))
+
+
+def create_app(settings: Settings) -> Dispatcher:
+    """Return the ASGI application of ``entrepot serve``; any ASGI server can run it."""
+    return _application(ServedRegistry(settings))
+
+
+def _application(registry: Registry) -> Dispatcher:
     return Dispatcher(
-        registry.data_plane, control_plane, startup=registry.start, shutdown=registry.stop
+        registry.data_plane,
+        registry.control_plane,
+        startup=registry.start,
+        shutdown=registry.stop,
     )
-
-
-def serve_dev(settings: Settings) -> int:
-    """Run ``entrepot dev`` until it is told to stop; return its exit status."""
-    configure_logging()
-    prepare(settings)
-    return run(
-        partial(create_dev_app, settings),
-        settings.host,
-        settings.port,
-        workers=settings.workers,
-        metrics_bind=_bind(settings.metrics),
-        on_ready=partial(_greet, settings),
-    )
-
-
-async def check_data(
-    settings: Settings, tell: Callable[[Progress], None], *, read_objects: bool
-) -> Report:
-    """Compare the store with the metadata; see `registry.gc.fsck`."""
-    prepare(settings)
-    database = open_database(settings.database)
-    try:
-        store = FilesystemStore(settings.blobs)
-        return await check(database, store, tell, read_objects=read_objects)
-    finally:
-        await database.close()
-
-
-def _greet(settings: Settings, url: str) -> None:
-    """Tell a newcomer what to type next."""
-    registry = url.removeprefix("http://")
-    sys.stdout.write(
-        f"Entrepot is ready on {url} (data in {settings.data}, stop with Ctrl+C). Try:\n"
-        f"  docker tag IMAGE {registry}/{DEV_ACCOUNT}/hello:1\n"
-        f"  docker push {registry}/{DEV_ACCOUNT}/hello:1\n"
-        f"  docker pull {registry}/{DEV_ACCOUNT}/hello:1\n"
-        f"  podman push --tls-verify=false IMAGE {registry}/{DEV_ACCOUNT}/hello:1\n"
-    )
-    sys.stdout.flush()
-
-
-def _bind(address: str) -> tuple[str, int] | None:
-    """Return ``host:port`` taken apart; None for the empty string."""
-    if not address:
-        return None
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit():
-        raise SettingsError(f"an address is HOST:PORT, not {address!r}")
-    return host.strip("[]"), int(port)
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 
 from cloudcore.clock import MICROSECONDS
@@ -47,7 +48,39 @@ class Settings:
     workers: int = 1
     metrics: str = ""
     """``host:port`` of the Prometheus endpoint; empty: none."""
+    public_url: str = ""
+    """Base URL under which clients reach the registry; empty: ``http://host:port``."""
+    region: str = "local"
+    root_key_file: str = ""
+    """File of the root key; empty: ``root.key`` in the data folder."""
+    trusted_proxies: str = ""
+    """Networks, separated by commas, whose ``X-Forwarded-For`` is believed."""
     limits: Limits = field(default_factory=Limits)
+
+    @property
+    def url(self) -> str:
+        """Return the base URL that tokens and references name."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return self.public_url.rstrip("/") or f"http://{host}:{self.port}"
+
+    @property
+    def root_key(self) -> Path:
+        """Return the file of the root key."""
+        return Path(self.root_key_file) if self.root_key_file else self.data / "root.key"
+
+    @property
+    def proxies(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """Return the networks of trusted proxies.
+
+        Raises:
+            SettingsError: one of them is no network.
+
+        """
+        texts = [text.strip() for text in self.trusted_proxies.split(",") if text.strip()]
+        try:
+            return tuple(ip_network(text) for text in texts)
+        except ValueError as error:
+            raise SettingsError(f"trusted_proxies: {error}") from None
 
     @property
     def database(self) -> str:

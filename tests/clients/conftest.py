@@ -15,6 +15,7 @@ from tests.clients.containers import Containers
 from tests.clients.images import Store
 from tests.clients.remote import Remote
 from tests.live import LiveRegistry
+from tests.live_signed_in import SignedIn, serving
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -70,3 +71,19 @@ def containers(workspace: Path, remote: Remote) -> Containers:
 def elsewhere(workspace: Path, remote: Remote) -> Containers:
     """Return a second such machine, which has no image yet."""
     return Containers(workspace / "elsewhere", remote.host)
+
+
+@pytest.fixture(scope="session")
+def signed_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SignedIn]:
+    """Run one ``entrepot serve`` with two accounts for all tests that sign in."""
+    with serving(tmp_path_factory.mktemp("signed-in") / "data") as made:
+        yield made
+        records = [json.loads(line) for line in made.registry.lines if line.startswith("{")]
+        assert not [each for each in records if each["level"] in {"error", "critical"}]
+
+
+@pytest.fixture
+def repository(request: pytest.FixtureRequest) -> str:
+    """Return the name of a repository of ``acme`` that no other test uses."""
+    words = "".join(c if c.isalnum() else " " for c in request.node.name.lower()).split()
+    return f"acme/{'-'.join(words)}-{secrets.token_hex(3)}"

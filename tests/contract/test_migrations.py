@@ -15,7 +15,12 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
-import registry.metadata.tables  # noqa: F401 - its tables join the schema
+# Their tables join the schema.
+import cloudcore.idempotency
+import cloudcore.jobs.tables
+import cloudcore.outbox
+import cloudcore.ratelimit  # noqa: F401
+import registry.metadata.tables  # noqa: F401
 from cloudcore.db.schema import metadata
 from registry.metadata.database import DatabaseTooNew, migrate, migration_connection
 from registry.metadata.migrations import configuration, revisions

@@ -46,6 +46,8 @@ def paths(draw: st.DrawFn) -> tuple[str, Match]:
             return draw(st.sampled_from(["/v2", "/v2/"])), Match(endpoint, "", "")
         case Endpoint.CATALOG:
             return "/v2/_catalog", Match(endpoint, "", "")
+        case Endpoint.TOKEN:
+            return "/v2/token", Match(endpoint, "", "")
         case Endpoint.TAGS:
             return f"/v2/{name}/tags/list", Match(endpoint, name, "")
         case Endpoint.UPLOADS:

@@ -15,7 +15,7 @@ from enum import Enum
 from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
-from cloudcore.identity.policy import Effect, Policy, Statement
+from cloudcore.identity.policy import EVERYONE, Effect, Policy, Statement
 
 
 class Caller(NamedTuple):
@@ -23,13 +23,15 @@ class Caller(NamedTuple):
 
     crn: str
     """Its own name: a service account's, a user's, or, of a role session, the role's."""
-    account_id: str
+    account_id: str | None
+    """None for a person who has not assumed a role: nobody's insider."""
 
 
 class Question(NamedTuple):
     """What is asked: may `caller` do `action` on `resource` now, from there."""
 
     caller: Caller | None
+    """None when nobody has signed in."""
     action: str
     resource: str
     """CRN of the resource."""
@@ -58,50 +60,85 @@ def decide(
     question: Question, identity: Iterable[Policy], resource: Policy | None = None
 ) -> Verdict:
     """Answer `question` by the caller's `identity` policies and the `resource` policy."""
-    own = [
-        statement
-        for policy in identity
-        for statement in policy.statements
-        if question.caller is not None and _covers(statement, question, on_resource=False)
-    ]
-    attached = [
-        statement
-        for statement in (resource.statements if resource else ())
-        if _covers(statement, question, on_resource=True)
-    ]
-    if any(statement.effect is Effect.DENY for statement in (*own, *attached)):
-        return Verdict.EXPLICIT_DENY
     caller = question.caller
+    is_insider = caller is not None and caller.account_id == question.resource_account_id
+    own = None if caller is None else _own_effect(question, identity)
+    if own is Effect.DENY:
+        return Verdict.EXPLICIT_DENY
+    attached = resource and _attached_effect(question, resource, is_insider=is_insider)
+    if attached is Effect.DENY:
+        return Verdict.EXPLICIT_DENY
     if caller is None:
         return Verdict.ALLOWED if attached else Verdict.NO_ALLOW
-    if caller.account_id == question.resource_account_id:
-        named = any(_names_insider(statement, caller) for statement in attached)
-        return Verdict.ALLOWED if own or named else Verdict.NO_ALLOW
-    if own and attached:
+    if (own and attached) or (is_insider and (own or attached)):
         return Verdict.ALLOWED
     if attached:
         return Verdict.NEEDS_IDENTITY_POLICY
-    return Verdict.NEEDS_RESOURCE_POLICY if own else Verdict.NO_ALLOW
+    return Verdict.NEEDS_RESOURCE_POLICY if own and not is_insider else Verdict.NO_ALLOW
 
 
-def _covers(statement: Statement, question: Question, *, on_resource: bool) -> bool:
-    """Say whether a statement speaks of what is asked."""
-    if on_resource:
-        if not _names(statement, question.caller):
-            return False
-    elif not any(pattern.matches(question.resource) for pattern in statement.resources):
-        return False
-    return any(pattern.matches(question.action) for pattern in statement.actions) and (
+def could_allow(
+    identity: Iterable[Policy],
+    action: str,
+    source_ip: IPv4Address | IPv6Address | None,
+    now: int,
+) -> bool:
+    """Say whether `identity` policies allow `action` on some resource, from there and now.
+
+    A caller for whom this is False learns nothing of which ids exist: it is refused before any
+    is looked up.
+    """
+    allowed = False
+    for policy in identity:
+        about = policy.about(action)
+        for deny in about.denies:
+            if deny.resources.match_everything and deny.conditions.hold(source_ip, now):
+                return False
+        allowed = allowed or any(allow.conditions.hold(source_ip, now) for allow in about.allows)
+    return allowed
+
+
+def _own_effect(question: Question, identity: Iterable[Policy]) -> Effect | None:
+    """Return what the caller's own policies say, taken together."""
+    effect = None
+    for policy in identity:
+        about = policy.about(question.action)
+        for deny in about.denies:
+            if _covers(deny, question):
+                return Effect.DENY
+        if effect is None:
+            for allow in about.allows:
+                if _covers(allow, question):
+                    effect = Effect.ALLOW
+                    break
+    return effect
+
+
+def _covers(statement: Statement, question: Question) -> bool:
+    return statement.resources.match(question.resource) and (
         statement.conditions.hold(question.source_ip, question.now)
     )
 
 
-def _names(statement: Statement, caller: Caller | None) -> bool:
-    principals = statement.principals
-    if "*" in principals:
-        return True
-    return caller is not None and (caller.account_id in principals or caller.crn in principals)
+def _attached_effect(question: Question, policy: Policy, *, is_insider: bool) -> Effect | None:
+    """Return what the resource's policy says of this caller."""
+    about = policy.about(question.action)
+    for deny in about.denies:
+        if _concerns(deny, question) and deny.conditions.hold(question.source_ip, question.now):
+            return Effect.DENY
+    for allow in about.allows:
+        concerns = _names if is_insider else _concerns
+        if concerns(allow, question) and allow.conditions.hold(question.source_ip, question.now):
+            return Effect.ALLOW
+    return None
 
 
-def _names_insider(statement: Statement, caller: Caller) -> bool:
-    return caller.account_id in statement.principals or caller.crn in statement.principals
+def _concerns(statement: Statement, question: Question) -> bool:
+    return EVERYONE in statement.principals or _names(statement, question)
+
+
+def _names(statement: Statement, question: Question) -> bool:
+    caller = question.caller
+    return caller is not None and (
+        caller.crn in statement.principals or caller.account_id in statement.principals
+    )

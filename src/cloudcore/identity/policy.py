@@ -9,28 +9,34 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import datetime
+from dataclasses import dataclass, field
 from enum import Enum
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 from typing import Any, Final, NamedTuple
 
-from cloudcore.errors import InvalidInput
+from cloudcore.identity.conditions import NO_CONDITIONS, Conditions, parse_conditions
+from cloudcore.identity.grammar import as_list, as_object, as_text, refusal
+from cloudcore.identity.patterns import Patterns
 
 MAX_BYTES: Final = 20 * 1024
 MAX_STATEMENTS: Final = 50
-MAX_ENTRIES: Final = 100
-"""How many principals, actions, resources or addresses one list may have."""
 
+EVERYONE: Final = "*"
+"""The principal that stands for all, signed in or not."""
 RESOURCE_ACTIONS: Final = frozenset(
     {"registry:PullImage", "registry:DescribeImages", "registry:PushImage"}
 )
 PUBLIC_ACTIONS: Final = frozenset({"registry:PullImage"})
 TRUST_ACTION: Final = "iam:AssumeRole"
 
-_ACTION: Final = re.compile(r"\*|[a-z]+:(?:[A-Za-z]+\*?|\*)")
-_RESOURCE: Final = re.compile(r"[!-~]{1,2048}")
+_UUID: Final = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_ACCOUNT: Final = rf"(?:{_UUID}|(?=[a-z0-9-]{{2,32}}(?:\Z|:))[a-z0-9]+(?:-[a-z0-9]+)*)"
+_ACTION: Final = re.compile(r"\*|[a-z]+:(?:[A-Za-z]{1,64}\*?|\*)")
+_RESOURCE: Final = re.compile(r"\*|crn:[!-~]{1,2044}")
 _SID: Final = re.compile(r"[A-Za-z0-9 _.-]{1,128}")
-_PRINCIPAL: Final = re.compile(r"[!-~]{1,600}")
+_PRINCIPAL: Final = re.compile(
+    rf"\*|{_ACCOUNT}|crn:iam::(?:{_UUID}:user/{_UUID}"
+    rf"|{_ACCOUNT}:(?:role|service-account)/[a-z0-9][a-z0-9._-]{{0,62}})"
+)
 
 
 class Effect(Enum):
@@ -48,67 +54,42 @@ class Kind(Enum):
     TRUST = "trust"
 
 
-class Pattern(NamedTuple):
-    """Text in which ``*`` stands for any run of characters and ``?`` for one."""
-
-    text: str
-
-    def matches(self, value: str) -> bool:
-        """Say whether the whole of `value` fits; in time linear in either, for fixed other."""
-        pattern = self.text
-        at = index = 0
-        star = retry = -1
-        while index < len(value):
-            if at < len(pattern) and pattern[at] == "*":
-                star, retry = at, index
-                at += 1
-            elif at < len(pattern) and pattern[at] in ("?", value[index]):
-                at += 1
-                index += 1
-            elif star >= 0:
-                retry += 1
-                at, index = star + 1, retry
-            else:
-                return False
-        return all(character == "*" for character in pattern[at:])
-
-
-class Conditions(NamedTuple):
-    """When a statement applies; all parts that are given must hold."""
-
-    ip_address: tuple[IPv4Network | IPv6Network, ...] = ()
-    not_ip_address: tuple[IPv4Network | IPv6Network, ...] = ()
-    date_before: int | None = None
-    """Microseconds since the epoch."""
-    date_after: int | None = None
-
-    def hold(self, source_ip: IPv4Address | IPv6Address | None, now: int) -> bool:
-        """Say whether they hold; an address that is not known is in no network."""
-        if self.ip_address and not _inside(source_ip, self.ip_address):
-            return False
-        if self.not_ip_address and _inside(source_ip, self.not_ip_address):
-            return False
-        if self.date_before is not None and now >= self.date_before:
-            return False
-        return self.date_after is None or now > self.date_after
-
-
 class Statement(NamedTuple):
     """One sentence of a policy."""
 
     effect: Effect
-    actions: tuple[Pattern, ...]
+    actions: Patterns
     principals: frozenset[str] = frozenset()
     """Account ids, CRNs, or ``*``; empty in identity policies."""
-    resources: tuple[Pattern, ...] = ()
-    """Patterns of CRNs; empty where the resource is implied."""
-    conditions: Conditions = Conditions()
+    resources: Patterns = Patterns(())
+    """Of CRNs; empty where the resource is implied."""
+    conditions: Conditions = NO_CONDITIONS
 
 
-class Policy(NamedTuple):
-    """A parsed document."""
+class About(NamedTuple):
+    """The statements of a policy that speak of one action."""
+
+    denies: tuple[Statement, ...]
+    allows: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A parsed document, indexed by action as it is asked."""
 
     statements: tuple[Statement, ...]
+    _by_action: dict[str, About] = field(default_factory=dict, compare=False, repr=False)
+
+    def about(self, action: str) -> About:
+        """Return the statements that speak of `action`, one of those our routes declare."""
+        about = self._by_action.get(action)
+        if about is None:
+            spoken = [each for each in self.statements if each.actions.match(action)]
+            about = self._by_action[action] = About(
+                tuple(each for each in spoken if each.effect is Effect.DENY),
+                tuple(each for each in spoken if each.effect is Effect.ALLOW),
+            )
+        return about
 
 
 def parse_policy(document: bytes | str, kind: Kind) -> Policy:
@@ -118,23 +99,38 @@ def parse_policy(document: bytes | str, kind: Kind) -> Policy:
         InvalidInput: with ``field``, a path such as ``statements[2].actions``, and ``reason``.
 
     """
-    if len(document) > MAX_BYTES:
-        raise _refusal("document", f"a policy has at most {MAX_BYTES} bytes")
+    return policy_of(read_document(document), kind)
+
+
+def read_document(document: bytes | str) -> Any:  # noqa: ANN401 - JSON, not yet checked
+    """Return the JSON value of a document, whatever policy it makes.
+
+    Raises:
+        InvalidInput: too large, not JSON in UTF-8, or an object names a key twice.
+
+    """
     try:
-        parsed = json.loads(document, object_pairs_hook=_unique, parse_constant=_no_constant)
+        encoded = document if isinstance(document, bytes) else document.encode()
+        check_size(encoded)
+        return json.loads(encoded.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError):
-        raise _refusal("document", "not JSON, or an object names a key twice") from None
-    return policy_of(parsed, kind)
+        raise refusal("document", "not JSON, or an object names a key twice") from None
+
+
+def check_size(document: bytes) -> None:
+    """Refuse a document of more than `MAX_BYTES`."""
+    if len(document) > MAX_BYTES:
+        raise refusal("document", f"a policy has at most {MAX_BYTES} bytes")
 
 
 def policy_of(document: Any, kind: Kind) -> Policy:  # noqa: ANN401 - JSON, not yet checked
     """Return parsed JSON as a policy; see `parse_policy`."""
-    top = _object(document, "document", {"version", "statements"})
+    top = as_object(document, "document", {"version", "statements"})
     if top.get("version") != "1":
-        raise _refusal("version", 'must be "1"')
+        raise refusal("version", 'must be "1"')
     statements = top.get("statements")
     if not isinstance(statements, list) or not 1 <= len(statements) <= MAX_STATEMENTS:
-        raise _refusal("statements", f"a list of 1 to {MAX_STATEMENTS} statements")
+        raise refusal("statements", f"a list of 1 to {MAX_STATEMENTS} statements")
     return Policy(
         tuple(
             _statement(statement, f"statements[{index}]", kind)
@@ -143,125 +139,56 @@ def policy_of(document: Any, kind: Kind) -> Policy:  # noqa: ANN401 - JSON, not 
     )
 
 
+_COMMON: Final = {"sid", "effect", "actions", "conditions"}
 _PARTS: Final = {
-    Kind.IDENTITY: {"sid", "effect", "actions", "resources", "conditions"},
-    Kind.RESOURCE: {"sid", "effect", "principals", "actions", "conditions"},
-    Kind.TRUST: {"sid", "effect", "principals", "actions", "conditions"},
+    Kind.IDENTITY: _COMMON | {"resources"},
+    Kind.RESOURCE: _COMMON | {"principals"},
+    Kind.TRUST: _COMMON | {"principals"},
 }
 
 
 def _statement(value: Any, where: str, kind: Kind) -> Statement:  # noqa: ANN401
-    parts = _object(value, where, _PARTS[kind])
+    parts = as_object(value, where, _PARTS[kind])
     if "sid" in parts:
-        _text(parts["sid"], f"{where}.sid", _SID)
+        as_text(parts["sid"], f"{where}.sid", _SID)
     effect = parts.get("effect")
     if effect not in ("allow", "deny"):
-        raise _refusal(f"{where}.effect", '"allow" or "deny"')
-    if kind is Kind.TRUST and "actions" not in parts:
-        parts["actions"] = [TRUST_ACTION]
-    actions = _list(parts.get("actions"), f"{where}.actions", _ACTION)
-    principals: frozenset[str] = frozenset()
-    resources: tuple[Pattern, ...] = ()
+        raise refusal(f"{where}.effect", '"allow" or "deny"')
+    implied = [TRUST_ACTION] if kind is Kind.TRUST else None
+    actions = as_list(parts.get("actions", implied), f"{where}.actions", _ACTION)
+    conditions = NO_CONDITIONS
+    if "conditions" in parts:
+        conditions = parse_conditions(parts["conditions"], f"{where}.conditions")
     if kind is Kind.IDENTITY:
-        resources = tuple(
-            map(Pattern, _list(parts.get("resources"), f"{where}.resources", _RESOURCE))
+        resources = as_list(parts.get("resources"), f"{where}.resources", _RESOURCE)
+        return Statement(
+            Effect(effect),
+            Patterns(actions),
+            resources=Patterns(resources),
+            conditions=conditions,
         )
-    else:
-        principals = frozenset(_list(parts.get("principals"), f"{where}.principals", _PRINCIPAL))
-        _check_attached_actions(actions, principals, Effect(effect), where, kind)
+    principals = frozenset(as_list(parts.get("principals"), f"{where}.principals", _PRINCIPAL))
+    _check_attached_actions(actions, principals, Effect(effect), where, kind)
     return Statement(
-        Effect(effect),
-        tuple(map(Pattern, actions)),
-        principals,
-        resources,
-        _conditions(parts.get("conditions"), f"{where}.conditions"),
+        Effect(effect), Patterns(actions), principals=principals, conditions=conditions
     )
 
 
 def _check_attached_actions(
-    actions: list[str], principals: frozenset[str], effect: Effect, where: str, kind: Kind
+    actions: tuple[str, ...], principals: frozenset[str], effect: Effect, where: str, kind: Kind
 ) -> None:
     """Refuse what a resource or trust policy may not speak of."""
     if kind is Kind.TRUST:
         if set(actions) != {TRUST_ACTION}:
-            raise _refusal(f"{where}.actions", f"a trust policy speaks of {TRUST_ACTION} only")
-        if "*" in principals and effect is Effect.ALLOW:
-            raise _refusal(f"{where}.principals", "a role cannot trust everyone")
+            raise refusal(f"{where}.actions", f"a trust policy speaks of {TRUST_ACTION} only")
+        if EVERYONE in principals and effect is Effect.ALLOW:
+            raise refusal(f"{where}.principals", "a role cannot trust everyone")
         return
     if not RESOURCE_ACTIONS.issuperset(actions):
         allowed = ", ".join(sorted(RESOURCE_ACTIONS))
-        raise _refusal(f"{where}.actions", f"a repository's policy speaks of {allowed} only")
-    if "*" in principals and effect is Effect.ALLOW and not PUBLIC_ACTIONS.issuperset(actions):
-        raise _refusal(f"{where}.actions", "the public may be allowed registry:PullImage only")
-
-
-def _conditions(value: Any, where: str) -> Conditions:  # noqa: ANN401
-    if value is None:
-        return Conditions()
-    parts = _object(value, where, set(Conditions._fields))
-    return Conditions(
-        ip_address=_networks(parts, "ip_address", where),
-        not_ip_address=_networks(parts, "not_ip_address", where),
-        date_before=_moment(parts, "date_before", where),
-        date_after=_moment(parts, "date_after", where),
-    )
-
-
-def _networks(
-    parts: dict[str, Any], name: str, where: str
-) -> tuple[IPv4Network | IPv6Network, ...]:
-    if name not in parts:
-        return ()
-    texts = _list(parts[name], f"{where}.{name}", _PRINCIPAL)
-    try:
-        return tuple(ip_network(text) for text in texts)
-    except ValueError:
-        raise _refusal(f"{where}.{name}", "addresses or networks such as 10.0.0.0/8") from None
-
-
-def _moment(parts: dict[str, Any], name: str, where: str) -> int | None:
-    if name not in parts:
-        return None
-    text = parts[name]
-    reason = "a date-time with its offset (RFC 3339)"
-    try:
-        moment = datetime.fromisoformat(text)
-        microseconds = int(moment.timestamp() * 1_000_000)
-    except (TypeError, ValueError, OverflowError):
-        raise _refusal(f"{where}.{name}", reason) from None
-    if moment.tzinfo is None:
-        raise _refusal(f"{where}.{name}", reason)
-    return microseconds
-
-
-def _inside(
-    address: IPv4Address | IPv6Address | None,
-    networks: tuple[IPv4Network | IPv6Network, ...],
-) -> bool:
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    return address is not None and any(address in network for network in networks)
-
-
-def _object(value: Any, where: str, keys: set[str]) -> dict[str, Any]:  # noqa: ANN401
-    if not isinstance(value, dict):
-        raise _refusal(where, "an object")
-    unknown = value.keys() - keys
-    if unknown:
-        raise _refusal(f"{where}.{min(unknown)[:64]}", "no such field here")
-    return dict(value)
-
-
-def _list(value: Any, where: str, grammar: re.Pattern[str]) -> list[str]:  # noqa: ANN401
-    if not isinstance(value, list) or not 1 <= len(value) <= MAX_ENTRIES:
-        raise _refusal(where, f"a list of 1 to {MAX_ENTRIES} strings")
-    return [_text(item, where, grammar) for item in value]
-
-
-def _text(value: Any, where: str, grammar: re.Pattern[str]) -> str:  # noqa: ANN401
-    if not isinstance(value, str) or not grammar.fullmatch(value):
-        raise _refusal(where, "not of the form this field has")
-    return value
+        raise refusal(f"{where}.actions", f"a repository's policy speaks of {allowed} only")
+    if EVERYONE in principals and effect is Effect.ALLOW and not PUBLIC_ACTIONS.issuperset(actions):
+        raise refusal(f"{where}.actions", "the public may be allowed registry:PullImage only")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -273,7 +200,3 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(constant: str) -> None:
     raise ValueError(constant)
-
-
-def _refusal(field: str, reason: str) -> InvalidInput:
-    return InvalidInput(f"{field}: {reason}", field=field, reason=reason)

@@ -30,3 +30,5 @@ class Principal(NamedTuple):
     """The identity of the token itself; never its string."""
     expires_at: int
     """Microseconds since the epoch."""
+    access_key_id: str | None = None
+    """Of a service account, the row of the key its token was issued for."""

@@ -187,7 +187,11 @@ sessions = Table(
     Column("user_id", ForeignKey("users.id", ondelete="CASCADE")),
     Column("role_id", ForeignKey("roles.id", ondelete="CASCADE")),
     Column("parent_sid", ForeignKey("sessions.id", ondelete="CASCADE")),
+    # The organization a person switched to; without one, the personal one.
+    Column("organization_id", ForeignKey("organizations.id", ondelete="SET NULL")),
     Column("source_crn", Text),  # who assumed the role
+    # With which key, if by a program; the session ends with it.
+    Column("source_access_key_id", ForeignKey("access_keys.id", ondelete="CASCADE")),
     Column("session_name", Text),
     Column("access_key_id", String(20), unique=True),  # of a role session's signing credential
     Column("secret_sealed", LargeBinary),
@@ -202,6 +206,8 @@ sessions = Table(
     Index(None, "user_id"),
     Index(None, "role_id"),
     Index(None, "parent_sid"),
+    Index(None, "source_access_key_id"),
+    Index(None, "organization_id"),
 )
 
 refresh_tokens = Table(

@@ -14,12 +14,14 @@ from uuid import uuid4
 
 from cloudcore.errors import MethodNotAllowed, PlatformError
 from registry.distribution import blobs, lists, manifests, uploads
-from registry.distribution.auth import DELETE, PULL, PUSH, Access
+from registry.distribution.auth import CATALOG, DELETE, PROBE, PULL, PUSH, Access, Need
 from registry.distribution.body import Receive, Scope, Send
 from registry.distribution.errors import internal_error, render
 from registry.distribution.request import Request
 from registry.distribution.response import Response, json_response, send_response
 from registry.distribution.routing import Endpoint, Match, match_path
+from registry.distribution.token import TokenEndpoint
+from registry.errors import ExtensionUnknown
 from registry.oci.digest import Digest
 from registry.oci.reference import Name, parse_name
 from registry.services.context import Context
@@ -31,10 +33,10 @@ Handler = Callable[[Context, Request], Awaitable[Response]]
 
 
 class Route(NamedTuple):
-    """What answers a request, and the actions its caller needs."""
+    """What answers a request, and what its caller needs; None: no more than a credential."""
 
     handler: Handler
-    actions: tuple[str, ...]
+    need: Need | None
 
 
 async def ping(ctx: Context, request: Request) -> Response:
@@ -44,10 +46,10 @@ async def ping(ctx: Context, request: Request) -> Response:
 
 
 ROUTES: Final[dict[Endpoint, dict[str, Route]]] = {
-    Endpoint.BASE: {"GET": Route(ping, ()), "HEAD": Route(ping, ())},
+    Endpoint.BASE: {"GET": Route(ping, None), "HEAD": Route(ping, None)},
     Endpoint.CATALOG: {
-        "GET": Route(lists.get_catalog, ("catalog",)),
-        "HEAD": Route(lists.get_catalog, ("catalog",)),
+        "GET": Route(lists.get_catalog, CATALOG),
+        "HEAD": Route(lists.get_catalog, CATALOG),
     },
     Endpoint.TAGS: {
         "GET": Route(lists.get_tags, PULL),
@@ -55,8 +57,7 @@ ROUTES: Final[dict[Endpoint, dict[str, Route]]] = {
     },
     Endpoint.BLOB: {
         "GET": Route(blobs.get_blob, PULL),
-        # The Python oras client opens a push with this HEAD and keeps its first token.
-        "HEAD": Route(blobs.get_blob, PUSH),
+        "HEAD": Route(blobs.get_blob, PROBE),
         "DELETE": Route(blobs.delete_blob, DELETE),
     },
     Endpoint.UPLOADS: {"POST": Route(uploads.start_upload, PUSH)},
@@ -83,9 +84,11 @@ ROUTES: Final[dict[Endpoint, dict[str, Route]]] = {
 class DataPlane:
     """The ASGI application for everything under ``/v2``."""
 
-    def __init__(self, ctx: Context, access: Access) -> None:
+    def __init__(self, ctx: Context, access: Access, token: TokenEndpoint | None = None) -> None:
+        """Without a `token` endpoint there is no sign-in, and nothing at its path."""
         self._ctx = ctx
         self._access = access
+        self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; whatever happens, in the words of the distribution specification."""
@@ -103,13 +106,17 @@ class DataPlane:
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response:
         match = match_path(scope["raw_path"])
+        if match.endpoint is Endpoint.TOKEN:
+            if self._token is None:
+                raise ExtensionUnknown("there is no sign-in here")
+            return await self._token.answer(scope, receive)
         routes = ROUTES[match.endpoint]
         route = routes.get(scope["method"])
         if route is None:
             allow = ", ".join(routes)
             raise MethodNotAllowed(f"this endpoint answers {allow}", allow=allow)
         name = _checked_name(match)
-        grant = self._access.authorize(scope, name, route.actions)
+        grant = self._access.authorize(scope, name, route.need)
         request = Request(scope, receive, name or _NO_NAME, match.argument, grant)
         return await route.handler(self._ctx, request)
 

@@ -2,37 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 from registry.distribution.body import Scope
 from registry.oci.reference import Name
-
-PULL = ("pull",)
-PUSH = ("pull", "push")
-DELETE = ("delete",)
+from registry.services.access import Rights
 
 
-class Grant(Protocol):
-    """What one request may see beyond the repository it names."""
+class Need(NamedTuple):
+    """What a request needs, and what its client is told to ask for."""
 
-    @property
-    def account(self) -> str:
-        """Return the handle of the caller's own account, which the catalog lists."""
-        ...
+    action: str
+    """The one action that must be granted."""
+    asked: str
+    """The actions of the challenge, in the grammar of scopes."""
 
-    def may_pull(self, name: Name) -> bool:
-        """Say whether the caller may pull from another repository, to mount from it."""
+
+PULL = Need("pull", "pull")
+PUSH = Need("push", "pull,push")
+PROBE = Need("pull", "pull,push")
+"""HEAD of a blob: the Python oras client opens a push with it and keeps its first token."""
+DELETE = Need("delete", "delete")
+CATALOG = Need("*", "*")
+
+
+class Listing(NamedTuple):
+    """What a caller may see of the catalog."""
+
+    account: str
+    """The handle of the caller's own account."""
+    may_describe: Callable[[Name], bool]
+
+
+class Grant(Rights, Protocol):
+    """What one request was granted, and may find out beyond it."""
+
+    async def listing(self) -> Listing:
+        """Return the account whose repositories the catalog lists, and which of them."""
         ...
 
 
 class Access(Protocol):
     """Decides each request, from its credential, before any of its body is read."""
 
-    def authorize(self, scope: Scope, name: Name | None, actions: tuple[str, ...]) -> Grant:
-        """Return what the caller is granted.
+    def authorize(self, scope: Scope, name: Name | None, need: Need | None) -> Grant:
+        """Return what the caller is granted; without a `need` any good credential will do.
 
         Raises:
-            Unauthenticated, AccessDenied.
+            TokenRequired, TokenDenied.
 
         """
         ...
@@ -44,16 +62,24 @@ class OpenAccess:
     def __init__(self, account: str) -> None:
         self._account = account
 
-    @property
-    def account(self) -> str:
-        """Return the one account's handle."""
-        return self._account
-
-    def authorize(self, scope: Scope, name: Name | None, actions: tuple[str, ...]) -> Grant:
+    def authorize(self, scope: Scope, name: Name | None, need: Need | None) -> Grant:
         """Grant everything."""
-        del scope, name, actions
+        del scope, name, need
         return self
 
-    def may_pull(self, name: Name) -> bool:
-        """Grant pulls from every repository of the account."""
+    async def may_create(self, name: Name) -> bool:
+        """Let any push make its repository."""
+        del name
+        return True
+
+    async def sources(self, target: Name, source: Name | None) -> Callable[[Name], bool]:
+        """Grant mounts from every repository of the account."""
+        del target, source
+        return self._is_own
+
+    async def listing(self) -> Listing:
+        """Grant the whole catalog."""
+        return Listing(self._account, self._is_own)
+
+    def _is_own(self, name: Name) -> bool:
         return name.handle == self._account

@@ -30,7 +30,10 @@ TABLE: Final[dict[type[platform.PlatformError], tuple[int, str]]] = {
     platform.NotFound: (404, "NAME_UNKNOWN"),
     platform.Conflict: (409, "DENIED"),
     platform.PayloadTooLarge: (413, "SIZE_INVALID"),
+    platform.UnsupportedMediaType: (415, "UNSUPPORTED"),
     platform.MethodNotAllowed: (405, "UNSUPPORTED"),
+    platform.IdempotencyKeyReused: (422, "UNSUPPORTED"),
+    platform.RateLimited: (429, "TOOMANYREQUESTS"),
     platform.Unavailable: (503, "UNKNOWN"),
     registry.NameInvalid: (400, "NAME_INVALID"),
     registry.TagInvalid: (400, "TAG_INVALID"),
@@ -56,6 +59,8 @@ TABLE: Final[dict[type[platform.PlatformError], tuple[int, str]]] = {
     registry.ManifestTooLarge: (413, "MANIFEST_INVALID"),
     registry.BlobTooLarge: (413, "SIZE_INVALID"),
     registry.TooManyTags: (414, "UNSUPPORTED"),
+    registry.TokenRequired: (401, "UNAUTHORIZED"),
+    registry.TokenDenied: (403, "DENIED"),
 }
 
 
@@ -88,6 +93,8 @@ def _item(code: str, message: str, detail: Any) -> dict[str, Any]:  # noqa: ANN4
 
 def _extra_headers(error: platform.PlatformError) -> list[tuple[bytes, bytes]]:
     match error:
+        case registry.TokenRequired() | registry.TokenDenied():
+            return [(b"www-authenticate", error.challenge.encode())]
         case platform.MethodNotAllowed():
             return [(b"allow", error.allow.encode())]
         case platform.Unavailable():

@@ -34,7 +34,8 @@ async def get_catalog(ctx: Context, request: Request) -> Response:
     """List the repositories of the caller's own account (not OCI; tools expect it)."""
     limit = page_size(request.query, MAX_PAGE, MAX_PAGE)
     after = page_cursor(request.query)
-    page = await list_repositories(ctx, request.grant.account, after, limit)
+    listing = await request.grant.listing()
+    page = await list_repositories(ctx, listing.account, after, limit, listing.may_describe)
     body = msgspec.json.encode({"repositories": page.names})
     return json_response(body, *_next("/v2/_catalog", page, limit))
 

@@ -44,7 +44,7 @@ async def put_manifest(ctx: Context, request: Request) -> Response:
         tags=names,
         precondition=tag_precondition(request),
     )
-    result = await manifests.put_manifest(ctx, request.name, put)
+    result = await manifests.put_manifest(ctx, request.name, request.grant, put)
     headers: Headers = [
         (b"location", f"/v2/{request.name}/manifests/{result.digest}".encode()),
         (b"docker-content-digest", result.digest.encode()),

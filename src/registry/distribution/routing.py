@@ -19,6 +19,7 @@ class Endpoint(Enum):
 
     BASE = auto()
     CATALOG = auto()
+    TOKEN = auto()
     TAGS = auto()
     UPLOADS = auto()
     UPLOAD = auto()
@@ -56,6 +57,8 @@ def match_path(raw_path: bytes) -> Match:
     rest = path.removeprefix("/v2/")
     if rest == "_catalog":
         return Match(Endpoint.CATALOG, "", "")
+    if rest == "token":
+        return Match(Endpoint.TOKEN, "", "")
     if rest.startswith("_"):
         raise ExtensionUnknown("no extension of this name is offered here")
     if rest.endswith("/tags/list"):

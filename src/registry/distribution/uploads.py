@@ -30,9 +30,9 @@ async def start_upload(ctx: Context, request: Request) -> Response:
         if await _mount(ctx, request, mounted):
             return _created(request.name, mounted)
     if whole is not None:
-        await uploads.push_blob(ctx, request.name, whole, _chunk(request))
+        await uploads.push_blob(ctx, request.name, request.grant, whole, _chunk(request))
         return _created(request.name, whole)
-    upload_id = await uploads.start_upload(ctx, request.name, algorithm)
+    upload_id = await uploads.start_upload(ctx, request.name, request.grant, algorithm)
     return empty(202, *_session(request.name, upload_id, 0))
 
 
@@ -79,8 +79,7 @@ async def _mount(ctx: Context, request: Request, digest: Digest) -> bool:
             source = parse_name(request.query.one("from") or "")
         except NameInvalid:
             return False
-    may_pull = request.grant.may_pull
-    return await mount_blob(ctx, request.name, digest, source, may_pull) is not None
+    return await mount_blob(ctx, request.name, digest, source, request.grant) is not None
 
 
 async def _out_of_order(

@@ -64,6 +64,7 @@ _FIND: Final = Statement(
     .where(accounts.c.handle == bindparam("handle"), _r.name == bindparam("name"))
 )
 _LOCK: Final = Statement(_columns().where(_r.id == bindparam("id")).with_for_update())
+_IS_LIVE: Final = Statement(select(_r.id).where(_r.id == bindparam("id"), _r.deleted_at.is_(None)))
 _ADD: Final = Statement(
     insert(repositories)
     .values(
@@ -143,6 +144,11 @@ def lock_repository(tx: Connection, repository_id: str) -> Repository | None:
     Every change of a repository's content locks it first, so that counters never race.
     """
     return _repository(tx.row(_LOCK, id=repository_id))
+
+
+def is_live(tx: Connection, repository_id: str) -> bool:
+    """Say whether a repository has not been deleted meanwhile."""
+    return tx.row(_IS_LIVE, id=repository_id) is not None
 
 
 def add_repository(

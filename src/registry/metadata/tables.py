@@ -247,4 +247,17 @@ uploads = Table(
     Column("created_at", Moment, nullable=False),
     Column("expires_at", Moment, nullable=False, index=True),
     CheckConstraint("received_bytes >= 0", name="received_bytes"),
+    Index(None, "repository_id"),
+)
+
+resource_policies = Table(
+    "resource_policies",
+    metadata,
+    Column("repository_id", ForeignKey("repositories.id", ondelete="CASCADE"), primary_key=True),
+    Column("document", Text, nullable=False),
+    Column("principal_ids", Text, nullable=False),  # who bore the names when it was written
+    Column("visibility", String(16), nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("updated_at", Moment, nullable=False),
+    CheckConstraint("visibility IN ('private', 'shared', 'public')", name="visibility"),
 )

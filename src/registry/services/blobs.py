@@ -12,6 +12,7 @@ from registry.metadata import blobs, repositories
 from registry.metadata.blobs import Link
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
+from registry.services.access import Rights
 from registry.services.context import Context
 from registry.services.repositories import lock, name_unknown, repository_for_push
 
@@ -48,15 +49,21 @@ async def mount_blob(
     name: Name,
     digest: Digest,
     source: Name | None,
-    may_pull: Callable[[Name], bool],
+    rights: Rights,
 ) -> Link | None:
     """Link a blob of the same account into a repository without moving a byte (end-11).
 
     Without `source`, this repository and then others the caller may pull from are searched.
     Returns None when there is nothing to mount, whatever the reason: a refusal must not tell
     what exists.
+
+    Raises:
+        Unauthenticated: see `Rights.sources`.
+        NameUnknown: see `repository_for_push`.
+
     """
-    await repository_for_push(ctx, name)
+    may_pull = await rights.sources(name, source)
+    await repository_for_push(ctx, name, rights)
     return await ctx.database.write(_mount, name, digest, source, may_pull, ctx.clock())
 
 

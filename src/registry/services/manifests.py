@@ -24,6 +24,7 @@ from registry.oci.digest import Digest, digest_of
 from registry.oci.manifest import Manifest, parse_manifest
 from registry.oci.media_types import is_foreign_layer
 from registry.oci.reference import Name
+from registry.services.access import Rights
 from registry.services.context import Context
 from registry.services.repositories import find_repository, lock, repository_for_push
 from registry.services.tags import Precondition, point_tag
@@ -68,7 +69,7 @@ async def get_manifest(ctx: Context, name: Name, reference: str | Digest) -> Sto
     return found
 
 
-async def put_manifest(ctx: Context, name: Name, put: ManifestPut) -> PutResult:
+async def put_manifest(ctx: Context, name: Name, rights: Rights, put: ManifestPut) -> PutResult:
     """Store a manifest and point its tags to it (end-7a, end-7b); the same bytes are a no-op.
 
     Raises:
@@ -84,7 +85,7 @@ async def put_manifest(ctx: Context, name: Name, put: ManifestPut) -> PutResult:
             f"the manifest's bytes do not hash to {put.expected}", digest=str(put.expected)
         )
     parsed = parse_manifest(put.body, put.content_type)
-    repository = await repository_for_push(ctx, name)
+    repository = await repository_for_push(ctx, name, rights)
     return await ctx.database.write(
         _put, name, repository.id, put, parsed, ctx.new_id(), ctx.clock()
     )

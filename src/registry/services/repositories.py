@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from cloudcore.db.base import Connection
@@ -9,6 +10,7 @@ from registry.errors import NameUnknown
 from registry.metadata import repositories
 from registry.metadata.repositories import Repository
 from registry.oci.reference import Name
+from registry.services.access import Rights
 from registry.services.context import Context
 
 
@@ -37,16 +39,19 @@ async def find_repository(ctx: Context, name: Name) -> Repository:
     return found
 
 
-async def repository_for_push(ctx: Context, name: Name) -> Repository:
-    """Return the repository of this name, made now when the account lets a push make it.
+async def repository_for_push(ctx: Context, name: Name, rights: Rights) -> Repository:
+    """Return the repository of this name, made now when account and caller let a push make it.
 
     Raises:
-        NameUnknown: there is none, and none is made: no such account, or auto-create is off.
+        NameUnknown: there is none, and none is made: no such account, auto-create is off, or the
+            caller may not create repositories.
 
     """
     found = await ctx.database.read(repositories.find_repository, name.handle, name.repository)
     if found is not None:
         return found
+    if not await rights.may_create(name):
+        raise name_unknown(name)
     return await ctx.database.write(_create, name, ctx.new_id(), ctx.clock())
 
 
@@ -57,17 +62,27 @@ def _create(tx: Connection, name: Name, repository_id: str, now: int) -> Reposit
     return repositories.add_repository(tx, repository_id, account, name.repository, now)
 
 
-async def list_repositories(ctx: Context, handle: str, after: str, limit: int) -> Page:
-    """Return a page of an account's repositories as full names after the full name `after`."""
+async def list_repositories(
+    ctx: Context, handle: str, after: str, limit: int, may_describe: Callable[[Name], bool]
+) -> Page:
+    """Return a page of an account's repositories as full names after the full name `after`.
+
+    Those the caller may not describe are not there.
+    """
     prefix = f"{handle}/"
     if not after.startswith(prefix):
         if after > prefix:
             return Page([], has_more=False)
         after = prefix
-    names = await ctx.database.read(
-        repositories.list_repository_names, handle, after.removeprefix(prefix), limit + 1
-    )
-    return Page([prefix + name for name in names[:limit]], has_more=len(names) > limit)
+    last = after.removeprefix(prefix)
+    found: list[str] = []
+    while len(found) <= limit:
+        batch = await ctx.database.read(repositories.list_repository_names, handle, last, limit + 1)
+        found += [name for name in batch if may_describe(Name(handle, name))]
+        if len(batch) <= limit:
+            break
+        last = batch[-1]
+    return Page([prefix + name for name in found[:limit]], has_more=len(found) > limit)
 
 
 def lock(tx: Connection, name: Name, repository_id: str) -> Repository:

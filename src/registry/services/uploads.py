@@ -18,16 +18,18 @@ from registry.blobstore.base import BlobWriter, ObjectUnknown, StageBusy, Staged
 from registry.errors import (
     BlobTooLarge,
     DigestMismatch,
+    NameUnknown,
     SizeInvalid,
     UploadBusy,
     UploadOutOfOrder,
     UploadUnknown,
 )
-from registry.metadata import blobs, uploads
+from registry.metadata import blobs, repositories, uploads
 from registry.metadata.blobs import NewObject
 from registry.metadata.uploads import Upload
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
+from registry.services.access import Rights
 from registry.services.context import Context
 from registry.services.repositories import repository_for_push
 
@@ -69,9 +71,9 @@ class _Progress(NamedTuple):
     stored: Stored | None = None
 
 
-async def start_upload(ctx: Context, name: Name, algorithm: str | None) -> str:
+async def start_upload(ctx: Context, name: Name, rights: Rights, algorithm: str | None) -> str:
     """Open an upload session and return its id (end-4a, end-4c)."""
-    repository = await repository_for_push(ctx, name)
+    repository = await repository_for_push(ctx, name, rights)
     upload_id = ctx.new_id()
     now = ctx.clock()
     await ctx.database.write_relaxed(
@@ -151,7 +153,9 @@ async def finish_upload(
         await _record(ctx, upload.repository_id, upload.account_id, progress.stored)
 
 
-async def push_blob(ctx: Context, name: Name, expected: Digest, chunk: Chunk) -> None:
+async def push_blob(
+    ctx: Context, name: Name, rights: Rights, expected: Digest, chunk: Chunk
+) -> None:
     """Take a whole blob in one request (end-4b).
 
     Raises:
@@ -159,7 +163,7 @@ async def push_blob(ctx: Context, name: Name, expected: Digest, chunk: Chunk) ->
 
     """
     _check_limit(ctx, chunk.declared_bytes or 0)
-    repository = await repository_for_push(ctx, name)
+    repository = await repository_for_push(ctx, name, rights)
     staged = ctx.writer.stage(ctx.new_id(), expected.algorithm)
     with _closing(staged):
         sink = _limited(ctx, staged)
@@ -281,17 +285,22 @@ async def _record(ctx: Context, repository_id: str, account_id: str, stored: Sto
         )
     except Unavailable:
         # The connection may have died after the commit: what is there now tells.
-        linked = await ctx.database.read(blobs.linked_object, repository_id, stored.digest)
-        if linked is None:
+        kept = await ctx.database.read(blobs.linked_object, repository_id, stored.digest)
+        if kept is None:
             raise
-        kept = linked
+    if kept is None:
+        await asyncio.to_thread(ctx.writer.remove_duplicate, stored.object_id)
+        raise NameUnknown("the repository was deleted meanwhile")
     if kept != stored.object_id:
         await asyncio.to_thread(ctx.writer.remove_duplicate, stored.object_id)
 
 
 def _record_rows(
     tx: Connection, repository_id: str, account_id: str, stored: Stored, now: int
-) -> str:
+) -> str | None:
+    """Return the id of the object the account keeps; None when the repository is gone."""
+    if not repositories.is_live(tx, repository_id):
+        return None
     new = NewObject(stored.object_id, stored.digest, stored.size, stored.stored_size, stored.layout)
     kept = blobs.keep_object(tx, account_id, new, now)
     blobs.link_object(tx, repository_id, account_id, stored.digest, kept, stored.size, now)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from alembic import context
 
-import registry.metadata.tables  # noqa: F401 - its tables join the schema
+# Their tables join the schema.
+import cloudcore.idempotency
+import cloudcore.jobs.tables
+import cloudcore.outbox
+import cloudcore.ratelimit  # noqa: F401
+import registry.metadata.tables  # noqa: F401
 from cloudcore.db.schema import metadata
 
 context.configure(

@@ -11,6 +11,44 @@ down_revision = None
 
 def upgrade() -> None:
     op.create_table(
+        "idempotency_records",
+        sa.Column("principal", sa.String(length=36), nullable=False),
+        sa.Column(
+            "operation",
+            sa.Text().with_variant(sa.Text(collation="C"), "postgresql"),
+            nullable=False,
+        ),
+        sa.Column(
+            "key", sa.Text().with_variant(sa.Text(collation="C"), "postgresql"), nullable=False
+        ),
+        sa.Column("fingerprint", sa.String(length=64), nullable=False),
+        sa.Column("state", sa.String(length=16), nullable=False),
+        sa.Column("lease_token", sa.String(length=36), nullable=False),
+        sa.Column("lease_until", sa.BigInteger(), nullable=False),
+        sa.Column("status", sa.Integer(), nullable=True),
+        sa.Column("outcome_sealed", sa.LargeBinary(), nullable=True),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint(
+            "(state = 'completed') = (outcome_sealed IS NOT NULL)",
+            name=op.f("ck_idempotency_records_completed_outcome"),
+        ),
+        sa.CheckConstraint(
+            "(state = 'completed') = (status IS NOT NULL)",
+            name=op.f("ck_idempotency_records_completed_status"),
+        ),
+        sa.CheckConstraint(
+            "state IN ('in_progress', 'completed')", name=op.f("ck_idempotency_records_state")
+        ),
+        sa.PrimaryKeyConstraint(
+            "principal", "operation", "key", name=op.f("pk_idempotency_records")
+        ),
+    )
+    with op.batch_alter_table("idempotency_records", schema=None) as batch_op:
+        batch_op.create_index(
+            batch_op.f("ix_idempotency_records_created_at"), ["created_at"], unique=False
+        )
+
+    op.create_table(
         "organizations",
         sa.Column("id", sa.String(length=36), nullable=False),
         sa.Column(
@@ -21,6 +59,24 @@ def upgrade() -> None:
         sa.Column("updated_at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_organizations")),
     )
+    op.create_table(
+        "rate_windows",
+        sa.Column(
+            "endpoint", sa.Text().with_variant(sa.Text(collation="C"), "postgresql"), nullable=False
+        ),
+        sa.Column(
+            "subject", sa.Text().with_variant(sa.Text(collation="C"), "postgresql"), nullable=False
+        ),
+        sa.Column("window_ends_at", sa.BigInteger(), nullable=False),
+        sa.Column("count", sa.BigInteger(), nullable=False),
+        sa.Column("refused", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("endpoint", "subject", name=op.f("pk_rate_windows")),
+    )
+    with op.batch_alter_table("rate_windows", schema=None) as batch_op:
+        batch_op.create_index(
+            batch_op.f("ix_rate_windows_window_ends_at"), ["window_ends_at"], unique=False
+        )
+
     op.create_table(
         "revoked_tokens",
         sa.Column("jti", sa.String(length=36), nullable=False),
@@ -184,6 +240,68 @@ def upgrade() -> None:
         )
 
     op.create_table(
+        "jobs",
+        sa.Column("id", sa.String(length=36), nullable=False),
+        sa.Column(
+            "kind", sa.Text().with_variant(sa.Text(collation="C"), "postgresql"), nullable=False
+        ),
+        sa.Column(
+            "dedup_key", sa.Text().with_variant(sa.Text(collation="C"), "postgresql"), nullable=True
+        ),
+        sa.Column("account_id", sa.String(length=36), nullable=True),
+        sa.Column(
+            "resource", sa.Text().with_variant(sa.Text(collation="C"), "postgresql"), nullable=True
+        ),
+        sa.Column("state", sa.String(length=16), nullable=False),
+        sa.Column("arguments", sa.Text(), nullable=False),
+        sa.Column("cursor", sa.Text(), nullable=False),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("due_at", sa.BigInteger(), nullable=True),
+        sa.Column("lease_token", sa.String(length=36), nullable=True),
+        sa.Column("fault", sa.Text(), nullable=True),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("updated_at", sa.BigInteger(), nullable=False),
+        sa.Column("finished_at", sa.BigInteger(), nullable=True),
+        sa.CheckConstraint(
+            "(state IN ('queued', 'running')) = (due_at IS NOT NULL)", name=op.f("ck_jobs_due_at")
+        ),
+        sa.CheckConstraint(
+            "lease_token IS NULL OR state = 'running'", name=op.f("ck_jobs_lease_token")
+        ),
+        sa.CheckConstraint("state <> 'failed' OR fault IS NOT NULL", name=op.f("ck_jobs_fault")),
+        sa.CheckConstraint(
+            "state IN ('queued', 'running', 'succeeded', 'failed')", name=op.f("ck_jobs_state")
+        ),
+        sa.CheckConstraint(
+            "(due_at IS NULL) = (finished_at IS NOT NULL)", name=op.f("ck_jobs_finished_at")
+        ),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"], name=op.f("fk_jobs_account_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_jobs")),
+    )
+    with op.batch_alter_table("jobs", schema=None) as batch_op:
+        batch_op.create_index(
+            "ix_jobs_due",
+            ["due_at"],
+            unique=False,
+            sqlite_where=sa.text("due_at IS NOT NULL"),
+            postgresql_where=sa.text("due_at IS NOT NULL"),
+        )
+        batch_op.create_index(
+            "ix_jobs_finished",
+            ["finished_at"],
+            unique=False,
+            sqlite_where=sa.text("finished_at IS NOT NULL"),
+            postgresql_where=sa.text("finished_at IS NOT NULL"),
+        )
+        batch_op.create_index(
+            "uq_jobs_unfinished",
+            ["kind", "dedup_key"],
+            unique=True,
+            sqlite_where=sa.text("state IN ('queued', 'running')"),
+            postgresql_where=sa.text("state IN ('queued', 'running')"),
+        )
+
+    op.create_table(
         "manifest_bodies",
         sa.Column("account_id", sa.String(length=36), nullable=False),
         sa.Column(
@@ -216,6 +334,37 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("memberships", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_memberships_user_id"), ["user_id"], unique=False)
+
+    op.create_table(
+        "outbox",
+        sa.Column("sequence", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("id", sa.String(length=36), nullable=False),
+        sa.Column("account_id", sa.String(length=36), nullable=False),
+        sa.Column(
+            "type", sa.Text().with_variant(sa.Text(collation="C"), "postgresql"), nullable=False
+        ),
+        sa.Column("payload", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("delivered_at", sa.BigInteger(), nullable=True),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"], name=op.f("fk_outbox_account_id")),
+        sa.PrimaryKeyConstraint("sequence", name=op.f("pk_outbox")),
+        sa.UniqueConstraint("id", name=op.f("uq_outbox_id")),
+    )
+    with op.batch_alter_table("outbox", schema=None) as batch_op:
+        batch_op.create_index(
+            "ix_outbox_delivered",
+            ["delivered_at"],
+            unique=False,
+            sqlite_where=sa.text("delivered_at IS NOT NULL"),
+            postgresql_where=sa.text("delivered_at IS NOT NULL"),
+        )
+        batch_op.create_index(
+            "ix_outbox_pending",
+            ["account_id", "sequence"],
+            unique=False,
+            sqlite_where=sa.text("delivered_at IS NULL"),
+            postgresql_where=sa.text("delivered_at IS NULL"),
+        )
 
     op.create_table(
         "policies",
@@ -509,6 +658,26 @@ def upgrade() -> None:
         )
 
     op.create_table(
+        "resource_policies",
+        sa.Column("repository_id", sa.String(length=36), nullable=False),
+        sa.Column("document", sa.Text(), nullable=False),
+        sa.Column("principal_ids", sa.Text(), nullable=False),
+        sa.Column("visibility", sa.String(length=16), nullable=False),
+        sa.Column("revision", sa.BigInteger(), nullable=False),
+        sa.Column("updated_at", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint(
+            "visibility IN ('private', 'shared', 'public')",
+            name=op.f("ck_resource_policies_visibility"),
+        ),
+        sa.ForeignKeyConstraint(
+            ["repository_id"],
+            ["repositories.id"],
+            name=op.f("fk_resource_policies_repository_id"),
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("repository_id", name=op.f("pk_resource_policies")),
+    )
+    op.create_table(
         "role_assignments",
         sa.Column("role_id", sa.String(length=36), nullable=False),
         sa.Column("user_id", sa.String(length=36), nullable=False),
@@ -523,43 +692,6 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("role_assignments", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_role_assignments_user_id"), ["user_id"], unique=False)
-
-    op.create_table(
-        "sessions",
-        sa.Column("id", sa.String(length=36), nullable=False),
-        sa.Column("kind", sa.String(length=16), nullable=False),
-        sa.Column("user_id", sa.String(length=36), nullable=True),
-        sa.Column("role_id", sa.String(length=36), nullable=True),
-        sa.Column("parent_sid", sa.String(length=36), nullable=True),
-        sa.Column("source_crn", sa.Text(), nullable=True),
-        sa.Column("session_name", sa.Text(), nullable=True),
-        sa.Column("access_key_id", sa.String(length=20), nullable=True),
-        sa.Column("secret_sealed", sa.LargeBinary(), nullable=True),
-        sa.Column("token_sha256", sa.String(length=64), nullable=True),
-        sa.Column("created_at", sa.BigInteger(), nullable=False),
-        sa.Column("expires_at", sa.BigInteger(), nullable=False),
-        sa.Column("revoked_at", sa.BigInteger(), nullable=True),
-        sa.CheckConstraint(
-            "(kind = 'user' AND user_id IS NOT NULL) OR (kind = 'role' AND role_id IS NOT NULL)",
-            name=op.f("ck_sessions_kind"),
-        ),
-        sa.ForeignKeyConstraint(
-            ["parent_sid"], ["sessions.id"], name=op.f("fk_sessions_parent_sid"), ondelete="CASCADE"
-        ),
-        sa.ForeignKeyConstraint(
-            ["role_id"], ["roles.id"], name=op.f("fk_sessions_role_id"), ondelete="CASCADE"
-        ),
-        sa.ForeignKeyConstraint(
-            ["user_id"], ["users.id"], name=op.f("fk_sessions_user_id"), ondelete="CASCADE"
-        ),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_sessions")),
-        sa.UniqueConstraint("access_key_id", name=op.f("uq_sessions_access_key_id")),
-    )
-    with op.batch_alter_table("sessions", schema=None) as batch_op:
-        batch_op.create_index(batch_op.f("ix_sessions_expires_at"), ["expires_at"], unique=False)
-        batch_op.create_index(batch_op.f("ix_sessions_parent_sid"), ["parent_sid"], unique=False)
-        batch_op.create_index(batch_op.f("ix_sessions_role_id"), ["role_id"], unique=False)
-        batch_op.create_index(batch_op.f("ix_sessions_user_id"), ["user_id"], unique=False)
 
     op.create_table(
         "uploads",
@@ -578,49 +710,9 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("uploads", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_uploads_expires_at"), ["expires_at"], unique=False)
-
-    op.create_table(
-        "login_credentials",
-        sa.Column("id", sa.String(length=36), nullable=False),
-        sa.Column("password_sha256", sa.String(length=64), nullable=False),
-        sa.Column("account_id", sa.String(length=36), nullable=False),
-        sa.Column("service_account_id", sa.String(length=36), nullable=True),
-        sa.Column("access_key_id", sa.String(length=36), nullable=True),
-        sa.Column("sid", sa.String(length=36), nullable=True),
-        sa.Column("created_at", sa.BigInteger(), nullable=False),
-        sa.Column("expires_at", sa.BigInteger(), nullable=False),
-        sa.Column("revoked_at", sa.BigInteger(), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["access_key_id"],
-            ["access_keys.id"],
-            name=op.f("fk_login_credentials_access_key_id"),
-            ondelete="CASCADE",
-        ),
-        sa.ForeignKeyConstraint(
-            ["account_id"], ["accounts.id"], name=op.f("fk_login_credentials_account_id")
-        ),
-        sa.ForeignKeyConstraint(
-            ["service_account_id"],
-            ["service_accounts.id"],
-            name=op.f("fk_login_credentials_service_account_id"),
-            ondelete="CASCADE",
-        ),
-        sa.ForeignKeyConstraint(
-            ["sid"], ["sessions.id"], name=op.f("fk_login_credentials_sid"), ondelete="CASCADE"
-        ),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_login_credentials")),
-        sa.UniqueConstraint("password_sha256", name=op.f("uq_login_credentials_password_sha256")),
-    )
-    with op.batch_alter_table("login_credentials", schema=None) as batch_op:
         batch_op.create_index(
-            batch_op.f("ix_login_credentials_expires_at"), ["expires_at"], unique=False
+            batch_op.f("ix_uploads_repository_id"), ["repository_id"], unique=False
         )
-        batch_op.create_index(
-            batch_op.f("ix_login_credentials_service_account_id"),
-            ["service_account_id"],
-            unique=False,
-        )
-        batch_op.create_index(batch_op.f("ix_login_credentials_sid"), ["sid"], unique=False)
 
     op.create_table(
         "manifest_blobs",
@@ -680,22 +772,61 @@ def upgrade() -> None:
         )
 
     op.create_table(
-        "refresh_tokens",
-        sa.Column("token_sha256", sa.String(length=64), nullable=False),
-        sa.Column("sid", sa.String(length=36), nullable=False),
+        "sessions",
+        sa.Column("id", sa.String(length=36), nullable=False),
+        sa.Column("kind", sa.String(length=16), nullable=False),
+        sa.Column("user_id", sa.String(length=36), nullable=True),
+        sa.Column("role_id", sa.String(length=36), nullable=True),
+        sa.Column("parent_sid", sa.String(length=36), nullable=True),
+        sa.Column("organization_id", sa.String(length=36), nullable=True),
+        sa.Column("source_crn", sa.Text(), nullable=True),
+        sa.Column("source_access_key_id", sa.String(length=36), nullable=True),
+        sa.Column("session_name", sa.Text(), nullable=True),
+        sa.Column("access_key_id", sa.String(length=20), nullable=True),
+        sa.Column("secret_sealed", sa.LargeBinary(), nullable=True),
+        sa.Column("token_sha256", sa.String(length=64), nullable=True),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("expires_at", sa.BigInteger(), nullable=False),
-        sa.Column("spent_at", sa.BigInteger(), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["sid"], ["sessions.id"], name=op.f("fk_refresh_tokens_sid"), ondelete="CASCADE"
+        sa.Column("revoked_at", sa.BigInteger(), nullable=True),
+        sa.CheckConstraint(
+            "(kind = 'user' AND user_id IS NOT NULL) OR (kind = 'role' AND role_id IS NOT NULL)",
+            name=op.f("ck_sessions_kind"),
         ),
-        sa.PrimaryKeyConstraint("token_sha256", name=op.f("pk_refresh_tokens")),
+        sa.ForeignKeyConstraint(
+            ["organization_id"],
+            ["organizations.id"],
+            name=op.f("fk_sessions_organization_id"),
+            ondelete="SET NULL",
+        ),
+        sa.ForeignKeyConstraint(
+            ["parent_sid"], ["sessions.id"], name=op.f("fk_sessions_parent_sid"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(
+            ["role_id"], ["roles.id"], name=op.f("fk_sessions_role_id"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(
+            ["source_access_key_id"],
+            ["access_keys.id"],
+            name=op.f("fk_sessions_source_access_key_id"),
+            ondelete="CASCADE",
+        ),
+        sa.ForeignKeyConstraint(
+            ["user_id"], ["users.id"], name=op.f("fk_sessions_user_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_sessions")),
+        sa.UniqueConstraint("access_key_id", name=op.f("uq_sessions_access_key_id")),
     )
-    with op.batch_alter_table("refresh_tokens", schema=None) as batch_op:
+    with op.batch_alter_table("sessions", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_sessions_expires_at"), ["expires_at"], unique=False)
         batch_op.create_index(
-            batch_op.f("ix_refresh_tokens_expires_at"), ["expires_at"], unique=False
+            batch_op.f("ix_sessions_organization_id"), ["organization_id"], unique=False
         )
-        batch_op.create_index(batch_op.f("ix_refresh_tokens_sid"), ["sid"], unique=False)
+        batch_op.create_index(batch_op.f("ix_sessions_parent_sid"), ["parent_sid"], unique=False)
+        batch_op.create_index(batch_op.f("ix_sessions_role_id"), ["role_id"], unique=False)
+        batch_op.create_index(
+            batch_op.f("ix_sessions_source_access_key_id"), ["source_access_key_id"], unique=False
+        )
+        batch_op.create_index(batch_op.f("ix_sessions_user_id"), ["user_id"], unique=False)
 
     op.create_table(
         "tags",
@@ -722,17 +853,93 @@ def upgrade() -> None:
     with op.batch_alter_table("tags", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_tags_manifest_id"), ["manifest_id"], unique=False)
 
+    op.create_table(
+        "login_credentials",
+        sa.Column("id", sa.String(length=36), nullable=False),
+        sa.Column("password_sha256", sa.String(length=64), nullable=False),
+        sa.Column("account_id", sa.String(length=36), nullable=False),
+        sa.Column("service_account_id", sa.String(length=36), nullable=True),
+        sa.Column("access_key_id", sa.String(length=36), nullable=True),
+        sa.Column("sid", sa.String(length=36), nullable=True),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("expires_at", sa.BigInteger(), nullable=False),
+        sa.Column("revoked_at", sa.BigInteger(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["access_key_id"],
+            ["access_keys.id"],
+            name=op.f("fk_login_credentials_access_key_id"),
+            ondelete="CASCADE",
+        ),
+        sa.ForeignKeyConstraint(
+            ["account_id"], ["accounts.id"], name=op.f("fk_login_credentials_account_id")
+        ),
+        sa.ForeignKeyConstraint(
+            ["service_account_id"],
+            ["service_accounts.id"],
+            name=op.f("fk_login_credentials_service_account_id"),
+            ondelete="CASCADE",
+        ),
+        sa.ForeignKeyConstraint(
+            ["sid"], ["sessions.id"], name=op.f("fk_login_credentials_sid"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_login_credentials")),
+        sa.UniqueConstraint("password_sha256", name=op.f("uq_login_credentials_password_sha256")),
+    )
+    with op.batch_alter_table("login_credentials", schema=None) as batch_op:
+        batch_op.create_index(
+            batch_op.f("ix_login_credentials_expires_at"), ["expires_at"], unique=False
+        )
+        batch_op.create_index(
+            batch_op.f("ix_login_credentials_service_account_id"),
+            ["service_account_id"],
+            unique=False,
+        )
+        batch_op.create_index(batch_op.f("ix_login_credentials_sid"), ["sid"], unique=False)
+
+    op.create_table(
+        "refresh_tokens",
+        sa.Column("token_sha256", sa.String(length=64), nullable=False),
+        sa.Column("sid", sa.String(length=36), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("expires_at", sa.BigInteger(), nullable=False),
+        sa.Column("spent_at", sa.BigInteger(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["sid"], ["sessions.id"], name=op.f("fk_refresh_tokens_sid"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("token_sha256", name=op.f("pk_refresh_tokens")),
+    )
+    with op.batch_alter_table("refresh_tokens", schema=None) as batch_op:
+        batch_op.create_index(
+            batch_op.f("ix_refresh_tokens_expires_at"), ["expires_at"], unique=False
+        )
+        batch_op.create_index(batch_op.f("ix_refresh_tokens_sid"), ["sid"], unique=False)
+
 
 def downgrade() -> None:
-    with op.batch_alter_table("tags", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_tags_manifest_id"))
-
-    op.drop_table("tags")
     with op.batch_alter_table("refresh_tokens", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_refresh_tokens_sid"))
         batch_op.drop_index(batch_op.f("ix_refresh_tokens_expires_at"))
 
     op.drop_table("refresh_tokens")
+    with op.batch_alter_table("login_credentials", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_login_credentials_sid"))
+        batch_op.drop_index(batch_op.f("ix_login_credentials_service_account_id"))
+        batch_op.drop_index(batch_op.f("ix_login_credentials_expires_at"))
+
+    op.drop_table("login_credentials")
+    with op.batch_alter_table("tags", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_tags_manifest_id"))
+
+    op.drop_table("tags")
+    with op.batch_alter_table("sessions", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_sessions_user_id"))
+        batch_op.drop_index(batch_op.f("ix_sessions_source_access_key_id"))
+        batch_op.drop_index(batch_op.f("ix_sessions_role_id"))
+        batch_op.drop_index(batch_op.f("ix_sessions_parent_sid"))
+        batch_op.drop_index(batch_op.f("ix_sessions_organization_id"))
+        batch_op.drop_index(batch_op.f("ix_sessions_expires_at"))
+
+    op.drop_table("sessions")
     with op.batch_alter_table("manifest_children", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_manifest_children_child_id"))
 
@@ -741,27 +948,16 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_manifest_blobs_repository_id_digest"))
 
     op.drop_table("manifest_blobs")
-    with op.batch_alter_table("login_credentials", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_login_credentials_sid"))
-        batch_op.drop_index(batch_op.f("ix_login_credentials_service_account_id"))
-        batch_op.drop_index(batch_op.f("ix_login_credentials_expires_at"))
-
-    op.drop_table("login_credentials")
     with op.batch_alter_table("uploads", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_uploads_repository_id"))
         batch_op.drop_index(batch_op.f("ix_uploads_expires_at"))
 
     op.drop_table("uploads")
-    with op.batch_alter_table("sessions", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_sessions_user_id"))
-        batch_op.drop_index(batch_op.f("ix_sessions_role_id"))
-        batch_op.drop_index(batch_op.f("ix_sessions_parent_sid"))
-        batch_op.drop_index(batch_op.f("ix_sessions_expires_at"))
-
-    op.drop_table("sessions")
     with op.batch_alter_table("role_assignments", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_role_assignments_user_id"))
 
     op.drop_table("role_assignments")
+    op.drop_table("resource_policies")
     with op.batch_alter_table("repository_blobs", schema=None) as batch_op:
         batch_op.drop_index(
             "ix_repository_blobs_unreferenced",
@@ -806,11 +1002,42 @@ def downgrade() -> None:
 
     op.drop_table("repositories")
     op.drop_table("policies")
+    with op.batch_alter_table("outbox", schema=None) as batch_op:
+        batch_op.drop_index(
+            "ix_outbox_pending",
+            sqlite_where=sa.text("delivered_at IS NULL"),
+            postgresql_where=sa.text("delivered_at IS NULL"),
+        )
+        batch_op.drop_index(
+            "ix_outbox_delivered",
+            sqlite_where=sa.text("delivered_at IS NOT NULL"),
+            postgresql_where=sa.text("delivered_at IS NOT NULL"),
+        )
+
+    op.drop_table("outbox")
     with op.batch_alter_table("memberships", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_memberships_user_id"))
 
     op.drop_table("memberships")
     op.drop_table("manifest_bodies")
+    with op.batch_alter_table("jobs", schema=None) as batch_op:
+        batch_op.drop_index(
+            "uq_jobs_unfinished",
+            sqlite_where=sa.text("state IN ('queued', 'running')"),
+            postgresql_where=sa.text("state IN ('queued', 'running')"),
+        )
+        batch_op.drop_index(
+            "ix_jobs_finished",
+            sqlite_where=sa.text("finished_at IS NOT NULL"),
+            postgresql_where=sa.text("finished_at IS NOT NULL"),
+        )
+        batch_op.drop_index(
+            "ix_jobs_due",
+            sqlite_where=sa.text("due_at IS NOT NULL"),
+            postgresql_where=sa.text("due_at IS NOT NULL"),
+        )
+
+    op.drop_table("jobs")
     with op.batch_alter_table("digest_aliases", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_digest_aliases_account_id_digest"))
 
@@ -841,4 +1068,12 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_revoked_tokens_expires_at"))
 
     op.drop_table("revoked_tokens")
+    with op.batch_alter_table("rate_windows", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_rate_windows_window_ends_at"))
+
+    op.drop_table("rate_windows")
     op.drop_table("organizations")
+    with op.batch_alter_table("idempotency_records", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_idempotency_records_created_at"))
+
+    op.drop_table("idempotency_records")

@@ -1,0 +1,252 @@
+"""Assuming a role: whose permission and whose trust it takes, and the two forms of its session.
+
+The source must be allowed `iam:AssumeRole` on the role, and the role must trust the source; a deny
+on either side refuses. To a person the assignment of the role is the permission, never the trust
+(rule I10). The session has the role's permissions alone, ends no later than the session it was
+assumed in, and when that ends.
+"""
+
+from __future__ import annotations
+
+import secrets
+import string
+from ipaddress import IPv4Address, IPv6Address
+from typing import Annotated, Final, NamedTuple
+
+from msgspec import Meta
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.context import Context
+from cloudcore.crn import Crn
+from cloudcore.db.base import Connection
+from cloudcore.errors import AccessDenied, InvalidInput, NotFound, PlatformError
+from cloudcore.identity.decision import Caller, Question, could_allow, decide
+from cloudcore.identity.names import UUID, iam_crn
+from cloudcore.identity.patterns import Patterns
+from cloudcore.identity.permissions import load_policies
+from cloudcore.identity.policy import TRUST_ACTION, Effect, Kind, Policy, Statement, parse_policy
+from cloudcore.identity.principal import Principal, PrincipalKind
+from cloudcore.identity.rows import assumable_roles, sessions
+from cloudcore.identity.rows.assumable_roles import AssumableRole
+from cloudcore.identity.rows.sessions import Session
+from cloudcore.identity.sessions import hash_of
+from cloudcore.identity.tokens import AccessTokens, clamp_duration
+from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+
+CHAINED_SECONDS: Final = 3600
+"""The most for a role that is assumed in a role."""
+MAX_LINE: Final = 10
+"""Sessions that may hang on one another."""
+
+_ID_ALPHABET: Final = string.ascii_uppercase + "234567"
+_ASSIGNED: Final = Policy(
+    (Statement(Effect.ALLOW, Patterns((TRUST_ACTION,)), resources=Patterns(("*",))),)
+)
+"""The permission that an assignment stands for."""
+
+
+class AssumeRole(Request):
+    """Which role to assume, and for how long."""
+
+    role: Annotated[str, Meta(min_length=1, max_length=512)]
+    """Its id, its CRN, or its name in the caller's account."""
+    duration_seconds: int | None = None
+    """900 to the role's most, or 3600 in a role session; a value outside is brought inside."""
+    session_name: Annotated[str, Meta(pattern="^[A-Za-z0-9_=,.@-]{2,64}$")] | None = None
+
+
+class AssumedRole(Answer, kw_only=True):
+    """A session in both its forms: a token for this API, a key pair for signatures."""
+
+    access_token: str
+    token_type: str = "Bearer"  # noqa: S105 - the name of the scheme
+    expires_in: int
+    """Seconds."""
+    access_key_id: str
+    secret_access_key: str
+    session_token: str
+    expires_at: RFC3339
+    """The end of both forms."""
+    account_id: str
+    account_handle: str
+    role_id: str
+
+
+class _Credential(NamedTuple):
+    """The form of a session that signs requests, made up before it is kept."""
+
+    access_key_id: str
+    secret: str
+    session_token: str
+
+
+class _Asked(NamedTuple):
+    """A request to assume a role, with all a decision needs."""
+
+    source: Principal
+    role: str
+    seconds: int | None
+    session_name: str | None
+    sid: str
+    source_ip: IPv4Address | IPv6Address | None
+    now: int
+
+
+def sealing_context(sid: str) -> str:
+    """Return what the sealed secret of a session is bound to; see `Keyring`."""
+    return f"session:{sid}"
+
+
+async def assume_role(ctx: Context, tokens: AccessTokens, request: AssumeRole) -> AssumedRole:
+    """Return a session of a role.
+
+    Raises:
+        AccessDenied: no permission, no trust, or the account is suspended.
+        NotFound: there is no such role where the caller may look.
+        InvalidInput: `role` refers to no role, or to several.
+
+    """
+    assert ctx.caller is not None
+    asked = _Asked(
+        source=ctx.caller,
+        role=request.role,
+        seconds=request.duration_seconds,
+        session_name=request.session_name,
+        sid=ctx.new_id(),
+        source_ip=ctx.source_ip,
+        now=ctx.clock(),
+    )
+    credential = _new_credential(asked.sid)
+    sealed = ctx.keyring.seal(credential.secret.encode(), sealing_context(asked.sid))
+    role, expires_at = await ctx.database.write(_assume, asked, credential, sealed)
+    return AssumedRole(
+        access_token=tokens.issue(
+            iam_crn(role.account_id, "role", role.name),
+            ctx.new_id(),
+            expires_at,
+            account_id=role.account_id,
+            sid=asked.sid,
+        ),
+        expires_in=(expires_at - asked.now) // MICROSECONDS,
+        access_key_id=credential.access_key_id,
+        secret_access_key=credential.secret,
+        session_token=credential.session_token,
+        expires_at=rfc3339(expires_at),
+        account_id=role.account_id,
+        account_handle=role.handle,
+        role_id=role.id,
+    )
+
+
+def _assume(
+    tx: Connection, asked: _Asked, credential: _Credential, sealed: bytes
+) -> tuple[AssumableRole, int]:
+    role = _allowed_role(tx, asked)
+    source = asked.source
+    if source.sid is not None and sessions.count_line(tx, source.sid) >= MAX_LINE:
+        raise AccessDenied("this role was assumed in a role, and so on, too often")
+    is_chained = source.kind is PrincipalKind.ROLE_SESSION
+    most = CHAINED_SECONDS if is_chained else role.max_session_seconds
+    seconds = clamp_duration(asked.seconds, min(most, role.max_session_seconds))
+    expires_at = asked.now + seconds * MICROSECONDS
+    if is_chained:
+        expires_at = min(expires_at, source.expires_at)
+    expires_at -= expires_at % MICROSECONDS  # a token ends on a second, and both forms at once
+    session = Session(
+        id=asked.sid,
+        kind="role",
+        created_at=asked.now,
+        expires_at=expires_at,
+        role_id=role.id,
+        parent_sid=source.sid,
+        source_crn=source.crn,
+        source_access_key_id=source.access_key_id,
+        session_name=asked.session_name,
+        access_key_id=credential.access_key_id,
+        secret_sealed=sealed,
+        token_sha256=hash_of(credential.session_token),
+    )
+    sessions.add_session(tx, session)
+    return role, expires_at
+
+
+def _allowed_role(tx: Connection, asked: _Asked) -> AssumableRole:
+    """Return the role that is asked for, if the source may assume it.
+
+    A role of another account that refuses answers as one that does not exist.
+    """
+    source = asked.source
+    role, refusal = _find_role(tx, asked)
+    if source.kind is PrincipalKind.USER:
+        is_assigned = role is not None and assumable_roles.is_assigned(tx, role.id, source.id)
+        policies: tuple[Policy, ...] = (_ASSIGNED,) if is_assigned else ()
+    else:
+        policies = load_policies(tx, source)
+    if role is not None and role.account_status == "active" and _is_allowed(asked, role, policies):
+        return role
+    if role is not None and role.account_id == source.account_id:
+        raise _refused()
+    if source.kind is not PrincipalKind.USER and not could_allow(
+        policies, TRUST_ACTION, asked.source_ip, asked.now
+    ):
+        raise _refused()
+    raise refusal
+
+
+def _find_role(tx: Connection, asked: _Asked) -> tuple[AssumableRole | None, PlatformError]:
+    """Return the role that is referred to, and the error that says it is not there."""
+    source, text = asked.source, asked.role
+    if UUID.fullmatch(text):
+        return assumable_roles.find_by_id(tx, text), _unknown()
+    if text.startswith("crn:"):
+        crn = _role_crn(text)
+        role = assumable_roles.find_named(tx, crn.account, crn.name)
+        is_own = crn.account == source.account_id
+        return role, _unknown() if is_own else _refused()
+    if source.account_id is not None:
+        return assumable_roles.find_named(tx, source.account_id, text), _unknown()
+    assigned = assumable_roles.list_assigned_named(tx, source.id, text)
+    if len(assigned) > 1:
+        raise InvalidInput(
+            "several accounts have a role of this name; give its CRN",
+            field="role",
+            reason="ambiguous",
+        )
+    return (assigned[0] if assigned else None), _unknown()
+
+
+def _is_allowed(asked: _Asked, role: AssumableRole, policies: tuple[Policy, ...]) -> bool:
+    """Say whether permission and trust both allow it, and neither denies it."""
+    question = Question(
+        caller=Caller(asked.source.crn, asked.source.account_id),
+        action=TRUST_ACTION,
+        resource=iam_crn(role.account_id, "role", role.name),
+        resource_account_id="",  # nobody is an insider here, so both must allow
+        source_ip=asked.source_ip,
+        now=asked.now,
+    )
+    trust = parse_policy(role.trust_policy, Kind.TRUST)
+    return decide(question, policies, trust).is_allowed
+
+
+def _role_crn(text: str) -> Crn:
+    crn = Crn.parse(text)
+    if crn.service != "iam" or crn.region or crn.type != "role":
+        raise InvalidInput("role names no role", field="role", reason="malformed_crn")
+    return crn
+
+
+def _new_credential(sid: str) -> _Credential:
+    return _Credential(
+        "AS" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(18)),
+        secrets.token_urlsafe(30),
+        f"est_{sid.replace('-', '')}_{secrets.token_urlsafe(32)}",
+    )
+
+
+def _refused() -> AccessDenied:
+    return AccessDenied("you may not assume this role")
+
+
+def _unknown() -> NotFound:
+    return NotFound("there is no such role")

@@ -1,0 +1,106 @@
+"""Who stands behind an access token, if anyone still does.
+
+Verified first, then looked up: the token itself, its session or its access key, and whom these
+belong to, each by one indexed read of committed rows. So whatever is revoked, suspended or deleted
+is so for the next request, and no string of a token is kept anywhere (rule I5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cloudcore.clock import MICROSECONDS, Clock
+from cloudcore.context import Origin
+from cloudcore.db.base import Connection, Database
+from cloudcore.errors import Unauthenticated
+from cloudcore.identity.names import iam_crn
+from cloudcore.identity.permissions import Permissions
+from cloudcore.identity.policy import Policy
+from cloudcore.identity.principal import Principal, PrincipalKind
+from cloudcore.identity.rows.key_owners import find_key_owner
+from cloudcore.identity.rows.revocations import is_token_revoked
+from cloudcore.identity.rows.sessions import LiveSession, find_live_session
+from cloudcore.identity.tokens import AccessClaims, AccessTokens
+
+
+class BearerAuthenticator:
+    """The kernel's `Authenticator` over access tokens."""
+
+    def __init__(
+        self, database: Database, tokens: AccessTokens, permissions: Permissions, clock: Clock
+    ) -> None:
+        self._database = database
+        self._tokens = tokens
+        self._permissions = permissions
+        self._clock = clock
+
+    async def authenticate(self, bearer: str, origin: Origin) -> Principal:  # noqa: ARG002
+        """Return the principal of an access token that is valid now.
+
+        Raises:
+            Unauthenticated: it is none, or no longer.
+
+        """
+        claims = self._tokens.verify(bearer)
+        principal = await self._database.read(find_principal, claims, self._clock())
+        if principal is None:
+            raise Unauthenticated("the token was revoked, or whom it stands for is gone")
+        return principal
+
+    async def policies_of(self, principal: Principal) -> Sequence[Policy]:
+        """Return the identity policies that hold for `principal` now."""
+        return await self._permissions.policies_of(principal)
+
+
+def find_principal(tx: Connection, claims: AccessClaims, now: int) -> Principal | None:
+    """Return whom the claims of a verified token stand for, unless that has ended."""
+    if is_token_revoked(tx, claims.jti):
+        return None
+    if claims.sid is not None:
+        session = find_live_session(tx, claims.sid, now)
+        return None if session is None else _of_session(claims, session)
+    return _of_access_key(tx, claims)
+
+
+def _of_session(claims: AccessClaims, session: LiveSession) -> Principal:
+    if session.user_id is not None:
+        assert session.personal_organization_id is not None
+        return Principal(
+            kind=PrincipalKind.USER,
+            id=session.user_id,
+            crn=iam_crn(session.personal_organization_id, "user", session.user_id),
+            account_id=None,
+            organization_id=session.personal_organization_id,
+            sid=session.id,
+            jti=claims.jti,
+            expires_at=claims.exp * MICROSECONDS,
+        )
+    assert session.role_id is not None
+    assert session.account_id is not None
+    return Principal(
+        kind=PrincipalKind.ROLE_SESSION,
+        id=session.role_id,
+        crn=iam_crn(session.account_id, "role", session.role or ""),
+        account_id=session.account_id,
+        organization_id=None,
+        sid=session.id,
+        jti=claims.jti,
+        expires_at=session.expires_at,
+    )
+
+
+def _of_access_key(tx: Connection, claims: AccessClaims) -> Principal | None:
+    owner = find_key_owner(tx, claims.akid or "")
+    if owner is None or owner.key_status != "active" or owner.is_suspended:
+        return None
+    return Principal(
+        kind=PrincipalKind.SERVICE_ACCOUNT,
+        id=owner.service_account_id,
+        crn=iam_crn(owner.account_id, "service-account", owner.service_account),
+        account_id=owner.account_id,
+        organization_id=None,
+        sid=None,
+        jti=claims.jti,
+        expires_at=claims.exp * MICROSECONDS,
+        access_key_id=owner.key_id,
+    )

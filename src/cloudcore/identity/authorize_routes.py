@@ -1,0 +1,180 @@
+"""``/v1/oauth/authorize``: the page on which a person signs in and is shown a code (RFC 6749 §4.1).
+
+The answers are pages for a browser, never redirects; errors too are pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+from litestar import MediaType, Request, Response, get, post
+from litestar.datastructures import Cookie
+from litestar.di import NamedDependency
+from litestar.handlers import HTTPRouteHandler
+
+from cloudcore import errors
+from cloudcore.context import Context
+from cloudcore.identity import sign_in
+from cloudcore.identity.authorize_page import (
+    HEADERS,
+    PATH,
+    code_page,
+    new_password_page,
+    refusal_page,
+    sign_in_page,
+)
+from cloudcore.identity.oauth_forms import (
+    MAX_FORM_BYTES,
+    Form,
+    parse_form,
+    parse_parameters,
+    values_of,
+)
+from cloudcore.identity.sign_in import PasswordChecks, SignInForm
+
+COOKIE: Final = "entrepot_sign_in"
+
+Answer = Response[str]
+
+
+class AuthorizationQuery(msgspec.Struct):
+    """What an authorization request says (RFC 7636 §4.3)."""
+
+    response_type: str
+    client_id: str
+    redirect_uri: str
+    code_challenge: str
+    code_challenge_method: str
+    state: str = ""
+    """Accepted and not used: there is no redirect to carry it."""
+
+
+class SentForm(msgspec.Struct):
+    """What the pages send: an address and a password, or a new password twice."""
+
+    form: str
+    email: str = ""
+    password: str = ""
+    new_password: str = ""
+    repeated_password: str = ""
+
+
+def authorize_handlers(checks: PasswordChecks) -> list[HTTPRouteHandler]:
+    """Return the handlers of the page."""
+
+    @get(PATH, opt={"action": None, "public": True, "statuses": (400,)})
+    async def show_sign_in(
+        request: Request[Any, Any, Any], ctx: NamedDependency[Context]
+    ) -> Response[str]:
+        """Show the sign-in page to a person whose command asked for a code.
+
+        The query is that of RFC 7636 with `client_id=cli`, the out-of-band `redirect_uri` and
+        `code_challenge_method=S256`; any other is a page that says so.
+        """
+
+        async def answer() -> Answer:
+            query = parse_parameters(request.scope["query_string"])
+            nonce = sign_in.known_nonce(request.cookies.get(COOKIE)) or sign_in.new_nonce()
+            form = sign_in.begin(ctx, query, nonce)
+            page = _page(200, sign_in_page(form.seal(ctx.keyring)))
+            page.set_cookie(_cookie(ctx, nonce))
+            return page
+
+        return await _told(answer)
+
+    @post(
+        PATH,
+        status_code=200,
+        request_max_body_size=MAX_FORM_BYTES,
+        opt={
+            "action": None,
+            "public": True,
+            "form": SentForm,
+            "statuses": (403, 429),
+        },
+    )
+    async def sign_in_by_password(
+        request: Request[Any, Any, Any], ctx: NamedDependency[Context]
+    ) -> Response[str]:
+        """Take a person's password and show the code it gives, or ask for a new password first.
+
+        Ten attempts in five minutes for each address and person; the eleventh is 429.
+        """
+
+        async def answer() -> Answer:
+            sent = parse_form(
+                values_of(request.scope["headers"], b"content-type"), await request.body()
+            )
+            nonce = sign_in.known_nonce(request.cookies.get(COOKIE))
+            form = sign_in.resume(ctx, sent.get("form", ""), nonce)
+            assert nonce is not None
+            if form.email:
+                return await _choose_password(ctx, checks, form, sent)
+            return await _check_password(ctx, checks, form, sent, nonce)
+
+        return await _told(answer)
+
+    return [show_sign_in, sign_in_by_password]
+
+
+async def _check_password(
+    ctx: Context, checks: PasswordChecks, form: SignInForm, sent: Form, nonce: str
+) -> Answer:
+    email = sent.get("email", "")
+    try:
+        user = await sign_in.check_password(ctx, checks, email, sent.get("password", ""))
+    except (errors.Unauthenticated, errors.RateLimited) as error:
+        again = sign_in.renew(ctx, form, nonce).seal(ctx.keyring)
+        if isinstance(error, errors.RateLimited):
+            words = f"Too many attempts. Try again in {error.retry_after} seconds."
+            page = _page(429, sign_in_page(again, email, words))
+            page.headers["Retry-After"] = str(error.retry_after)
+            return page
+        return _page(403, sign_in_page(again, email, f"{_sentence(error)}."))
+    if user.must_change_password:
+        renewed = sign_in.renew(ctx, form, nonce, user)
+        return _page(200, new_password_page(renewed.seal(ctx.keyring), user.email))
+    return _page(200, code_page(await sign_in.give_code(ctx, form, user)))
+
+
+async def _choose_password(
+    ctx: Context, checks: PasswordChecks, form: SignInForm, sent: Form
+) -> Answer:
+    chosen = sent.get("new_password", ""), sent.get("repeated_password", "")
+    try:
+        return _page(200, code_page(await sign_in.choose_password(ctx, checks, form, *chosen)))
+    except errors.InvalidInput as error:
+        return _page(
+            400, new_password_page(form.seal(ctx.keyring), form.email, f"{_sentence(error)}.")
+        )
+
+
+async def _told(answer: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Return an answer, or the page that says what is wrong with the request."""
+    try:
+        return await answer()
+    except errors.InvalidInput as error:
+        return _page(400, refusal_page("invalid_request", _sentence(error)))
+    except (errors.AccessDenied, errors.Conflict) as error:
+        return _page(403, refusal_page("access_denied", _sentence(error)))
+
+
+def _sentence(error: errors.PlatformError) -> str:
+    return error.message[:1].upper() + error.message[1:]
+
+
+def _page(status: int, page: str) -> Answer:
+    return Response(page, status_code=status, media_type=MediaType.HTML, headers=dict(HEADERS))
+
+
+def _cookie(ctx: Context, nonce: str) -> Cookie:
+    return Cookie(
+        COOKIE,
+        value=nonce,
+        path=PATH,
+        httponly=True,
+        samesite="strict",
+        secure=ctx.settings.auth_url.startswith("https:"),
+    )

@@ -1,0 +1,137 @@
+"""The first account of an install, and who gets in: what ``entrepot init`` makes (E4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from cloudcore.db.base import Connection, Database
+from cloudcore.errors import Conflict
+from cloudcore.identity import passwords
+from cloudcore.identity.names import check_handle, email_address, iam_crn
+from cloudcore.identity.rows import organizations, policies, service_accounts
+from cloudcore.identity.rows.accounts import Account, is_any_account
+from cloudcore.identity.rows.organizations import Membership, Organization
+from cloudcore.identity.rows.policies import Attachment
+from cloudcore.identity.rows.service_accounts import ServiceAccount
+from cloudcore.identity.rows.users import User
+from cloudcore.identity.services.access_keys import NewAccessKey, new_access_key
+from cloudcore.identity.services.accounts import ADMIN, FirstIds, Founder, found_account
+from cloudcore.identity.services.users import add_person, new_password
+from cloudcore.keyring import Keyring
+
+_ORGANIZATION: Final = "main"
+
+
+class FirstCredentials(NamedTuple):
+    """What is shown once: whoever has it owns the install."""
+
+    account_id: str
+    handle: str
+    email: str
+    one_time_password: str
+    access_key_id: str
+    secret_access_key: str
+
+
+class _Plan(NamedTuple):
+    """All that is random or slow, made before the transaction that may run more than once."""
+
+    ids: FirstIds
+    organization_id: str
+    service_account_id: str
+    key_row_id: str
+    attachment_id: str
+    user: User
+    key: NewAccessKey
+    handle: str
+    now: int
+
+
+async def create_first_account(
+    database: Database,
+    keyring: Keyring,
+    new_id: Callable[[], str],
+    now: int,
+    *,
+    handle: str,
+    email: str,
+) -> FirstCredentials:
+    """Make organization, account, role `admin`, its person and a service account with a key.
+
+    Raises:
+        InvalidInput: the handle or the address cannot be one.
+        Conflict: there is an account already; nothing is changed.
+
+    """
+    check_handle(handle)
+    password = new_password()
+    user = User(
+        id=new_id(),
+        email=email_address(email),
+        password=passwords.hash_password(password),
+        must_change_password=True,
+        organization_id=new_id(),
+        status="active",
+        created_at=now,
+        updated_at=now,
+    )
+    plan = _Plan(
+        ids=FirstIds(new_id(), new_id(), new_id(), new_id()),
+        organization_id=new_id(),
+        service_account_id=new_id(),
+        key_row_id=new_id(),
+        attachment_id=new_id(),
+        user=user,
+        key=new_access_key(),
+        handle=handle,
+        now=now,
+    )
+    await database.write(_create, keyring, plan)
+    return FirstCredentials(
+        plan.ids.account, handle, user.email, password, plan.key.access_key_id, plan.key.secret
+    )
+
+
+def _create(tx: Connection, keyring: Keyring, plan: _Plan) -> None:
+    if is_any_account(tx):
+        raise Conflict("this install has an account already")
+    now, user = plan.now, plan.user
+    add_person(tx, user)
+    organization = Organization(
+        id=plan.organization_id,
+        name=_ORGANIZATION,
+        is_personal=False,
+        created_at=now,
+        updated_at=now,
+    )
+    organizations.add_organization(tx, organization)
+    organizations.add_membership(
+        tx, Membership(plan.organization_id, user.id, "owner", "active", now)
+    )
+    account = Account(
+        id=plan.ids.account,
+        organization_id=plan.organization_id,
+        handle=plan.handle,
+        status="active",
+        auto_create_repositories=True,
+        created_at=now,
+    )
+    founder = Founder(iam_crn(user.organization_id, "user", user.id), user.id)
+    found_account(tx, account, founder, plan.ids)
+    _add_program(tx, keyring, plan)
+
+
+def _add_program(tx: Connection, keyring: Keyring, plan: _Plan) -> None:
+    """Add the service account that may do everything, for whoever works without a browser."""
+    account_id, owner, now = plan.ids.account, plan.service_account_id, plan.now
+    description = "Made with the account."
+    service_accounts.add_service_account(
+        tx, ServiceAccount(owner, account_id, ADMIN, description, "active", now, now)
+    )
+    policies.attach(
+        tx, Attachment(plan.attachment_id, account_id, plan.ids.policy, owner, None, now)
+    )
+    service_accounts.add_access_key(
+        tx, plan.key.row(keyring, plan.key_row_id, account_id, owner, now)
+    )

@@ -1,0 +1,163 @@
+"""The token endpoint's ways to an access token (RFC 6749), and who asks for one.
+
+Programs show a key pair (client credentials). Persons have signed in through the page, and their
+command shows the code it gave, later a refresh token (`cloudcore.identity.sessions`).
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from hashlib import sha256
+from typing import Final
+
+from msgspec import UNSET, UnsetType
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.context import Context
+from cloudcore.errors import InvalidInput
+from cloudcore.identity import sessions
+from cloudcore.identity.names import iam_crn
+from cloudcore.identity.oauth_errors import (
+    InvalidGrant,
+    InvalidScope,
+    UnauthorizedClient,
+    UnsupportedGrantType,
+)
+from cloudcore.identity.oauth_forms import CLI, Client, Form, required, wrong_client
+from cloudcore.identity.rows.key_owners import KeyOwner, find_key_owner, note_use
+from cloudcore.identity.tokens import AccessTokens, clamp_duration
+from cloudcore.wire import Answer
+
+_DURATION: Final = re.compile(r"-?[0-9]{1,18}")
+_DUMMY: Final = sha256(b"").hexdigest()
+_MINUTE: Final = 60 * MICROSECONDS
+
+
+class IssuedToken(Answer, kw_only=True):
+    """What a client is given (RFC 6749 §5.1)."""
+
+    access_token: str
+    token_type: str = "Bearer"  # noqa: S105 - the name of the scheme
+    expires_in: int
+    """Seconds."""
+    refresh_token: str | UnsetType = UNSET
+
+
+async def grant_token(
+    ctx: Context, tokens: AccessTokens, form: Form, client: Client
+) -> IssuedToken:
+    """Return the token that a form of the token endpoint asks for.
+
+    Raises:
+        Unauthenticated: who asks is nobody we know, or cannot prove it.
+        InvalidInput: or one of its kinds in `cloudcore.identity.oauth_errors`.
+
+    """
+    match required(form, "grant_type"):
+        case "client_credentials":
+            return await _by_client_credentials(ctx, tokens, form, client)
+        case "authorization_code":
+            return await _by_code(ctx, tokens, form, client)
+        case "refresh_token":
+            return await _by_refresh_token(ctx, tokens, form, client)
+        case _:
+            raise UnsupportedGrantType("there is no such grant_type here")
+
+
+async def authenticate_client(ctx: Context, client: Client) -> KeyOwner:
+    """Return the owner of the key pair that a client shows, suspended or not.
+
+    A key that does not exist costs and tells what a wrong secret does (rule I1).
+
+    Raises:
+        Unauthenticated.
+
+    """
+    owner = await ctx.database.read(find_key_owner, client.id or "")
+    expected = _DUMMY if owner is None else owner.secret_sha256
+    shown = sha256((client.secret or "").encode()).hexdigest()
+    is_right = hmac.compare_digest(shown, expected)
+    if owner is None or not is_right or owner.key_status != "active":
+        raise wrong_client()
+    return owner
+
+
+async def _by_client_credentials(
+    ctx: Context, tokens: AccessTokens, form: Form, client: Client
+) -> IssuedToken:
+    seconds = clamp_duration(_duration(form))
+    if form.get("scope"):
+        raise InvalidScope("there are no scopes; rights come from policies")
+    if client.is_cli:
+        raise UnauthorizedClient("a person signs in by the authorization code")
+    owner = await authenticate_client(ctx, client)
+    if owner.is_suspended:
+        raise UnauthorizedClient("the account or service account is suspended; keep the key")
+    now = ctx.clock()
+    minute = now - now % _MINUTE
+    if owner.last_used_at is None or owner.last_used_at < minute:
+        await ctx.database.write_relaxed(note_use, owner.key_id, minute)
+    token = tokens.issue(
+        iam_crn(owner.account_id, "service-account", owner.service_account),
+        ctx.new_id(),
+        now + seconds * MICROSECONDS,
+        account_id=owner.account_id,
+        access_key_id=client.id,
+    )
+    return IssuedToken(access_token=token, expires_in=seconds)
+
+
+def _duration(form: Form) -> int | None:
+    text = form.get("duration_seconds")
+    if text is None:
+        return None
+    if not _DURATION.fullmatch(text):
+        raise InvalidInput("duration_seconds is a whole number")
+    return int(text)
+
+
+async def _by_code(ctx: Context, tokens: AccessTokens, form: Form, client: Client) -> IssuedToken:
+    code = required(form, "code")
+    # Before anything else is looked at: the attempt spends the code, not its success (rule I7).
+    spent = await sessions.spend_code(ctx, code)
+    await _check_public(ctx, client)
+    proof = sessions.Proof(
+        client_id=client.id or required(form, "client_id"),
+        redirect_uri=required(form, "redirect_uri"),
+        verifier=required(form, "code_verifier"),
+    )
+    signed_in = None if spent is None else await sessions.begin_session(ctx, spent, proof)
+    if signed_in is None:
+        raise InvalidGrant("the code is wrong, used or over; sign in again")
+    return _issued(ctx, tokens, signed_in)
+
+
+async def _by_refresh_token(
+    ctx: Context, tokens: AccessTokens, form: Form, client: Client
+) -> IssuedToken:
+    token = required(form, "refresh_token")
+    await _check_public(ctx, client)
+    signed_in = None
+    if client.id in (None, CLI):
+        signed_in = await sessions.rotate_refresh_token(ctx, token)
+    if signed_in is None:
+        raise InvalidGrant("the refresh token is wrong, used or over; sign in again")
+    return _issued(ctx, tokens, signed_in)
+
+
+async def _check_public(ctx: Context, client: Client) -> None:
+    """Refuse a client that shows a secret: these grants are those of persons, who have none."""
+    if client.secret is not None:
+        await authenticate_client(ctx, client)
+        raise UnauthorizedClient("a service account uses client_credentials; keep the key")
+
+
+def _issued(ctx: Context, tokens: AccessTokens, signed_in: sessions.SignedIn) -> IssuedToken:
+    expires_at = ctx.clock() + sessions.ACCESS_SECONDS * MICROSECONDS
+    token = tokens.issue(signed_in.crn, ctx.new_id(), expires_at, sid=signed_in.sid)
+    return IssuedToken(
+        access_token=token,
+        expires_in=sessions.ACCESS_SECONDS,
+        refresh_token=signed_in.refresh_token,
+    )

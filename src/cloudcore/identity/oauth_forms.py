@@ -1,0 +1,133 @@
+"""Requests of OAuth clients, read strictly: the form, and who says they send it.
+
+A parameter comes once (RFC 6749 §3.2); one without a value counts as absent. The client names
+itself in the form or by HTTP Basic, never both (§2.3).
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from base64 import b64decode
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from cloudcore.errors import InvalidInput, Unauthenticated
+
+MAX_FORM_BYTES: Final = 64 * 1024
+CLI: Final = "cli"
+"""The one public client: the command of a person, which can keep no secret."""
+
+_FORM: Final = re.compile(
+    rb'application/x-www-form-urlencoded(?:[ \t]*;[ \t]*charset="?utf-8"?)?[ \t]*', re.IGNORECASE
+)
+_BASIC: Final = re.compile(rb"basic +([A-Za-z0-9+/]+={0,2}) *", re.IGNORECASE)
+_CRIPPLED: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+_MAX_PARAMETERS: Final = 32
+
+Form = dict[str, str]
+
+
+class Client(NamedTuple):
+    """Who says they ask; nothing of it is checked yet."""
+
+    id: str | None = None
+    secret: str | None = None
+    by_header: bool = False
+
+    @property
+    def is_cli(self) -> bool:
+        """Say whether it is the public client, which proves nothing of itself."""
+        return self.id == CLI and self.secret is None
+
+
+def parse_form(content_types: Sequence[bytes], body: bytes) -> Form:
+    """Return the parameters of a form.
+
+    Raises:
+        InvalidInput: it is no form, not UTF-8, or gives a parameter twice.
+
+    """
+    if len(content_types) != 1 or not _FORM.fullmatch(content_types[0]):
+        raise InvalidInput("send a form: Content-Type: application/x-www-form-urlencoded")
+    return parse_parameters(body)
+
+
+def parse_parameters(encoded: bytes) -> Form:
+    """Return the parameters of a form or query string; see `parse_form`."""
+    found: Form = {}
+    parts = [part for part in encoded.split(b"&") if part]
+    if len(parts) > _MAX_PARAMETERS:
+        raise InvalidInput("there are too many parameters")
+    for part in parts:
+        name, _, value = part.partition(b"=")
+        parameter = _text(name)
+        if parameter in found:
+            raise InvalidInput("a parameter is given more than once")
+        found[parameter] = _text(value)
+    return found
+
+
+def parse_client(authorizations: Sequence[bytes], form: Form) -> Client:
+    """Return who the request says it comes from.
+
+    Clients disagree on whether to percent-encode ids and secrets in Basic (rule I3). Ours hold
+    no character that decoding would change, so decoding is right for both.
+
+    Raises:
+        InvalidInput: it says so in two ways.
+        Unauthenticated: its header is no Basic.
+
+    """
+    form_id, form_secret = form.get("client_id") or None, form.get("client_secret") or None
+    if not authorizations:
+        return Client(form_id, form_secret)
+    if len(authorizations) > 1 or form_secret is not None:
+        raise InvalidInput("the client authenticates in more than one way")
+    client_id, secret = _basic(authorizations[0])
+    if form_id not in (None, client_id):
+        raise InvalidInput("the form and the header name different clients")
+    return Client(client_id, secret or None, by_header=True)
+
+
+def required(form: Form, name: str) -> str:
+    """Return a parameter's value, or refuse a form without it."""
+    value = form.get(name)
+    if not value:
+        raise InvalidInput(f"{name} is missing")
+    return value
+
+
+def values_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
+    """Return all values of a header, by its name in lower case."""
+    return [value for found, value in headers if found == name]
+
+
+def _basic(header: bytes) -> tuple[str, str]:
+    basic = _BASIC.fullmatch(header)
+    try:
+        pair = b64decode(basic[1] if basic else b"", validate=True)
+        client_id, colon, secret = pair.partition(b":")
+        if colon:
+            return _text(client_id), _text(secret)
+    except (InvalidInput, binascii.Error):
+        pass
+    raise wrong_client()
+
+
+def wrong_client() -> Unauthenticated:
+    """Return the one error for all that is wrong with a client's credentials (rule I1)."""
+    return Unauthenticated("the client is unknown, or its secret is wrong")
+
+
+def _text(encoded: bytes) -> str:
+    if _CRIPPLED.search(encoded):
+        raise InvalidInput("a percent sign begins no escape")
+    try:
+        text = unquote_to_bytes(encoded.replace(b"+", b" ")).decode()
+    except UnicodeDecodeError:
+        raise InvalidInput("the parameters are not UTF-8") from None
+    if "\0" in text:
+        raise InvalidInput("a parameter holds a null character")
+    return text

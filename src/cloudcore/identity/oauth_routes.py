@@ -1,0 +1,191 @@
+"""The routes of tokens: the token and revocation endpoints, key set, metadata, assuming a role.
+
+The first two answer in the shape of OAuth, also where the kernel answers for them
+(`error_shapes`); no answer of theirs may be stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+from litestar import Request, Response, get, post
+from litestar.datastructures import CacheControlHeader
+from litestar.di import NamedDependency
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody
+
+from cloudcore import errors
+from cloudcore.context import Context
+from cloudcore.envelope import ErrorShape
+from cloudcore.identity import assume_role as roles
+from cloudcore.identity.assume_role import AssumedRole, AssumeRole
+from cloudcore.identity.authorize_page import PATH as AUTHORIZE
+from cloudcore.identity.oauth import IssuedToken, grant_token
+from cloudcore.identity.oauth_errors import OAUTH_SHAPE, render
+from cloudcore.identity.oauth_forms import (
+    MAX_FORM_BYTES,
+    Client,
+    Form,
+    parse_client,
+    parse_form,
+    values_of,
+)
+from cloudcore.identity.revocation import revoke
+from cloudcore.identity.signing_keys import SigningKeys
+from cloudcore.identity.tokens import AccessTokens
+
+TOKEN: Final = "/v1/oauth/token"  # noqa: S105 - a path
+REVOKE: Final = "/v1/oauth/revoke"
+JWKS: Final = "/v1/jwks"
+METADATA: Final = "/.well-known/oauth-authorization-server"
+
+ERROR_SHAPES: Final[Mapping[str, ErrorShape]] = {TOKEN: OAUTH_SHAPE, REVOKE: OAUTH_SHAPE}
+"""For `cloudcore.http.create_app`: where the kernel's own refusals have OAuth's shape too."""
+
+_NO_STORE: Final = {"Cache-Control": "no-store"}
+_PUBLIC: Final = {"action": None, "public": True}
+
+Grant = Callable[[Form, Client], Awaitable[object]]
+
+
+class TokenForm(msgspec.Struct):
+    """What the token endpoint reads; which of it depends on `grant_type`."""
+
+    grant_type: str
+    client_id: str = ""
+    client_secret: str = ""
+    duration_seconds: int = 3600
+    """Of client_credentials: 900 to 43200; a value outside is brought inside."""
+    code: str = ""
+    code_verifier: str = ""
+    redirect_uri: str = ""
+    refresh_token: str = ""
+
+
+class RevocationForm(msgspec.Struct):
+    """What the revocation endpoint reads."""
+
+    token: str
+    token_type_hint: str = ""
+    """Ignored."""
+    client_id: str = ""
+    client_secret: str = ""
+
+
+class JsonWebKeySet(msgspec.Struct):
+    """A set of public keys (RFC 7517)."""
+
+    keys: list[dict[str, str]]
+
+
+def token_handlers(tokens: AccessTokens) -> list[HTTPRouteHandler]:
+    """Return the handlers that give and take back tokens."""
+
+    @post(
+        TOKEN,
+        opt={**_PUBLIC, "form": TokenForm, "statuses": (401,)},
+        status_code=200,
+        request_max_body_size=MAX_FORM_BYTES,
+    )
+    async def create_token(
+        request: Request[Any, Any, Any], ctx: NamedDependency[Context]
+    ) -> Response[IssuedToken]:
+        """Exchange a key pair, a code or a refresh token for an access token (RFC 6749).
+
+        `client_credentials` takes an access key by HTTP Basic or in the form. `invalid_client`
+        says the key is wrong: replace it. `unauthorized_client` says it is right and suspended:
+        keep it.
+        """
+
+        async def grant(form: Form, client: Client) -> IssuedToken:
+            return await grant_token(ctx, tokens, form, client)
+
+        return await _answer(request, grant)
+
+    @post(
+        REVOKE,
+        opt={**_PUBLIC, "form": RevocationForm, "statuses": (401,)},
+        status_code=200,
+        request_max_body_size=MAX_FORM_BYTES,
+    )
+    async def revoke_token(
+        request: Request[Any, Any, Any], ctx: NamedDependency[Context]
+    ) -> Response[None]:
+        """End a token, session or login credential; 200 whether or not there was one (RFC 7009)."""
+
+        async def end(form: Form, client: Client) -> None:
+            await revoke(ctx, tokens, form, client)
+
+        return await _answer(request, end)
+
+    @post(
+        "/v1/assume-role",
+        status_code=200,
+        cache_control=CacheControlHeader(no_store=True),
+        opt={"action": None, "statuses": (403, 404)},
+    )
+    async def assume_role(data: JSONBody[AssumeRole], ctx: NamedDependency[Context]) -> AssumedRole:
+        """Assume a role: an access token and a signature credential that end together.
+
+        Takes `iam:AssumeRole` on the role (a person: its assignment) and the role's trust.
+        """
+        return await roles.assume_role(ctx, tokens, data)
+
+    return [create_token, revoke_token, assume_role]
+
+
+def discovery_handlers(keys: SigningKeys, issuer: str) -> list[HTTPRouteHandler]:
+    """Return the handlers that tell others how to use and verify tokens."""
+    metadata = {
+        "issuer": issuer,
+        "authorization_endpoint": issuer + AUTHORIZE,
+        "token_endpoint": issuer + TOKEN,
+        "revocation_endpoint": issuer + REVOKE,
+        "jwks_uri": issuer + JWKS,
+        "response_types_supported": ["code"],
+        "response_modes_supported": ["query"],
+        "grant_types_supported": ["authorization_code", "client_credentials", "refresh_token"],
+        "code_challenge_methods_supported": ["S256"],
+        "token_endpoint_auth_methods_supported": [
+            "client_secret_basic",
+            "client_secret_post",
+            "none",
+        ],
+        "revocation_endpoint_auth_methods_supported": [
+            "client_secret_basic",
+            "client_secret_post",
+            "none",
+        ],
+    }
+
+    @get(JWKS, opt=_PUBLIC, cache_control=CacheControlHeader(public=True, max_age=300))
+    async def get_key_set() -> JsonWebKeySet:
+        """Return the public keys that verify access tokens, the next one included."""
+        return JsonWebKeySet(keys.public_set())
+
+    @get(METADATA, opt=_PUBLIC)
+    async def get_authorization_server() -> dict[str, Any]:
+        """Return where the endpoints are and what they take (RFC 8414)."""
+        return metadata
+
+    return [get_key_set, get_authorization_server]
+
+
+async def _answer(request: Request[Any, Any, Any], grant: Grant) -> Response[Any]:
+    """Read a form, let `grant` answer it, and tell its refusals in OAuth's shape."""
+    authorizations = values_of(request.scope["headers"], b"authorization")
+    try:
+        form = parse_form(
+            values_of(request.scope["headers"], b"content-type"), await request.body()
+        )
+        content = await grant(form, parse_client(authorizations, form))
+    except (errors.InvalidInput, errors.Unauthenticated) as error:
+        status, body = render(error)
+        headers = dict(_NO_STORE)
+        if status == 401 and authorizations:
+            headers["WWW-Authenticate"] = 'Basic realm="token"'
+        return Response(body, status_code=status, headers=headers, media_type="application/json")
+    shown = b"" if content is None else content
+    return Response(shown, status_code=200, headers=_NO_STORE, media_type="application/json")

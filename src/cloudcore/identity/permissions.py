@@ -1,0 +1,101 @@
+"""The identity policies that hold for a principal now, compiled once a revision of its account.
+
+Every change of rights raises `accounts.iam_revision` in its own transaction, so one indexed read
+a request tells whether what was compiled still holds: revocation is immediate (E2, "Freshness").
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final
+
+from cloudcore.db.base import Connection, Database
+from cloudcore.identity.conditions import NO_CONDITIONS
+from cloudcore.identity.patterns import Patterns
+from cloudcore.identity.policy import Effect, Kind, Policy, Statement, parse_policy
+from cloudcore.identity.principal import Principal, PrincipalKind
+from cloudcore.identity.rows.accounts import find_revision
+from cloudcore.identity.rows.policies import list_documents_of
+
+_CAPACITY: Final = 10_000
+
+OWNER_ACTIONS: Final = (
+    "iam:UpdateOrganization",
+    "iam:DeleteOrganization",
+    "iam:InviteMember",
+    "iam:UpdateMember",
+    "iam:RemoveMember",
+    "iam:CreateAccount",
+    "iam:UpdateAccount",
+)
+"""What an owner of an organization may do with it."""
+MEMBER_ACTIONS: Final = (
+    "iam:GetOrganization",
+    "iam:ListMembers",
+    "iam:LeaveOrganization",
+    "iam:ListAccounts",
+    "iam:GetAccount",
+)
+"""What every member may."""
+_OWN_ACTIONS: Final = (
+    "iam:CreateOrganization",
+    "iam:ListOrganizations",
+    "iam:AcceptInvitation",
+    "iam:SwitchOrganization",
+    "iam:GetUser",
+    "iam:ChangePassword",
+)
+
+PERSON: Final = Policy(
+    (
+        Statement(
+            Effect.ALLOW,
+            Patterns((*OWNER_ACTIONS, *MEMBER_ACTIONS, *_OWN_ACTIONS)),
+            resources=Patterns(
+                ("crn:iam::*:organization/*", "crn:iam::*:account/*", "crn:iam::*:user/*")
+            ),
+            conditions=NO_CONDITIONS,
+        ),
+    )
+)
+"""What every person may do before assuming a role: all of it in its personal organization, and in
+others what `membership` allows too."""
+
+
+def membership(role: str, person: str) -> Policy:
+    """Return what an organization's policy says of a member, named by CRN."""
+    actions = (*MEMBER_ACTIONS, *OWNER_ACTIONS) if role == "owner" else MEMBER_ACTIONS
+    return Policy((Statement(Effect.ALLOW, Patterns(actions), principals=frozenset({person})),))
+
+
+class Permissions:
+    """Reads and keeps the policies of principals; one for a process."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._compiled: OrderedDict[str, tuple[int, tuple[Policy, ...]]] = OrderedDict()
+
+    async def policies_of(self, principal: Principal) -> Sequence[Policy]:
+        """Return the identity policies of a principal, as they stand in the database now."""
+        if principal.kind is PrincipalKind.USER:
+            return (PERSON,)
+        assert principal.account_id is not None
+        revision = await self._database.read(find_revision, principal.account_id)
+        known = self._compiled.get(principal.id)
+        if known is not None and known[0] == revision:
+            self._compiled.move_to_end(principal.id)
+            return known[1]
+        # Read after the revision: they may be newer than it says, and are then read once more.
+        policies = await self._database.read(load_policies, principal)
+        self._compiled[principal.id] = (revision, policies)
+        while len(self._compiled) > _CAPACITY:
+            self._compiled.popitem(last=False)
+        return policies
+
+
+def load_policies(tx: Connection, principal: Principal) -> tuple[Policy, ...]:
+    """Return the attached policies of a service account or role."""
+    assert principal.account_id is not None
+    documents = list_documents_of(tx, principal.account_id, principal.id)
+    return tuple(parse_policy(document, Kind.IDENTITY) for document in documents)

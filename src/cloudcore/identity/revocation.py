@@ -1,0 +1,115 @@
+"""Ending tokens before their time (RFC 7009): who holds one may end it, and nothing is told.
+
+An access token of a program or a person ends by itself. A refresh token, a session token, or an
+access token of an assumed role (which has but one) ends the whole session: both forms of a role
+session, and the login credentials under it (rule I9).
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from typing import Final
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.context import Context
+from cloudcore.db.base import Connection
+from cloudcore.errors import Unauthenticated
+from cloudcore.identity.oauth import authenticate_client
+from cloudcore.identity.oauth_forms import CLI, Client, Form, required
+from cloudcore.identity.rows import revocations, sessions
+from cloudcore.identity.rows.key_owners import find_key_owner
+from cloudcore.identity.rows.sessions import LiveSession
+from cloudcore.identity.rows.sign_ins import lock_refresh_token
+from cloudcore.identity.sessions import REFRESH_PREFIX, hash_of
+from cloudcore.identity.tokens import AccessClaims, AccessTokens
+
+SESSION_TOKEN: Final = re.compile(
+    r"est_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})_.+"
+)
+"""The session token of an assumed role names its session."""
+
+
+async def revoke(ctx: Context, tokens: AccessTokens, form: Form, client: Client) -> None:
+    """End the token of a form of the revocation endpoint, if it is one and the client's own.
+
+    A client that does not say who it is may end whatever it holds.
+
+    Raises:
+        InvalidInput: there is no token.
+        Unauthenticated: the client says who it is, and cannot prove it.
+
+    """
+    token = required(form, "token")
+    asker: str | None = None
+    if client.is_cli:
+        asker = CLI
+    elif client.id is not None or client.secret is not None:
+        asker = (await authenticate_client(ctx, client)).service_account_id
+    try:
+        claims = tokens.verify(token)
+    except Unauthenticated:
+        claims = None
+    await ctx.database.write(_revoke, token, claims, asker, ctx.clock())
+
+
+def _revoke(
+    tx: Connection, token: str, claims: AccessClaims | None, asker: str | None, now: int
+) -> None:
+    if claims is not None:
+        _revoke_access_token(tx, claims, asker, now)
+        return
+    session = _session_of(tx, token, now)
+    if session is not None:
+        if asker in (None, _client_of(tx, session, now)):
+            sessions.revoke_session(tx, session.id, now)
+        return
+    login = revocations.find_login(tx, hash_of(token))
+    if login is not None and asker in (None, _client_of_login(tx, login, now)):
+        revocations.revoke_login(tx, login.id, now)
+
+
+def _revoke_access_token(tx: Connection, claims: AccessClaims, asker: str | None, now: int) -> None:
+    if claims.sid is None:
+        owner = find_key_owner(tx, claims.akid or "")
+        if owner is None or asker not in (None, owner.service_account_id):
+            return
+    else:
+        session = sessions.find_live_session(tx, claims.sid, now)
+        if session is None or asker not in (None, _client_of(tx, session, now)):
+            return
+        if session.role_id is not None:
+            sessions.revoke_session(tx, session.id, now)
+            return
+    revocations.revoke_token(tx, claims.jti, claims.exp * MICROSECONDS)
+
+
+def _session_of(tx: Connection, token: str, now: int) -> LiveSession | None:
+    """Return the session of a refresh token, used or not, or of a session token."""
+    if token.startswith(REFRESH_PREFIX):
+        found = lock_refresh_token(tx, hash_of(token))
+        return None if found is None else sessions.find_live_session(tx, found.sid, now)
+    named = SESSION_TOKEN.fullmatch(token)
+    if named is None:
+        return None
+    session = sessions.find_live_session(tx, "-".join(named.groups()), now)
+    if session is None or not hmac.compare_digest(session.token_sha256 or "", hash_of(token)):
+        return None
+    return session
+
+
+def _client_of(tx: Connection, session: LiveSession | None, now: int) -> str | None:
+    """Return the client that a session was given to: a service account, or the command."""
+    while session is not None:
+        if session.user_id is not None:
+            return CLI
+        if session.source_service_account_id is not None:
+            return session.source_service_account_id
+        session = sessions.find_live_session(tx, session.parent_sid or "", now)
+    return None
+
+
+def _client_of_login(tx: Connection, login: revocations.Login, now: int) -> str | None:
+    if login.sid is None:
+        return login.service_account_id
+    return _client_of(tx, sessions.find_live_session(tx, login.sid, now), now)

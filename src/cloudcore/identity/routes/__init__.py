@@ -1,0 +1,32 @@
+"""The paths of identity under ``/v1`` (E1)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from litestar.handlers import HTTPRouteHandler
+
+from cloudcore.identity.routes import (
+    access_keys,
+    accounts,
+    me,
+    members,
+    organizations,
+    policies,
+    roles,
+    service_accounts,
+    users,
+)
+
+HANDLERS: Final[tuple[HTTPRouteHandler, ...]] = (
+    *accounts.HANDLERS,
+    *organizations.HANDLERS,
+    *members.HANDLERS,
+    *me.HANDLERS,
+    *users.HANDLERS,
+    *service_accounts.HANDLERS,
+    *access_keys.HANDLERS,
+    *roles.HANDLERS,
+    *policies.HANDLERS,
+)
+"""All that keep the objects of identity; signing in and assuming roles are elsewhere."""

@@ -1,0 +1,182 @@
+"""``/v1/service-accounts/{id}/access-keys``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, Literal
+
+from litestar import delete, get, patch, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import UNSET, UnsetType
+
+from cloudcore.context import Context, Reply
+from cloudcore.identity.names import iam_crn
+from cloudcore.identity.routes.callers import NamedThing, read_page
+from cloudcore.identity.routes.service_accounts import authorized, crn_of
+from cloudcore.identity.rows.service_accounts import (
+    AccessKey,
+    ServiceAccount,
+    count_access_keys,
+    list_access_keys,
+)
+from cloudcore.identity.services import access_keys
+from cloudcore.pagination import Page, PageMeta
+from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+
+KeyStatus = Literal["active", "inactive"]
+_PATH: Final = "/v1/service-accounts/{service_account_id:str}/access-keys"
+
+
+class CreateAccessKey(Request):
+    """A new access key; there is nothing to choose."""
+
+
+class UpdateAccessKey(Request):
+    """Changes of an access key."""
+
+    status: KeyStatus | UnsetType = UNSET
+
+
+class AccessKeyRecord(Answer):
+    """An access key, without its secret."""
+
+    id: str
+    crn: str
+    service_account: NamedThing
+    access_key_id: str
+    status: KeyStatus
+    last_used_at: RFC3339 | None
+    created_at: RFC3339
+
+
+class NewAccessKeyRecord(AccessKeyRecord):
+    """An access key with its secret, which is shown this once."""
+
+    secret_access_key: str
+
+
+class OneAccessKey(Answer):
+    """An access key, wrapped."""
+
+    access_key: AccessKeyRecord
+
+
+class OneNewAccessKey(Answer):
+    """A new access key, wrapped."""
+
+    access_key: NewAccessKeyRecord
+
+
+class ManyAccessKeys(Answer):
+    """A page of access keys."""
+
+    access_keys: Sequence[AccessKeyRecord]
+    meta: PageMeta
+
+
+def _record(owner: ServiceAccount, key: AccessKey) -> AccessKeyRecord:
+    return AccessKeyRecord(
+        id=key.id,
+        crn=iam_crn(key.account_id, "access-key", key.access_key_id),
+        service_account=NamedThing(id=owner.id, crn=crn_of(owner), name=owner.name),
+        access_key_id=key.access_key_id,
+        status="active" if key.status == "active" else "inactive",
+        last_used_at=None if key.last_used_at is None else rfc3339(key.last_used_at),
+        created_at=rfc3339(key.created_at),
+    )
+
+
+def _one(owner: ServiceAccount, key: AccessKey) -> OneAccessKey:
+    return OneAccessKey(access_key=_record(owner, key))
+
+
+def _new(owner: ServiceAccount, secret: str, key: AccessKey) -> OneNewAccessKey:
+    record = _record(owner, key)
+    fields = {name: getattr(record, name) for name in record.__struct_fields__}
+    return OneNewAccessKey(access_key=NewAccessKeyRecord(**fields, secret_access_key=secret))
+
+
+@post(_PATH, status_code=201, opt={"action": "iam:CreateAccessKey", "idempotent": True})
+async def create_access_key(
+    service_account_id: FromPath[str],
+    ctx: NamedDependency[Context],
+    data: JSONBody[CreateAccessKey | None] = None,  # noqa: ARG001 - read to refuse unknown fields
+) -> Reply[OneNewAccessKey]:
+    """Create an access key; its secret is shown in this answer only."""
+    owner = await authorized(ctx, service_account_id)
+    made = access_keys.new_access_key()
+    row = made.row(ctx.keyring, ctx.new_id(), owner.account_id, owner.id, ctx.clock())
+    return await ctx.commit(
+        access_keys.create_access_key,
+        row,
+        wrap=partial(_new, owner, made.secret),
+        status=201,
+        location=lambda key: f"/v1/service-accounts/{owner.id}/access-keys/{key.id}",
+    )
+
+
+@get(_PATH, opt={"action": "iam:ListAccessKeys", "query": Page})
+async def list_service_account_keys(
+    service_account_id: FromPath[str], ctx: NamedDependency[Context]
+) -> ManyAccessKeys:
+    """List the access keys of a service account, oldest first."""
+    owner = await authorized(ctx, service_account_id)
+    found, meta = await read_page(
+        ctx,
+        ctx.query(Page),
+        list_access_keys,
+        count_access_keys,
+        owner.account_id,
+        owner.id,
+        key=lambda key: key.id,
+    )
+    return ManyAccessKeys(access_keys=[_record(owner, key) for key in found], meta=meta)
+
+
+@get(_PATH + "/{key_id:str}", opt={"action": "iam:GetAccessKey"})
+async def get_access_key(
+    service_account_id: FromPath[str], key_id: FromPath[str], ctx: NamedDependency[Context]
+) -> OneAccessKey:
+    """Return an access key; `key_id` is the id of the record."""
+    owner = await authorized(ctx, service_account_id)
+    key = await ctx.database.read(access_keys.get_access_key, owner.account_id, owner.id, key_id)
+    return _one(owner, key)
+
+
+@patch(_PATH + "/{key_id:str}", opt={"action": "iam:UpdateAccessKey", "statuses": (409,)})
+async def update_access_key(
+    service_account_id: FromPath[str],
+    key_id: FromPath[str],
+    data: JSONBody[UpdateAccessKey],
+    ctx: NamedDependency[Context],
+) -> Reply[OneAccessKey]:
+    """Let an access key work, or not."""
+    owner = await authorized(ctx, service_account_id)
+    return await ctx.commit(
+        access_keys.set_access_key_status,
+        owner.account_id,
+        owner.id,
+        key_id,
+        None if data.status is UNSET else data.status,
+        wrap=partial(_one, owner),
+    )
+
+
+@delete(_PATH + "/{key_id:str}", opt={"action": "iam:DeleteAccessKey"})
+async def delete_access_key(
+    service_account_id: FromPath[str], key_id: FromPath[str], ctx: NamedDependency[Context]
+) -> None:
+    """Delete an access key, with the login credentials that were made by it."""
+    owner = await authorized(ctx, service_account_id)
+    await ctx.database.write(access_keys.delete_access_key, owner.account_id, owner.id, key_id)
+
+
+HANDLERS: Final = (
+    create_access_key,
+    list_service_account_keys,
+    get_access_key,
+    update_access_key,
+    delete_access_key,
+)

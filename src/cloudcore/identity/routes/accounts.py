@@ -1,0 +1,215 @@
+"""``/v1/accounts``: one's own account, or, for a person, those of its organizations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from litestar import get, patch, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import UNSET, Meta, UnsetType
+
+from cloudcore.context import Context, Reply
+from cloudcore.db.base import Connection
+from cloudcore.errors import AccessDenied
+from cloudcore.identity.names import check_handle, iam_crn, missing
+from cloudcore.identity.permissions import membership
+from cloudcore.identity.principal import Principal
+from cloudcore.identity.routes.callers import changes_of, read_page
+from cloudcore.identity.routes.fields import Handle, Status
+from cloudcore.identity.rows.accounts import (
+    Account,
+    count_accounts_of_member,
+    list_accounts_of_member,
+)
+from cloudcore.identity.rows.organizations import Joined
+from cloudcore.identity.rows.users import find_current_organization
+from cloudcore.identity.services import accounts
+from cloudcore.identity.services.members import organization_of
+from cloudcore.identity.services.organizations import get_joined
+from cloudcore.pagination import Page, PageMeta
+from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+
+
+class CreateAccount(Request):
+    """A new account."""
+
+    handle: Handle
+    organization: (
+        Annotated[str, Meta(max_length=36, description="Id; for persons, who belong to several")]
+        | None
+    ) = None
+
+
+class UpdateAccount(Request):
+    """Changes of an account; its handle stays."""
+
+    auto_create_repositories: bool | UnsetType = UNSET
+    status: Status | UnsetType = UNSET
+
+
+class OrganizationReference(Answer):
+    """The organization that owns an account."""
+
+    id: str
+
+
+class AccountRecord(Answer):
+    """An account."""
+
+    id: str
+    crn: str
+    handle: str
+    organization: OrganizationReference | None
+    status: Status
+    auto_create_repositories: bool
+    created_at: RFC3339
+
+
+class OneAccount(Answer):
+    """An account, wrapped."""
+
+    account: AccountRecord
+
+
+class ManyAccounts(Answer):
+    """A page of accounts."""
+
+    accounts: Sequence[AccountRecord]
+    meta: PageMeta
+
+
+def _crn(account: Account) -> str:
+    return iam_crn(account.id, "account", account.handle)
+
+
+def _record(account: Account) -> AccountRecord:
+    owner = account.organization_id
+    return AccountRecord(
+        id=account.id,
+        crn=_crn(account),
+        handle=account.handle,
+        organization=None if owner is None else OrganizationReference(id=owner),
+        status="active" if account.status == "active" else "suspended",
+        auto_create_repositories=account.auto_create_repositories,
+        created_at=rfc3339(account.created_at),
+    )
+
+
+def _one(account: Account) -> OneAccount:
+    return OneAccount(account=_record(account))
+
+
+def _caller(ctx: Context) -> Principal:
+    assert ctx.caller is not None
+    return ctx.caller
+
+
+def _find(tx: Connection, caller: Principal, account_id: str) -> tuple[Account, Joined | None]:
+    """Return an account the caller may know of, with a person's membership in its organization."""
+    if caller.account_id is not None:
+        if account_id != caller.account_id:
+            raise missing("account")
+        return accounts.get_account(tx, account_id), None
+    account = accounts.get_account(tx, account_id)
+    if account.organization_id is None:
+        raise missing("account")
+    return account, get_joined(tx, account.organization_id, caller.id)
+
+
+async def _authorized(ctx: Context, account_id: str) -> Account:
+    caller = _caller(ctx)
+    account, joined = await ctx.database.read(_find, caller, account_id)
+    policy = joined and membership(joined.membership.role, caller.crn)
+    ctx.authorize(_crn(account), resource_policy=policy)
+    return account
+
+
+def _home(tx: Connection, caller: Principal, named: str | None) -> tuple[str, Joined | None]:
+    """Return the organization in which the caller makes an account."""
+    if caller.account_id is not None:
+        organization_id = organization_of(tx, caller.account_id)
+        if named not in (None, organization_id):
+            raise missing("organization")
+        return organization_id, None
+    current = find_current_organization(tx, caller.sid or "") or caller.organization_id
+    joined = get_joined(tx, named or current or "", caller.id)
+    return joined.organization.id, joined
+
+
+@post("/v1/accounts", status_code=201, opt={"action": "iam:CreateAccount", "idempotent": True})
+async def create_account(
+    data: JSONBody[CreateAccount], ctx: NamedDependency[Context]
+) -> Reply[OneAccount]:
+    """Create an account with a role `admin`, which the caller may assume."""
+    check_handle(data.handle)
+    caller = _caller(ctx)
+    organization_id, joined = await ctx.database.read(_home, caller, data.organization)
+    policy = joined and membership(joined.membership.role, caller.crn)
+    scope = caller.account_id or organization_id
+    ctx.authorize(iam_crn(scope, "account", data.handle), resource_policy=policy)
+    ids = accounts.FirstIds(ctx.new_id(), ctx.new_id(), ctx.new_id(), ctx.new_id())
+    return await ctx.commit(
+        accounts.found_account,
+        Account(
+            id=ids.account,
+            organization_id=organization_id,
+            handle=data.handle,
+            status="active",
+            auto_create_repositories=True,
+            created_at=ctx.clock(),
+        ),
+        accounts.Founder(caller.crn, None if joined is None else caller.id),
+        ids,
+        wrap=_one,
+        status=201,
+        location=lambda made: f"/v1/accounts/{made.id}",
+    )
+
+
+def _own(tx: Connection, account_id: str, after: str, _: int) -> list[Account]:
+    own = accounts.get_account(tx, account_id)
+    return [own] if own.handle > after else []
+
+
+def _count_own(_: Connection, __: str) -> int:
+    return 1
+
+
+@get("/v1/accounts", opt={"action": "iam:ListAccounts", "query": Page})
+async def list_accounts(ctx: NamedDependency[Context]) -> ManyAccounts:
+    """List accounts by handle: the caller's own, or those of a person's organizations."""
+    caller = _caller(ctx)
+    scope = caller.account_id or caller.organization_id or ""
+    ctx.authorize(iam_crn(scope, "account", "*"))
+    is_person = caller.account_id is None
+    found, meta = await read_page(
+        ctx,
+        ctx.query(Page),
+        list_accounts_of_member if is_person else _own,
+        count_accounts_of_member if is_person else _count_own,
+        caller.id if is_person else scope,
+        key=lambda account: account.handle,
+    )
+    return ManyAccounts(accounts=[_record(account) for account in found], meta=meta)
+
+
+@get("/v1/accounts/{account_id:str}", opt={"action": "iam:GetAccount"})
+async def get_account(account_id: FromPath[str], ctx: NamedDependency[Context]) -> OneAccount:
+    """Return an account."""
+    return _one(await _authorized(ctx, account_id))
+
+
+@patch("/v1/accounts/{account_id:str}", opt={"action": "iam:UpdateAccount"})
+async def update_account(
+    account_id: FromPath[str], data: JSONBody[UpdateAccount], ctx: NamedDependency[Context]
+) -> Reply[OneAccount]:
+    """Change an account; only a person who owns it by its organization suspends or resumes it."""
+    account = await _authorized(ctx, account_id)
+    if data.status is not UNSET and _caller(ctx).account_id is not None:
+        raise AccessDenied("only a person, an owner of the organization, sets the status")
+    return await ctx.commit(accounts.update_account, account.id, changes_of(data), wrap=_one)
+
+
+HANDLERS: Final = (create_account, list_accounts, get_account, update_account)

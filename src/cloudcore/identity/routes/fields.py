@@ -1,0 +1,25 @@
+"""Fields that bodies of identity share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from cloudcore.identity.names import HANDLE_PATTERN, NAME_PATTERN
+
+Name = Annotated[
+    str, Meta(min_length=1, max_length=63, extra_json_schema={"pattern": NAME_PATTERN})
+]
+"""Unique in the account, never changed, and no UUID."""
+Handle = Annotated[
+    str, Meta(min_length=2, max_length=32, extra_json_schema={"pattern": HANDLE_PATTERN})
+]
+"""The name of an account in image references; never changed, never given to another."""
+Title = Annotated[str, Meta(min_length=1, max_length=100)]
+Description = Annotated[str, Meta(max_length=1000)]
+Document = dict[str, Any]
+"""A policy document; see `cloudcore.identity.policy`."""
+Reference = Annotated[str, Meta(min_length=1, max_length=700, description="UUID, name or CRN")]
+Email = Annotated[str, Meta(min_length=3, max_length=254)]
+Status = Literal["active", "suspended"]

@@ -1,0 +1,93 @@
+"""``/v1/users/me``: what a person sees of itself and may change."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Final
+
+from litestar import get, put
+from litestar.di import NamedDependency
+from litestar.params import JSONBody
+from msgspec import Meta
+
+from cloudcore.context import Context
+from cloudcore.db.base import Connection
+from cloudcore.errors import InvalidInput
+from cloudcore.identity.names import missing
+from cloudcore.identity.passwords import check_new_password, hash_password, verify_password
+from cloudcore.identity.routes.callers import person_of
+from cloudcore.identity.routes.users import UserRecord, user_record
+from cloudcore.identity.rows.users import User, find_current_organization, find_user
+from cloudcore.identity.services.users import change_password
+from cloudcore.wire import Answer, Request
+
+_Password = Annotated[str, Meta(min_length=1, max_length=1024)]
+
+
+class ChangePassword(Request):
+    """A new password, and the one it replaces."""
+
+    current_password: _Password
+    password: _Password
+
+
+class CurrentOrganization(Answer):
+    """The organization the session works in."""
+
+    id: str
+
+
+class MyRecord(UserRecord):
+    """The caller."""
+
+    organization: CurrentOrganization
+
+
+class Myself(Answer):
+    """The caller, wrapped."""
+
+    user: MyRecord
+
+
+def _find(tx: Connection, user_id: str, sid: str) -> tuple[User, str]:
+    user = find_user(tx, user_id)
+    if user is None:
+        raise missing("user")
+    return user, find_current_organization(tx, sid) or user.organization_id
+
+
+@get("/v1/users/me", opt={"action": "iam:GetUser"})
+async def get_myself(ctx: NamedDependency[Context]) -> Myself:
+    """Return the person who asks, and the organization its session works in."""
+    person = person_of(ctx)
+    ctx.authorize(person.crn)
+    user, organization_id = await ctx.database.read(_find, person.id, person.sid or "")
+    record = user_record(user)
+    fields = {name: getattr(record, name) for name in record.__struct_fields__}
+    return Myself(user=MyRecord(**fields, organization=CurrentOrganization(id=organization_id)))
+
+
+@put(
+    "/v1/users/me/password",
+    status_code=204,
+    opt={"action": "iam:ChangePassword", "statuses": (409,)},
+)
+async def change_own_password(
+    data: JSONBody[ChangePassword], ctx: NamedDependency[Context]
+) -> None:
+    """Change the password; the person's other sessions end."""
+    person = person_of(ctx)
+    ctx.authorize(person.crn)
+    check_new_password(data.password)
+    user, _ = await ctx.database.read(_find, person.id, person.sid or "")
+    if not await asyncio.to_thread(verify_password, data.current_password, user.password):
+        raise InvalidInput(
+            "the current password is another", field="current_password", reason="wrong"
+        )
+    kept = await asyncio.to_thread(hash_password, data.password)
+    await ctx.database.write(
+        change_password, user.id, user.password, kept, person.sid or "", ctx.clock()
+    )
+
+
+HANDLERS: Final = (get_myself, change_own_password)

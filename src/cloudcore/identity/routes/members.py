@@ -1,0 +1,149 @@
+"""``/v1/organizations/{id}/members`` and the invitations that lead there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from litestar import delete, get, patch, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import UNSET, UnsetType
+
+from cloudcore.context import Context, Reply
+from cloudcore.identity.routes.callers import NamedThing, person_crn, person_of, read_page
+from cloudcore.identity.routes.fields import Email
+from cloudcore.identity.routes.organizations import (
+    MemberRole,
+    MemberStatus,
+    authorized,
+    member_role,
+    member_status,
+)
+from cloudcore.identity.rows.organizations import Member, count_members, list_members
+from cloudcore.identity.services import organizations
+from cloudcore.pagination import Page, PageMeta
+from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+
+_PATH: Final = "/v1/organizations/{organization_id:str}/members"
+
+
+class CreateInvitation(Request):
+    """An offer to join."""
+
+    email: Email
+    role: MemberRole = "member"
+
+
+class UpdateMember(Request):
+    """Changes of a member's part."""
+
+    role: MemberRole | UnsetType = UNSET
+
+
+class MemberRecord(Answer):
+    """A person's part in an organization."""
+
+    user: NamedThing
+    role: MemberRole
+    status: MemberStatus
+    created_at: RFC3339
+
+
+class OneMember(Answer):
+    """A member, wrapped."""
+
+    member: MemberRecord
+
+
+class ManyMembers(Answer):
+    """A page of members."""
+
+    members: Sequence[MemberRecord]
+    meta: PageMeta
+
+
+def _record(member: Member) -> MemberRecord:
+    user_id = member.membership.user_id
+    crn = person_crn(member.personal_organization_id, user_id)
+    return MemberRecord(
+        user=NamedThing(id=user_id, crn=crn, name=member.email),
+        role=member_role(member.membership.role),
+        status=member_status(member.membership.status),
+        created_at=rfc3339(member.membership.created_at),
+    )
+
+
+def _one(member: Member) -> OneMember:
+    return OneMember(member=_record(member))
+
+
+@post(
+    "/v1/organizations/{organization_id:str}/invitations",
+    status_code=201,
+    opt={"action": "iam:InviteMember", "idempotent": True},
+)
+async def invite_member(
+    organization_id: FromPath[str],
+    data: JSONBody[CreateInvitation],
+    ctx: NamedDependency[Context],
+) -> Reply[OneMember]:
+    """Invite a person, who has no part in the organization until accepting."""
+    await authorized(ctx, organization_id)
+    return await ctx.commit(
+        organizations.invite_member,
+        organization_id,
+        data.email,
+        data.role,
+        ctx.clock(),
+        wrap=_one,
+        status=201,
+    )
+
+
+@get(_PATH, opt={"action": "iam:ListMembers", "query": Page})
+async def list_organization_members(
+    organization_id: FromPath[str], ctx: NamedDependency[Context]
+) -> ManyMembers:
+    """List the members, also those who have not accepted yet."""
+    await authorized(ctx, organization_id)
+    found, meta = await read_page(
+        ctx,
+        ctx.query(Page),
+        list_members,
+        count_members,
+        organization_id,
+        key=lambda member: member.membership.user_id,
+    )
+    return ManyMembers(members=[_record(member) for member in found], meta=meta)
+
+
+@patch(_PATH + "/{user_id:str}", opt={"action": "iam:UpdateMember", "statuses": (409,)})
+async def update_member(
+    organization_id: FromPath[str],
+    user_id: FromPath[str],
+    data: JSONBody[UpdateMember],
+    ctx: NamedDependency[Context],
+) -> Reply[OneMember]:
+    """Give a member another part; the last owner stays one."""
+    await authorized(ctx, organization_id)
+    role = None if data.role is UNSET else data.role
+    return await ctx.commit(
+        organizations.set_member_role, organization_id, user_id, role, wrap=_one
+    )
+
+
+@delete(_PATH + "/{user_id:str}", opt={"action": "iam:RemoveMember", "statuses": (409,)})
+async def remove_member(
+    organization_id: FromPath[str], user_id: FromPath[str], ctx: NamedDependency[Context]
+) -> None:
+    """Remove a member, leave, or decline; the roles in the organization's accounts go too."""
+    person = person_of(ctx)
+    if user_id == person.id:
+        ctx.authorize(person.crn, action="iam:LeaveOrganization")
+    else:
+        await authorized(ctx, organization_id)
+    await ctx.database.write(organizations.remove_member, organization_id, user_id, ctx.clock())
+
+
+HANDLERS: Final = (invite_member, list_organization_members, update_member, remove_member)

@@ -1,0 +1,231 @@
+"""``/v1/organizations``, for persons only (part 5, item 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from litestar import delete, get, patch, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import UNSET, UnsetType
+
+from cloudcore.context import Context, Reply
+from cloudcore.identity.names import iam_crn
+from cloudcore.identity.permissions import membership
+from cloudcore.identity.routes.callers import person_of, read_page
+from cloudcore.identity.routes.fields import Title
+from cloudcore.identity.rows.organizations import (
+    Joined,
+    Organization,
+    count_joined,
+    list_joined,
+)
+from cloudcore.identity.services import organizations
+from cloudcore.pagination import Page, PageMeta
+from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+
+MemberRole = Literal["owner", "member", "billing"]
+MemberStatus = Literal["invited", "active"]
+
+
+class CreateOrganization(Request):
+    """A new organization."""
+
+    name: Title
+
+
+class UpdateOrganization(Request):
+    """Changes of an organization."""
+
+    name: Title | UnsetType = UNSET
+
+
+class OrganizationRecord(Answer):
+    """An organization, and the caller's part in it."""
+
+    id: str
+    crn: str
+    name: str
+    is_personal: bool
+    role: MemberRole
+    status: MemberStatus
+    created_at: RFC3339
+    updated_at: RFC3339
+
+
+class OneOrganization(Answer):
+    """An organization, wrapped."""
+
+    organization: OrganizationRecord
+
+
+class ManyOrganizations(Answer):
+    """A page of organizations."""
+
+    organizations: Sequence[OrganizationRecord]
+    meta: PageMeta
+
+
+def member_role(text: str) -> MemberRole:
+    """Return a kept role as what it is."""
+    return "owner" if text == "owner" else "billing" if text == "billing" else "member"
+
+
+def member_status(text: str) -> MemberStatus:
+    """Return a kept status as what it is."""
+    return "active" if text == "active" else "invited"
+
+
+def _crn(organization_id: str) -> str:
+    return iam_crn(organization_id, "organization", organization_id)
+
+
+def _record(joined: Joined) -> OrganizationRecord:
+    organization = joined.organization
+    return OrganizationRecord(
+        id=organization.id,
+        crn=_crn(organization.id),
+        name=organization.name,
+        is_personal=organization.is_personal,
+        role=member_role(joined.membership.role),
+        status=member_status(joined.membership.status),
+        created_at=rfc3339(organization.created_at),
+        updated_at=rfc3339(organization.updated_at),
+    )
+
+
+def _one(joined: Joined) -> OneOrganization:
+    return OneOrganization(organization=_record(joined))
+
+
+async def authorized(ctx: Context, organization_id: str) -> Joined:
+    """Return an organization in which the person's part lets it do what the route does."""
+    person = person_of(ctx)
+    joined = await ctx.database.read(organizations.get_joined, organization_id, person.id)
+    ctx.authorize(
+        _crn(organization_id), resource_policy=membership(joined.membership.role, person.crn)
+    )
+    return joined
+
+
+@post(
+    "/v1/organizations",
+    status_code=201,
+    opt={"action": "iam:CreateOrganization", "idempotent": True},
+)
+async def create_organization(
+    data: JSONBody[CreateOrganization], ctx: NamedDependency[Context]
+) -> Reply[OneOrganization]:
+    """Create an organization, whose owner is the caller."""
+    person = person_of(ctx)
+    ctx.authorize(person.crn)
+    now = ctx.clock()
+    made = Organization(
+        id=ctx.new_id(), name=data.name, is_personal=False, created_at=now, updated_at=now
+    )
+    return await ctx.commit(
+        organizations.create_organization,
+        made,
+        person.id,
+        wrap=_one,
+        status=201,
+        location=lambda joined: f"/v1/organizations/{joined.organization.id}",
+    )
+
+
+@get("/v1/organizations", opt={"action": "iam:ListOrganizations", "query": Page})
+async def list_organizations(ctx: NamedDependency[Context]) -> ManyOrganizations:
+    """List the organizations the caller belongs to or is invited to, oldest first."""
+    person = person_of(ctx)
+    ctx.authorize(person.crn)
+    found, meta = await read_page(
+        ctx,
+        ctx.query(Page),
+        list_joined,
+        count_joined,
+        person.id,
+        key=lambda joined: joined.organization.id,
+    )
+    return ManyOrganizations(organizations=[_record(joined) for joined in found], meta=meta)
+
+
+@get("/v1/organizations/{organization_id:str}", opt={"action": "iam:GetOrganization"})
+async def get_organization(
+    organization_id: FromPath[str], ctx: NamedDependency[Context]
+) -> OneOrganization:
+    """Return an organization the caller belongs to."""
+    return _one(await authorized(ctx, organization_id))
+
+
+@patch("/v1/organizations/{organization_id:str}", opt={"action": "iam:UpdateOrganization"})
+async def update_organization(
+    organization_id: FromPath[str],
+    data: JSONBody[UpdateOrganization],
+    ctx: NamedDependency[Context],
+) -> Reply[OneOrganization]:
+    """Change an organization."""
+    joined = await authorized(ctx, organization_id)
+    return await ctx.commit(
+        organizations.rename_organization,
+        organization_id,
+        joined.membership.user_id,
+        None if data.name is UNSET else data.name,
+        ctx.clock(),
+        wrap=_one,
+    )
+
+
+@delete(
+    "/v1/organizations/{organization_id:str}",
+    opt={"action": "iam:DeleteOrganization", "statuses": (409,)},
+)
+async def delete_organization(
+    organization_id: FromPath[str], ctx: NamedDependency[Context]
+) -> None:
+    """Delete an organization that owns no account."""
+    joined = await authorized(ctx, organization_id)
+    await ctx.database.write(
+        organizations.delete_organization, organization_id, joined.membership.user_id
+    )
+
+
+@post(
+    "/v1/organizations/{organization_id:str}/accept",
+    status_code=200,
+    opt={"action": "iam:AcceptInvitation", "idempotent": True},
+)
+async def accept_invitation(
+    organization_id: FromPath[str], ctx: NamedDependency[Context]
+) -> Reply[OneOrganization]:
+    """Join an organization that has invited the caller."""
+    person = person_of(ctx)
+    ctx.authorize(person.crn)
+    return await ctx.commit(organizations.accept_invitation, organization_id, person.id, wrap=_one)
+
+
+@post(
+    "/v1/organizations/{organization_id:str}/switch",
+    status_code=200,
+    opt={"action": "iam:SwitchOrganization", "idempotent": True},
+)
+async def switch_organization(
+    organization_id: FromPath[str], ctx: NamedDependency[Context]
+) -> Reply[OneOrganization]:
+    """Make an organization the one this session works in, where a request names none."""
+    person = person_of(ctx)
+    ctx.authorize(person.crn)
+    return await ctx.commit(
+        organizations.switch_to, organization_id, person.id, person.sid or "", wrap=_one
+    )
+
+
+HANDLERS: Final = (
+    create_organization,
+    list_organizations,
+    get_organization,
+    update_organization,
+    delete_organization,
+    accept_invitation,
+    switch_organization,
+)

@@ -1,0 +1,304 @@
+"""``/v1/policies`` and what they are attached to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from litestar import delete, get, patch, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import UNSET, UnsetType
+
+from cloudcore.context import Context, Reply
+from cloudcore.db.base import Connection
+from cloudcore.errors import InvalidInput
+from cloudcore.identity.names import check_name, iam_crn
+from cloudcore.identity.routes.callers import NamedThing, account_of, changes_of, read_page
+from cloudcore.identity.routes.fields import Description, Document, Name, Reference
+from cloudcore.identity.rows.policies import (
+    Attached,
+    Attachment,
+    PolicyRow,
+    count_attachments,
+    count_policies,
+    list_attachments,
+    list_policies,
+)
+from cloudcore.identity.services import policies
+from cloudcore.identity.services.roles import resolve_role
+from cloudcore.identity.services.service_accounts import resolve_service_account
+from cloudcore.pagination import Page, PageMeta
+from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+
+
+class CreatePolicy(Request):
+    """A new policy."""
+
+    name: Name
+    document: Document
+    description: Description = ""
+
+
+class UpdatePolicy(Request):
+    """Changes of a policy; its name stays."""
+
+    document: Document | UnsetType = UNSET
+    description: Description | UnsetType = UNSET
+
+
+class CreateAttachment(Request):
+    """What a policy shall hold for: one of the two."""
+
+    service_account: Reference | None = None
+    role: Reference | None = None
+
+
+class PolicyRecord(Answer):
+    """A policy."""
+
+    id: str
+    crn: str
+    name: str
+    description: str
+    document: dict[str, Any]
+    revision: int
+    created_at: RFC3339
+    updated_at: RFC3339
+
+
+class AttachmentRecord(Answer):
+    """A policy on a service account or a role; the other one is null."""
+
+    id: str
+    policy: NamedThing
+    service_account: NamedThing | None
+    role: NamedThing | None
+    created_at: RFC3339
+
+
+class OnePolicy(Answer):
+    """A policy, wrapped."""
+
+    policy: PolicyRecord
+
+
+class ManyPolicies(Answer):
+    """A page of policies."""
+
+    policies: Sequence[PolicyRecord]
+    meta: PageMeta
+
+
+class OneAttachment(Answer):
+    """An attachment, wrapped."""
+
+    attachment: AttachmentRecord
+
+
+class ManyAttachments(Answer):
+    """A page of attachments."""
+
+    attachments: Sequence[AttachmentRecord]
+    meta: PageMeta
+
+
+def _crn(policy: PolicyRow) -> str:
+    return iam_crn(policy.account_id, "policy", policy.name)
+
+
+def _record(policy: PolicyRow) -> PolicyRecord:
+    return PolicyRecord(
+        id=policy.id,
+        crn=_crn(policy),
+        name=policy.name,
+        description=policy.description,
+        document=msgspec.json.decode(policy.document),
+        revision=policy.revision,
+        created_at=rfc3339(policy.created_at),
+        updated_at=rfc3339(policy.updated_at),
+    )
+
+
+def _one(policy: PolicyRow) -> OnePolicy:
+    return OnePolicy(policy=_record(policy))
+
+
+def _target(attached: Attached, kind: str) -> NamedThing | None:
+    attachment = attached.attachment
+    target = attachment.role_id if kind == "role" else attachment.service_account_id
+    if target is None:
+        return None
+    crn = iam_crn(attachment.account_id, kind, attached.name)
+    return NamedThing(id=target, crn=crn, name=attached.name)
+
+
+def _attachment(policy: PolicyRow, attached: Attached) -> AttachmentRecord:
+    return AttachmentRecord(
+        id=attached.attachment.id,
+        policy=NamedThing(id=policy.id, crn=_crn(policy), name=policy.name),
+        service_account=_target(attached, "service-account"),
+        role=_target(attached, "role"),
+        created_at=rfc3339(attached.attachment.created_at),
+    )
+
+
+async def _authorized(ctx: Context, policy_id: str) -> PolicyRow:
+    policy = await ctx.database.read(policies.get_policy, account_of(ctx), policy_id)
+    ctx.authorize(_crn(policy))
+    return policy
+
+
+@post("/v1/policies", status_code=201, opt={"action": "iam:CreatePolicy", "idempotent": True})
+async def create_policy(
+    data: JSONBody[CreatePolicy], ctx: NamedDependency[Context]
+) -> Reply[OnePolicy]:
+    """Create a policy, attached to nothing yet."""
+    check_name(data.name)
+    now = ctx.clock()
+    policy = PolicyRow(ctx.new_id(), account_of(ctx), data.name, data.description, "", 1, now, now)
+    ctx.authorize(_crn(policy))
+    return await ctx.commit(
+        policies.create_policy,
+        policy,
+        data.document,
+        wrap=_one,
+        status=201,
+        location=lambda made: f"/v1/policies/{made.id}",
+    )
+
+
+@get("/v1/policies", opt={"action": "iam:ListPolicies", "query": Page})
+async def list_account_policies(ctx: NamedDependency[Context]) -> ManyPolicies:
+    """List policies by name."""
+    account_id = account_of(ctx)
+    ctx.authorize(iam_crn(account_id, "policy", "*"))
+    found, meta = await read_page(
+        ctx,
+        ctx.query(Page),
+        list_policies,
+        count_policies,
+        account_id,
+        key=lambda policy: policy.name,
+    )
+    return ManyPolicies(policies=[_record(policy) for policy in found], meta=meta)
+
+
+@get("/v1/policies/{policy_id:str}", opt={"action": "iam:GetPolicy"})
+async def get_policy(policy_id: FromPath[str], ctx: NamedDependency[Context]) -> OnePolicy:
+    """Return a policy."""
+    return _one(await _authorized(ctx, policy_id))
+
+
+@patch("/v1/policies/{policy_id:str}", opt={"action": "iam:UpdatePolicy"})
+async def update_policy(
+    policy_id: FromPath[str], data: JSONBody[UpdatePolicy], ctx: NamedDependency[Context]
+) -> Reply[OnePolicy]:
+    """Change a policy, wherever it is attached, at once."""
+    policy = await _authorized(ctx, policy_id)
+    return await ctx.commit(
+        policies.update_policy,
+        policy.account_id,
+        policy.id,
+        changes_of(data),
+        ctx.clock(),
+        wrap=_one,
+    )
+
+
+@delete("/v1/policies/{policy_id:str}", opt={"action": "iam:DeletePolicy", "statuses": (409,)})
+async def delete_policy(policy_id: FromPath[str], ctx: NamedDependency[Context]) -> None:
+    """Delete a policy that is attached to nothing."""
+    policy = await _authorized(ctx, policy_id)
+    await ctx.database.write(policies.delete_policy, policy.account_id, policy.id)
+
+
+def _resolve(tx: Connection, account_id: str, data: CreateAttachment) -> tuple[str, str, str]:
+    """Return the kind, id and name of what the policy shall be attached to."""
+    if data.role is not None and data.service_account is None:
+        role = resolve_role(tx, account_id, data.role)
+        return "role", role.id, role.name
+    if data.service_account is not None and data.role is None:
+        found = resolve_service_account(tx, account_id, data.service_account)
+        return "service-account", found.id, found.name
+    raise InvalidInput("give a service_account or a role", field="body", reason="one_of")
+
+
+@post(
+    "/v1/policies/{policy_id:str}/attachments",
+    status_code=201,
+    opt={"action": "iam:AttachPolicy", "idempotent": True},
+)
+async def create_attachment(
+    policy_id: FromPath[str], data: JSONBody[CreateAttachment], ctx: NamedDependency[Context]
+) -> Reply[OneAttachment]:
+    """Attach a policy; the caller must be allowed to on the policy and on what it is put on."""
+    policy = await _authorized(ctx, policy_id)
+    kind, target, name = await ctx.database.read(_resolve, policy.account_id, data)
+    ctx.authorize(iam_crn(policy.account_id, kind, name))
+    attachment = Attachment(
+        ctx.new_id(),
+        policy.account_id,
+        policy.id,
+        target if kind == "service-account" else None,
+        target if kind == "role" else None,
+        ctx.clock(),
+    )
+    return await ctx.commit(
+        policies.attach_policy,
+        attachment,
+        wrap=lambda attached: OneAttachment(attachment=_attachment(policy, attached)),
+        status=201,
+        location=lambda made: f"/v1/policies/{policy.id}/attachments/{made.attachment.id}",
+    )
+
+
+@get(
+    "/v1/policies/{policy_id:str}/attachments",
+    opt={"action": "iam:ListPolicyAttachments", "query": Page},
+)
+async def list_policy_attachments(
+    policy_id: FromPath[str], ctx: NamedDependency[Context]
+) -> ManyAttachments:
+    """List what a policy is attached to."""
+    policy = await _authorized(ctx, policy_id)
+    found, meta = await read_page(
+        ctx,
+        ctx.query(Page),
+        list_attachments,
+        count_attachments,
+        policy.account_id,
+        policy.id,
+        key=lambda attached: attached.attachment.id,
+    )
+    return ManyAttachments(attachments=[_attachment(policy, each) for each in found], meta=meta)
+
+
+@delete(
+    "/v1/policies/{policy_id:str}/attachments/{attachment_id:str}",
+    opt={"action": "iam:DetachPolicy"},
+)
+async def delete_attachment(
+    policy_id: FromPath[str], attachment_id: FromPath[str], ctx: NamedDependency[Context]
+) -> None:
+    """Detach a policy; the caller must be allowed to on both, as for attaching."""
+    policy = await _authorized(ctx, policy_id)
+    found = await ctx.database.read(
+        policies.get_attachment, policy.account_id, policy.id, attachment_id
+    )
+    kind = "role" if found.attachment.role_id is not None else "service-account"
+    ctx.authorize(iam_crn(policy.account_id, kind, found.name))
+    await ctx.database.write(policies.detach_policy, policy.account_id, policy.id, attachment_id)
+
+
+HANDLERS: Final = (
+    create_policy,
+    list_account_policies,
+    get_policy,
+    update_policy,
+    delete_policy,
+    create_attachment,
+    list_policy_attachments,
+    delete_attachment,
+)

@@ -1,0 +1,270 @@
+"""``/v1/roles`` and the assignments of roles to persons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+from litestar import delete, get, patch, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import UNSET, Meta, UnsetType
+
+from cloudcore.context import Context, Reply
+from cloudcore.identity.names import check_name, iam_crn
+from cloudcore.identity.routes.callers import (
+    NamedThing,
+    account_of,
+    changes_of,
+    person_crn,
+    read_page,
+)
+from cloudcore.identity.routes.fields import Description, Document, Name
+from cloudcore.identity.rows.roles import (
+    Assigned,
+    Role,
+    count_assignments,
+    count_roles,
+    list_assignments,
+    list_roles,
+)
+from cloudcore.identity.services import roles
+from cloudcore.pagination import Page, PageMeta
+from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+
+SessionSeconds = Annotated[int, Meta(ge=3600, le=43_200)]
+
+
+class CreateRole(Request):
+    """A new role."""
+
+    name: Name
+    trust_policy: Document
+    description: Description = ""
+    max_session_seconds: SessionSeconds = 3600
+
+
+class UpdateRole(Request):
+    """Changes of a role; its name stays."""
+
+    trust_policy: Document | UnsetType = UNSET
+    description: Description | UnsetType = UNSET
+    max_session_seconds: SessionSeconds | UnsetType = UNSET
+
+
+class CreateAssignment(Request):
+    """A person who shall be able to assume a role."""
+
+    user: Annotated[str, Meta(max_length=300, description="UUID, e-mail address or CRN")]
+
+
+class RoleRecord(Answer):
+    """A role."""
+
+    id: str
+    crn: str
+    name: str
+    description: str
+    trust_policy: dict[str, Any]
+    max_session_seconds: int
+    created_at: RFC3339
+    updated_at: RFC3339
+
+
+class AssignmentRecord(Answer):
+    """A role assigned to a person."""
+
+    role: NamedThing
+    user: NamedThing
+    created_at: RFC3339
+
+
+class OneRole(Answer):
+    """A role, wrapped."""
+
+    role: RoleRecord
+
+
+class ManyRoles(Answer):
+    """A page of roles."""
+
+    roles: Sequence[RoleRecord]
+    meta: PageMeta
+
+
+class OneAssignment(Answer):
+    """An assignment, wrapped."""
+
+    assignment: AssignmentRecord
+
+
+class ManyAssignments(Answer):
+    """A page of assignments."""
+
+    assignments: Sequence[AssignmentRecord]
+    meta: PageMeta
+
+
+def crn_of(role: Role) -> str:
+    """Return the CRN of a role."""
+    return iam_crn(role.account_id, "role", role.name)
+
+
+def _record(role: Role) -> RoleRecord:
+    return RoleRecord(
+        id=role.id,
+        crn=crn_of(role),
+        name=role.name,
+        description=role.description,
+        trust_policy=msgspec.json.decode(role.trust_policy),
+        max_session_seconds=role.max_session_seconds,
+        created_at=rfc3339(role.created_at),
+        updated_at=rfc3339(role.updated_at),
+    )
+
+
+def _one(role: Role) -> OneRole:
+    return OneRole(role=_record(role))
+
+
+def _assignment(role: Role, assigned: Assigned) -> AssignmentRecord:
+    user_id = assigned.assignment.user_id
+    return AssignmentRecord(
+        role=NamedThing(id=role.id, crn=crn_of(role), name=role.name),
+        user=NamedThing(
+            id=user_id,
+            crn=person_crn(assigned.personal_organization_id, user_id),
+            name=assigned.email,
+        ),
+        created_at=rfc3339(assigned.assignment.created_at),
+    )
+
+
+async def _authorized(ctx: Context, role_id: str) -> Role:
+    role = await ctx.database.read(roles.get_role, account_of(ctx), role_id)
+    ctx.authorize(crn_of(role))
+    return role
+
+
+@post("/v1/roles", status_code=201, opt={"action": "iam:CreateRole", "idempotent": True})
+async def create_role(data: JSONBody[CreateRole], ctx: NamedDependency[Context]) -> Reply[OneRole]:
+    """Create a role."""
+    check_name(data.name)
+    now = ctx.clock()
+    role = Role(
+        ctx.new_id(),
+        account_of(ctx),
+        data.name,
+        data.description,
+        "",
+        data.max_session_seconds,
+        now,
+        now,
+    )
+    ctx.authorize(crn_of(role))
+    return await ctx.commit(
+        roles.create_role,
+        role,
+        data.trust_policy,
+        wrap=_one,
+        status=201,
+        location=lambda made: f"/v1/roles/{made.id}",
+    )
+
+
+@get("/v1/roles", opt={"action": "iam:ListRoles", "query": Page})
+async def list_account_roles(ctx: NamedDependency[Context]) -> ManyRoles:
+    """List roles by name."""
+    account_id = account_of(ctx)
+    ctx.authorize(iam_crn(account_id, "role", "*"))
+    found, meta = await read_page(
+        ctx, ctx.query(Page), list_roles, count_roles, account_id, key=lambda role: role.name
+    )
+    return ManyRoles(roles=[_record(role) for role in found], meta=meta)
+
+
+@get("/v1/roles/{role_id:str}", opt={"action": "iam:GetRole"})
+async def get_role(role_id: FromPath[str], ctx: NamedDependency[Context]) -> OneRole:
+    """Return a role."""
+    return _one(await _authorized(ctx, role_id))
+
+
+@patch("/v1/roles/{role_id:str}", opt={"action": "iam:UpdateRole"})
+async def update_role(
+    role_id: FromPath[str], data: JSONBody[UpdateRole], ctx: NamedDependency[Context]
+) -> Reply[OneRole]:
+    """Change a role; another trust policy ends the sessions that exist."""
+    role = await _authorized(ctx, role_id)
+    return await ctx.commit(
+        roles.update_role, role.account_id, role.id, changes_of(data), ctx.clock(), wrap=_one
+    )
+
+
+@delete("/v1/roles/{role_id:str}", opt={"action": "iam:DeleteRole"})
+async def delete_role(role_id: FromPath[str], ctx: NamedDependency[Context]) -> None:
+    """Delete a role; its sessions end at once."""
+    role = await _authorized(ctx, role_id)
+    await ctx.database.write(roles.delete_role, role.account_id, role.id)
+
+
+@post(
+    "/v1/roles/{role_id:str}/assignments",
+    status_code=201,
+    opt={"action": "iam:AssignRole", "idempotent": True},
+)
+async def create_assignment(
+    role_id: FromPath[str], data: JSONBody[CreateAssignment], ctx: NamedDependency[Context]
+) -> Reply[OneAssignment]:
+    """Assign a role to a member of the organization; the trust policy stays as it is."""
+    role = await _authorized(ctx, role_id)
+    return await ctx.commit(
+        roles.assign_role,
+        role.account_id,
+        role.id,
+        data.user,
+        ctx.clock(),
+        wrap=lambda assigned: OneAssignment(assignment=_assignment(role, assigned)),
+        status=201,
+        location=lambda made: f"/v1/roles/{role.id}/assignments/{made.assignment.user_id}",
+    )
+
+
+@get(
+    "/v1/roles/{role_id:str}/assignments", opt={"action": "iam:ListRoleAssignments", "query": Page}
+)
+async def list_role_assignments(
+    role_id: FromPath[str], ctx: NamedDependency[Context]
+) -> ManyAssignments:
+    """List whom a role is assigned to."""
+    role = await _authorized(ctx, role_id)
+    found, meta = await read_page(
+        ctx,
+        ctx.query(Page),
+        list_assignments,
+        count_assignments,
+        role.id,
+        key=lambda assigned: assigned.assignment.user_id,
+    )
+    return ManyAssignments(assignments=[_assignment(role, each) for each in found], meta=meta)
+
+
+@delete("/v1/roles/{role_id:str}/assignments/{user_id:str}", opt={"action": "iam:UnassignRole"})
+async def delete_assignment(
+    role_id: FromPath[str], user_id: FromPath[str], ctx: NamedDependency[Context]
+) -> None:
+    """Take a role from a person; the sessions in which the person has it end."""
+    role = await _authorized(ctx, role_id)
+    await ctx.database.write(roles.unassign_role, role.account_id, role.id, user_id, ctx.clock())
+
+
+HANDLERS: Final = (
+    create_role,
+    list_account_roles,
+    get_role,
+    update_role,
+    delete_role,
+    create_assignment,
+    list_role_assignments,
+    delete_assignment,
+)

@@ -1,0 +1,177 @@
+"""``/v1/service-accounts``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from litestar import delete, get, patch, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import UNSET, UnsetType
+
+from cloudcore.context import Context, Reply
+from cloudcore.identity.names import check_name, iam_crn
+from cloudcore.identity.routes.callers import account_of, changes_of, read_page
+from cloudcore.identity.routes.fields import Description, Name, Status
+from cloudcore.identity.rows.service_accounts import (
+    ServiceAccount,
+    count_service_accounts,
+    list_service_accounts,
+)
+from cloudcore.identity.services import service_accounts
+from cloudcore.pagination import Page, PageMeta
+from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+
+
+class CreateServiceAccount(Request):
+    """A new service account."""
+
+    name: Name
+    description: Description = ""
+
+
+class UpdateServiceAccount(Request):
+    """Changes of a service account; its name stays."""
+
+    description: Description | UnsetType = UNSET
+    status: Status | UnsetType = UNSET
+
+
+class ServiceAccountRecord(Answer):
+    """A service account."""
+
+    id: str
+    crn: str
+    name: str
+    description: str
+    status: Status
+    created_at: RFC3339
+    updated_at: RFC3339
+
+
+class OneServiceAccount(Answer):
+    """A service account, wrapped."""
+
+    service_account: ServiceAccountRecord
+
+
+class ManyServiceAccounts(Answer):
+    """A page of service accounts."""
+
+    service_accounts: Sequence[ServiceAccountRecord]
+    meta: PageMeta
+
+
+def crn_of(service_account: ServiceAccount) -> str:
+    """Return the CRN of a service account."""
+    return iam_crn(service_account.account_id, "service-account", service_account.name)
+
+
+def _record(found: ServiceAccount) -> ServiceAccountRecord:
+    return ServiceAccountRecord(
+        id=found.id,
+        crn=crn_of(found),
+        name=found.name,
+        description=found.description,
+        status="active" if found.status == "active" else "suspended",
+        created_at=rfc3339(found.created_at),
+        updated_at=rfc3339(found.updated_at),
+    )
+
+
+def _one(found: ServiceAccount) -> OneServiceAccount:
+    return OneServiceAccount(service_account=_record(found))
+
+
+async def authorized(ctx: Context, service_account_id: str) -> ServiceAccount:
+    """Return a service account on which the caller may do what the route does."""
+    found = await ctx.database.read(
+        service_accounts.get_service_account, account_of(ctx), service_account_id
+    )
+    ctx.authorize(crn_of(found))
+    return found
+
+
+@post(
+    "/v1/service-accounts",
+    status_code=201,
+    opt={"action": "iam:CreateServiceAccount", "idempotent": True},
+)
+async def create_service_account(
+    data: JSONBody[CreateServiceAccount], ctx: NamedDependency[Context]
+) -> Reply[OneServiceAccount]:
+    """Create a service account, which may do nothing until a policy is attached to it."""
+    check_name(data.name)
+    now = ctx.clock()
+    made = ServiceAccount(
+        ctx.new_id(), account_of(ctx), data.name, data.description, "active", now, now
+    )
+    ctx.authorize(crn_of(made))
+    return await ctx.commit(
+        service_accounts.create_service_account,
+        made,
+        wrap=_one,
+        status=201,
+        location=lambda made: f"/v1/service-accounts/{made.id}",
+    )
+
+
+@get("/v1/service-accounts", opt={"action": "iam:ListServiceAccounts", "query": Page})
+async def list_account_service_accounts(ctx: NamedDependency[Context]) -> ManyServiceAccounts:
+    """List service accounts by name."""
+    account_id = account_of(ctx)
+    ctx.authorize(iam_crn(account_id, "service-account", "*"))
+    found, meta = await read_page(
+        ctx,
+        ctx.query(Page),
+        list_service_accounts,
+        count_service_accounts,
+        account_id,
+        key=lambda each: each.name,
+    )
+    return ManyServiceAccounts(service_accounts=[_record(each) for each in found], meta=meta)
+
+
+@get("/v1/service-accounts/{service_account_id:str}", opt={"action": "iam:GetServiceAccount"})
+async def get_service_account(
+    service_account_id: FromPath[str], ctx: NamedDependency[Context]
+) -> OneServiceAccount:
+    """Return a service account."""
+    return _one(await authorized(ctx, service_account_id))
+
+
+@patch("/v1/service-accounts/{service_account_id:str}", opt={"action": "iam:UpdateServiceAccount"})
+async def update_service_account(
+    service_account_id: FromPath[str],
+    data: JSONBody[UpdateServiceAccount],
+    ctx: NamedDependency[Context],
+) -> Reply[OneServiceAccount]:
+    """Change a service account; suspended, none of its keys and tokens works."""
+    found = await authorized(ctx, service_account_id)
+    return await ctx.commit(
+        service_accounts.update_service_account,
+        found.account_id,
+        found.id,
+        changes_of(data),
+        ctx.clock(),
+        wrap=_one,
+    )
+
+
+@delete("/v1/service-accounts/{service_account_id:str}", opt={"action": "iam:DeleteServiceAccount"})
+async def delete_service_account(
+    service_account_id: FromPath[str], ctx: NamedDependency[Context]
+) -> None:
+    """Delete a service account with its access keys; its tokens end at once."""
+    found = await authorized(ctx, service_account_id)
+    await ctx.database.write(service_accounts.delete_service_account, found.account_id, found.id)
+
+
+HANDLERS: Final = (
+    create_service_account,
+    list_account_service_accounts,
+    get_service_account,
+    update_service_account,
+    delete_service_account,
+)

@@ -1,0 +1,146 @@
+"""Accounts: who owns one, what it is called, and the revision of its rights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Select, bindparam, func, literal_column, select, text
+
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.identity.rows.insertion import insertion
+from cloudcore.identity.tables import accounts, memberships
+
+_a = accounts.c
+_m = memberships.c
+
+
+class Account(NamedTuple):
+    """The unit of isolation."""
+
+    id: str
+    organization_id: str | None
+    handle: str
+    status: str
+    auto_create_repositories: bool
+    created_at: int
+
+
+def _columns() -> Select[Any]:
+    return select(*(_a[name] for name in Account._fields))
+
+
+_ADD: Final = insertion(accounts)
+_FIND: Final = Statement(_columns().where(_a.id == bindparam("id")))
+_ANY: Final = Statement(page(select(literal_column("1")).select_from(accounts)))
+_REVISION: Final = Statement(select(_a.iam_revision).where(_a.id == bindparam("id")))
+_RAISE_REVISION: Final = Statement(
+    accounts.update()
+    .where(_a.id == bindparam("account_id"))
+    .values(iam_revision=_a.iam_revision + literal_column("1"))
+)
+_IDS: Final = Statement(
+    select(_a.handle, _a.id).where(_a.handle.in_(listed("words")) | _a.id.in_(listed("words")))
+)
+_UPDATE: Final = Statement(
+    accounts.update()
+    .where(_a.id == bindparam("account_id"))
+    .values(
+        status=bindparam("status"), auto_create_repositories=bindparam("auto_create_repositories")
+    )
+)
+_OF_MEMBER: Final = (
+    _m.organization_id == _a.organization_id,
+    _m.user_id == bindparam("user_id"),
+    _m.status == text("'active'"),
+)
+_LIST_OF_MEMBER: Final = Statement(
+    page(
+        _columns()
+        .join(memberships, _OF_MEMBER[0])
+        .where(*_OF_MEMBER[1:], _a.handle > bindparam("after"))
+        .order_by(_a.handle)
+    )
+)
+_COUNT_OF_MEMBER: Final = Statement(
+    select(func.count())
+    .select_from(accounts)
+    .join(memberships, _OF_MEMBER[0])
+    .where(*_OF_MEMBER[1:])
+)
+_ANY_OF_ORGANIZATION: Final = Statement(
+    page(
+        select(literal_column("1"))
+        .select_from(accounts)
+        .where(_a.organization_id == bindparam("organization_id"))
+    )
+)
+
+
+def add_account(tx: Connection, account: Account) -> bool:
+    """Add an account unless its handle is taken, and say whether it was not."""
+    return tx.execute(_ADD, **account._asdict()) == 1
+
+
+def find_account(tx: Connection, account_id: str) -> Account | None:
+    """Return an account, in whatever state it is."""
+    return _account(tx.row(_FIND, id=account_id))
+
+
+def is_any_account(tx: Connection) -> bool:
+    """Say whether this install has an account at all."""
+    return tx.row(_ANY, limit=1) is not None
+
+
+def find_revision(tx: Connection, account_id: str) -> int:
+    """Return how often the account's rights were changed."""
+    row = tx.row(_REVISION, id=account_id)
+    return row[0] if row else -1
+
+
+def raise_revision(tx: Connection, account_id: str) -> None:
+    """Mark a change of rights, and keep other such changes waiting until this one ends."""
+    tx.execute(_RAISE_REVISION, account_id=account_id)
+
+
+def find_account_ids(tx: Connection, words: Sequence[str]) -> dict[str, str]:
+    """Return the ids of the accounts that `words`, handles or ids, name."""
+    found: dict[str, str] = {}
+    if words:
+        for handle, account_id in tx.rows(_IDS, words=text_list(words)):
+            found |= {handle: account_id, account_id: account_id}
+    return found
+
+
+def update_account(tx: Connection, account: Account) -> None:
+    """Write what of an account may change."""
+    tx.execute(
+        _UPDATE,
+        account_id=account.id,
+        status=account.status,
+        auto_create_repositories=account.auto_create_repositories,
+    )
+
+
+def list_accounts_of_member(tx: Connection, user_id: str, after: str, limit: int) -> list[Account]:
+    """Return the accounts of the organizations a person is a member of, by handle."""
+    rows = tx.rows(_LIST_OF_MEMBER, user_id=user_id, after=after, limit=limit)
+    return [found for row in rows if (found := _account(row))]
+
+
+def count_accounts_of_member(tx: Connection, user_id: str) -> int:
+    """Return how many accounts `list_accounts_of_member` has to list."""
+    row = tx.row(_COUNT_OF_MEMBER, user_id=user_id)
+    return row[0] if row else 0
+
+
+def is_any_account_of(tx: Connection, organization_id: str) -> bool:
+    """Say whether an organization owns an account."""
+    return tx.row(_ANY_OF_ORGANIZATION, organization_id=organization_id, limit=1) is not None
+
+
+def _account(row: Row | None) -> Account | None:
+    if row is None:
+        return None
+    return Account(*row)._replace(auto_create_repositories=bool(row[4]))

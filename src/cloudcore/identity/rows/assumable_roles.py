@@ -1,0 +1,89 @@
+"""Roles as those who want to assume them refer to them."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sqlalchemy import ColumnElement, Select, bindparam, literal_column, or_, select
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, page
+from cloudcore.identity.tables import accounts, role_assignments, roles
+
+_r = roles.c
+_a = accounts.c
+_g = role_assignments.c
+
+
+class AssumableRole(NamedTuple):
+    """A role with its account."""
+
+    id: str
+    name: str
+    trust_policy: str
+    max_session_seconds: int
+    account_id: str
+    handle: str
+    account_status: str
+
+
+def _where(*conditions: ColumnElement[bool]) -> Select[tuple[str, str, str, int, str, str, str]]:
+    """Return the query for a role, whose trust policy then stays until the transaction ends."""
+    return (
+        select(
+            _r.id,
+            _r.name,
+            _r.trust_policy,
+            _r.max_session_seconds,
+            _a.id,
+            _a.handle,
+            _a.status,
+        )
+        .join(accounts, _a.id == _r.account_id)
+        .where(*conditions)
+        .with_for_update(read=True, of=roles)
+    )
+
+
+_BY_ID: Final = Statement(_where(_r.id == bindparam("role_id")))
+_NAMED: Final = Statement(
+    _where(
+        _r.name == bindparam("name"),
+        or_(_a.id == bindparam("account"), _a.handle == bindparam("account")),
+    )
+)
+_ASSIGNED: Final = Statement(
+    page(
+        _where(
+            _r.name == bindparam("name"),
+            _r.id.in_(select(_g.role_id).where(_g.user_id == bindparam("user_id"))),
+        )
+    )
+)
+_IS_ASSIGNED: Final = Statement(
+    select(literal_column("1"))
+    .select_from(role_assignments)
+    .where(_g.role_id == bindparam("role_id"), _g.user_id == bindparam("user_id"))
+)
+
+
+def find_by_id(tx: Connection, role_id: str) -> AssumableRole | None:
+    """Return a role of any account."""
+    row = tx.row(_BY_ID, role_id=role_id)
+    return AssumableRole(*row) if row else None
+
+
+def find_named(tx: Connection, account: str, name: str) -> AssumableRole | None:
+    """Return the role of this name in an account, given by id or handle."""
+    row = tx.row(_NAMED, account=account, name=name)
+    return AssumableRole(*row) if row else None
+
+
+def list_assigned_named(tx: Connection, user_id: str, name: str) -> list[AssumableRole]:
+    """Return at most two of the roles of this name that a person is assigned."""
+    return [AssumableRole(*row) for row in tx.rows(_ASSIGNED, user_id=user_id, name=name, limit=2)]
+
+
+def is_assigned(tx: Connection, role_id: str, user_id: str) -> bool:
+    """Say whether a role is assigned to a person."""
+    return tx.row(_IS_ASSIGNED, role_id=role_id, user_id=user_id) is not None

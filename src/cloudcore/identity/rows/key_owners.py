@@ -1,0 +1,72 @@
+"""Access keys with whom they belong to, found by their public id."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sqlalchemy import and_, bindparam, or_, select
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+from cloudcore.identity.tables import access_keys, accounts, service_accounts
+
+_k = access_keys.c
+
+
+class KeyOwner(NamedTuple):
+    """An access key, in whatever state it and its owner are."""
+
+    key_id: str
+    secret_sha256: str
+    key_status: str
+    service_account_id: str
+    service_account: str
+    """Its name."""
+    service_account_status: str
+    account_id: str
+    account_status: str
+    last_used_at: int | None
+
+    @property
+    def is_suspended(self) -> bool:
+        """Say whether the owner may do nothing for now, though the key is right."""
+        return {self.service_account_status, self.account_status} != {"active"}
+
+
+_FIND: Final = Statement(
+    select(
+        _k.id,
+        _k.secret_sha256,
+        _k.status,
+        service_accounts.c.id,
+        service_accounts.c.name,
+        service_accounts.c.status,
+        accounts.c.id,
+        accounts.c.status,
+        _k.last_used_at,
+    )
+    .join(service_accounts, service_accounts.c.id == _k.service_account_id)
+    .join(accounts, accounts.c.id == _k.account_id)
+    .where(_k.access_key_id == bindparam("access_key_id"))
+)
+_USE: Final = Statement(
+    access_keys.update()
+    .where(
+        and_(
+            _k.id == bindparam("key_id"),
+            or_(_k.last_used_at.is_(None), _k.last_used_at < bindparam("minute")),
+        )
+    )
+    .values(last_used_at=bindparam("minute"))
+)
+
+
+def find_key_owner(tx: Connection, access_key_id: str) -> KeyOwner | None:
+    """Return the access key of this public id."""
+    row = tx.row(_FIND, access_key_id=access_key_id)
+    return KeyOwner(*row) if row else None
+
+
+def note_use(tx: Connection, key_id: str, minute: int) -> None:
+    """Note that a key was used in the minute that begins at a moment."""
+    tx.execute(_USE, key_id=key_id, minute=minute)

@@ -1,0 +1,218 @@
+"""Organizations and who belongs to them."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Select, bindparam, func, select, text
+
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.statement import Statement, page
+from cloudcore.identity.rows.insertion import insertion
+from cloudcore.identity.tables import memberships, organizations, users
+
+_o = organizations.c
+_m = memberships.c
+
+
+class Organization(NamedTuple):
+    """Who owns accounts."""
+
+    id: str
+    name: str
+    is_personal: bool
+    created_at: int
+    updated_at: int
+
+
+class Membership(NamedTuple):
+    """A person's part in an organization; invited until the person accepts."""
+
+    organization_id: str
+    user_id: str
+    role: str
+    status: str
+    created_at: int
+
+
+class Member(NamedTuple):
+    """A membership with the person's address and personal organization."""
+
+    membership: Membership
+    email: str
+    personal_organization_id: str
+
+
+class Joined(NamedTuple):
+    """An organization with one person's membership in it."""
+
+    organization: Organization
+    membership: Membership
+
+
+def _membership_columns() -> list[Any]:
+    return [_m[name] for name in Membership._fields]
+
+
+_ADD: Final = insertion(organizations)
+_ADD_MEMBERSHIP: Final = insertion(memberships)
+
+
+def _joined() -> Select[Any]:
+    return (
+        select(*(_o[name] for name in Organization._fields), *_membership_columns())
+        .join(memberships, _m.organization_id == _o.id)
+        .where(_m.user_id == bindparam("user_id"))
+    )
+
+
+_FIND: Final = Statement(_joined().where(_o.id == bindparam("organization_id")))
+_LIST: Final = Statement(page(_joined().where(_o.id > bindparam("after")).order_by(_o.id)))
+_COUNT: Final = Statement(
+    select(func.count()).select_from(memberships).where(_m.user_id == bindparam("user_id"))
+)
+_LOCK: Final = Statement(
+    select(_o.id).where(_o.id == bindparam("organization_id")).with_for_update()
+)
+_RENAME: Final = Statement(
+    organizations.update()
+    .where(_o.id == bindparam("organization_id"))
+    .values(name=bindparam("name"), updated_at=bindparam("updated_at"))
+)
+_DELETE: Final = Statement(organizations.delete().where(_o.id == bindparam("organization_id")))
+_DELETE_MEMBERSHIPS: Final = Statement(
+    memberships.delete().where(_m.organization_id == bindparam("organization_id"))
+)
+_OF_ORGANIZATION: Final = _m.organization_id == bindparam("organization_id")
+
+
+def _members() -> Select[Any]:
+    return (
+        select(*_membership_columns(), users.c.email, users.c.organization_id)
+        .join(users, users.c.id == _m.user_id)
+        .where(_OF_ORGANIZATION)
+    )
+
+
+_FIND_MEMBER: Final = Statement(_members().where(_m.user_id == bindparam("user_id")))
+_LIST_MEMBERS: Final = Statement(
+    page(_members().where(_m.user_id > bindparam("after")).order_by(_m.user_id))
+)
+_COUNT_MEMBERS: Final = Statement(
+    select(func.count()).select_from(memberships).where(_OF_ORGANIZATION)
+)
+_COUNT_OWNERS: Final = Statement(
+    select(func.count())
+    .select_from(memberships)
+    .where(_OF_ORGANIZATION, _m.role == text("'owner'"), _m.status == text("'active'"))
+)
+_UPDATE_MEMBERSHIP: Final = Statement(
+    memberships.update()
+    .where(
+        _m.organization_id == bindparam("held_organization_id"),
+        _m.user_id == bindparam("held_user_id"),
+    )
+    .values(role=bindparam("role"), status=bindparam("status"))
+)
+_DELETE_MEMBERSHIP: Final = Statement(
+    memberships.delete().where(_OF_ORGANIZATION, _m.user_id == bindparam("user_id"))
+)
+
+
+def add_organization(tx: Connection, organization: Organization) -> None:
+    """Add an organization; its first owner's membership follows in the same transaction."""
+    tx.execute(_ADD, **organization._asdict())
+
+
+def find_joined(tx: Connection, organization_id: str, user_id: str) -> Joined | None:
+    """Return an organization that a person belongs to or is invited to."""
+    row = tx.row(_FIND, organization_id=organization_id, user_id=user_id)
+    return _join(row) if row else None
+
+
+def list_joined(tx: Connection, user_id: str, after: str, limit: int) -> list[Joined]:
+    """Return the organizations a person belongs to or is invited to, oldest first."""
+    return [_join(row) for row in tx.rows(_LIST, user_id=user_id, after=after, limit=limit)]
+
+
+def count_joined(tx: Connection, user_id: str) -> int:
+    """Return how many `list_joined` has to list."""
+    row = tx.row(_COUNT, user_id=user_id)
+    return row[0] if row else 0
+
+
+def lock_organization(tx: Connection, organization_id: str) -> bool:
+    """Keep other changes of an organization waiting until this one ends; say whether it exists.
+
+    Who locks an account too (`raise_revision`) does so afterwards.
+    """
+    return tx.row(_LOCK, organization_id=organization_id) is not None
+
+
+def rename_organization(tx: Connection, organization_id: str, name: str, now: int) -> None:
+    """Give an organization another name."""
+    tx.execute(_RENAME, organization_id=organization_id, name=name, updated_at=now)
+
+
+def delete_organization(tx: Connection, organization_id: str) -> None:
+    """Delete an organization that owns nothing, with its memberships."""
+    tx.execute(_DELETE_MEMBERSHIPS, organization_id=organization_id)
+    tx.execute(_DELETE, organization_id=organization_id)
+
+
+def add_membership(tx: Connection, membership: Membership) -> bool:
+    """Add a membership unless the person has one, and say whether it had none."""
+    return tx.execute(_ADD_MEMBERSHIP, **membership._asdict()) == 1
+
+
+def find_member(tx: Connection, organization_id: str, user_id: str) -> Member | None:
+    """Return a person's membership, also one not yet accepted."""
+    row = tx.row(_FIND_MEMBER, organization_id=organization_id, user_id=user_id)
+    return _member(row) if row else None
+
+
+def list_members(tx: Connection, organization_id: str, after: str, limit: int) -> list[Member]:
+    """Return the members, in the order of their ids."""
+    rows = tx.rows(_LIST_MEMBERS, organization_id=organization_id, after=after, limit=limit)
+    return [_member(row) for row in rows]
+
+
+def count_members(tx: Connection, organization_id: str) -> int:
+    """Return how many members there are, invited ones too."""
+    row = tx.row(_COUNT_MEMBERS, organization_id=organization_id)
+    return row[0] if row else 0
+
+
+def count_owners(tx: Connection, organization_id: str) -> int:
+    """Return how many owners there are."""
+    row = tx.row(_COUNT_OWNERS, organization_id=organization_id)
+    return row[0] if row else 0
+
+
+def update_membership(tx: Connection, membership: Membership) -> None:
+    """Write what of a membership may change."""
+    tx.execute(
+        _UPDATE_MEMBERSHIP,
+        held_organization_id=membership.organization_id,
+        held_user_id=membership.user_id,
+        role=membership.role,
+        status=membership.status,
+    )
+
+
+def delete_membership(tx: Connection, organization_id: str, user_id: str) -> None:
+    """End a membership."""
+    tx.execute(_DELETE_MEMBERSHIP, organization_id=organization_id, user_id=user_id)
+
+
+def _join(row: Row) -> Joined:
+    count = len(Organization._fields)
+    organization = Organization(*row[:count])
+    return Joined(
+        organization._replace(is_personal=bool(organization.is_personal)),
+        Membership(*row[count:]),
+    )
+
+
+def _member(row: Row) -> Member:
+    return Member(Membership(*row[:-2]), row[-2], row[-1])

@@ -1,0 +1,216 @@
+"""Policies and what they are attached to."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Select, bindparam, func, literal_column, or_, select
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, page
+from cloudcore.identity.rows.insertion import insertion
+from cloudcore.identity.tables import policies, policy_attachments, roles, service_accounts
+
+_p = policies.c
+_t = policy_attachments.c
+
+
+class PolicyRow(NamedTuple):
+    """A policy as it is kept."""
+
+    id: str
+    account_id: str
+    name: str
+    description: str
+    document: str
+    revision: int
+    created_at: int
+    updated_at: int
+
+
+class Attachment(NamedTuple):
+    """A policy on a service account or a role: one of the two is set."""
+
+    id: str
+    account_id: str
+    policy_id: str
+    service_account_id: str | None
+    role_id: str | None
+    created_at: int
+
+
+class Attached(NamedTuple):
+    """An attachment with the name of what the policy is attached to."""
+
+    attachment: Attachment
+    name: str
+
+
+def _columns() -> Select[Any]:
+    return select(*(_p[name] for name in PolicyRow._fields))
+
+
+_OF_ACCOUNT: Final = _p.account_id == bindparam("account_id")
+_ADD: Final = insertion(policies)
+_FIND: Final = Statement(_columns().where(_OF_ACCOUNT, _p.id == bindparam("id")))
+_FIND_NAMED: Final = Statement(_columns().where(_OF_ACCOUNT, _p.name == bindparam("name")))
+_LIST: Final = Statement(
+    page(_columns().where(_OF_ACCOUNT, _p.name > bindparam("after")).order_by(_p.name))
+)
+_COUNT: Final = Statement(select(func.count()).select_from(policies).where(_OF_ACCOUNT))
+_UPDATE: Final = Statement(
+    policies.update()
+    .where(_p.id == bindparam("policy_id"))
+    .values(
+        description=bindparam("description"),
+        document=bindparam("document"),
+        revision=bindparam("revision"),
+        updated_at=bindparam("updated_at"),
+    )
+)
+_DELETE: Final = Statement(policies.delete().where(_p.id == bindparam("policy_id")))
+
+_ATTACH: Final = insertion(policy_attachments)
+_ON_PRINCIPAL: Final = or_(
+    _t.service_account_id == bindparam("principal_id"), _t.role_id == bindparam("principal_id")
+)
+_OF_POLICY: Final = (
+    _t.account_id == bindparam("account_id"),
+    _t.policy_id == bindparam("policy_id"),
+)
+_COUNT_ON: Final = Statement(
+    select(func.count()).select_from(policy_attachments).where(_ON_PRINCIPAL)
+)
+_COUNT_OF: Final = Statement(
+    select(func.count()).select_from(policy_attachments).where(*_OF_POLICY)
+)
+_DOCUMENTS: Final = Statement(
+    select(_p.document)
+    .join(policy_attachments, _t.policy_id == _p.id)
+    .where(_OF_ACCOUNT, _ON_PRINCIPAL)
+    .order_by(_t.id)
+)
+
+
+def _attachments() -> Select[Any]:
+    return (
+        select(
+            *(_t[name] for name in Attachment._fields),
+            func.coalesce(service_accounts.c.name, roles.c.name),
+        )
+        .select_from(policy_attachments)
+        .outerjoin(service_accounts, service_accounts.c.id == _t.service_account_id)
+        .outerjoin(roles, roles.c.id == _t.role_id)
+        .where(*_OF_POLICY)
+    )
+
+
+_FIND_ATTACHMENT: Final = Statement(_attachments().where(_t.id == bindparam("id")))
+_LIST_ATTACHMENTS: Final = Statement(
+    page(_attachments().where(_t.id > bindparam("after")).order_by(_t.id))
+)
+_DETACH: Final = Statement(policy_attachments.delete().where(_t.id == bindparam("attachment_id")))
+_IS_USED: Final = Statement(
+    page(
+        select(literal_column("1"))
+        .select_from(policy_attachments)
+        .where(_t.policy_id == bindparam("policy_id"))
+    )
+)
+
+
+def add_policy(tx: Connection, policy: PolicyRow) -> bool:
+    """Add a policy unless its name is taken, and say whether it was not."""
+    return tx.execute(_ADD, **policy._asdict()) == 1
+
+
+def find_policy(tx: Connection, account_id: str, policy_id: str) -> PolicyRow | None:
+    """Return a policy of this account."""
+    row = tx.row(_FIND, account_id=account_id, id=policy_id)
+    return PolicyRow(*row) if row else None
+
+
+def find_policy_named(tx: Connection, account_id: str, name: str) -> PolicyRow | None:
+    """Return the policy of this account and name."""
+    row = tx.row(_FIND_NAMED, account_id=account_id, name=name)
+    return PolicyRow(*row) if row else None
+
+
+def list_policies(tx: Connection, account_id: str, after: str, limit: int) -> list[PolicyRow]:
+    """Return policies of an account by name."""
+    rows = tx.rows(_LIST, account_id=account_id, after=after, limit=limit)
+    return [PolicyRow(*row) for row in rows]
+
+
+def count_policies(tx: Connection, account_id: str) -> int:
+    """Return how many policies an account has."""
+    row = tx.row(_COUNT, account_id=account_id)
+    return row[0] if row else 0
+
+
+def update_policy(tx: Connection, policy: PolicyRow) -> None:
+    """Write what of a policy may change."""
+    tx.execute(
+        _UPDATE,
+        policy_id=policy.id,
+        description=policy.description,
+        document=policy.document,
+        revision=policy.revision,
+        updated_at=policy.updated_at,
+    )
+
+
+def delete_policy(tx: Connection, policy_id: str) -> None:
+    """Delete a policy that is attached to nothing."""
+    tx.execute(_DELETE, policy_id=policy_id)
+
+
+def is_attached(tx: Connection, policy_id: str) -> bool:
+    """Say whether a policy is attached to anything."""
+    return tx.row(_IS_USED, policy_id=policy_id, limit=1) is not None
+
+
+def attach(tx: Connection, attachment: Attachment) -> bool:
+    """Attach a policy unless it is attached there, and say whether it was not."""
+    return tx.execute(_ATTACH, **attachment._asdict()) == 1
+
+
+def detach(tx: Connection, attachment_id: str) -> None:
+    """Take a policy off what it is attached to."""
+    tx.execute(_DETACH, attachment_id=attachment_id)
+
+
+def find_attachment(
+    tx: Connection, account_id: str, policy_id: str, attachment_id: str
+) -> Attached | None:
+    """Return an attachment of a policy."""
+    row = tx.row(_FIND_ATTACHMENT, account_id=account_id, policy_id=policy_id, id=attachment_id)
+    return Attached(Attachment(*row[:-1]), row[-1]) if row else None
+
+
+def list_attachments(
+    tx: Connection, account_id: str, policy_id: str, after: str, limit: int
+) -> list[Attached]:
+    """Return the attachments of a policy, oldest first."""
+    rows = tx.rows(
+        _LIST_ATTACHMENTS, account_id=account_id, policy_id=policy_id, after=after, limit=limit
+    )
+    return [Attached(Attachment(*row[:-1]), row[-1]) for row in rows]
+
+
+def count_attachments(tx: Connection, account_id: str, policy_id: str) -> int:
+    """Return how often a policy is attached."""
+    row = tx.row(_COUNT_OF, account_id=account_id, policy_id=policy_id)
+    return row[0] if row else 0
+
+
+def count_attached_to(tx: Connection, principal_id: str) -> int:
+    """Return how many policies a service account or role has."""
+    row = tx.row(_COUNT_ON, principal_id=principal_id)
+    return row[0] if row else 0
+
+
+def list_documents_of(tx: Connection, account_id: str, principal_id: str) -> list[str]:
+    """Return the documents attached to a service account or role."""
+    rows = tx.rows(_DOCUMENTS, account_id=account_id, principal_id=principal_id)
+    return [row[0] for row in rows]

@@ -1,0 +1,64 @@
+"""What was revoked before its time: access tokens by their identity, login credentials."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sqlalchemy import bindparam, literal_column, select
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, page
+from cloudcore.identity.rows.insertion import insertion
+from cloudcore.identity.tables import login_credentials, revoked_tokens
+
+_t = revoked_tokens.c
+_l = login_credentials.c
+
+
+class Login(NamedTuple):
+    """A login credential of a container client, and what it hangs on."""
+
+    id: str
+    service_account_id: str | None
+    sid: str | None
+
+
+_ADD: Final = insertion(revoked_tokens)
+_IS_REVOKED: Final = Statement(
+    page(select(literal_column("1")).select_from(revoked_tokens).where(_t.jti == bindparam("jti")))
+)
+_FORGET: Final = Statement(revoked_tokens.delete().where(_t.expires_at < bindparam("before")))
+_FIND_LOGIN: Final = Statement(
+    select(_l.id, _l.service_account_id, _l.sid).where(_l.password_sha256 == bindparam("hash"))
+)
+_REVOKE_LOGIN: Final = Statement(
+    login_credentials.update()
+    .where(_l.id == bindparam("login_id"), _l.revoked_at.is_(None))
+    .values(revoked_at=bindparam("now"))
+)
+
+
+def revoke_token(tx: Connection, jti: str, expires_at: int) -> None:
+    """Refuse a token from now until it would have ended anyway."""
+    tx.execute(_ADD, jti=jti, expires_at=expires_at)
+
+
+def is_token_revoked(tx: Connection, jti: str) -> bool:
+    """Say whether a token was revoked."""
+    return tx.row(_IS_REVOKED, jti=jti, limit=1) is not None
+
+
+def find_login(tx: Connection, password_sha256: str) -> Login | None:
+    """Return the login credential of a password, whether it still holds or not."""
+    row = tx.row(_FIND_LOGIN, hash=password_sha256)
+    return Login(*row) if row else None
+
+
+def revoke_login(tx: Connection, login_id: str, now: int) -> None:
+    """End a login credential."""
+    tx.execute(_REVOKE_LOGIN, login_id=login_id, now=now)
+
+
+def forget_revoked_tokens(tx: Connection, before: int) -> int:
+    """Delete the marks of tokens that ended before a moment; return how many there were."""
+    return tx.execute(_FORGET, before=before)

@@ -1,0 +1,187 @@
+"""Roles, and the persons they are assigned to."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Select, bindparam, func, select
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, page
+from cloudcore.identity.rows.insertion import insertion
+from cloudcore.identity.tables import accounts, role_assignments, roles, users
+
+_r = roles.c
+_g = role_assignments.c
+
+
+class Role(NamedTuple):
+    """Rights that others may take on for a while."""
+
+    id: str
+    account_id: str
+    name: str
+    description: str
+    trust_policy: str
+    max_session_seconds: int
+    created_at: int
+    updated_at: int
+
+
+class Assignment(NamedTuple):
+    """A role that a person may assume."""
+
+    role_id: str
+    user_id: str
+    created_at: int
+
+
+class Assigned(NamedTuple):
+    """An assignment with the person's address and personal organization."""
+
+    assignment: Assignment
+    email: str
+    personal_organization_id: str
+
+
+def _columns() -> Select[Any]:
+    return select(*(_r[name] for name in Role._fields))
+
+
+_OF_ACCOUNT: Final = _r.account_id == bindparam("account_id")
+_ADD: Final = insertion(roles)
+_FIND: Final = Statement(_columns().where(_OF_ACCOUNT, _r.id == bindparam("id")))
+_FIND_NAMED: Final = Statement(_columns().where(_OF_ACCOUNT, _r.name == bindparam("name")))
+_LIST: Final = Statement(
+    page(_columns().where(_OF_ACCOUNT, _r.name > bindparam("after")).order_by(_r.name))
+)
+_COUNT: Final = Statement(select(func.count()).select_from(roles).where(_OF_ACCOUNT))
+_UPDATE: Final = Statement(
+    roles.update()
+    .where(_r.id == bindparam("role_id"))
+    .values(
+        description=bindparam("description"),
+        trust_policy=bindparam("trust_policy"),
+        max_session_seconds=bindparam("max_session_seconds"),
+        updated_at=bindparam("updated_at"),
+    )
+)
+_DELETE: Final = Statement(roles.delete().where(_r.id == bindparam("role_id")))
+_ASSIGN: Final = insertion(role_assignments)
+_OF_ROLE: Final = _g.role_id == bindparam("role_id")
+
+
+def _assignments() -> Select[Any]:
+    return (
+        select(*(_g[name] for name in Assignment._fields), users.c.email, users.c.organization_id)
+        .join(users, users.c.id == _g.user_id)
+        .where(_OF_ROLE)
+    )
+
+
+_FIND_ASSIGNMENT: Final = Statement(_assignments().where(_g.user_id == bindparam("user_id")))
+_LIST_ASSIGNMENTS: Final = Statement(
+    page(_assignments().where(_g.user_id > bindparam("after")).order_by(_g.user_id))
+)
+_COUNT_ASSIGNMENTS: Final = Statement(
+    select(func.count()).select_from(role_assignments).where(_OF_ROLE)
+)
+_UNASSIGN: Final = Statement(
+    role_assignments.delete().where(_OF_ROLE, _g.user_id == bindparam("user_id"))
+)
+_LIST_ASSIGNED: Final = Statement(
+    select(_r.account_id, _r.id)
+    .join(role_assignments, _g.role_id == _r.id)
+    .join(accounts, accounts.c.id == _r.account_id)
+    .where(
+        _g.user_id == bindparam("user_id"),
+        accounts.c.organization_id == bindparam("organization_id"),
+    )
+    .order_by(_r.account_id, _r.id)
+)
+
+
+def add_role(tx: Connection, role: Role) -> bool:
+    """Add a role unless its name is taken, and say whether it was not."""
+    return tx.execute(_ADD, **role._asdict()) == 1
+
+
+def find_role(tx: Connection, account_id: str, role_id: str) -> Role | None:
+    """Return a role of this account."""
+    row = tx.row(_FIND, account_id=account_id, id=role_id)
+    return Role(*row) if row else None
+
+
+def find_role_named(tx: Connection, account_id: str, name: str) -> Role | None:
+    """Return the role of this account and name."""
+    row = tx.row(_FIND_NAMED, account_id=account_id, name=name)
+    return Role(*row) if row else None
+
+
+def list_roles(tx: Connection, account_id: str, after: str, limit: int) -> list[Role]:
+    """Return roles of an account, by name."""
+    rows = tx.rows(_LIST, account_id=account_id, after=after, limit=limit)
+    return [Role(*row) for row in rows]
+
+
+def count_roles(tx: Connection, account_id: str) -> int:
+    """Return how many roles an account has."""
+    row = tx.row(_COUNT, account_id=account_id)
+    return row[0] if row else 0
+
+
+def update_role(tx: Connection, role: Role) -> None:
+    """Write what of a role may change."""
+    tx.execute(
+        _UPDATE,
+        role_id=role.id,
+        description=role.description,
+        trust_policy=role.trust_policy,
+        max_session_seconds=role.max_session_seconds,
+        updated_at=role.updated_at,
+    )
+
+
+def delete_role(tx: Connection, role_id: str) -> None:
+    """Delete a role with its attachments and assignments; its sessions end."""
+    tx.execute(_DELETE, role_id=role_id)
+
+
+def assign_role(tx: Connection, assignment: Assignment) -> bool:
+    """Assign a role unless the person has it, and say whether it had not."""
+    return tx.execute(_ASSIGN, **assignment._asdict()) == 1
+
+
+def unassign_role(tx: Connection, role_id: str, user_id: str) -> None:
+    """Take a role from a person."""
+    tx.execute(_UNASSIGN, role_id=role_id, user_id=user_id)
+
+
+def list_roles_assigned(
+    tx: Connection, user_id: str, organization_id: str
+) -> list[tuple[str, str]]:
+    """Return account and role of each role a person may assume in an organization's accounts."""
+    rows = tx.rows(_LIST_ASSIGNED, user_id=user_id, organization_id=organization_id)
+    return [(row[0], row[1]) for row in rows]
+
+
+def find_assignment(tx: Connection, role_id: str, user_id: str) -> Assigned | None:
+    """Return the assignment of a role to a person."""
+    row = tx.row(_FIND_ASSIGNMENT, role_id=role_id, user_id=user_id)
+    return _assigned(row) if row else None
+
+
+def list_assignments(tx: Connection, role_id: str, after: str, limit: int) -> list[Assigned]:
+    """Return whom a role is assigned to, in the order of their ids."""
+    rows = tx.rows(_LIST_ASSIGNMENTS, role_id=role_id, after=after, limit=limit)
+    return [_assigned(row) for row in rows]
+
+
+def count_assignments(tx: Connection, role_id: str) -> int:
+    """Return how many persons a role is assigned to."""
+    row = tx.row(_COUNT_ASSIGNMENTS, role_id=role_id)
+    return row[0] if row else 0
+
+
+def _assigned(row: tuple[Any, ...]) -> Assigned:
+    return Assigned(Assignment(*row[:-2]), row[-2], row[-1])

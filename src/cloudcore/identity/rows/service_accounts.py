@@ -1,0 +1,192 @@
+"""Service accounts and their access keys."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Select, bindparam, func, select, text
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, page
+from cloudcore.identity.rows.insertion import insertion
+from cloudcore.identity.tables import access_keys, service_accounts
+
+_s = service_accounts.c
+_k = access_keys.c
+
+
+class ServiceAccount(NamedTuple):
+    """A program's identity in an account."""
+
+    id: str
+    account_id: str
+    name: str
+    description: str
+    status: str
+    created_at: int
+    updated_at: int
+
+
+class AccessKey(NamedTuple):
+    """A key pair of a service account; the secret itself is not kept in the open."""
+
+    id: str
+    account_id: str
+    service_account_id: str
+    access_key_id: str
+    secret_sha256: str
+    secret_sealed: bytes
+    status: str
+    last_used_at: int | None
+    created_at: int
+
+
+def _columns() -> Select[Any]:
+    return select(*(_s[name] for name in ServiceAccount._fields))
+
+
+_OF_ACCOUNT: Final = _s.account_id == bindparam("account_id")
+_ADD: Final = insertion(service_accounts)
+_FIND: Final = Statement(_columns().where(_OF_ACCOUNT, _s.id == bindparam("id")))
+_FIND_NAMED: Final = Statement(_columns().where(_OF_ACCOUNT, _s.name == bindparam("name")))
+_LIST: Final = Statement(
+    page(_columns().where(_OF_ACCOUNT, _s.name > bindparam("after")).order_by(_s.name))
+)
+_COUNT: Final = Statement(select(func.count()).select_from(service_accounts).where(_OF_ACCOUNT))
+_UPDATE: Final = Statement(
+    service_accounts.update()
+    .where(_s.id == bindparam("service_account_id"))
+    .values(
+        description=bindparam("description"),
+        status=bindparam("status"),
+        updated_at=bindparam("updated_at"),
+    )
+)
+_DELETE: Final = Statement(
+    service_accounts.delete().where(_s.id == bindparam("service_account_id"))
+)
+
+
+def _key_columns() -> Select[Any]:
+    return select(*(_k[name] for name in AccessKey._fields))
+
+
+_OF_SERVICE_ACCOUNT: Final = (
+    _k.account_id == bindparam("account_id"),
+    _k.service_account_id == bindparam("service_account_id"),
+)
+_ADD_KEY: Final = insertion(access_keys)
+_FIND_KEY: Final = Statement(_key_columns().where(*_OF_SERVICE_ACCOUNT, _k.id == bindparam("id")))
+_LIST_KEYS: Final = Statement(
+    page(_key_columns().where(*_OF_SERVICE_ACCOUNT, _k.id > bindparam("after")).order_by(_k.id))
+)
+_COUNT_KEYS: Final = Statement(
+    select(func.count()).select_from(access_keys).where(*_OF_SERVICE_ACCOUNT)
+)
+_COUNT_ACTIVE_KEYS: Final = Statement(
+    select(func.count())
+    .select_from(access_keys)
+    .where(*_OF_SERVICE_ACCOUNT, _k.status == text("'active'"))
+)
+_UPDATE_KEY: Final = Statement(
+    access_keys.update().where(_k.id == bindparam("key_id")).values(status=bindparam("status"))
+)
+_DELETE_KEY: Final = Statement(access_keys.delete().where(_k.id == bindparam("key_id")))
+
+
+def add_service_account(tx: Connection, service_account: ServiceAccount) -> bool:
+    """Add a service account unless its name is taken, and say whether it was not."""
+    return tx.execute(_ADD, **service_account._asdict()) == 1
+
+
+def find_service_account(
+    tx: Connection, account_id: str, service_account_id: str
+) -> ServiceAccount | None:
+    """Return a service account of this account."""
+    row = tx.row(_FIND, account_id=account_id, id=service_account_id)
+    return ServiceAccount(*row) if row else None
+
+
+def find_service_account_named(tx: Connection, account_id: str, name: str) -> ServiceAccount | None:
+    """Return the service account of this account and name."""
+    row = tx.row(_FIND_NAMED, account_id=account_id, name=name)
+    return ServiceAccount(*row) if row else None
+
+
+def list_service_accounts(
+    tx: Connection, account_id: str, after: str, limit: int
+) -> list[ServiceAccount]:
+    """Return service accounts of an account, by name."""
+    rows = tx.rows(_LIST, account_id=account_id, after=after, limit=limit)
+    return [ServiceAccount(*row) for row in rows]
+
+
+def count_service_accounts(tx: Connection, account_id: str) -> int:
+    """Return how many service accounts an account has."""
+    row = tx.row(_COUNT, account_id=account_id)
+    return row[0] if row else 0
+
+
+def update_service_account(tx: Connection, service_account: ServiceAccount) -> None:
+    """Write what of a service account may change."""
+    tx.execute(
+        _UPDATE,
+        service_account_id=service_account.id,
+        description=service_account.description,
+        status=service_account.status,
+        updated_at=service_account.updated_at,
+    )
+
+
+def delete_service_account(tx: Connection, service_account_id: str) -> None:
+    """Delete a service account with its keys, attachments and login credentials."""
+    tx.execute(_DELETE, service_account_id=service_account_id)
+
+
+def add_access_key(tx: Connection, key: AccessKey) -> None:
+    """Add an access key."""
+    tx.execute(_ADD_KEY, **key._asdict())
+
+
+def find_access_key(
+    tx: Connection, account_id: str, service_account_id: str, key_id: str
+) -> AccessKey | None:
+    """Return an access key of a service account, by the id of its row."""
+    row = tx.row(_FIND_KEY, account_id=account_id, service_account_id=service_account_id, id=key_id)
+    return AccessKey(*row) if row else None
+
+
+def list_access_keys(
+    tx: Connection, account_id: str, service_account_id: str, after: str, limit: int
+) -> list[AccessKey]:
+    """Return the access keys of a service account, oldest first."""
+    rows = tx.rows(
+        _LIST_KEYS,
+        account_id=account_id,
+        service_account_id=service_account_id,
+        after=after,
+        limit=limit,
+    )
+    return [AccessKey(*row) for row in rows]
+
+
+def count_access_keys(tx: Connection, account_id: str, service_account_id: str) -> int:
+    """Return how many access keys a service account has, in any state."""
+    row = tx.row(_COUNT_KEYS, account_id=account_id, service_account_id=service_account_id)
+    return row[0] if row else 0
+
+
+def count_active_access_keys(tx: Connection, account_id: str, service_account_id: str) -> int:
+    """Return how many access keys of a service account work."""
+    row = tx.row(_COUNT_ACTIVE_KEYS, account_id=account_id, service_account_id=service_account_id)
+    return row[0] if row else 0
+
+
+def set_access_key_status(tx: Connection, key_id: str, status: str) -> None:
+    """Let an access key work, or not."""
+    tx.execute(_UPDATE_KEY, key_id=key_id, status=status)
+
+
+def delete_access_key(tx: Connection, key_id: str) -> None:
+    """Delete an access key, with the login credentials that were made by it."""
+    tx.execute(_DELETE_KEY, key_id=key_id)

@@ -1,0 +1,200 @@
+"""Sessions: sign-ins of persons and assumed roles, and what they hang on."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sqlalchemy import and_, bindparam, not_, or_, select, text
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+from cloudcore.identity.rows.insertion import insertion
+from cloudcore.identity.tables import (
+    access_keys,
+    accounts,
+    roles,
+    service_accounts,
+    sessions,
+    users,
+)
+
+_s = sessions.c
+_ACTIVE: Final = text("'active'")
+
+
+class Session(NamedTuple):
+    """A session as it is kept; a sign-in leaves what is said of roles empty."""
+
+    id: str
+    kind: str
+    created_at: int
+    expires_at: int
+    user_id: str | None = None
+    role_id: str | None = None
+    parent_sid: str | None = None
+    organization_id: str | None = None
+    source_crn: str | None = None
+    source_access_key_id: str | None = None
+    session_name: str | None = None
+    access_key_id: str | None = None
+    secret_sealed: bytes | None = None
+    token_sha256: str | None = None
+    revoked_at: int | None = None
+
+
+class LiveSession(NamedTuple):
+    """A session in force, and whom its tokens stand for: a person or a role."""
+
+    id: str
+    expires_at: int
+    parent_sid: str | None
+    source_access_key_id: str | None
+    source_service_account_id: str | None
+    token_sha256: str | None
+    user_id: str | None
+    personal_organization_id: str | None
+    role_id: str | None
+    role: str | None
+    """Its name."""
+    account_id: str | None
+
+
+_ADD: Final = insertion(sessions)
+_FIND: Final = Statement(
+    select(
+        _s.id,
+        _s.expires_at,
+        _s.parent_sid,
+        _s.source_access_key_id,
+        access_keys.c.service_account_id,
+        _s.token_sha256,
+        users.c.id,
+        users.c.organization_id,
+        roles.c.id,
+        roles.c.name,
+        roles.c.account_id,
+    )
+    .select_from(sessions)
+    .outerjoin(users, users.c.id == _s.user_id)
+    .outerjoin(roles, roles.c.id == _s.role_id)
+    .outerjoin(accounts, accounts.c.id == roles.c.account_id)
+    .outerjoin(access_keys, access_keys.c.id == _s.source_access_key_id)
+    .where(
+        _s.id == bindparam("sid"),
+        _s.revoked_at.is_(None),
+        _s.expires_at > bindparam("now"),
+        or_(users.c.status == _ACTIVE, accounts.c.status == _ACTIVE),
+    )
+)
+
+
+def _line() -> Statement:
+    """Return the query for a session's ancestors, each with whether it has been brought to an end.
+
+    A session hangs on what it was assumed with: a session, with its person or account, or an
+    access key, with its service account and account.
+    """
+    line = select(_s.id, _s.parent_sid).where(_s.id == bindparam("sid")).cte("line", recursive=True)
+    parent = sessions.alias("parent")
+    line = line.union_all(
+        select(parent.c.id, parent.c.parent_sid).join(line, parent.c.id == line.c.parent_sid)
+    )
+    of_role = accounts.alias("of_role")
+    of_key = accounts.alias("of_key")
+    in_force = and_(
+        _s.revoked_at.is_(None),
+        or_(users.c.id.is_(None), users.c.status == _ACTIVE),
+        or_(of_role.c.id.is_(None), of_role.c.status == _ACTIVE),
+        or_(
+            access_keys.c.id.is_(None),
+            and_(
+                access_keys.c.status == _ACTIVE,
+                service_accounts.c.status == _ACTIVE,
+                of_key.c.status == _ACTIVE,
+            ),
+        ),
+    )
+    return Statement(
+        select(not_(in_force))
+        .select_from(line)
+        .join(sessions, _s.id == line.c.id)
+        .outerjoin(users, users.c.id == _s.user_id)
+        .outerjoin(roles, roles.c.id == _s.role_id)
+        .outerjoin(of_role, of_role.c.id == roles.c.account_id)
+        .outerjoin(access_keys, access_keys.c.id == _s.source_access_key_id)
+        .outerjoin(service_accounts, service_accounts.c.id == access_keys.c.service_account_id)
+        .outerjoin(of_key, of_key.c.id == access_keys.c.account_id)
+    )
+
+
+_LINE: Final = _line()
+_sign_ins: Final = sessions.alias("sign_ins")
+_OF_SID: Final = sessions.update().where(_s.id == bindparam("sid"))
+_REVOKE: Final = Statement(
+    _OF_SID.where(_s.revoked_at.is_(None)).values(revoked_at=bindparam("now"))
+)
+_EXTEND: Final = Statement(_OF_SID.values(expires_at=bindparam("until")))
+_REVOKE_OF_ROLE: Final = Statement(
+    sessions.update()
+    .where(_s.role_id == bindparam("of_role"), _s.revoked_at.is_(None))
+    .values(revoked_at=bindparam("now"))
+)
+_REVOKE_OF_ASSIGNED: Final = Statement(
+    sessions.update()
+    .where(
+        _s.role_id == bindparam("of_role"),
+        _s.revoked_at.is_(None),
+        _s.parent_sid.in_(
+            select(_sign_ins.c.id).where(_sign_ins.c.user_id == bindparam("of_user"))
+        ),
+    )
+    .values(revoked_at=bindparam("now"))
+)
+_FORGET: Final = Statement(sessions.delete().where(_s.expires_at < bindparam("before")))
+
+
+def add_session(tx: Connection, session: Session) -> None:
+    """Add a session."""
+    tx.execute(_ADD, **session._asdict())
+
+
+def find_live_session(tx: Connection, sid: str, now: int) -> LiveSession | None:
+    """Return a session while it and all that it hangs on are in force."""
+    row = tx.row(_FIND, sid=sid, now=now)
+    if row is None:
+        return None
+    found = LiveSession(*row)
+    hangs = found.parent_sid is not None or found.source_access_key_id is not None
+    if hangs and any(has_ended for (has_ended,) in tx.rows(_LINE, sid=sid)):
+        return None
+    return found
+
+
+def count_line(tx: Connection, sid: str) -> int:
+    """Return how many sessions a session hangs on, itself included."""
+    return len(tx.rows(_LINE, sid=sid))
+
+
+def revoke_session(tx: Connection, sid: str, now: int) -> None:
+    """End a session, with its tokens, its signing credential and all assumed with them."""
+    tx.execute(_REVOKE, sid=sid, now=now)
+
+
+def extend_session(tx: Connection, sid: str, until: int) -> None:
+    """Let a session last until a later moment."""
+    tx.execute(_EXTEND, sid=sid, until=until)
+
+
+def revoke_sessions_of_role(tx: Connection, role_id: str, now: int) -> None:
+    """End all sessions of a role, as a change of its trust policy does."""
+    tx.execute(_REVOKE_OF_ROLE, of_role=role_id, now=now)
+
+
+def revoke_sessions_of_assigned(tx: Connection, role_id: str, user_id: str, now: int) -> None:
+    """End the sessions of a role that a person assumed, as taking the role away does."""
+    tx.execute(_REVOKE_OF_ASSIGNED, of_role=role_id, of_user=user_id, now=now)
+
+
+def forget_sessions(tx: Connection, before: int) -> int:
+    """Delete the sessions that expired before a moment; return how many there were."""
+    return tx.execute(_FORGET, before=before)

@@ -1,0 +1,108 @@
+"""What persons sign in by: codes for one use, and refresh tokens that are rotated."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sqlalchemy import bindparam, null, select
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+from cloudcore.identity.rows.insertion import insertion
+from cloudcore.identity.tables import auth_codes, refresh_tokens
+
+_c = auth_codes.c
+_r = refresh_tokens.c
+
+
+class Code(NamedTuple):
+    """An authorization code; the code itself is not kept."""
+
+    code_sha256: str
+    user_id: str
+    client_id: str
+    redirect_uri: str
+    code_challenge: str
+    sid: str | None
+    """The session its first use was for; None before that, and after a second use."""
+    created_at: int
+    expires_at: int
+    spent_at: int | None
+
+
+class RefreshToken(NamedTuple):
+    """A refresh token; the token itself is not kept."""
+
+    token_sha256: str
+    sid: str
+    created_at: int
+    expires_at: int
+    spent_at: int | None
+
+
+_ADD_CODE: Final = insertion(auth_codes)
+_THE_CODE: Final = _c.code_sha256 == bindparam("hash")
+_LOCK_CODE: Final = Statement(
+    select(*(_c[name] for name in Code._fields)).where(_THE_CODE).with_for_update()
+)
+_SPEND_CODE: Final = Statement(
+    auth_codes.update()
+    .where(_THE_CODE, _c.spent_at.is_(None))
+    .values(spent_at=bindparam("now"), sid=bindparam("for_sid"))
+)
+_DISOWN: Final = Statement(auth_codes.update().where(_THE_CODE).values(sid=null()))
+_FORGET_CODES: Final = Statement(auth_codes.delete().where(_c.expires_at < bindparam("before")))
+
+_ADD_REFRESH: Final = insertion(refresh_tokens)
+_THE_REFRESH: Final = _r.token_sha256 == bindparam("hash")
+_LOCK_REFRESH: Final = Statement(
+    select(*(_r[name] for name in RefreshToken._fields)).where(_THE_REFRESH).with_for_update()
+)
+_SPEND_REFRESH: Final = Statement(
+    refresh_tokens.update().where(_THE_REFRESH).values(spent_at=bindparam("now"))
+)
+_FORGET_REFRESH: Final = Statement(
+    refresh_tokens.delete().where(_r.expires_at < bindparam("before"))
+)
+
+
+def add_code(tx: Connection, code: Code) -> None:
+    """Keep a code."""
+    tx.execute(_ADD_CODE, **code._asdict())
+
+
+def lock_code(tx: Connection, code_sha256: str) -> Code | None:
+    """Return a code, and keep other uses of it waiting until this transaction ends."""
+    row = tx.row(_LOCK_CODE, hash=code_sha256)
+    return Code(*row) if row else None
+
+
+def spend_code(tx: Connection, code_sha256: str, sid: str, now: int) -> bool:
+    """Use a code up for the session `sid`; say whether nobody had done so."""
+    return tx.execute(_SPEND_CODE, hash=code_sha256, for_sid=sid, now=now) == 1
+
+
+def disown_code(tx: Connection, code_sha256: str) -> None:
+    """Let a code no longer be good for the session it was used up for."""
+    tx.execute(_DISOWN, hash=code_sha256)
+
+
+def add_refresh_token(tx: Connection, token: RefreshToken) -> None:
+    """Keep a refresh token."""
+    tx.execute(_ADD_REFRESH, **token._asdict())
+
+
+def lock_refresh_token(tx: Connection, token_sha256: str) -> RefreshToken | None:
+    """Return a refresh token, and keep other uses of it waiting until this transaction ends."""
+    row = tx.row(_LOCK_REFRESH, hash=token_sha256)
+    return RefreshToken(*row) if row else None
+
+
+def spend_refresh_token(tx: Connection, token_sha256: str, now: int) -> None:
+    """Use a refresh token up."""
+    tx.execute(_SPEND_REFRESH, hash=token_sha256, now=now)
+
+
+def forget_sign_ins(tx: Connection, before: int) -> int:
+    """Delete what expired before a moment; return how much there was."""
+    return tx.execute(_FORGET_CODES, before=before) + tx.execute(_FORGET_REFRESH, before=before)

@@ -1,0 +1,186 @@
+"""Persons."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Select, bindparam, func, select, text
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, page
+from cloudcore.identity.rows.insertion import insertion
+from cloudcore.identity.tables import memberships, refresh_tokens, sessions, users
+
+_u = users.c
+_m = memberships.c
+
+
+class User(NamedTuple):
+    """A person who signs in by e-mail address and password."""
+
+    id: str
+    email: str
+    """In lower case."""
+    password: str
+    """What `cloudcore.identity.passwords` made of it."""
+    must_change_password: bool
+    organization_id: str
+    """The personal one."""
+    status: str
+    created_at: int
+    updated_at: int
+
+
+def _columns() -> Select[Any]:
+    return select(*(_u[name] for name in User._fields))
+
+
+_ADD: Final = insertion(users)
+_FIND: Final = Statement(_columns().where(_u.id == bindparam("id")))
+_FIND_BY_EMAIL: Final = Statement(_columns().where(_u.email == bindparam("email")))
+_JOINED: Final = (
+    _m.organization_id == bindparam("organization_id"),
+    _m.status == text("'active'"),
+)
+_FIND_MEMBER: Final = Statement(
+    _columns().join(memberships, _m.user_id == _u.id).where(*_JOINED, _u.id == bindparam("id"))
+)
+_LIST: Final = Statement(
+    page(
+        _columns()
+        .join(memberships, _m.user_id == _u.id)
+        .where(*_JOINED, _u.id > bindparam("after"))
+        .order_by(_u.id)
+    )
+)
+_COUNT: Final = Statement(select(func.count()).select_from(memberships).where(*_JOINED))
+_COUNT_OTHER_MEMBERSHIPS: Final = Statement(
+    select(func.count())
+    .select_from(memberships)
+    .join(users, _u.id == _m.user_id)
+    .where(
+        _m.user_id == bindparam("user_id"),
+        _m.status == text("'active'"),
+        _m.organization_id != bindparam("organization_id"),
+        _m.organization_id != _u.organization_id,
+    )
+)
+_UPDATE: Final = Statement(
+    users.update()
+    .where(_u.id == bindparam("user_id"))
+    .values(
+        password=bindparam("password"),
+        must_change_password=bindparam("must_change_password"),
+        status=bindparam("status"),
+        updated_at=bindparam("updated_at"),
+    )
+)
+_DELETE_MEMBERSHIPS: Final = Statement(memberships.delete().where(_m.user_id == bindparam("id")))
+_DELETE: Final = Statement(users.delete().where(_u.id == bindparam("id")))
+_REVOKE_OTHERS: Final = Statement(
+    sessions.update()
+    .where(
+        sessions.c.user_id == bindparam("of_user"),
+        sessions.c.id != bindparam("but"),
+        sessions.c.revoked_at.is_(None),
+    )
+    .values(revoked_at=bindparam("now"))
+)
+_SPEND_REFRESH: Final = Statement(
+    refresh_tokens.delete().where(
+        refresh_tokens.c.sid.in_(
+            select(sessions.c.id).where(
+                sessions.c.user_id == bindparam("of_user"), sessions.c.id != bindparam("but")
+            )
+        )
+    )
+)
+_SWITCH: Final = Statement(
+    sessions.update()
+    .where(sessions.c.id == bindparam("sid"))
+    .values(organization_id=bindparam("organization_id"))
+)
+_CURRENT: Final = Statement(
+    select(sessions.c.organization_id).where(sessions.c.id == bindparam("sid"))
+)
+
+
+def add_user(tx: Connection, user: User) -> bool:
+    """Add a person unless the address is taken, and say whether it was not."""
+    return tx.execute(_ADD, **user._asdict()) == 1
+
+
+def find_user(tx: Connection, user_id: str) -> User | None:
+    """Return a person, whoever asks."""
+    row = tx.row(_FIND, id=user_id)
+    return _user(row) if row else None
+
+
+def find_user_by_email(tx: Connection, email: str) -> User | None:
+    """Return the person of an address in lower case."""
+    row = tx.row(_FIND_BY_EMAIL, email=email)
+    return _user(row) if row else None
+
+
+def find_active_member(tx: Connection, organization_id: str, user_id: str) -> User | None:
+    """Return a person who has joined an organization."""
+    row = tx.row(_FIND_MEMBER, organization_id=organization_id, id=user_id)
+    return _user(row) if row else None
+
+
+def list_active_members(tx: Connection, organization_id: str, after: str, limit: int) -> list[User]:
+    """Return the persons who have joined an organization, oldest first."""
+    rows = tx.rows(_LIST, organization_id=organization_id, after=after, limit=limit)
+    return [_user(row) for row in rows]
+
+
+def count_active_members(tx: Connection, organization_id: str) -> int:
+    """Return how many `list_active_members` has to list."""
+    row = tx.row(_COUNT, organization_id=organization_id)
+    return row[0] if row else 0
+
+
+def is_member_elsewhere(tx: Connection, user_id: str, organization_id: str) -> bool:
+    """Say whether a person has joined organizations but this one and the personal one."""
+    row = tx.row(_COUNT_OTHER_MEMBERSHIPS, user_id=user_id, organization_id=organization_id)
+    return row is not None and row[0] > 0
+
+
+def update_user(tx: Connection, user: User) -> None:
+    """Write what of a person may change."""
+    tx.execute(
+        _UPDATE,
+        user_id=user.id,
+        password=user.password,
+        must_change_password=user.must_change_password,
+        status=user.status,
+        updated_at=user.updated_at,
+    )
+
+
+def delete_user(tx: Connection, user_id: str) -> None:
+    """Delete a person with memberships, role assignments and sessions."""
+    tx.execute(_DELETE_MEMBERSHIPS, id=user_id)
+    tx.execute(_DELETE, id=user_id)
+
+
+def revoke_other_sessions(tx: Connection, user_id: str, sid: str, now: int) -> None:
+    """End all of a person's sessions but `sid`."""
+    tx.execute(_REVOKE_OTHERS, of_user=user_id, but=sid, now=now)
+    tx.execute(_SPEND_REFRESH, of_user=user_id, but=sid)
+
+
+def switch_organization(tx: Connection, sid: str, organization_id: str) -> None:
+    """Make an organization the one a session works in."""
+    tx.execute(_SWITCH, sid=sid, organization_id=organization_id)
+
+
+def find_current_organization(tx: Connection, sid: str) -> str | None:
+    """Return the organization a session was switched to."""
+    row = tx.row(_CURRENT, sid=sid)
+    return row[0] if row else None
+
+
+def _user(row: tuple[Any, ...]) -> User:
+    user = User(*row)
+    return user._replace(must_change_password=bool(user.must_change_password))

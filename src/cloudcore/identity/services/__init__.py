@@ -1,0 +1,1 @@
+"""The rules of identity: changes over a connection, which both routes and commands make."""

@@ -1,0 +1,96 @@
+"""Accounts: the unit of isolation, owned by an organization."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict
+from cloudcore.identity.names import missing
+from cloudcore.identity.rows import accounts as rows
+from cloudcore.identity.rows import policies, roles
+from cloudcore.identity.rows.accounts import Account
+from cloudcore.identity.rows.policies import Attachment, PolicyRow
+from cloudcore.identity.rows.roles import Assignment, Role
+from cloudcore.identity.services.members import lock_organization
+
+ADMIN: Final = "admin"
+"""What the first role, policy and service account of an account are called."""
+ADMIN_SESSION_SECONDS: Final = 43_200
+_ADMIN_DOCUMENT: Final = {
+    "version": "1",
+    "statements": [{"effect": "allow", "actions": ["*"], "resources": ["*"]}],
+}
+
+
+class Founder(NamedTuple):
+    """Who makes an account, and may assume its first role."""
+
+    crn: str
+    user_id: str | None
+    """Of a person, to whom the role is assigned; None for a program, which needs
+    ``iam:AssumeRole`` of its own."""
+
+
+class FirstIds(NamedTuple):
+    """Ids of the rows that an account begins with; made outside of the transaction."""
+
+    account: str
+    role: str
+    policy: str
+    attachment: str
+
+
+def found_account(tx: Connection, account: Account, founder: Founder, ids: FirstIds) -> Account:
+    """Add an account with a role `admin` that may do everything and trusts its founder."""
+    assert account.organization_id is not None
+    lock_organization(tx, account.organization_id)
+    if not rows.add_account(tx, account):
+        raise Conflict("the handle is taken", handle=account.handle)
+    now = account.created_at
+    trust = {"version": "1", "statements": [{"effect": "allow", "principals": [founder.crn]}]}
+    roles.add_role(
+        tx,
+        Role(
+            ids.role,
+            account.id,
+            ADMIN,
+            "May do everything in this account.",
+            _encoded(trust),
+            ADMIN_SESSION_SECONDS,
+            now,
+            now,
+        ),
+    )
+    description = "Allows everything."
+    document = _encoded(_ADMIN_DOCUMENT)
+    policies.add_policy(
+        tx, PolicyRow(ids.policy, account.id, ADMIN, description, document, 1, now, now)
+    )
+    policies.attach(tx, Attachment(ids.attachment, account.id, ids.policy, None, ids.role, now))
+    if founder.user_id is not None:
+        roles.assign_role(tx, Assignment(ids.role, founder.user_id, now))
+    rows.raise_revision(tx, account.id)
+    return account
+
+
+def get_account(tx: Connection, account_id: str) -> Account:
+    """Return an account, or raise `NotFound`."""
+    found = rows.find_account(tx, account_id)
+    if found is None:
+        raise missing("account")
+    return found
+
+
+def update_account(tx: Connection, account_id: str, changes: dict[str, Any]) -> Account:
+    """Change what `changes` gives of an account."""
+    rows.raise_revision(tx, account_id)
+    account = get_account(tx, account_id)._replace(**changes)
+    rows.update_account(tx, account)
+    return account
+
+
+def _encoded(document: dict[str, Any]) -> str:
+    return msgspec.json.encode(document).decode()

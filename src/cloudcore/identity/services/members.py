@@ -1,0 +1,47 @@
+"""The persons of an account's organization, and how callers refer to them."""
+
+from __future__ import annotations
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import InvalidInput
+from cloudcore.identity.names import UUID, email_address, iam_crn, missing
+from cloudcore.identity.rows import organizations, users
+from cloudcore.identity.rows.accounts import find_account
+from cloudcore.identity.rows.users import User
+
+
+def lock_organization(tx: Connection, organization_id: str) -> None:
+    """Keep other changes of an organization waiting, or raise `NotFound`."""
+    if not organizations.lock_organization(tx, organization_id):
+        raise missing("organization")
+
+
+def organization_of(tx: Connection, account_id: str) -> str:
+    """Return the organization that owns an account, or raise `NotFound`."""
+    account = find_account(tx, account_id)
+    if account is None or account.organization_id is None:
+        raise missing("organization")
+    return account.organization_id
+
+
+def find_person(tx: Connection, organization_id: str, text: str) -> User:
+    """Return the member that a caller's `user` refers to, by id, address or CRN."""
+    user_id: str | None = text
+    if text.startswith("crn:"):
+        user_id = text.rpartition("/")[2]
+        member = users.find_active_member(tx, organization_id, user_id)
+        if member is None or text != iam_crn(member.organization_id, "user", member.id):
+            raise missing("user")
+        return member
+    if not UUID.fullmatch(text):
+        try:
+            found = users.find_user_by_email(tx, email_address(text))
+        except InvalidInput:
+            raise InvalidInput(
+                "user is a UUID, an e-mail address or a CRN", field="user", reason="malformed"
+            ) from None
+        user_id = found.id if found else None
+    member = users.find_active_member(tx, organization_id, user_id) if user_id else None
+    if member is None:
+        raise missing("user")
+    return member

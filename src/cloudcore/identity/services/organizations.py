@@ -1,0 +1,117 @@
+"""Organizations: persons together, and the accounts they own."""
+
+from __future__ import annotations
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict
+from cloudcore.identity.names import email_address, missing
+from cloudcore.identity.rows import organizations as rows
+from cloudcore.identity.rows.accounts import is_any_account_of
+from cloudcore.identity.rows.organizations import Joined, Member, Membership, Organization
+from cloudcore.identity.rows.users import find_user_by_email, switch_organization
+from cloudcore.identity.services.members import lock_organization
+from cloudcore.identity.services.roles import unassign_all
+
+
+def create_organization(tx: Connection, organization: Organization, owner: str) -> Joined:
+    """Add an organization whose owner is its creator."""
+    rows.add_organization(tx, organization)
+    membership = Membership(organization.id, owner, "owner", "active", organization.created_at)
+    rows.add_membership(tx, membership)
+    return Joined(organization, membership)
+
+
+def get_joined(tx: Connection, organization_id: str, user_id: str) -> Joined:
+    """Return an organization that a person has joined, or raise `NotFound`."""
+    found = rows.find_joined(tx, organization_id, user_id)
+    if found is None or found.membership.status != "active":
+        raise missing("organization")
+    return found
+
+
+def rename_organization(
+    tx: Connection, organization_id: str, user_id: str, name: str | None, now: int
+) -> Joined:
+    """Give an organization another name; None leaves it as it is."""
+    if name is not None:
+        rows.rename_organization(tx, organization_id, name, now)
+    return get_joined(tx, organization_id, user_id)
+
+
+def delete_organization(tx: Connection, organization_id: str, user_id: str) -> None:
+    """Delete an organization that owns no account."""
+    lock_organization(tx, organization_id)
+    found = get_joined(tx, organization_id, user_id)
+    if found.organization.is_personal:
+        raise Conflict("a personal organization goes with its person")
+    if is_any_account_of(tx, organization_id):
+        raise Conflict("the organization owns accounts")
+    rows.delete_organization(tx, organization_id)
+
+
+def invite_member(tx: Connection, organization_id: str, email: str, role: str, now: int) -> Member:
+    """Offer a person a part in an organization; it has none until the person accepts."""
+    lock_organization(tx, organization_id)
+    user = find_user_by_email(tx, email_address(email))
+    if user is None:
+        raise missing("user")
+    if not rows.add_membership(tx, Membership(organization_id, user.id, role, "invited", now)):
+        raise Conflict("the person is a member, or invited")
+    return get_member(tx, organization_id, user.id)
+
+
+def accept_invitation(tx: Connection, organization_id: str, user_id: str) -> Joined:
+    """Join an organization that invited this person."""
+    lock_organization(tx, organization_id)
+    found = rows.find_joined(tx, organization_id, user_id)
+    if found is None:
+        raise missing("organization")
+    if found.membership.status != "active":
+        rows.update_membership(tx, found.membership._replace(status="active"))
+    return get_joined(tx, organization_id, user_id)
+
+
+def switch_to(tx: Connection, organization_id: str, user_id: str, sid: str) -> Joined:
+    """Make an organization the one that a person's session works in."""
+    lock_organization(tx, organization_id)
+    found = get_joined(tx, organization_id, user_id)
+    switch_organization(tx, sid, organization_id)
+    return found
+
+
+def get_member(tx: Connection, organization_id: str, user_id: str) -> Member:
+    """Return a member, also one not yet joined, or raise `NotFound`."""
+    found = rows.find_member(tx, organization_id, user_id)
+    if found is None:
+        raise missing("member")
+    return found
+
+
+def set_member_role(tx: Connection, organization_id: str, user_id: str, role: str | None) -> Member:
+    """Give a member another part; None leaves it as it is."""
+    lock_organization(tx, organization_id)
+    member = get_member(tx, organization_id, user_id)
+    if role is not None and role != member.membership.role:
+        _check_owner_remains(tx, member.membership)
+        rows.update_membership(tx, member.membership._replace(role=role))
+    return get_member(tx, organization_id, user_id)
+
+
+def remove_member(tx: Connection, organization_id: str, user_id: str, now: int) -> None:
+    """End a membership, and with it the roles in the organization's accounts."""
+    lock_organization(tx, organization_id)
+    member = get_member(tx, organization_id, user_id)
+    if member.personal_organization_id == organization_id:
+        raise Conflict("nobody leaves the personal organization")
+    _check_owner_remains(tx, member.membership)
+    unassign_all(tx, organization_id, user_id, now)
+    rows.delete_membership(tx, organization_id, user_id)
+
+
+def _check_owner_remains(tx: Connection, membership: Membership) -> None:
+    if (
+        membership.role == "owner"
+        and membership.status == "active"
+        and rows.count_owners(tx, membership.organization_id) == 1
+    ):
+        raise Conflict("an organization keeps at least one owner")

@@ -1,0 +1,96 @@
+"""Policies, and what they are attached to."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict
+from cloudcore.identity.documents import stored_document
+from cloudcore.identity.names import missing
+from cloudcore.identity.policy import Kind
+from cloudcore.identity.rows import policies as rows
+from cloudcore.identity.rows.accounts import raise_revision
+from cloudcore.identity.rows.policies import Attached, Attachment, PolicyRow
+from cloudcore.identity.services.roles import get_role
+from cloudcore.identity.services.service_accounts import get_service_account
+
+MAX_ATTACHMENTS: Final = 10
+"""How many policies a service account or role can have."""
+
+
+def create_policy(tx: Connection, policy: PolicyRow, document: dict[str, Any]) -> PolicyRow:
+    """Add a policy of this document."""
+    raise_revision(tx, policy.account_id)
+    stored, _ = stored_document(tx, document, Kind.IDENTITY)
+    made = policy._replace(document=stored)
+    if not rows.add_policy(tx, made):
+        raise Conflict("there is a policy of this name", name=policy.name)
+    return made
+
+
+def get_policy(tx: Connection, account_id: str, policy_id: str) -> PolicyRow:
+    """Return a policy of an account, or raise `NotFound`."""
+    found = rows.find_policy(tx, account_id, policy_id)
+    if found is None:
+        raise missing("policy")
+    return found
+
+
+def update_policy(
+    tx: Connection, account_id: str, policy_id: str, changes: dict[str, Any], now: int
+) -> PolicyRow:
+    """Change what `changes` gives of a policy; another document is another revision of it."""
+    raise_revision(tx, account_id)
+    policy = get_policy(tx, account_id, policy_id)
+    if "document" in changes:
+        document, _ = stored_document(tx, changes["document"], Kind.IDENTITY)
+        revision = policy.revision + (document != policy.document)
+        changes = {**changes, "document": document, "revision": revision}
+    if changes:
+        policy = policy._replace(**changes, updated_at=now)
+        rows.update_policy(tx, policy)
+    return policy
+
+
+def delete_policy(tx: Connection, account_id: str, policy_id: str) -> None:
+    """Delete a policy that is attached to nothing."""
+    raise_revision(tx, account_id)
+    policy = get_policy(tx, account_id, policy_id)
+    if rows.is_attached(tx, policy.id):
+        raise Conflict("the policy is attached; detach it first")
+    rows.delete_policy(tx, policy.id)
+
+
+def attach_policy(tx: Connection, attachment: Attachment) -> Attached:
+    """Attach a policy to a service account or role that was found in the same account."""
+    raise_revision(tx, attachment.account_id)
+    policy = get_policy(tx, attachment.account_id, attachment.policy_id)
+    principal_id = _principal_of(tx, attachment)
+    if rows.count_attached_to(tx, principal_id) >= MAX_ATTACHMENTS:
+        raise Conflict(f"a principal has at most {MAX_ATTACHMENTS} policies")
+    if not rows.attach(tx, attachment):
+        raise Conflict("the policy is attached there")
+    return get_attachment(tx, attachment.account_id, policy.id, attachment.id)
+
+
+def _principal_of(tx: Connection, attachment: Attachment) -> str:
+    """Return the id of what the policy is attached to, which must be there still."""
+    if attachment.role_id is not None:
+        return get_role(tx, attachment.account_id, attachment.role_id).id
+    assert attachment.service_account_id is not None
+    return get_service_account(tx, attachment.account_id, attachment.service_account_id).id
+
+
+def get_attachment(tx: Connection, account_id: str, policy_id: str, attachment_id: str) -> Attached:
+    """Return an attachment of a policy, or raise `NotFound`."""
+    found = rows.find_attachment(tx, account_id, policy_id, attachment_id)
+    if found is None:
+        raise missing("attachment")
+    return found
+
+
+def detach_policy(tx: Connection, account_id: str, policy_id: str, attachment_id: str) -> None:
+    """Take a policy off what it is attached to."""
+    raise_revision(tx, account_id)
+    rows.detach(tx, get_attachment(tx, account_id, policy_id, attachment_id).attachment.id)

@@ -1,0 +1,105 @@
+"""Roles: who may take on which rights, and the persons they are assigned to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict
+from cloudcore.identity.documents import stored_document
+from cloudcore.identity.names import missing, parse_reference
+from cloudcore.identity.policy import Kind
+from cloudcore.identity.rows import roles as rows
+from cloudcore.identity.rows.accounts import raise_revision
+from cloudcore.identity.rows.roles import Assigned, Assignment, Role
+from cloudcore.identity.rows.sessions import (
+    revoke_sessions_of_assigned,
+    revoke_sessions_of_role,
+)
+from cloudcore.identity.services.members import find_person, lock_organization, organization_of
+
+
+def create_role(tx: Connection, role: Role, trust_policy: dict[str, Any]) -> Role:
+    """Add a role that `trust_policy` says who may assume."""
+    raise_revision(tx, role.account_id)
+    document, _ = stored_document(tx, trust_policy, Kind.TRUST)
+    made = role._replace(trust_policy=document)
+    if not rows.add_role(tx, made):
+        raise Conflict("there is a role of this name", name=role.name)
+    return made
+
+
+def get_role(tx: Connection, account_id: str, role_id: str) -> Role:
+    """Return a role of an account, or raise `NotFound`."""
+    found = rows.find_role(tx, account_id, role_id)
+    if found is None:
+        raise missing("role")
+    return found
+
+
+def resolve_role(tx: Connection, account_id: str, text: str) -> Role:
+    """Return the role that a caller's `role` refers to."""
+    reference = parse_reference(tx, text, field="role", kind="role", account_id=account_id)
+    if reference.id is not None:
+        return get_role(tx, account_id, reference.id)
+    found = rows.find_role_named(tx, account_id, reference.name or "")
+    if found is None:
+        raise missing("role")
+    return found
+
+
+def update_role(
+    tx: Connection, account_id: str, role_id: str, changes: dict[str, Any], now: int
+) -> Role:
+    """Change what `changes` gives of a role; another trust policy ends its sessions."""
+    raise_revision(tx, account_id)
+    role = get_role(tx, account_id, role_id)
+    if "trust_policy" in changes:
+        document, _ = stored_document(tx, changes["trust_policy"], Kind.TRUST)
+        changes = {**changes, "trust_policy": document}
+        if document != role.trust_policy:
+            revoke_sessions_of_role(tx, role.id, now)
+    if changes:
+        role = role._replace(**changes, updated_at=now)
+        rows.update_role(tx, role)
+    return role
+
+
+def delete_role(tx: Connection, account_id: str, role_id: str) -> None:
+    """Delete a role; its sessions end with it."""
+    raise_revision(tx, account_id)
+    rows.delete_role(tx, get_role(tx, account_id, role_id).id)
+
+
+def assign_role(tx: Connection, account_id: str, role_id: str, person: str, now: int) -> Assigned:
+    """Let a member of the account's organization assume a role, as far as its trust policy goes."""
+    organization_id = organization_of(tx, account_id)
+    lock_organization(tx, organization_id)
+    raise_revision(tx, account_id)
+    role = get_role(tx, account_id, role_id)
+    user = find_person(tx, organization_id, person)
+    if not rows.assign_role(tx, Assignment(role.id, user.id, now)):
+        raise Conflict("the role is assigned to this person")
+    return get_assignment(tx, account_id, role_id, user.id)
+
+
+def get_assignment(tx: Connection, account_id: str, role_id: str, user_id: str) -> Assigned:
+    """Return the assignment of a role to a person, or raise `NotFound`."""
+    found = rows.find_assignment(tx, get_role(tx, account_id, role_id).id, user_id)
+    if found is None:
+        raise missing("assignment")
+    return found
+
+
+def unassign_role(tx: Connection, account_id: str, role_id: str, user_id: str, now: int) -> None:
+    """Take a role from a person, and end the sessions in which the person has it."""
+    raise_revision(tx, account_id)
+    found = get_assignment(tx, account_id, role_id, user_id).assignment
+    rows.unassign_role(tx, found.role_id, found.user_id)
+    revoke_sessions_of_assigned(tx, found.role_id, found.user_id, now)
+
+
+def unassign_all(tx: Connection, organization_id: str, user_id: str, now: int) -> None:
+    """Take from a person the roles of all accounts of an organization."""
+    for account_id, role_id in rows.list_roles_assigned(tx, user_id, organization_id):
+        unassign_role(tx, account_id, role_id, user_id, now)

@@ -1,0 +1,60 @@
+"""Service accounts: programs' identities in an account."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict
+from cloudcore.identity.names import missing, parse_reference
+from cloudcore.identity.rows import service_accounts as rows
+from cloudcore.identity.rows.accounts import raise_revision
+from cloudcore.identity.rows.service_accounts import ServiceAccount
+
+
+def create_service_account(tx: Connection, service_account: ServiceAccount) -> ServiceAccount:
+    """Add a service account, which may do nothing yet."""
+    raise_revision(tx, service_account.account_id)
+    if not rows.add_service_account(tx, service_account):
+        raise Conflict("there is a service account of this name", name=service_account.name)
+    return service_account
+
+
+def get_service_account(tx: Connection, account_id: str, service_account_id: str) -> ServiceAccount:
+    """Return a service account of an account, or raise `NotFound`."""
+    found = rows.find_service_account(tx, account_id, service_account_id)
+    if found is None:
+        raise missing("service account")
+    return found
+
+
+def resolve_service_account(tx: Connection, account_id: str, text: str) -> ServiceAccount:
+    """Return the service account that a caller's `service_account` refers to."""
+    reference = parse_reference(
+        tx, text, field="service_account", kind="service-account", account_id=account_id
+    )
+    if reference.id is not None:
+        return get_service_account(tx, account_id, reference.id)
+    found = rows.find_service_account_named(tx, account_id, reference.name or "")
+    if found is None:
+        raise missing("service account")
+    return found
+
+
+def update_service_account(
+    tx: Connection, account_id: str, service_account_id: str, changes: dict[str, Any], now: int
+) -> ServiceAccount:
+    """Change what `changes` gives of a service account."""
+    raise_revision(tx, account_id)
+    found = get_service_account(tx, account_id, service_account_id)
+    if changes:
+        found = found._replace(**changes, updated_at=now)
+        rows.update_service_account(tx, found)
+    return found
+
+
+def delete_service_account(tx: Connection, account_id: str, service_account_id: str) -> None:
+    """Delete a service account with its keys and all that was made by them."""
+    raise_revision(tx, account_id)
+    found = get_service_account(tx, account_id, service_account_id)
+    rows.delete_service_account(tx, found.id)

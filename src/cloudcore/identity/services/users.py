@@ -1,0 +1,119 @@
+"""Persons: made by an account of their organization, signing in by themselves."""
+
+from __future__ import annotations
+
+import secrets
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict
+from cloudcore.identity.names import missing
+from cloudcore.identity.rows import organizations, users
+from cloudcore.identity.rows.accounts import is_any_account_of
+from cloudcore.identity.rows.organizations import Membership, Organization
+from cloudcore.identity.rows.users import User
+from cloudcore.identity.services.members import lock_organization, organization_of
+from cloudcore.identity.services.roles import unassign_all
+
+
+def new_password() -> str:
+    """Return a password for a first sign-in: 128 random bits in 22 characters."""
+    return secrets.token_urlsafe(16)
+
+
+def add_person(tx: Connection, user: User) -> User:
+    """Add a person with a personal organization of its own."""
+    now = user.created_at
+    personal = Organization(
+        id=user.organization_id,
+        name=user.email,
+        is_personal=True,
+        created_at=now,
+        updated_at=now,
+    )
+    if users.find_user_by_email(tx, user.email) is not None:
+        raise Conflict("there is a person of this address")
+    organizations.add_organization(tx, personal)
+    if not users.add_user(tx, user):
+        raise Conflict("there is a person of this address")
+    organizations.add_membership(tx, Membership(personal.id, user.id, "owner", "active", now))
+    return user
+
+
+def create_user(tx: Connection, account_id: str, user: User) -> User:
+    """Add a person who is a member of the account's organization from the first."""
+    organization_id = organization_of(tx, account_id)
+    made = add_person(tx, user)
+    organizations.add_membership(
+        tx, Membership(organization_id, made.id, "member", "active", made.created_at)
+    )
+    return made
+
+
+def get_user(tx: Connection, account_id: str, user_id: str) -> User:
+    """Return a person who has joined the account's organization, or raise `NotFound`."""
+    found = users.find_active_member(tx, organization_of(tx, account_id), user_id)
+    if found is None:
+        raise missing("user")
+    return found
+
+
+def set_user_status(
+    tx: Connection, account_id: str, user_id: str, status: str | None, now: int
+) -> User:
+    """Suspend a person, or let it in again."""
+    user = _governed(tx, account_id, user_id)
+    if status is not None and status != user.status:
+        user = user._replace(status=status, updated_at=now)
+        users.update_user(tx, user)
+    return user
+
+
+def delete_user(tx: Connection, account_id: str, user_id: str, now: int) -> None:
+    """Delete a person, with the personal organization and every session."""
+    organization_id = organization_of(tx, account_id)
+    lock_organization(tx, organization_id)
+    user = _governed(tx, account_id, user_id)
+    organizations.lock_organization(tx, user.organization_id)
+    if is_any_account_of(tx, user.organization_id):
+        raise Conflict("the person owns accounts")
+    _check_not_last_owner(tx, organization_id, user_id)
+    unassign_all(tx, organization_id, user.id, now)
+    users.delete_user(tx, user.id)
+    organizations.delete_organization(tx, user.organization_id)
+
+
+def change_password(
+    tx: Connection, user_id: str, checked: str, password: str, sid: str, now: int
+) -> None:
+    """Keep a new password, and end the person's other sessions.
+
+    `checked` is the kept form that the old password was found to fit, outside of the transaction.
+    """
+    user = users.find_user(tx, user_id)
+    if user is None or user.password != checked:
+        raise Conflict("the password was changed meanwhile")
+    users.update_user(
+        tx, user._replace(password=password, must_change_password=False, updated_at=now)
+    )
+    users.revoke_other_sessions(tx, user_id, sid, now)
+
+
+def _governed(tx: Connection, account_id: str, user_id: str) -> User:
+    """Return a member over whom the account's organization alone decides.
+
+    Whoever has joined another organization is not one organization's to lock out of all.
+    """
+    user = get_user(tx, account_id, user_id)
+    if users.is_member_elsewhere(tx, user_id, organization_of(tx, account_id)):
+        raise Conflict("the person is a member of another organization too; end this membership")
+    return user
+
+
+def _check_not_last_owner(tx: Connection, organization_id: str, user_id: str) -> None:
+    member = organizations.find_member(tx, organization_id, user_id)
+    if (
+        member is not None
+        and member.membership.role == "owner"
+        and organizations.count_owners(tx, organization_id) == 1
+    ):
+        raise Conflict("an organization keeps at least one owner")

@@ -1,0 +1,168 @@
+"""Sign-ins of persons: a code becomes a session, which a chain of refresh tokens keeps alive.
+
+Codes and refresh tokens are for one use. A second use says that two parties hold one, so it ends
+what the first use gave (RFC 6749 §4.1.2, RFC 9700 §4.14).
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from base64 import urlsafe_b64encode
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.context import Context
+from cloudcore.db.base import Connection
+from cloudcore.identity.names import iam_crn
+from cloudcore.identity.oauth_forms import CLI
+from cloudcore.identity.rows import revocations, sign_ins
+from cloudcore.identity.rows import sessions as rows
+from cloudcore.identity.rows.sessions import Session
+from cloudcore.identity.rows.sign_ins import Code, RefreshToken
+from cloudcore.identity.rows.users import find_user
+
+OUT_OF_BAND: Final = "urn:ietf:wg:oauth:2.0:oob"
+"""Instead of a redirect: the page shows the code, and the person carries it."""
+CODE_SECONDS: Final = 300
+ACCESS_SECONDS: Final = 3600
+SESSION_SECONDS: Final = 30 * 24 * 3600
+"""Without a refresh; each one lets the session last so long again."""
+
+REFRESH_PREFIX: Final = "ert_"
+_CODE_PREFIX: Final = "eac_"
+_VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 §4.1
+_DAY: Final = 24 * 3600 * MICROSECONDS
+
+
+class Proof(NamedTuple):
+    """What must come with a code."""
+
+    client_id: str
+    redirect_uri: str
+    verifier: str
+
+
+class SpentCode(NamedTuple):
+    """A code that was good until this attempt used it up."""
+
+    code: Code
+    sid: str
+    """Of the session it may become."""
+
+
+class SignedIn(NamedTuple):
+    """A session, and the newest of its refresh tokens."""
+
+    sid: str
+    crn: str
+    """Of the person."""
+    refresh_token: str
+
+
+def hash_of(secret: str) -> str:
+    """Return what is kept of a random secret of 256 bits."""
+    return sha256(secret.encode()).hexdigest()
+
+
+def new_code(user_id: str, code_challenge: str, now: int) -> tuple[str, Code]:
+    """Return a new code for a person who has just signed in, and what is kept of it."""
+    code = _CODE_PREFIX + secrets.token_urlsafe(32)
+    expires_at = now + CODE_SECONDS * MICROSECONDS
+    return code, Code(
+        hash_of(code), user_id, CLI, OUT_OF_BAND, code_challenge, None, now, expires_at, None
+    )
+
+
+async def spend_code(ctx: Context, code: str) -> SpentCode | None:
+    """Use a code up, durably; None when it was so before, or never was."""
+    sid = ctx.new_id()
+    found = await ctx.database.write(_spend, hash_of(code), sid, ctx.clock())
+    return None if found is None else SpentCode(found, sid)
+
+
+def _spend(tx: Connection, code_sha256: str, sid: str, now: int) -> Code | None:
+    is_first = sign_ins.spend_code(tx, code_sha256, sid, now)
+    code = sign_ins.lock_code(tx, code_sha256)
+    if is_first or code is None:
+        return code
+    if code.sid is not None:
+        rows.revoke_session(tx, code.sid, now)
+        sign_ins.disown_code(tx, code_sha256)  # the first use may still be on its way
+    return None
+
+
+async def begin_session(ctx: Context, spent: SpentCode, proof: Proof) -> SignedIn | None:
+    """Return the session of a code, if what came with it fits and the code's time is not over."""
+    now = ctx.clock()
+    if now >= spent.code.expires_at or not _fits(spent.code, proof):
+        return None
+    refresh_token = _new_refresh_token()
+    return await ctx.database.write(_begin, spent, refresh_token, now)
+
+
+def _fits(code: Code, proof: Proof) -> bool:
+    digest = sha256(proof.verifier.encode()).digest()
+    challenge = urlsafe_b64encode(digest).decode().rstrip("=")
+    return (
+        _VERIFIER.fullmatch(proof.verifier) is not None
+        and hmac.compare_digest(challenge, code.code_challenge)
+        and proof.client_id == code.client_id
+        and proof.redirect_uri == code.redirect_uri
+    )
+
+
+def _begin(tx: Connection, spent: SpentCode, refresh_token: str, now: int) -> SignedIn | None:
+    code = sign_ins.lock_code(tx, spent.code.code_sha256)
+    if code is None or code.sid != spent.sid:
+        return None  # it came a second time meanwhile
+    user = find_user(tx, code.user_id)
+    if user is None or user.status != "active":
+        return None
+    expires_at = now + SESSION_SECONDS * MICROSECONDS
+    rows.add_session(tx, Session(spent.sid, "user", now, expires_at, user_id=user.id))
+    _add_refresh_token(tx, refresh_token, spent.sid, now)
+    return SignedIn(spent.sid, iam_crn(user.organization_id, "user", user.id), refresh_token)
+
+
+async def rotate_refresh_token(ctx: Context, token: str) -> SignedIn | None:
+    """Return a session with a new refresh token for the one shown; None when it is not good."""
+    return await ctx.database.write(_rotate, hash_of(token), _new_refresh_token(), ctx.clock())
+
+
+def _rotate(tx: Connection, token_sha256: str, successor: str, now: int) -> SignedIn | None:
+    found = sign_ins.lock_refresh_token(tx, token_sha256)
+    if found is None:
+        return None
+    if found.spent_at is not None:
+        rows.revoke_session(tx, found.sid, now)
+        return None
+    session = rows.find_live_session(tx, found.sid, now)
+    if session is None or session.user_id is None or now >= found.expires_at:
+        return None
+    sign_ins.spend_refresh_token(tx, token_sha256, now)
+    _add_refresh_token(tx, successor, session.id, now)
+    rows.extend_session(tx, session.id, now + SESSION_SECONDS * MICROSECONDS)
+    crn = iam_crn(session.personal_organization_id or "", "user", session.user_id)
+    return SignedIn(session.id, crn, successor)
+
+
+def _new_refresh_token() -> str:
+    return REFRESH_PREFIX + secrets.token_urlsafe(32)
+
+
+def _add_refresh_token(tx: Connection, token: str, sid: str, now: int) -> None:
+    expires_at = now + SESSION_SECONDS * MICROSECONDS
+    sign_ins.add_refresh_token(tx, RefreshToken(hash_of(token), sid, now, expires_at, None))
+
+
+def forget_ended(tx: Connection, now: int) -> int:
+    """Delete what ended more than a day ago: codes, sessions and tokens; return how much it was."""
+    before = now - _DAY
+    return (
+        sign_ins.forget_sign_ins(tx, before)
+        + revocations.forget_revoked_tokens(tx, before)
+        + rows.forget_sessions(tx, before)
+    )

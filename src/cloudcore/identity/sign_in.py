@@ -1,0 +1,205 @@
+"""Signing a person in through the page: what a form may be, what it proves, and the code it gives.
+
+A form is good for one browser (the nonce in its cookie) and ten minutes. It carries, sealed, what
+the command asked for, so nothing that comes back is believed for being sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import re
+import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.context import Context
+from cloudcore.db.base import Connection
+from cloudcore.errors import AccessDenied, InvalidInput, RateLimited, Unauthenticated
+from cloudcore.identity.oauth_forms import CLI, Form
+from cloudcore.identity.passwords import check_new_password, hash_password, verify_password
+from cloudcore.identity.rows import sign_ins
+from cloudcore.identity.rows.sign_ins import Code
+from cloudcore.identity.rows.users import User, find_user_by_email
+from cloudcore.identity.services.users import change_password
+from cloudcore.identity.sessions import OUT_OF_BAND, new_code
+from cloudcore.keyring import Keyring, KeyringError
+from cloudcore.ratelimit import Budget, count_request
+from cloudcore.source_address import rate_subject
+
+BUDGET: Final = Budget(limit=10, window_seconds=300)
+"""Attempts of one address at one person's password."""
+_ENDPOINT: Final = "sign-in"
+_FORM_SECONDS: Final = 600
+_CONTEXT: Final = "sign-in form"
+_CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # of S256, RFC 7636 §4.2
+_NONCE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
+_CHECKS_AT_ONCE: Final = 2
+
+
+class SignInForm(msgspec.Struct, array_like=True, frozen=True):
+    """What a form carries, sealed."""
+
+    nonce_sha256: str
+    code_challenge: str
+    expires_at: int
+    email: str = ""
+    """Of who has shown a one-time password and must choose one of their own now."""
+    kept_sha256: str = ""
+    """Of that password as it was kept, so that the form is good for one change."""
+
+    def seal(self, keyring: Keyring) -> str:
+        """Return the form as a hidden field."""
+        sealed = keyring.seal(msgspec.json.encode(self), _CONTEXT)
+        return urlsafe_b64encode(sealed).decode()
+
+
+class PasswordChecks:
+    """The threads in which passwords are hashed: few, since each check takes 32 MiB and a core."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(_CHECKS_AT_ONCE, "scrypt")
+
+    async def verify(self, password: str, kept: str | None) -> bool:
+        """Say whether a password is the one kept; see `verify_password`."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, verify_password, password, kept)
+
+    async def hash(self, password: str) -> str:
+        """Return what is kept of a password."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, hash_password, password)
+
+
+def new_nonce() -> str:
+    """Return the value of a browser's cookie."""
+    return secrets.token_urlsafe(32)
+
+
+def known_nonce(cookie: str | None) -> str | None:
+    """Return a browser's nonce when its cookie holds one."""
+    return cookie if cookie is not None and _NONCE.fullmatch(cookie) else None
+
+
+def begin(ctx: Context, query: Form, nonce: str) -> SignInForm:
+    """Return the form for an authorization request.
+
+    Raises:
+        InvalidInput: we do not do what it asks for; it is never redirected anywhere.
+
+    """
+    for name, only in (
+        ("response_type", "code"),
+        ("client_id", CLI),
+        ("redirect_uri", OUT_OF_BAND),
+        ("code_challenge_method", "S256"),
+    ):
+        if query.get(name) != only:
+            raise InvalidInput(f"{name} must be {only}")
+    challenge = query.get("code_challenge", "")
+    if not _CHALLENGE.fullmatch(challenge):
+        raise InvalidInput("code_challenge must be 43 characters of base64url")
+    return _form(ctx, nonce, challenge)
+
+
+def resume(ctx: Context, hidden: str, nonce: str | None) -> SignInForm:
+    """Return the form that a browser sends back.
+
+    Raises:
+        AccessDenied: it is not ours, not this browser's, or too old.
+
+    """
+    try:
+        opened = ctx.keyring.open(urlsafe_b64decode(hidden), _CONTEXT)
+        form = msgspec.json.decode(opened, type=SignInForm)
+    except (KeyringError, ValueError):
+        raise _stale() from None
+    if nonce is None or not hmac.compare_digest(form.nonce_sha256, _hash(nonce)):
+        raise _stale()
+    if ctx.clock() >= form.expires_at:
+        raise _stale()
+    return form
+
+
+def renew(ctx: Context, form: SignInForm, nonce: str, user: User | None = None) -> SignInForm:
+    """Return the form for the next attempt, or for the new password of `user`."""
+    renewed = _form(ctx, nonce, form.code_challenge)
+    if user is None:
+        return renewed
+    return msgspec.structs.replace(renewed, email=user.email, kept_sha256=_hash(user.password))
+
+
+async def check_password(ctx: Context, checks: PasswordChecks, email: str, password: str) -> User:
+    """Return the person of an address and password, all failures costing and telling the same.
+
+    Raises:
+        RateLimited: too many attempts from there at this person.
+        Unauthenticated.
+
+    """
+    address = email.strip().lower()
+    subject = f"{_hash(address)} {rate_subject(ctx.source_ip)}"
+    standing = await ctx.database.write_relaxed(
+        count_request, _ENDPOINT, subject, BUDGET, ctx.clock()
+    )
+    if standing.is_refused:
+        raise RateLimited("too many attempts", retry_after=standing.reset)
+    user = await ctx.database.read(find_user_by_email, address)
+    is_right = await checks.verify(password, None if user is None else user.password)
+    if user is None or not is_right or user.status != "active":
+        raise Unauthenticated("the e-mail address or the password is wrong")
+    return user
+
+
+async def give_code(ctx: Context, form: SignInForm, user: User) -> str:
+    """Return a code for a person who has just shown the password."""
+    code, row = new_code(user.id, form.code_challenge, ctx.clock())
+    await ctx.database.write(sign_ins.add_code, row)
+    return code
+
+
+async def choose_password(
+    ctx: Context, checks: PasswordChecks, form: SignInForm, password: str, repeated: str
+) -> str:
+    """Replace a one-time password, and return the code that the sign-in then gives.
+
+    Raises:
+        InvalidInput: the new password will not do.
+        AccessDenied: the form was used already, or the person was locked out meanwhile.
+
+    """
+    user = await ctx.database.read(find_user_by_email, form.email)
+    if user is None or user.status != "active" or _hash(user.password) != form.kept_sha256:
+        raise _stale()
+    if password != repeated:
+        raise InvalidInput("the two passwords differ")
+    check_new_password(password)
+    if await checks.verify(password, user.password):
+        raise InvalidInput("choose another password than the one you were given")
+    kept = await checks.hash(password)
+    code, row = new_code(user.id, form.code_challenge, ctx.clock())
+    await ctx.database.write(_change_password, user, kept, row, ctx.clock())
+    return code
+
+
+def _change_password(tx: Connection, user: User, kept: str, code: Code, now: int) -> None:
+    change_password(tx, user.id, user.password, kept, "", now)
+    sign_ins.add_code(tx, code)
+
+
+def _form(ctx: Context, nonce: str, code_challenge: str) -> SignInForm:
+    expires_at = ctx.clock() + _FORM_SECONDS * MICROSECONDS
+    return SignInForm(_hash(nonce), code_challenge, expires_at)
+
+
+def _hash(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
+
+
+def _stale() -> AccessDenied:
+    return AccessDenied("this form is no longer good; open the link again")

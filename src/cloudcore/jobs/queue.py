@@ -1,0 +1,360 @@
+"""The queue's transactions: a job is put in, leased, moved on, failed and forgotten.
+
+Every change of a leased job is guarded by its lease token. A worker that lost its lease (it was
+too slow, or cut off) finds no such row, so its whole transaction fails and its step never was.
+Clocks of several hosts need only agree roughly: the token keeps the rules, time only the pace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from sqlalchemy import Select, bindparam, delete, literal_column, select, update
+from sqlalchemy import text as sql
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.jobs.tables import UNFINISHED, jobs
+
+KEPT_SECONDS: Final = 7 * 24 * 3600
+WORKER_LOST: Final = ("WORKER_LOST", "the worker died, or was cut off, at every attempt")
+
+
+class LeaseLost(Exception):
+    """Another worker may have the job now; nothing of this one's transaction stays."""
+
+
+class NewJob(NamedTuple):
+    """A job to put in the queue."""
+
+    kind: str
+    arguments: Any = None
+    """JSON."""
+    account_id: str | None = None
+    """Whose it is; None: the platform's own."""
+    resource: str | None = None
+    """The CRN of what it works on."""
+    dedup_key: str | None = None
+    """Of one kind and key there is one unfinished job at most."""
+    delay_seconds: float = 0
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """What goes wrong with a job, counted: another `code` begins anew, a success clears it."""
+
+    code: str
+    message: str
+    first_at: int
+    last_at: int
+    occurrences: int
+
+
+class Job(NamedTuple):
+    """A job as it stands; moments are in microseconds."""
+
+    id: str
+    kind: str
+    account_id: str | None
+    resource: str | None
+    state: str
+    arguments: Any
+    cursor: Any
+    """Where it is; None before its first step is done."""
+    attempts: int
+    due_at: int | None
+    lease_token: str | None
+    fault: Fault | None
+    created_at: int
+    updated_at: int
+    finished_at: int | None
+
+
+_j = jobs.c
+_IS_OURS: Final = (_j.id == bindparam("id"), _j.lease_token == bindparam("held"))
+
+
+def _columns() -> Select[Any]:
+    return select(*(_j[name] for name in Job._fields))
+
+
+_ENQUEUE: Final = Statement(
+    insert(jobs)
+    .values(
+        id=bindparam("id"),
+        kind=bindparam("kind"),
+        dedup_key=bindparam("dedup_key"),
+        account_id=bindparam("account_id"),
+        resource=bindparam("resource"),
+        state=sql("'queued'"),
+        arguments=bindparam("arguments"),
+        cursor=sql("'null'"),
+        attempts=sql("0"),
+        due_at=bindparam("due_at"),
+        created_at=bindparam("now"),
+        updated_at=bindparam("now"),
+    )
+    # Changes nothing, but returns the row, and locks it: see `enqueue`.
+    .on_conflict_do_update(
+        index_elements=["kind", "dedup_key"],
+        index_where=UNFINISHED,
+        set_={"updated_at": _j.updated_at},
+    )
+    .returning(_j.id)
+)
+_FIND: Final = Statement(_columns().where(_j.id == bindparam("id")))
+_FIRST_DUE: Final = Statement(
+    select(_j.due_at)
+    .where(_j.due_at.is_not(None), _j.kind.in_(listed("kinds")))
+    .order_by(_j.due_at)
+    .limit(literal_column("1"))
+    .offset(literal_column("0"))
+)
+_DUE: Final = page(
+    _columns()
+    .where(_j.due_at <= bindparam("now"), _j.kind.in_(listed("kinds")))
+    .order_by(_j.due_at)
+)
+_LOCK_DUE_AND_FREE: Final = Statement(_DUE.with_for_update(skip_locked=True))
+_LOCK_DUE: Final = Statement(_DUE.with_for_update())
+_LEASE: Final = Statement(
+    update(jobs)
+    .where(_j.id.in_(listed("ids")))
+    .values(
+        state=sql("'running'"),
+        attempts=_j.attempts + literal_column("1"),
+        due_at=bindparam("lease_end"),
+        lease_token=bindparam("lease_token"),
+        updated_at=bindparam("now"),
+    )
+)
+_RENEW: Final = Statement(update(jobs).where(*_IS_OURS).values(due_at=bindparam("lease_end")))
+_ADVANCE: Final = Statement(
+    update(jobs)
+    .where(*_IS_OURS)
+    .values(
+        cursor=bindparam("cursor"),
+        attempts=bindparam("attempts"),
+        due_at=bindparam("due_at"),
+        lease_token=bindparam("lease_token"),
+        fault=sql("NULL"),
+        updated_at=bindparam("now"),
+    )
+)
+_LOCK_OURS: Final = Statement(_columns().where(*_IS_OURS).with_for_update())
+_POSTPONE: Final = Statement(
+    update(jobs)
+    .where(_j.id == bindparam("id"))
+    .values(
+        due_at=bindparam("due_at"),
+        lease_token=sql("NULL"),
+        fault=bindparam("fault"),
+        updated_at=bindparam("now"),
+    )
+)
+_SUCCEED: Final = Statement(
+    update(jobs)
+    .where(*_IS_OURS)
+    .values(
+        state=sql("'succeeded'"),
+        due_at=sql("NULL"),
+        lease_token=sql("NULL"),
+        fault=sql("NULL"),
+        updated_at=bindparam("now"),
+        finished_at=bindparam("now"),
+    )
+)
+_FAIL: Final = Statement(
+    update(jobs)
+    .where(_j.id == bindparam("id"))
+    .values(
+        state=sql("'failed'"),
+        due_at=sql("NULL"),
+        lease_token=sql("NULL"),
+        fault=bindparam("fault"),
+        updated_at=bindparam("now"),
+        finished_at=bindparam("now"),
+    )
+)
+_FORGET: Final = Statement(delete(jobs).where(_j.finished_at <= bindparam("before")))
+
+
+def enqueue(tx: Connection, new: NewJob, now: int) -> str:
+    """Put a job in the queue, in the transaction of what it follows from; return its id.
+
+    While one of this kind and key is unfinished, that one is returned, as it is. It is locked
+    until `tx` ends: it cannot finish without seeing what this transaction wrote.
+    """
+    row = tx.row(
+        _ENQUEUE,
+        id=uuid7(now),
+        kind=new.kind,
+        dedup_key=new.dedup_key,
+        account_id=new.account_id,
+        resource=new.resource,
+        arguments=_json(new.arguments),
+        due_at=later(now, new.delay_seconds),
+        now=now,
+    )
+    assert row is not None
+    identity: str = row[0]
+    return identity
+
+
+def find_job(tx: Connection, job_id: str) -> Job | None:
+    """Return a job; those that finished long ago are forgotten."""
+    row = tx.row(_FIND, id=job_id)
+    return _job(row) if row else None
+
+
+def first_due(tx: Connection, kinds: Collection[str]) -> int | None:
+    """Return from when there is work of these kinds; None: there is none, even later."""
+    row = tx.row(_FIRST_DUE, kinds=text_list(sorted(kinds)))
+    return row[0] if row else None
+
+
+class LeaseTerms(NamedTuple):
+    """What a worker wants to lease."""
+
+    token: str
+    until: int
+    limit: int
+    exhausted: dict[str, Callable[[int], bool]]
+    """Of each kind it can run: whether a step tried so often is not tried again."""
+    waits: bool = False
+    """Wait for rows that others have locked, rather than pass them over."""
+
+
+def lease(tx: Connection, terms: LeaseTerms, now: int) -> Sequence[Job]:
+    """Lease the jobs that have been due longest; each counts as an attempt at its step.
+
+    A job whose last attempt ended with its lease, without a word of the worker, fails here.
+    """
+    statement = _LOCK_DUE if terms.waits else _LOCK_DUE_AND_FREE
+    kinds = text_list(sorted(terms.exhausted))
+    due = [_job(row) for row in tx.rows(statement, now=now, kinds=kinds, limit=terms.limit)]
+    leased = []
+    for job in due:
+        if terms.exhausted[job.kind](job.attempts):
+            fault = _next_fault(job.fault, *WORKER_LOST, now)
+            tx.execute(_FAIL, id=job.id, fault=_json(fault), now=now)
+        else:
+            leased.append(
+                job._replace(
+                    state="running",
+                    attempts=job.attempts + 1,
+                    due_at=terms.until,
+                    lease_token=terms.token,
+                    updated_at=now,
+                )
+            )
+    if leased:
+        ids = text_list([job.id for job in leased])
+        tx.execute(_LEASE, ids=ids, lease_end=terms.until, lease_token=terms.token, now=now)
+    return leased
+
+
+def renew(tx: Connection, job: Job, until: int) -> bool:
+    """Move the end of the lease; False: it is no longer this worker's."""
+    return tx.execute(_RENEW, id=job.id, held=job.lease_token, lease_end=until) == 1
+
+
+def advance(tx: Connection, job: Job, cursor: object, due_at: int, now: int, *, keep: bool) -> Job:
+    """Record that a step is done; `keep` the lease, until `due_at`, or give it up till then.
+
+    Raises:
+        LeaseLost
+
+    """
+    moved = job._replace(
+        cursor=cursor,
+        attempts=1 if keep else 0,
+        due_at=due_at,
+        lease_token=job.lease_token if keep else None,
+        fault=None,
+        updated_at=now,
+    )
+    changed = tx.execute(
+        _ADVANCE,
+        id=job.id,
+        held=job.lease_token,
+        cursor=_json(cursor),
+        attempts=moved.attempts,
+        due_at=due_at,
+        lease_token=moved.lease_token,
+        now=now,
+    )
+    if not changed:
+        raise LeaseLost
+    return moved
+
+
+def succeed(tx: Connection, job: Job, now: int) -> None:
+    """Finish a job.
+
+    Raises:
+        LeaseLost
+
+    """
+    if not tx.execute(_SUCCEED, id=job.id, held=job.lease_token, now=now):
+        raise LeaseLost
+
+
+def record_failure(
+    tx: Connection,
+    job: Job,
+    code: str,
+    message: str,
+    retry_seconds: Callable[[int], float | None],
+    now: int,
+) -> None:
+    """Count a failed attempt: the job is due again later, or has failed.
+
+    `retry_seconds` gives the pause after so many attempts; None: no more of them.
+
+    Raises:
+        LeaseLost
+
+    """
+    row = tx.row(_LOCK_OURS, id=job.id, held=job.lease_token)
+    if row is None:
+        raise LeaseLost
+    current = _job(row)
+    fault = _json(_next_fault(current.fault, code, message, now))
+    pause = retry_seconds(current.attempts)
+    if pause is None:
+        tx.execute(_FAIL, id=job.id, fault=fault, now=now)
+    else:
+        tx.execute(_POSTPONE, id=job.id, fault=fault, due_at=later(now, pause), now=now)
+
+
+def forget_finished(tx: Connection, now: int) -> int:
+    """Delete the jobs that finished long ago; return how many there were."""
+    return tx.execute(_FORGET, before=now - KEPT_SECONDS * MICROSECONDS)
+
+
+def later(now: int, seconds: float) -> int:
+    """Return the moment `seconds` after `now`."""
+    return now + int(seconds * MICROSECONDS)
+
+
+def _next_fault(known: Fault | None, code: str, message: str, now: int) -> Fault:
+    if known is None or known.code != code:
+        return Fault(code, message, now, now, 1)
+    return Fault(code, message, known.first_at, now, known.occurrences + 1)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _job(row: Row) -> Job:
+    job = Job(*row)
+    return job._replace(
+        arguments=msgspec.json.decode(row[5]),
+        cursor=msgspec.json.decode(row[6]),
+        fault=msgspec.json.decode(row[10], type=Fault) if row[10] else None,
+    )

@@ -1,0 +1,224 @@
+"""A worker: leases due jobs, runs their steps, and renews its leases while it does.
+
+Any number of workers, in any processes, share one queue. A job is one worker's at a time. When
+the worker dies, its jobs go on from their last cursor once the leases end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from cloudcore.clock import MICROSECONDS, Clock, system_clock, uuid7
+from cloudcore.db.base import Connection, Database
+from cloudcore.errors import Unavailable
+from cloudcore.jobs import queue
+from cloudcore.jobs.kinds import Done, Kind, Next, StepFailed
+from cloudcore.jobs.queue import Job, LeaseLost
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How much a worker does at once, and how often it looks."""
+
+    slots: int = 4
+    """Jobs under way at once."""
+    lease_seconds: float = 60
+    """How long a dead worker's jobs wait; a living one renews three times as often."""
+    poll_seconds: float = 2
+    """How long work that another process put in may go unseen, on average."""
+    blocked_seconds: float = 0.05
+    """The pause after all due work was locked by others."""
+
+
+class Worker:
+    """Runs jobs of the kinds it knows; others it leaves alone."""
+
+    def __init__(
+        self,
+        database: Database,
+        kinds: Sequence[Kind],
+        *,
+        pace: Pace | None = None,
+        clock: Clock = system_clock,
+        new_id: Callable[[], str] = uuid7,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._database = database
+        self._kinds = {kind.name: kind for kind in kinds}
+        self._pace = pace or Pace()
+        self._clock = clock
+        self._new_id = new_id
+        self._chance = chance
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._woken = asyncio.Event()
+        self._is_stopping = False
+        self._was_blocked = False
+
+    def wake(self) -> None:
+        """Look for work now; call it once a change that put a job in has committed."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Begin no more steps: `run` returns when those under way have ended."""
+        self._is_stopping = True
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Run jobs until `stop`; cancelled, drop those under way, to be resumed by lease."""
+        try:
+            while not self._is_stopping:
+                await self._pause(await self._begin_due_jobs())
+            while self._under_way:
+                await asyncio.wait(self._under_way)
+        finally:
+            for task in self._under_way:
+                task.cancel()
+            await asyncio.gather(*self._under_way, return_exceptions=True)
+
+    async def _begin_due_jobs(self) -> float:
+        """Lease what is due, as far as there are slots; return how long to wait then."""
+        poll = self._pace.poll_seconds * (0.5 + self._chance())
+        free = self._pace.slots - len(self._under_way)
+        if not free:
+            return poll
+        try:
+            due_at = await self._database.read(queue.first_due, self._kinds.keys())
+            if due_at is None:
+                return poll
+            wait = (due_at - self._clock()) / MICROSECONDS
+            if wait > 0:
+                return min(poll, wait)
+            leased = await self._lease(free)
+        except Unavailable as error:
+            _log.warning("no jobs can be leased: %s", error)
+            return poll
+        for job in leased:
+            task = asyncio.create_task(self._hold(job), name=f"job {job.kind} {job.id}")
+            self._under_way.add(task)
+            task.add_done_callback(self._ended)
+        return 0 if leased else self._pace.blocked_seconds
+
+    async def _lease(self, free: int) -> Sequence[Job]:
+        now = self._clock()
+        terms = queue.LeaseTerms(
+            token=self._new_id(),
+            until=self._lease_end(),
+            limit=1 if self._was_blocked else free,
+            exhausted={name: kind.is_exhausted for name, kind in self._kinds.items()},
+            # A row that is locked again and again would else be passed over for ever.
+            waits=self._was_blocked,
+        )
+        # Lost with the power, a lease costs no more than an attempt.
+        leased = await self._database.write_relaxed(queue.lease, terms, now)
+        self._was_blocked = not leased
+        return leased
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        self._woken.clear()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        self._woken.set()
+
+    async def _hold(self, job: Job) -> None:
+        """Run a job's steps for as long as its lease is ours."""
+        steps = asyncio.create_task(self._run_steps(job))
+        lease = asyncio.create_task(self._keep_lease(job))
+        try:
+            await asyncio.wait({steps, lease}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            steps.cancel()
+            lease.cancel()
+            await asyncio.gather(steps, lease, return_exceptions=True)
+
+    async def _keep_lease(self, job: Job) -> None:
+        """Renew the lease until it is lost."""
+        while True:
+            await asyncio.sleep(self._pace.lease_seconds / 3)
+            try:
+                if not await self._database.write_relaxed(queue.renew, job, self._lease_end()):
+                    return
+            except Unavailable as error:
+                _log.warning("the lease of job %s cannot be renewed: %s", job.id, error)
+
+    async def _run_steps(self, job: Job) -> None:
+        kind = self._kinds[job.kind]
+        current: Job | None = job
+        while current is not None:
+            try:
+                async with asyncio.timeout(kind.step_seconds):
+                    outcome = await kind.step(current)
+                current = await self._database.write(
+                    partial(_commit, current, outcome, self._clock(), self._lease_end()),
+                    keep=not self._is_stopping,
+                )
+            except LeaseLost:
+                _log.warning("job %s was taken over; its step did not count", job.id)
+                return
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is the job's fault
+                await self._record_failure(kind, current, error)
+                return
+
+    async def _record_failure(self, kind: Kind, job: Job | None, error: Exception) -> None:
+        assert job is not None
+        code, message, is_permanent = _described(job, error)
+        spread = self._chance()
+
+        def retry_seconds(attempts: int) -> float | None:
+            if is_permanent or kind.is_exhausted(attempts):
+                return None
+            return kind.retry_seconds(attempts, spread)
+
+        try:
+            await self._database.write(
+                queue.record_failure, job, code, message, retry_seconds, self._clock()
+            )
+        except LeaseLost:
+            _log.warning("job %s was taken over while it failed", job.id)
+        except Unavailable as unavailable:
+            _log.warning("a failure of job %s is not recorded: %s", job.id, unavailable)
+
+    def _lease_end(self) -> int:
+        return queue.later(self._clock(), self._pace.lease_seconds)
+
+
+def _commit(
+    job: Job, outcome: Next | Done, now: int, lease_end: int, tx: Connection, *, keep: bool
+) -> Job | None:
+    """Move a job on with its step's effect; return it while it is still held.
+
+    The job comes first: its row is locked before the effect looks at anything.
+    """
+    if isinstance(outcome, Done):
+        queue.succeed(tx, job, now)
+        moved = None
+    elif keep and not outcome.delay_seconds:
+        moved = queue.advance(tx, job, outcome.cursor, lease_end, now, keep=True)
+    else:
+        due_at = queue.later(now, outcome.delay_seconds)
+        queue.advance(tx, job, outcome.cursor, due_at, now, keep=False)
+        moved = None
+    if outcome.change is not None:
+        outcome.change(tx)
+    return moved
+
+
+def _described(job: Job, error: Exception) -> tuple[str, str, bool]:
+    """Return what the job's owner may know of an error: code, message, and if it is permanent."""
+    if isinstance(error, StepFailed):
+        return error.code, error.message, error.is_permanent
+    _log.error("a step of job %s (%s) failed", job.id, job.kind, exc_info=error)
+    if isinstance(error, TimeoutError):
+        return "TIMEOUT", "the step took too long", False
+    return "INTERNAL_ERROR", "the step failed unexpectedly", False

@@ -1,0 +1,235 @@
+"""The OpenAPI 3.1 document, made of what the routes say of themselves and of nothing else.
+
+Statuses are those that can occur: an operation that takes no body is never told 415. What only
+the operation itself knows of (a conflict, say) it states in its ``opt``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from inspect import cleandoc
+from typing import Any, Final
+
+import msgspec
+
+from cloudcore.context import Reply
+from cloudcore.envelope import TABLE, ErrorShape
+from cloudcore.facts import Facts, Route, RouteError
+
+VERSION: Final = "1.0.0"
+
+_SCHEMAS: Final = "#/components/schemas/{name}"
+_HEADERS: Final = {
+    "X-Request-Id": ("The id of this request, made by the server.", "string"),
+    "WWW-Authenticate": ("How to authenticate (RFC 6750).", "string"),
+    "Retry-After": ("Seconds after which to try again, never 0.", "integer"),
+    "X-RateLimit-Limit": ("Requests a window takes.", "integer"),
+    "X-RateLimit-Remaining": ("Requests left in this window.", "integer"),
+    "X-RateLimit-Reset": ("Seconds until the window ends.", "integer"),
+    "Idempotency-Replayed": ("`true` when this is the outcome of an earlier request.", "string"),
+}
+_RATE_HEADERS: Final = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
+_ERROR_HEADERS: Final = {
+    401: ("WWW-Authenticate",),
+    429: ("Retry-After", *_RATE_HEADERS),
+    503: ("Retry-After",),
+}
+_IDEMPOTENCY_KEY: Final[dict[str, Any]] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "Sent again within 24 hours, the request has the outcome of its first time.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
+}
+
+Json = dict[str, Any]
+
+
+def document(
+    routes: Sequence[Route], error_shapes: Mapping[str, ErrorShape], default: ErrorShape
+) -> Json:
+    """Return the document of `routes`; errors have the shape of their path's prefix."""
+    types = _Types([*_shapes(routes), default.schema, *(s.schema for s in error_shapes.values())])
+    paths: dict[str, Json] = {}
+    named: set[str] = set()
+    for route in routes:
+        if route.handler.fn.__name__ in named:
+            raise RouteError(f"{route.facts.operation}: another operation has its name")
+        named.add(route.handler.fn.__name__)
+        shape = default
+        for prefix, other in error_shapes.items():
+            shape = other if route.facts.path.startswith(prefix) else shape
+        operation = _operation(route, types, shape)
+        paths.setdefault(route.facts.path, {})[route.facts.method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Entrepot control plane", "version": VERSION},
+        "servers": [{"url": "/"}],
+        "security": [{"bearer": []}],
+        "paths": {path: dict(sorted(paths[path].items())) for path in sorted(paths)},
+        "components": {
+            "schemas": dict(sorted(types.components.items())),
+            "headers": {
+                name: {"description": words, "schema": {"type": kind}}
+                for name, (words, kind) in _HEADERS.items()
+            },
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def statuses(facts: Facts) -> list[int]:
+    """Return every status that an operation can answer."""
+    can = {
+        401: not facts.public or facts.rate_limited,
+        403: facts.action is not None,
+        400: bool(facts.body or facts.form or facts.query or facts.idempotent)
+        or bool(facts.id_parameters and facts.malformed_id == 400),
+        404: "{" in facts.path and facts.malformed_id == 404,
+        409: facts.idempotent,
+        413: bool(facts.body or facts.form),
+        415: facts.body is not None,
+        422: facts.idempotent,
+        429: facts.rate_limited,
+    }
+    always = {facts.status, 500, 503, *facts.statuses}
+    return sorted(always | {status for status, does in can.items() if does})
+
+
+class _Types:
+    """The schemas of all types, each under its name once."""
+
+    def __init__(self, types: Sequence[Any]) -> None:
+        unique = list({str(shape): shape for shape in types}.values())
+        schemas, self.components = msgspec.json.schema_components(unique, ref_template=_SCHEMAS)
+        self._schemas = dict(zip(map(str, unique), schemas, strict=True))
+
+    def schema(self, shape: Any) -> Json:  # noqa: ANN401 - a type
+        """Return the schema of a type, most often a reference."""
+        return self._schemas[str(shape)]
+
+    def properties(self, shape: Any) -> tuple[Mapping[str, Json], Sequence[str]]:  # noqa: ANN401
+        """Return the properties of a Struct, and which are required."""
+        name = self.schema(shape)["$ref"].rpartition("/")[2]
+        return self.components[name]["properties"], self.components[name].get("required", [])
+
+
+def _shapes(routes: Sequence[Route]) -> list[Any]:
+    facts = [route.facts for route in routes]
+    given = [shape for fact in facts for shape in (fact.body, fact.form, fact.query) if shape]
+    return given + [shape for route in routes if (shape := _answered(route)) is not None]
+
+
+def _answered(route: Route) -> Any:  # noqa: ANN401 - a type
+    """Return the shape of a success; None when it is no JSON of ours."""
+    returned = route.handler.parsed_fn_signature.return_type
+    if returned.origin is Reply:
+        return returned.inner_types[0].annotation
+    if returned.annotation in (None, type(None), Reply) or returned.is_subclass_of((str, bytes)):
+        return None
+    return None if _is_framework(returned.annotation) else returned.annotation
+
+
+def _is_framework(annotation: Any) -> bool:  # noqa: ANN401 - a type
+    origin = getattr(annotation, "__origin__", annotation)
+    return str(getattr(origin, "__module__", "")).startswith("litestar")
+
+
+def _operation(route: Route, types: _Types, errors: ErrorShape) -> Json:
+    facts, handler = route.facts, route.handler
+    summary, _, description = cleandoc(handler.fn.__doc__ or "").partition("\n")
+    operation: Json = {
+        "operationId": handler.fn.__name__,
+        "summary": summary,
+        "tags": [facts.action.partition(":")[0] if facts.action else facts.path.split("/")[2]],
+    }
+    if description.strip():
+        operation["description"] = description.strip()
+    if facts.action:
+        operation["x-iam-action"] = facts.action
+    if facts.public:
+        operation["security"] = [{}, {"bearer": []}] if facts.rate_limited else []
+    if parameters := _parameters(facts, types):
+        operation["parameters"] = parameters
+    if body := _request_body(facts, types):
+        operation["requestBody"] = body
+    operation["responses"] = {
+        str(status): _response(status, route, types, errors) for status in statuses(facts)
+    }
+    return operation
+
+
+def _parameters(facts: Facts, types: _Types) -> list[Json]:
+    found: list[Json] = [
+        {
+            "name": segment[1:-1],
+            "in": "path",
+            "required": True,
+            "schema": {"type": "string", "format": "uuid"}
+            if segment[1:-1] in facts.id_parameters
+            else {"type": "string"},
+        }
+        for segment in facts.path.split("/")
+        if segment.startswith("{")
+    ]
+    if facts.query is not None:
+        properties, required = types.properties(facts.query)
+        found.extend(
+            {
+                "name": name,
+                "in": "query",
+                "required": name in required,
+                "schema": _without_null(schema),
+            }
+            for name, schema in properties.items()
+        )
+    if facts.idempotent:
+        found.append(_IDEMPOTENCY_KEY)
+    return found
+
+
+def _without_null(schema: Json) -> Json:
+    """Return the schema of a query parameter, which is absent where a field would be null."""
+    kept = {name: value for name, value in schema.items() if name not in ("anyOf", "default")}
+    if schema.get("default") is not None:
+        kept["default"] = schema["default"]
+    for choice in schema.get("anyOf", ()):
+        if choice != {"type": "null"}:
+            kept = {**choice, **kept}
+    return kept
+
+
+def _request_body(facts: Facts, types: _Types) -> Json | None:
+    if facts.body is not None:
+        content = {"application/json": {"schema": types.schema(facts.body)}}
+        return {"required": facts.is_body_required, "content": content}
+    if facts.form is not None:
+        content = {"application/x-www-form-urlencoded": {"schema": types.schema(facts.form)}}
+        return {"required": True, "content": content}
+    return None
+
+
+def _response(status: int, route: Route, types: _Types, errors: ErrorShape) -> Json:
+    facts = route.facts
+    if status >= 400:
+        names = (*_ERROR_HEADERS.get(status, ()), "X-Request-Id")
+        codes = sorted({code for found, code in TABLE.values() if found == status})
+        return {
+            "description": " or ".join(f"`{code}`" for code in codes) or HTTPStatus(status).phrase,
+            "headers": _headers(names),
+            "content": {"application/json": {"schema": types.schema(errors.schema)}},
+        }
+    names = ("X-Request-Id",)
+    if facts.idempotent:
+        names += ("Idempotency-Replayed",)
+    if facts.rate_limited:
+        names += _RATE_HEADERS
+    response: Json = {"description": HTTPStatus(status).phrase, "headers": _headers(names)}
+    shape = _answered(route)
+    if shape is not None and status != HTTPStatus.NO_CONTENT:
+        response["content"] = {"application/json": {"schema": types.schema(shape)}}
+    return response
+
+
+def _headers(names: Sequence[str]) -> Json:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}

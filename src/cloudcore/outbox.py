@@ -1,0 +1,189 @@
+"""Events: written with the change they tell of, handed on later, at least once and in order.
+
+An event is in the outbox if and only if its change is. Of one account the events are handed on
+in the order in which their changes committed, by one job at a time, so an event that nobody can
+take holds back later ones of its account and of no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    Table,
+    Text,
+    bindparam,
+    delete,
+    insert,
+    select,
+    update,
+)
+
+from cloudcore.clock import MICROSECONDS, Clock, uuid7
+from cloudcore.db.base import Connection, Database
+from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
+from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.jobs.kinds import Done, Kind, Next
+from cloudcore.jobs.queue import Job, NewJob, enqueue
+
+DELIVER: Final = "outbox.deliver"
+BATCH: Final = 20
+KEPT_SECONDS: Final = 7 * 24 * 3600
+
+outbox = Table(
+    "outbox",
+    metadata,
+    # SQLite numbers rows by itself only under the very type INTEGER.
+    Column("sequence", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True),
+    Column("id", Id, nullable=False, unique=True),
+    Column("account_id", ForeignKey("accounts.id"), nullable=False),
+    Column("type", ByteOrdered, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("delivered_at", Moment),
+)
+Index(
+    "ix_outbox_pending",
+    outbox.c.account_id,
+    outbox.c.sequence,
+    sqlite_where=outbox.c.delivered_at.is_(None),
+    postgresql_where=outbox.c.delivered_at.is_(None),
+)
+Index(
+    "ix_outbox_delivered",
+    outbox.c.delivered_at,
+    sqlite_where=outbox.c.delivered_at.is_not(None),
+    postgresql_where=outbox.c.delivered_at.is_not(None),
+)
+
+
+class Event(NamedTuple):
+    """Something that happened to an account's things."""
+
+    id: str
+    """The same at every delivery."""
+    account_id: str
+    type: str
+    payload: Any
+    created_at: int
+
+
+class Subscriber(Protocol):
+    """Someone events are handed to."""
+
+    async def receive(self, event: Event) -> None:
+        """Take an event; what this raises makes the event come again.
+
+        It may come again all the same, with the same `id`, before any later one of its account.
+        """
+        ...
+
+
+_o = outbox.c
+_ADD: Final = Statement(
+    insert(outbox)
+    .values(
+        id=bindparam("id"),
+        account_id=bindparam("account_id"),
+        type=bindparam("type"),
+        payload=bindparam("payload"),
+        created_at=bindparam("now"),
+    )
+    .inline()
+)
+_PENDING: Final = Statement(
+    page(
+        select(_o.id, _o.account_id, _o.type, _o.payload, _o.created_at)
+        .where(_o.account_id == bindparam("account_id"), _o.delivered_at.is_(None))
+        .order_by(_o.sequence)
+    )
+)
+_MARK: Final = Statement(
+    update(outbox).where(_o.id.in_(listed("ids"))).values(delivered_at=bindparam("now"))
+)
+_FORGET: Final = Statement(delete(outbox).where(_o.delivered_at <= bindparam("before")))
+
+
+def emit(tx: Connection, event_type: str, account_id: str, payload: object, now: int) -> str:
+    """Record an event in the transaction of its change and return its id; `payload` is JSON.
+
+    Make it the change's last act: until the change ends, others of the account wait here.
+    """
+    _enqueue_delivery(tx, account_id, now)  # first: its lock puts the events in one order
+    event_id = uuid7(now)
+    tx.execute(
+        _ADD,
+        id=event_id,
+        account_id=account_id,
+        type=event_type,
+        payload=msgspec.json.encode(payload).decode(),
+        now=now,
+    )
+    return event_id
+
+
+def delivery(database: Database, clock: Clock, subscribers: Sequence[Subscriber]) -> Kind:
+    """Return the kind of job that hands an account's events to all `subscribers`.
+
+    It never gives up. Where a process hands on events, it hands them to the same subscribers as
+    any other process of the platform does.
+    """
+    step = partial(_deliver, database, clock, subscribers)
+    return Kind(name=DELIVER, step=step, max_attempts=None)
+
+
+def forget_delivered(tx: Connection, now: int) -> int:
+    """Delete the events that were delivered long ago; return how many there were."""
+    return tx.execute(_FORGET, before=now - KEPT_SECONDS * MICROSECONDS)
+
+
+async def _deliver(
+    database: Database, clock: Clock, subscribers: Sequence[Subscriber], job: Job
+) -> Next | Done:
+    assert job.account_id is not None
+    events = await database.read(_pending, job.account_id, BATCH)
+    delivered: list[str] = []
+    for event in events:
+        try:
+            for subscriber in subscribers:
+                await subscriber.receive(event)
+        except Exception:
+            if not delivered:
+                raise
+            break  # those before it are marked first; the next step meets it again
+        delivered.append(event.id)
+    change = partial(_mark, delivered, clock())
+    if len(delivered) < len(events) or len(events) == BATCH:
+        return Next(None, change)
+    return Done(partial(_finish, change, job.account_id, clock()))
+
+
+def _mark(delivered: Sequence[str], now: int, tx: Connection) -> None:
+    tx.execute(_MARK, ids=text_list(delivered), now=now)
+
+
+def _finish(mark: partial[None], account_id: str, now: int, tx: Connection) -> None:
+    """Go on in a new job when events came in meanwhile; theirs joined the one that ends here."""
+    mark(tx)
+    if _pending(tx, account_id, 1):
+        _enqueue_delivery(tx, account_id, now)
+
+
+def _enqueue_delivery(tx: Connection, account_id: str, now: int) -> None:
+    enqueue(tx, NewJob(DELIVER, account_id=account_id, dedup_key=account_id), now)
+
+
+def _pending(tx: Connection, account_id: str, limit: int) -> list[Event]:
+    rows = tx.rows(_PENDING, account_id=account_id, limit=limit)
+    return [
+        Event(event_id, owner, event_type, msgspec.json.decode(payload), created_at)
+        for event_id, owner, event_type, payload, created_at in rows
+    ]

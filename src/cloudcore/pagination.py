@@ -1,0 +1,127 @@
+"""Lists, page by page: ``limit`` is a promise and ``marker`` a place (part 2, "Pagination meta").
+
+A page begins after the sort key of the last row before it, so rows that come and go meanwhile
+neither repeat a survivor nor skip one. A marker is that key, sealed together with the list and
+filter it belongs to: callers cannot read it, make one, or carry it to another list.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from cloudcore.errors import InvalidInput
+from cloudcore.keyring import Keyring, KeyringError
+from cloudcore.wire import Answer
+
+T = TypeVar("T")
+
+MAX_LIMIT: Final = 200
+
+Limit = Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="How many rows a page has.")]
+_Uuid = Annotated[
+    str,
+    Meta(
+        pattern="^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$",
+        max_length=36,
+        extra_json_schema={"format": "uuid"},
+    ),
+]
+
+
+class Page(Struct, kw_only=True):
+    """Base of a list's query parameters."""
+
+    limit: Limit = 50
+    marker: Annotated[str, Meta(description="The marker of the page before.")] | None = None
+
+
+class UuidPage(Struct, kw_only=True):
+    """Base of the query of a list whose marker is documented to be the last row's id."""
+
+    limit: Limit = 50
+    marker: _Uuid | None = None
+
+
+class PageMeta(Answer):
+    """What accompanies a page."""
+
+    total: int
+    """Rows of the whole list, under the filter."""
+    limit: int
+    marker: str | None
+    """Where the next page begins; null on the last one."""
+    has_more: bool
+
+
+class Pager:
+    """One request for a page."""
+
+    def __init__(self, keyring: Keyring, query: Page | UuidPage, within: Sequence[str]) -> None:
+        """Begin where the query's marker says; the list is the one `within`.
+
+        Raises:
+            InvalidInput: the marker is none, or not this list's.
+
+        """
+        self.limit = query.limit
+        self._keyring = keyring
+        self._is_uuid = isinstance(query, UuidPage)
+        self._context = _context(query, within)
+        self.position: tuple[Any, ...] | None = None
+        """The sort key after which the page begins; None at the beginning of the list."""
+        if query.marker is not None:
+            self.position = (query.marker,) if self._is_uuid else self._open(query.marker)
+
+    @property
+    def wanted(self) -> int:
+        """Return how many rows to ask for: one more than the page has, to know if there is more."""
+        return self.limit + 1
+
+    def cut(
+        self, rows: Sequence[T], total: int, key: Callable[[T], tuple[Any, ...]]
+    ) -> tuple[Sequence[T], PageMeta]:
+        """Return the page that begins `rows`, and its meta; `key` is the sort key of a row."""
+        page = rows[: self.limit]
+        has_more = len(rows) > self.limit
+        marker = self._marker(key(page[-1])) if has_more else None
+        return page, PageMeta(total=total, limit=self.limit, marker=marker, has_more=has_more)
+
+    def _marker(self, key: tuple[Any, ...]) -> str:
+        if self._is_uuid:
+            return str(key[0])
+        return _encoded(self._keyring.seal(msgspec.msgpack.encode(key), self._context))
+
+    def _open(self, marker: str) -> tuple[Any, ...]:
+        try:
+            key = self._keyring.open(_decoded(marker), self._context)
+        except (ValueError, KeyringError):
+            raise InvalidInput(
+                "the marker is not one of this list", field="marker", reason="malformed"
+            ) from None
+        return tuple(msgspec.msgpack.decode(key))
+
+
+def _encoded(sealed: bytes) -> str:
+    return urlsafe_b64encode(sealed).rstrip(b"=").decode()
+
+
+def _decoded(marker: str) -> bytes:
+    """Undo `_encoded`; the decoder alone would take many spellings of one marker."""
+    sealed = urlsafe_b64decode(marker.encode("ascii") + b"=" * (-len(marker) % 4))
+    if _encoded(sealed) != marker:
+        raise ValueError(marker)
+    return sealed
+
+
+def _context(query: Page | UuidPage, within: Sequence[str]) -> str:
+    """Return what a marker belongs to: the list, where it is, and the filter."""
+    fields = msgspec.structs.asdict(query)
+    filters = {name: fields[name] for name in fields.keys() - {"limit", "marker"}}
+    scope = msgspec.json.encode([within, sorted(filters.items())])
+    return f"marker:{hashlib.sha256(scope).hexdigest()}"

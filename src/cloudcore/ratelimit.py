@@ -1,0 +1,125 @@
+"""Fixed windows per endpoint and subject, kept in the database so that workers share them.
+
+The first request opens a window. The first refusal in it tells when it ends; a refused retry
+before that begins it anew, as exhausted as it was (part 8, "Retrying sooner is refused and
+extends the window").
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sqlalchemy import BigInteger, Column, Table, bindparam, delete, select, update
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from cloudcore.db.schema import ByteOrdered, Moment, metadata
+from cloudcore.db.statement import Statement
+
+rate_windows = Table(
+    "rate_windows",
+    metadata,
+    Column("endpoint", ByteOrdered, primary_key=True),
+    Column("subject", ByteOrdered, primary_key=True),
+    Column("window_ends_at", Moment, nullable=False, index=True),
+    Column("count", BigInteger, nullable=False),
+    Column("refused", BigInteger, nullable=False),
+)
+
+
+class Budget(NamedTuple):
+    """How many requests a window takes."""
+
+    limit: int
+    window_seconds: int
+
+
+DEFAULT_BUDGET: Final = Budget(limit=60, window_seconds=60)
+
+
+class Window(NamedTuple):
+    """One subject's window at one endpoint."""
+
+    ends_at: int
+    """Microseconds since the epoch."""
+    admitted: int
+    refused: int
+
+
+class Standing(NamedTuple):
+    """Where a request leaves its subject: the three figures of the headers."""
+
+    limit: int
+    remaining: int
+    reset: int
+    """Seconds, at least 1."""
+    is_refused: bool
+
+
+def advance(window: Window | None, budget: Budget, now: int) -> Window:
+    """Return the window after one more request."""
+    length = budget.window_seconds * MICROSECONDS
+    if window is None or window.ends_at <= now:
+        return Window(now + length, admitted=1, refused=0)
+    if window.admitted < budget.limit:
+        return window._replace(admitted=window.admitted + 1, refused=0)
+    if window.refused == 0:
+        return window._replace(refused=1)
+    return window._replace(ends_at=now + length, refused=window.refused + 1)
+
+
+def standing(window: Window, budget: Budget, now: int) -> Standing:
+    """Return what is told of a window that `advance` returned."""
+    left = -(-(window.ends_at - now) // MICROSECONDS)
+    remaining = max(0, budget.limit - window.admitted)
+    return Standing(budget.limit, remaining, max(1, left), is_refused=window.refused > 0)
+
+
+_w = rate_windows.c
+_IS_WINDOW: Final = (
+    _w.endpoint == bindparam("for_endpoint"),
+    _w.subject == bindparam("for_subject"),
+)
+_OPEN: Final = Statement(
+    insert(rate_windows)
+    .values(
+        endpoint=bindparam("for_endpoint"),
+        subject=bindparam("for_subject"),
+        window_ends_at=bindparam("ends_at"),
+        count=bindparam("admitted"),
+        refused=bindparam("refused"),
+    )
+    .on_conflict_do_nothing()
+)
+_LOCK: Final = Statement(
+    select(_w.window_ends_at, _w.count, _w.refused).where(*_IS_WINDOW).with_for_update()
+)
+_ADVANCE: Final = Statement(
+    update(rate_windows)
+    .where(*_IS_WINDOW)
+    .values(
+        window_ends_at=bindparam("ends_at"),
+        count=bindparam("admitted"),
+        refused=bindparam("refused"),
+    )
+)
+_FORGET: Final = Statement(delete(rate_windows).where(_w.window_ends_at <= bindparam("now")))
+
+
+def count_request(
+    connection: Connection, endpoint: str, subject: str, budget: Budget, now: int
+) -> Standing:
+    """Count a request against its subject's window."""
+    whose = {"for_endpoint": endpoint, "for_subject": subject}
+    window = advance(None, budget, now)
+    if not connection.execute(_OPEN, **whose, **window._asdict()):
+        found = connection.row(_LOCK, **whose)
+        window = advance(Window(*found) if found else None, budget, now)
+        connection.execute(_ADVANCE, **whose, **window._asdict())
+    return standing(window, budget, now)
+
+
+def forget_ended(connection: Connection, now: int) -> int:
+    """Delete the windows that have ended; return how many there were."""
+    return connection.execute(_FORGET, now=now)

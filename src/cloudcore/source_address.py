@@ -1,0 +1,52 @@
+"""Which address a request comes from: the peer of its socket, or what a trusted proxy says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+
+def source_address(
+    peer: str | None, forwarded_for: Sequence[bytes], trusted: Sequence[Network]
+) -> Address | None:
+    """Return the nearest address that is not a trusted proxy's; None without an IP peer.
+
+    Each proxy appends whom it heard from, so ``X-Forwarded-For`` is believed from its right end,
+    as far as proxies that are ours vouch for it: what stands further left anyone may have written.
+    """
+    address = _parse(peer or "")
+    if address is None or not _is_inside(address, trusted):
+        return address
+    hops = b",".join(forwarded_for).decode("latin-1").split(",")
+    for hop in reversed(hops):
+        claimed = _parse(hop.strip())
+        if claimed is None:
+            break
+        address = claimed
+        if not _is_inside(address, trusted):
+            break
+    return address
+
+
+def rate_subject(address: Address | None) -> str:
+    """Return whom an address stands for: its owner commands all of an IPv6 /64."""
+    if isinstance(address, IPv6Address):
+        return str(IPv6Network((int(address) >> 64 << 64, 64)))
+    return str(address)
+
+
+def _parse(text: str) -> Address | None:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
+
+
+def _is_inside(address: Address, networks: Sequence[Network]) -> bool:
+    return any(address in network for network in networks)

@@ -1,0 +1,172 @@
+"""JSON with one reading: what two parsers could understand differently is refused.
+
+Refused beside what the grammar refuses: a byte order mark, bytes that are not UTF-8, an object
+that names a key twice, NaN and the infinities, numbers beyond 64 bits, nesting beyond
+`MAX_DEPTH`, null characters and lone surrogates in text (PostgreSQL cannot keep either).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, Final, NoReturn, TypeVar
+
+import msgspec
+
+from cloudcore.errors import InvalidInput
+
+MAX_DEPTH: Final = 64
+
+T = TypeVar("T")
+
+_INTEGER_DIGITS: Final = 19
+_INTEGER_END: Final = 1 << 63
+_UNTEXT: Final = re.compile("[\0\ud800-\udfff]")
+_AT: Final = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`\Z")
+_NAMED: Final = re.compile(r"Object (missing required|contains unknown) field `(.*?)`", re.DOTALL)
+_FIELD_CHARACTERS: Final = 128
+
+
+class _Refused(ValueError):
+    """A document is JSON by its grammar, but not ours; says why in one word."""
+
+
+def decode(document: bytes, shape: type[T]) -> T:
+    """Return `document` as `shape`.
+
+    Raises:
+        InvalidInput: with ``field``, the path of the first one that is wrong, and ``reason``.
+
+    """
+    return convert(parse(document), shape)
+
+
+def parse(document: bytes) -> Any:  # noqa: ANN401 - JSON
+    """Return what `document` says.
+
+    Raises:
+        InvalidInput: the whole ``body`` is not what it should be.
+
+    """
+    try:
+        text = document.decode()
+        value = _DECODER.decode(text)
+        if text.count("[") + text.count("{") > MAX_DEPTH:
+            _check_depth(value)
+        if "\\u" in text:  # nothing else can bring in what is no text
+            _check_texts(value)
+    except UnicodeDecodeError:
+        raise _refusal("body", "invalid_text", "the body is not UTF-8") from None
+    except RecursionError:
+        raise _refusal("body", "too_deep", "the body is nested too deep") from None
+    except _Refused as refused:
+        reason = str(refused)
+        raise _refusal("body", reason, f"the body is refused: {reason}") from None
+    except ValueError:
+        raise _refusal("body", "not_json", "the body is not JSON") from None
+    return value
+
+
+def convert(value: Any, shape: type[T]) -> T:  # noqa: ANN401 - JSON
+    """Return parsed JSON as `shape`, taking no type for another."""
+    try:
+        return msgspec.convert(value, shape)
+    except msgspec.ValidationError as error:
+        raise _explained(str(error)) from None
+
+
+def _explained(complaint: str) -> InvalidInput:
+    """Translate msgspec's complaint about the first field that is wrong."""
+    at = _AT.search(complaint)
+    path = at[1] if at else ""
+    what = complaint[: at.start()] if at else complaint
+    named = _NAMED.match(what)
+    if named is None:
+        words = what[:1].lower() + what[1:].replace("`", "")
+        field = path or "body"
+        return _refusal(field, _reason(what), f"{field[:_FIELD_CHARACTERS]}: {words}")
+    reason, words = (
+        ("missing", "is required")
+        if named[1] == "missing required"
+        else ("unknown_field", "is not a field here")
+    )
+    field = f"{path}.{named[2]}" if path else named[2]
+    return _refusal(field, reason, f"{field[:_FIELD_CHARACTERS]} {words}")
+
+
+def _reason(complaint: str) -> str:
+    """Return the one word for a complaint about a value."""
+    if "matching regex" in complaint:
+        return "malformed"
+    if re.match(r"Expected `(int|float|str|array|object)` (?!\|)", complaint):
+        return "out_of_range"  # of a number, or of a length
+    if complaint.startswith("Expected `datetime` with"):
+        return "without_offset"
+    if complaint.startswith("Expected"):
+        return "wrong_type"
+    return "not_allowed" if complaint.startswith("Invalid enum") else "malformed"
+
+
+def _refusal(field: str, reason: str, words: str) -> InvalidInput:
+    return InvalidInput(words, field=field[:_FIELD_CHARACTERS], reason=reason)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise _Refused("duplicate_key")
+    return found
+
+
+def _integer(digits: str) -> int:
+    if len(digits.lstrip("-")) > _INTEGER_DIGITS:
+        raise _Refused("out_of_range")
+    value = int(digits)
+    if not -_INTEGER_END <= value < _INTEGER_END:
+        raise _Refused("out_of_range")
+    return value
+
+
+def _number(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise _Refused("out_of_range")
+    return value
+
+
+def _no_constant(_: str) -> NoReturn:
+    raise _Refused("not_json")
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_unique,
+    parse_int=_integer,
+    parse_float=_number,
+    parse_constant=_no_constant,
+)
+
+
+def _check_depth(value: Any) -> None:  # noqa: ANN401 - JSON
+    level, depth = [value], 0
+    while level := [item for item in level if isinstance(item, dict | list)]:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise _Refused("too_deep")
+        level = [
+            child for item in level for child in (item.values() if isinstance(item, dict) else item)
+        ]
+
+
+def _check_texts(value: Any) -> None:  # noqa: ANN401 - JSON
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            if _UNTEXT.search(item):
+                raise _Refused("invalid_text")
+        elif isinstance(item, dict):
+            waiting.extend(item)
+            waiting.extend(item.values())
+        elif isinstance(item, list):
+            waiting.extend(item)

@@ -1,0 +1,1 @@
+"""The ``entrepot`` command, one module a subcommand."""

@@ -1,0 +1,47 @@
+"""``entrepot dev``: a registry on this machine, for whoever sits at it."""
+
+from __future__ import annotations
+
+from functools import partial
+from ipaddress import ip_address
+
+from registry.cli.running import serve_application, tell
+from registry.main import DEV_ACCOUNT, create_dev_app, prepare
+from registry.settings import Settings, SettingsError
+
+
+def run_dev(settings: Settings) -> int:
+    """Serve until told to stop; return the exit status.
+
+    Raises:
+        SettingsError: others than this machine could reach it.
+
+    """
+    _require_loopback(settings.host)
+    prepare(settings)
+    return serve_application(settings, create_dev_app, partial(_greet, settings))
+
+
+def _require_loopback(host: str) -> None:
+    """Refuse an address others can reach: there is no sign-in."""
+    try:
+        is_loopback = host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback:
+        raise SettingsError(
+            f"'entrepot dev' has no sign-in, so it listens on loopback addresses only, not {host}; "
+            "for others there is 'entrepot init' and 'entrepot serve'"
+        )
+
+
+def _greet(settings: Settings, url: str) -> None:
+    """Tell a newcomer what to type next."""
+    registry = url.removeprefix("http://")
+    tell(
+        f"Entrepot is ready on {url} (data in {settings.data}, stop with Ctrl+C). Try:\n"
+        f"  docker tag IMAGE {registry}/{DEV_ACCOUNT}/hello:1\n"
+        f"  docker push {registry}/{DEV_ACCOUNT}/hello:1\n"
+        f"  docker pull {registry}/{DEV_ACCOUNT}/hello:1\n"
+        f"  podman push --tls-verify=false IMAGE {registry}/{DEV_ACCOUNT}/hello:1\n"
+    )

@@ -1,0 +1,47 @@
+"""What ``dev`` and ``serve`` share: run an application until it is told to stop."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+
+from registry.serving.dispatch import Dispatcher
+from registry.serving.logs import configure_logging
+from registry.serving.server import run
+from registry.settings import Settings, SettingsError
+
+
+def serve_application(
+    settings: Settings,
+    create: Callable[[Settings], Dispatcher],
+    on_ready: Callable[[str], None],
+) -> int:
+    """Serve what `create` makes in each worker; return the exit status of the process."""
+    if settings.workers < 1:
+        raise SettingsError("there must be at least one worker")
+    configure_logging()
+    return run(
+        partial(create, settings),
+        settings.host,
+        settings.port,
+        workers=settings.workers,
+        metrics_bind=_address(settings.metrics),
+        on_ready=on_ready,
+    )
+
+
+def tell(text: str) -> None:
+    """Write to the person at once."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _address(text: str) -> tuple[str, int] | None:
+    """Return ``host:port`` taken apart; None for the empty string."""
+    if not text:
+        return None
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit():
+        raise SettingsError(f"an address is HOST:PORT, not {text!r}")
+    return host.strip("[]"), int(port)

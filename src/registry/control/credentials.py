@@ -1,0 +1,74 @@
+"""``/v1/authorization-token``: a password for container clients (B2)."""
+
+from __future__ import annotations
+
+import base64
+from typing import Final
+
+from litestar import Response, post
+from litestar.di import NamedDependency
+from litestar.params import JSONBody
+
+from cloudcore.context import Context
+from cloudcore.crn import Crn
+from cloudcore.identity.routes.callers import account_of
+from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+from registry.control.repositories import pull_host
+from registry.services.logins import USERNAME, mint_login, new_password
+
+
+class GetAuthorizationToken(Request):
+    """There is nothing to choose."""
+
+
+class AuthorizationToken(Answer):
+    """A login for container clients; its password is shown in this answer only."""
+
+    username: str
+    password: str
+    authorization_token: str
+    """User name and password as they go into an ``auth`` entry of a client's configuration."""
+    registry: str
+    """The host to log in to."""
+    proxy_endpoint: str
+    """The same as a URL."""
+    issued_at: RFC3339
+    expires_at: RFC3339
+
+
+@post(
+    "/v1/authorization-token",
+    status_code=200,
+    opt={"action": "registry:GetAuthorizationToken"},
+)
+async def get_authorization_token(
+    ctx: NamedDependency[Context],
+    data: JSONBody[GetAuthorizationToken | None] = None,  # noqa: ARG001 - read to refuse fields
+) -> Response[AuthorizationToken]:
+    """Mint a password that container clients log in with, for twelve hours at most.
+
+    It grants nothing by itself: what it may do is asked anew every five minutes.
+    """
+    account_id = account_of(ctx)
+    ctx.authorize(
+        str(Crn("registry", ctx.settings.region, account_id, "authorization-token", "own"))
+    )
+    assert ctx.caller is not None
+    issued = await ctx.database.write(
+        mint_login, ctx.caller, ctx.new_id(), new_password(), ctx.clock()
+    )
+    pair = f"{USERNAME}:{issued.password}".encode()
+    host = pull_host(ctx)
+    answer = AuthorizationToken(
+        username=USERNAME,
+        password=issued.password,
+        authorization_token=base64.b64encode(pair).decode(),
+        registry=host,
+        proxy_endpoint=f"{ctx.settings.auth_url.partition('://')[0]}://{host}",
+        issued_at=rfc3339(issued.issued_at),
+        expires_at=rfc3339(issued.expires_at),
+    )
+    return Response(answer, headers={"Cache-Control": "no-store"})
+
+
+HANDLERS: Final = (get_authorization_token,)

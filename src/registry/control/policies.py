@@ -1,0 +1,98 @@
+"""``/v1/repositories/{id}/policy``: who else may come (C4)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from litestar import delete, get, put
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+
+from cloudcore.context import Context, Reply
+from cloudcore.errors import NotFound
+from cloudcore.identity.routes.callers import NamedThing
+from cloudcore.wire import RFC3339, Answer, rfc3339
+from registry.control.repositories import authorized, crn_of
+from registry.metadata.policies import StoredPolicy, find_policy, remove_policy
+from registry.metadata.repository_records import RepositoryRecord
+from registry.services.policies import put_policy
+
+_PATH: Final = "/v1/repositories/{repository_id:str}/policy"
+
+
+class RepositoryPolicy(Answer):
+    """A repository's policy."""
+
+    repository: NamedThing
+    document: dict[str, Any]
+    """As it is kept: accounts named by id."""
+    revision: int
+    """Grows by one with every change."""
+    updated_at: RFC3339
+
+
+class OneRepositoryPolicy(Answer):
+    """A repository's policy, wrapped."""
+
+    policy: RepositoryPolicy
+
+
+def _one(ctx: Context, repository: RepositoryRecord, stored: StoredPolicy) -> OneRepositoryPolicy:
+    return OneRepositoryPolicy(
+        policy=RepositoryPolicy(
+            repository=NamedThing(
+                id=repository.id, crn=crn_of(ctx, repository), name=repository.name
+            ),
+            document=stored.document,
+            revision=stored.revision,
+            updated_at=rfc3339(stored.updated_at),
+        )
+    )
+
+
+def _none() -> NotFound:
+    return NotFound("the repository has no policy")
+
+
+@get(_PATH, opt={"action": "registry:GetRepositoryPolicy"})
+async def get_repository_policy(
+    repository_id: FromPath[str], ctx: NamedDependency[Context]
+) -> OneRepositoryPolicy:
+    """Return a repository's policy."""
+    repository = await authorized(ctx, repository_id)
+    stored = await ctx.database.read(find_policy, repository.id)
+    if stored is None:
+        raise _none()
+    return _one(ctx, repository, stored)
+
+
+@put(_PATH, opt={"action": "registry:PutRepositoryPolicy"})
+async def put_repository_policy(
+    repository_id: FromPath[str],
+    data: JSONBody[dict[str, Any]],
+    ctx: NamedDependency[Context],
+) -> Reply[OneRepositoryPolicy]:
+    """Give a repository a policy in place of the one it had; bare, or under `policy`."""
+    repository = await authorized(ctx, repository_id)
+    return await ctx.commit(
+        put_policy,
+        repository.id,
+        repository.account_id,
+        data["policy"] if data.keys() == {"policy"} else data,
+        ctx.clock(),
+        wrap=partial(_one, ctx, repository),
+    )
+
+
+@delete(_PATH, opt={"action": "registry:DeleteRepositoryPolicy"})
+async def delete_repository_policy(
+    repository_id: FromPath[str], ctx: NamedDependency[Context]
+) -> None:
+    """Take a repository's policy away; from then on only its own account's policies count."""
+    repository = await authorized(ctx, repository_id)
+    if not await ctx.database.write(remove_policy, repository.id):
+        raise _none()
+
+
+HANDLERS: Final = (get_repository_policy, put_repository_policy, delete_repository_policy)

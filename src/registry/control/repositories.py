@@ -1,0 +1,245 @@
+"""``/v1/repositories``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from litestar import delete, get, patch, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import UNSET, Meta, UnsetType, field
+
+from cloudcore.context import Context, Reply
+from cloudcore.identity.routes.callers import account_of, changes_of, read_page
+from cloudcore.identity.rows.accounts import find_account
+from cloudcore.pagination import Page, PageMeta
+from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+from registry.metadata.repository_records import (
+    NameRange,
+    NewRepository,
+    RepositoryRecord,
+    count_records,
+    list_records,
+)
+from registry.services import repository_records
+from registry.services.access import repository_crn
+
+RepositoryName = Annotated[str, Meta(min_length=1, max_length=210)]
+"""Without the account's handle; nested at will."""
+Description = Annotated[str, Meta(max_length=1000)]
+Mutability = Literal["mutable", "immutable"]
+Visibility = Literal["private", "shared", "public"]
+Source = Literal["user", "push", "pull_through_cache"]
+_PATH: Final = "/v1/repositories/{repository_id:str}"
+
+
+class CreateRepository(Request):
+    """A new repository."""
+
+    name: RepositoryName
+    description: Description | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+    tag_mutability: Mutability = "mutable"
+    immutable_tag_exclusions: list[str] = field(default_factory=list)
+
+
+class UpdateRepository(Request):
+    """Changes of a repository; its name stays."""
+
+    description: Description | UnsetType | None = UNSET
+    tags: dict[str, str] | UnsetType = UNSET
+    tag_mutability: Mutability | UnsetType = UNSET
+    immutable_tag_exclusions: list[str] | UnsetType = UNSET
+
+
+class RepositoryQuery(Page):
+    """Which repositories are listed."""
+
+    name: str | None = None
+    name_prefix: str | None = None
+
+
+class DeleteQuery(msgspec.Struct):
+    """How a repository is deleted."""
+
+    force: bool = False
+    """Delete it with the images it holds."""
+
+
+class RepositoryAnswer(Answer):
+    """A repository."""
+
+    id: str
+    crn: str
+    name: str
+    uri: str
+    """What a client pulls from, without a tag."""
+    description: str | None
+    tags: dict[str, str]
+    tag_mutability: Mutability
+    immutable_tag_exclusions: list[str]
+    visibility: Visibility
+    """Whom its own policy lets in: no one, some, or the public."""
+    source: Source
+    image_count: int
+    tag_count: int
+    size_bytes: int
+    last_pushed_at: RFC3339 | None
+    created_at: RFC3339
+    updated_at: RFC3339
+
+
+class OneRepository(Answer):
+    """A repository, wrapped."""
+
+    repository: RepositoryAnswer
+
+
+class ManyRepositories(Answer):
+    """A page of repositories."""
+
+    repositories: Sequence[RepositoryAnswer]
+    meta: PageMeta
+
+
+def crn_of(ctx: Context, repository: RepositoryRecord) -> str:
+    """Return the CRN of a repository."""
+    return repository_crn(ctx.settings.region, repository.account_id, repository.name)
+
+
+def pull_host(ctx: Context) -> str:
+    """Return the host that stands in image references."""
+    return urlsplit(ctx.settings.auth_url).netloc
+
+
+async def authorized(ctx: Context, repository_id: str) -> RepositoryRecord:
+    """Return a repository on which the caller may do what the route does."""
+    found = await ctx.database.read(
+        repository_records.get_repository, account_of(ctx), repository_id
+    )
+    ctx.authorize(crn_of(ctx, found))
+    return found
+
+
+def _answer(ctx: Context, found: RepositoryRecord) -> RepositoryAnswer:
+    return RepositoryAnswer(
+        id=found.id,
+        crn=crn_of(ctx, found),
+        name=found.name,
+        uri=f"{pull_host(ctx)}/{found.handle}/{found.name}",
+        description=found.description,
+        tags=dict(found.tags),
+        tag_mutability=msgspec.convert(found.tag_mutability, Mutability),
+        immutable_tag_exclusions=list(found.immutable_tag_exclusions),
+        visibility=msgspec.convert(found.visibility, Visibility),
+        source=msgspec.convert(found.source, Source),
+        image_count=found.image_count,
+        tag_count=found.tag_count,
+        size_bytes=found.size_bytes,
+        last_pushed_at=None if found.last_pushed_at is None else rfc3339(found.last_pushed_at),
+        created_at=rfc3339(found.created_at),
+        updated_at=rfc3339(found.updated_at),
+    )
+
+
+@post(
+    "/v1/repositories",
+    status_code=201,
+    opt={"action": "registry:CreateRepository", "idempotent": True, "statuses": (409,)},
+)
+async def create_repository(
+    data: JSONBody[CreateRepository], ctx: NamedDependency[Context]
+) -> Reply[OneRepository]:
+    """Create a repository."""
+    account_id = account_of(ctx)
+    ctx.authorize(repository_crn(ctx.settings.region, account_id, data.name))
+    account = await ctx.database.read(find_account, account_id)
+    assert account is not None
+    new = NewRepository(**{name: getattr(data, name) for name in NewRepository._fields})
+    repository_records.check_repository(account.handle, new)
+    return await ctx.commit(
+        repository_records.create_repository,
+        account_id,
+        ctx.new_id(),
+        new,
+        ctx.clock(),
+        wrap=lambda found: OneRepository(repository=_answer(ctx, found)),
+        status=201,
+        location=lambda found: f"/v1/repositories/{found.id}",
+    )
+
+
+@get(
+    "/v1/repositories",
+    opt={"action": "registry:DescribeRepositories", "query": RepositoryQuery},
+)
+async def list_repositories(ctx: NamedDependency[Context]) -> ManyRepositories:
+    """List the account's repositories by name."""
+    account_id = account_of(ctx)
+    query = ctx.query(RepositoryQuery)
+    names = NameRange.of(query.name, query.name_prefix)
+    asked = query.name or f"{query.name_prefix or ''}*"
+    ctx.authorize(repository_crn(ctx.settings.region, account_id, asked))
+    found, meta = await read_page(
+        ctx, query, list_records, count_records, account_id, names, key=lambda each: each.name
+    )
+    return ManyRepositories(repositories=[_answer(ctx, each) for each in found], meta=meta)
+
+
+@get(_PATH, opt={"action": "registry:DescribeRepositories"})
+async def get_repository(
+    repository_id: FromPath[str], ctx: NamedDependency[Context]
+) -> OneRepository:
+    """Return a repository."""
+    return OneRepository(repository=_answer(ctx, await authorized(ctx, repository_id)))
+
+
+@patch(_PATH, opt={"action": "registry:UpdateRepository"})
+async def update_repository(
+    repository_id: FromPath[str],
+    data: JSONBody[UpdateRepository],
+    ctx: NamedDependency[Context],
+) -> Reply[OneRepository]:
+    """Change a repository; what is given is replaced whole."""
+    found = await authorized(ctx, repository_id)
+    changes = changes_of(data)
+    if data.tags is not UNSET:
+        repository_records.check_tags(data.tags)
+    if data.immutable_tag_exclusions is not UNSET:
+        repository_records.check_exclusions(data.immutable_tag_exclusions)
+    return await ctx.commit(
+        repository_records.update_repository,
+        found.account_id,
+        found.id,
+        changes,
+        ctx.clock(),
+        wrap=lambda changed: OneRepository(repository=_answer(ctx, changed)),
+    )
+
+
+@delete(
+    _PATH,
+    opt={"action": "registry:DeleteRepository", "query": DeleteQuery, "statuses": (409,)},
+)
+async def delete_repository(repository_id: FromPath[str], ctx: NamedDependency[Context]) -> None:
+    """Delete a repository; its name is free at once, and its contents cannot be had again."""
+    found = await authorized(ctx, repository_id)
+    await ctx.database.write(
+        repository_records.delete_repository,
+        found.account_id,
+        found.id,
+        ctx.clock(),
+        force=ctx.query(DeleteQuery).force,
+    )
+
+
+HANDLERS: Final = (
+    create_repository,
+    list_repositories,
+    get_repository,
+    update_repository,
+    delete_repository,
+)

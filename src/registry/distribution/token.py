@@ -1,0 +1,201 @@
+"""``/v2/token``: a login credential, or none, for a bearer (B1)."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from cloudcore.errors import InvalidInput, MethodNotAllowed, Unauthenticated
+from cloudcore.identity.tokens import BEARER_SECONDS
+from cloudcore.wire import rfc3339
+from registry.distribution.body import BodyTooLarge, Receive, Scope, read_body
+from registry.distribution.query import Query
+from registry.distribution.response import Response, json_headers, json_response
+from registry.distribution.token_access import TokenAccess
+from registry.errors import NameInvalid, TokenRequired
+from registry.oci.reference import Name, parse_name
+from registry.services.access import PERMISSIONS
+from registry.services.logins import USERNAME
+from registry.services.tokens import CATALOG, IssuedBearer, wrong_login
+
+MAX_SCOPES: Final = 100
+_MAX_FORM_BYTES: Final = 64 * 1024
+_FORM: Final = re.compile(rb"application/x-www-form-urlencoded[ \t]*(?:;.*)?", re.IGNORECASE)
+_BASIC: Final = re.compile(rb"basic +([A-Za-z0-9+/]+={0,2}) *", re.IGNORECASE)
+_TYPE: Final = re.compile(r"([a-z0-9]+)(?:\([a-z0-9]+\))?")
+_NO_STORE: Final = (b"cache-control", b"no-store")
+
+Requested = dict[Name, tuple[str, ...]]
+
+
+class TokenEndpoint:
+    """Answers GET as the token specification has it, and POST as OAuth has it."""
+
+    def __init__(self, access: TokenAccess) -> None:
+        self._access = access
+        self._tokens = access.tokens
+
+    async def answer(self, scope: Scope, receive: Receive) -> Response:
+        """Answer a request.
+
+        Raises:
+            TokenRequired: GET with a credential that is wrong or has ended.
+            InvalidInput: GET with a query that cannot be read.
+            MethodNotAllowed.
+
+        """
+        match scope["method"]:
+            case "GET" | "HEAD":
+                return await self._get(scope)
+            case "POST":
+                return await self._post(scope, receive)
+            case _:
+                allow = "GET, HEAD, POST"
+                raise MethodNotAllowed(f"this endpoint answers {allow}", allow=allow)
+
+    async def _get(self, scope: Scope) -> Response:
+        requested = parse_scopes(Query(scope["query_string"]).all("scope"))
+        try:
+            password = _basic_password(scope)
+            return await self._issue(scope, password, requested)
+        except Unauthenticated as error:
+            challenge = self._access.challenges.basic(scope)
+            raise TokenRequired(error.message, challenge) from None
+
+    async def _post(self, scope: Scope, receive: Receive) -> Response:
+        try:
+            form = await _form(scope, receive)
+            grant = form.one("grant_type")
+            if grant is None:
+                return _refusal(400, "invalid_request", "the form has no grant_type")
+            if grant not in ("password", "refresh_token"):
+                return _refusal(400, "unsupported_grant_type", "send password or refresh_token")
+            password = form.one("password" if grant == "password" else "refresh_token")
+            if password is None or (grant == "password" and form.one("username") is None):
+                return _refusal(400, "invalid_request", f"the {grant} grant lacks a parameter")
+            requested = parse_scopes(form.all("scope"))
+        except BodyTooLarge:
+            return _refusal(413, "invalid_request", f"a form has at most {_MAX_FORM_BYTES} bytes")
+        except InvalidInput as error:
+            return _refusal(400, "invalid_request", error.message)
+        try:
+            if grant == "password" and form.one("username") != USERNAME:
+                raise wrong_login()
+            return await self._issue(scope, password, requested)
+        except Unauthenticated as error:
+            return _refusal(401, "invalid_grant", error.message)
+
+    async def _issue(self, scope: Scope, password: str | None, requested: Requested) -> Response:
+        source_ip = self._access.source_ip(scope)
+        issued = await self._tokens.exchange(password, requested, source_ip)
+        return json_response(_document(issued), _NO_STORE)
+
+
+def parse_scopes(values: Sequence[str]) -> Requested:
+    """Return which actions are asked for on each name; entries that make no sense are dropped.
+
+    An entry is ``type[(class)]:name:action[,action]``. Tools put several into one value.
+
+    Raises:
+        InvalidInput: too many entries.
+
+    """
+    entries = [entry for value in values for entry in value.split()]
+    if len(entries) > MAX_SCOPES:
+        raise InvalidInput(f"one token is for at most {MAX_SCOPES} scopes")
+    asked: dict[Name, set[str]] = {}
+    for entry in entries:
+        kind, _, rest = entry.partition(":")
+        text, _, actions = rest.rpartition(":")
+        name = _name(kind, text)
+        if name is not None:
+            asked.setdefault(name, set()).update(actions.split(","))
+    found = {name: _actions(name, actions) for name, actions in asked.items()}
+    return {name: actions for name, actions in found.items() if actions}
+
+
+def _name(kind: str, text: str) -> Name | None:
+    found = _TYPE.fullmatch(kind)
+    if found is None or found[1] not in ("repository", "registry"):
+        return None
+    if found[1] == "registry":
+        return CATALOG if text == "catalog" else None
+    try:
+        return parse_name(text)
+    except NameInvalid:
+        return None
+
+
+def _actions(name: Name, asked: set[str]) -> tuple[str, ...]:
+    """Return the known actions in one order; ``*`` of a repository is all of them."""
+    if name == CATALOG:
+        return ("*",) if "*" in asked else ()
+    return tuple(action for action in PERMISSIONS if asked & {action, "*"})
+
+
+def _basic_password(scope: Scope) -> str | None:
+    """Return the password of a Basic credential; None when none came (RFC 7617).
+
+    Raises:
+        Unauthenticated: it is malformed, of another scheme, or its user is not `USERNAME`.
+
+    """
+    given = [value for field, value in scope["headers"] if field == b"authorization"]
+    if not given:
+        return None
+    found = _BASIC.fullmatch(given[0])
+    if found is None or len(given) > 1:
+        raise wrong_login()
+    try:
+        decoded = base64.b64decode(found[1], validate=True)
+    except ValueError:
+        raise wrong_login() from None
+    username, _, password = decoded.decode("utf-8", "replace").partition(":")
+    if username != USERNAME:
+        raise wrong_login()
+    return password
+
+
+async def _form(scope: Scope, receive: Receive) -> Query:
+    """Return the fields of a form.
+
+    Raises:
+        InvalidInput: it is none, or ended early.
+        BodyTooLarge.
+
+    """
+    types = [value for field, value in scope["headers"] if field == b"content-type"]
+    if len(types) != 1 or not _FORM.fullmatch(types[0]):
+        raise InvalidInput("send application/x-www-form-urlencoded")
+    body = await read_body(receive, _MAX_FORM_BYTES)
+    if body is None:
+        raise InvalidInput("the form ended early")
+    return Query(body)
+
+
+def _document(issued: IssuedBearer) -> bytes:
+    granted = [
+        f"{'registry:catalog' if name == CATALOG else f'repository:{name}'}:"
+        f"{','.join(entry.granted)}"
+        for name, entry in issued.access.items()
+        if entry.granted
+    ]
+    return msgspec.json.encode(
+        {
+            "token": issued.token,
+            "access_token": issued.token,
+            "expires_in": BEARER_SECONDS,
+            "issued_at": rfc3339(issued.issued_at),
+            "scope": " ".join(granted),
+        }
+    )
+
+
+def _refusal(status: int, error: str, description: str) -> Response:
+    """Return a refusal in the words of OAuth (RFC 6749 §5.2)."""
+    body = msgspec.json.encode({"error": error, "error_description": description})
+    return Response(status, [*json_headers(body), _NO_STORE], body)

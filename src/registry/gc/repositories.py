@@ -1,0 +1,44 @@
+"""Deleted repositories: their name was free at once, their contents go here, batch by batch."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from registry.metadata import purge
+from registry.services.context import Context
+from registry.services.manifests import drop_manifest
+
+_BATCH: Final = 50
+_GRACE: Final = 3600 * MICROSECONDS
+"""A request that found the repository before it was deleted is over by then."""
+
+
+async def purge_deleted_repositories(ctx: Context) -> int:
+    """Empty every deleted repository, and return how many of them are gone altogether.
+
+    Bytes are left to the collector. Open uploads are left to `discard_expired_uploads`, and
+    while there are any the repository's row stays.
+    """
+    gone = 0
+    after = ""
+    while deleted := await ctx.database.read(purge.list_deleted, after, _BATCH):
+        for repository in deleted:
+            while await ctx.database.write(_purge_batch, repository.id, ctx.clock()):
+                pass
+            if repository.deleted_at + _GRACE <= ctx.clock():
+                gone += await ctx.database.write(purge.remove_repository, repository.id)
+        after = deleted[-1].id
+    return gone
+
+
+def _purge_batch(tx: Connection, repository_id: str, now: int) -> bool:
+    """Take some manifests, or else some blobs, and say whether there may be more."""
+    repository = purge.lock_deleted(tx, repository_id)
+    if repository is None:
+        return False
+    roots = purge.root_manifests(tx, repository_id, _BATCH)
+    for manifest in roots:
+        drop_manifest(tx, repository, manifest, now)
+    return bool(roots) or purge.unlink_blobs(tx, repository_id, _BATCH) > 0

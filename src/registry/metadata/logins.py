@@ -1,0 +1,125 @@
+"""Login credentials of container clients, with all that their life hangs on."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sqlalchemy import ColumnElement, bindparam, or_, select, text
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+from cloudcore.identity.rows.sessions import find_live_session
+from cloudcore.identity.tables import (
+    access_keys,
+    accounts,
+    login_credentials,
+    service_accounts,
+)
+
+_l = login_credentials.c
+_ACTIVE: Final = text("'active'")
+
+
+class NewLogin(NamedTuple):
+    """A login credential to be kept: whose it is, and what it dies with."""
+
+    id: str
+    password_sha256: str
+    account_id: str
+    service_account_id: str | None
+    access_key_id: str | None
+    sid: str | None
+    expires_at: int
+
+
+class Login(NamedTuple):
+    """A login credential that holds, and the principal it stands for."""
+
+    id: str
+    account_id: str
+    handle: str
+    expires_at: int
+    service_account_id: str | None
+    service_account: str | None
+    """Its name."""
+    sid: str | None
+    role_id: str | None = None
+    """Of the session, when there is one."""
+    role: str | None = None
+    """Its name."""
+
+
+_ADD: Final = Statement(
+    login_credentials.insert().values(
+        id=bindparam("id"),
+        password_sha256=bindparam("password_sha256"),
+        account_id=bindparam("account_id"),
+        service_account_id=bindparam("service_account_id"),
+        access_key_id=bindparam("access_key_id"),
+        sid=bindparam("sid"),
+        created_at=bindparam("now"),
+        expires_at=bindparam("expires_at"),
+    )
+)
+
+
+def _found_by(key: ColumnElement[bool]) -> Statement:
+    """Return the query for a login while it and the key it was minted by are in force."""
+    return Statement(
+        select(
+            _l.id,
+            _l.account_id,
+            accounts.c.handle,
+            _l.expires_at,
+            _l.service_account_id,
+            service_accounts.c.name,
+            _l.sid,
+        )
+        .join(accounts, accounts.c.id == _l.account_id)
+        .outerjoin(service_accounts, service_accounts.c.id == _l.service_account_id)
+        .outerjoin(access_keys, access_keys.c.id == _l.access_key_id)
+        .where(
+            key,
+            _l.revoked_at.is_(None),
+            _l.expires_at > bindparam("now"),
+            accounts.c.status == _ACTIVE,
+            or_(_l.service_account_id.is_(None), service_accounts.c.status == _ACTIVE),
+            or_(_l.access_key_id.is_(None), access_keys.c.status == _ACTIVE),
+        )
+    )
+
+
+_FORGET: Final = Statement(login_credentials.delete().where(_l.expires_at <= bindparam("now")))
+_FIND_BY_PASSWORD: Final = _found_by(_l.password_sha256 == bindparam("key"))
+_FIND_BY_ID: Final = _found_by(_l.id == bindparam("key"))
+
+
+def add_login(tx: Connection, login: NewLogin, now: int) -> None:
+    """Keep a new login credential."""
+    tx.execute(_ADD, **login._asdict(), now=now)
+
+
+def find_login(tx: Connection, password_sha256: str, now: int) -> Login | None:
+    """Return the login of this password while it and all that it hangs on are in force."""
+    return _login(tx, _FIND_BY_PASSWORD, password_sha256, now)
+
+
+def find_login_by_id(tx: Connection, login_id: str, now: int) -> Login | None:
+    """Return a login by its id, on the same terms."""
+    return _login(tx, _FIND_BY_ID, login_id, now)
+
+
+def forget_expired(tx: Connection, now: int) -> int:
+    """Delete the logins whose time is over; return how many there were."""
+    return tx.execute(_FORGET, now=now)
+
+
+def _login(tx: Connection, statement: Statement, key: str, now: int) -> Login | None:
+    row = tx.row(statement, key=key, now=now)
+    login = None if row is None else Login(*row)
+    if login is None or login.sid is None:
+        return login
+    session = find_live_session(tx, login.sid, now)
+    if session is None or session.role_id is None:
+        return None
+    return login._replace(role_id=session.role_id, role=session.role)

@@ -1,0 +1,103 @@
+"""What deleted repositories still hold, taken away in batches."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sqlalchemy import bindparam, exists, select
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, listed, page, text_list
+from registry.metadata.manifests import ManifestRow
+from registry.metadata.repositories import Repository
+from registry.metadata.tables import (
+    manifest_children,
+    manifests,
+    repositories,
+    repository_blobs,
+    uploads,
+)
+
+_r = repositories.c
+_m = manifests.c
+_l = repository_blobs.c
+
+
+class Deleted(NamedTuple):
+    """A deleted repository that is not purged yet."""
+
+    id: str
+    deleted_at: int
+
+
+_LIST: Final = Statement(
+    page(
+        select(_r.id, _r.deleted_at)
+        .where(_r.deleted_at.is_not(None), _r.id > bindparam("after"))
+        .order_by(_r.id)
+    )
+)
+_LOCK: Final = Statement(
+    select(_r.id, _r.account_id, _r.name)
+    .where(_r.id == bindparam("id"), _r.deleted_at.is_not(None))
+    .with_for_update()
+)
+_ROOTS: Final = Statement(
+    page(
+        select(_m.id, _m.digest, _m.size_bytes, _m.tag_count)
+        .where(
+            _m.repository_id == bindparam("repository_id"),
+            ~exists().where(manifest_children.c.child_id == _m.id),
+        )
+        .order_by(_m.id)
+    )
+)
+_LINKS: Final = Statement(
+    page(select(_l.digest).where(_l.repository_id == bindparam("repository_id")))
+)
+_UNLINK: Final = Statement(
+    repository_blobs.delete().where(
+        _l.repository_id == bindparam("repository_id"), _l.digest.in_(listed("digests"))
+    )
+)
+_REMOVE: Final = Statement(
+    repositories.delete().where(
+        _r.id == bindparam("id"),
+        _r.deleted_at.is_not(None),
+        ~exists().where(manifests.c.repository_id == _r.id),
+        ~exists().where(_l.repository_id == _r.id),
+        ~exists().where(uploads.c.repository_id == _r.id),
+    )
+)
+
+
+def list_deleted(tx: Connection, after: str, limit: int) -> list[Deleted]:
+    """Return up to `limit` deleted repositories after the id `after`."""
+    return [Deleted(*row) for row in tx.rows(_LIST, after=after, limit=limit)]
+
+
+def lock_deleted(tx: Connection, repository_id: str) -> Repository | None:
+    """Return a deleted repository and keep other purges of it waiting until this change ends."""
+    row = tx.row(_LOCK, id=repository_id)
+    if row is None:
+        return None
+    return Repository(row[0], row[1], row[2], is_immutable=False, immutable_tag_exclusions=())
+
+
+def root_manifests(tx: Connection, repository_id: str, limit: int) -> list[ManifestRow]:
+    """Return up to `limit` manifests that no index lists."""
+    rows = tx.rows(_ROOTS, repository_id=repository_id, limit=limit)
+    return [ManifestRow(*row) for row in rows]
+
+
+def unlink_blobs(tx: Connection, repository_id: str, limit: int) -> int:
+    """Remove up to `limit` blobs from a repository without manifests, and say how many."""
+    digests = [row[0] for row in tx.rows(_LINKS, repository_id=repository_id, limit=limit)]
+    if digests:
+        tx.execute(_UNLINK, repository_id=repository_id, digests=text_list(digests))
+    return len(digests)
+
+
+def remove_repository(tx: Connection, repository_id: str) -> bool:
+    """Remove the row of a deleted repository that holds nothing; False when it holds something."""
+    return tx.execute(_REMOVE, id=repository_id) == 1

@@ -1,0 +1,100 @@
+"""Who may do what with a repository: actions, resource names, and the decision over a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from cloudcore.crn import Crn
+from cloudcore.identity.decision import Caller, Question, decide
+from cloudcore.identity.policy import Kind, Policy, parse_policy
+from cloudcore.identity.principal import Principal
+from registry.metadata.policies import Target
+from registry.oci.reference import Name
+
+CREATE: Final = "registry:CreateRepository"
+DESCRIBE: Final = "registry:DescribeRepositories"
+PERMISSIONS: Final = {
+    "pull": "registry:PullImage",
+    "push": "registry:PushImage",
+    "delete": "registry:DeleteImage",
+}
+"""The action of a policy behind each action of a scope."""
+
+
+class Rights(Protocol):
+    """What a pushing caller may do beside the push itself; asked live, and only when it matters."""
+
+    async def may_create(self, name: Name) -> bool:
+        """Say whether a first push by this caller may make the repository."""
+        ...
+
+    async def sources(self, target: Name, source: Name | None) -> Callable[[Name], bool]:
+        """Return which repositories the caller may mount from: `source`, or, without it, any.
+
+        Raises:
+            Unauthenticated: the credential says nothing of `source`, and another might.
+
+        """
+        ...
+
+
+class Subject(NamedTuple):
+    """Someone who asks for rights, with the policies that hold for them now."""
+
+    principal: Principal | None
+    """None when nobody has signed in."""
+    policies: Sequence[Policy]
+    source_ip: IPv4Address | IPv6Address | None
+
+
+def repository_crn(region: str, account_id: str, repository: str) -> str:
+    """Return the resource name of a repository, whether it exists or not."""
+    return str(Crn("registry", region, account_id, "repository", repository))
+
+
+def is_allowed(
+    subject: Subject, action: str, target: Target, repository: str, region: str, now: int
+) -> bool:
+    """Say whether `subject` may do `action` on the repository of this name, there or not.
+
+    Of an account that does not exist nobody is an insider, so the answer is that of a private
+    repository of someone else.
+    """
+    account_id = target.account_id or ""
+    question = Question(
+        caller=None if subject.principal is None else _caller(subject.principal, target),
+        action=action,
+        resource=repository_crn(region, account_id, repository),
+        resource_account_id=account_id,
+        source_ip=subject.source_ip,
+        now=now,
+    )
+    attached = None if target.document is None else _compiled(target.document)
+    return decide(question, subject.policies, attached).is_allowed
+
+
+def _caller(principal: Principal, target: Target) -> Caller:
+    """Return the caller as the target's policy knows it.
+
+    The policy means who bore a name when it was written; who bears it now is a stranger to it.
+    """
+    crn = principal.crn
+    if target.principal_ids is not None:
+        meant = _principal_ids(target.principal_ids).get(crn, principal.id)
+        crn = crn if meant == principal.id else ""
+    return Caller(crn, principal.account_id)
+
+
+@lru_cache(maxsize=4096)
+def _compiled(document: str) -> Policy:
+    return parse_policy(document, Kind.RESOURCE)
+
+
+@lru_cache(maxsize=4096)
+def _principal_ids(document: str) -> dict[str, str]:
+    return msgspec.json.decode(document, type=dict[str, str])

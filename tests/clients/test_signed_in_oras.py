@@ -1,0 +1,63 @@
+"""The ``oras`` Python client signed in: it keeps its first token and repeats itself upon 401."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from oras.client import OrasClient
+
+from tests.live_signed_in import SignedIn, Tenant
+
+pytestmark = pytest.mark.client("oras")
+
+
+@pytest.fixture
+def folder(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = workspace / "files"
+    folder.mkdir()
+    (folder / "report.json").write_text('{"passed": 1}')
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def client(signed_in: SignedIn, tenant: Tenant, workspace: Path) -> OrasClient:
+    made = OrasClient(hostname=signed_in.host, insecure=True)
+    made.login(
+        hostname=signed_in.host,
+        username="token",
+        password=tenant.password,
+        tls_verify=False,
+        config_path=str(workspace / f"{tenant.handle}.json"),
+    )
+    return made
+
+
+def test_one_client_works_on_several_repositories(
+    signed_in: SignedIn, workspace: Path, folder: Path, repository: str
+) -> None:
+    oras = client(signed_in, signed_in.acme, workspace)
+    first = f"{signed_in.host}/{repository}:1"
+    second = f"{signed_in.host}/{repository}-second:1"
+    for target in (first, second, first):
+        answer = oras.push(target, files=["report.json:application/json"], quiet=True)
+        assert answer.status_code == 201
+    for target in (second, first):
+        (pulled,) = oras.pull(target, outdir=str(workspace / "pulled"), overwrite=True)
+        assert Path(pulled).read_text() == '{"passed": 1}'
+    container = oras.get_container(first)
+    assert oras.get_tags(container) == ["1"]
+    assert oras.delete_tag(container, "1")
+    assert oras.get_tags(container) == []
+
+
+def test_a_stranger_is_refused(
+    signed_in: SignedIn, workspace: Path, folder: Path, repository: str
+) -> None:
+    target = f"{signed_in.host}/{repository}:1"
+    client(signed_in, signed_in.acme, workspace).push(
+        target, files=["report.json:application/json"], quiet=True
+    )
+    stranger = client(signed_in, signed_in.partner, workspace)
+    with pytest.raises(ValueError, match="Forbidden"):
+        stranger.pull(target, outdir=str(workspace / "stolen"))

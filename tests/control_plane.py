@@ -1,0 +1,186 @@
+"""A control plane over the family of things, with a clock and principals of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from ipaddress import ip_network
+from typing import Any, Final, TypeVar
+
+import httpx
+from sqlalchemy import create_engine
+
+from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.context import ControlSettings, Origin, Platform
+from cloudcore.db.base import Database
+from cloudcore.db.opening import open_database
+from cloudcore.errors import Unauthenticated
+from cloudcore.http import ControlPlane, create_app
+from cloudcore.idempotency import idempotency_records
+from cloudcore.identity.policy import Kind, Policy, policy_of
+from cloudcore.identity.principal import Principal, PrincipalKind
+from cloudcore.keyring import Keyring
+from cloudcore.ratelimit import Budget, rate_windows
+from tests.things import FAMILY, FAULTY, things_metadata
+
+T = TypeVar("T")
+
+START: Final = 1_800_000_000 * MICROSECONDS
+ACCOUNT: Final = "01890000-0000-7000-8000-000000000001"
+OTHER_ACCOUNT: Final = "01890000-0000-7000-8000-000000000002"
+ALLOW_ALL: Final = {"effect": "allow", "actions": ["*"], "resources": ["*"]}
+
+
+def may(*statements: dict[str, Any]) -> Sequence[Policy]:
+    """Return identity policies of these statements."""
+    if not statements:
+        return []
+    return [policy_of({"version": "1", "statements": list(statements)}, Kind.IDENTITY)]
+
+
+@dataclass
+class TokenBook:
+    """Tokens, each with whom it stands for and what they may do."""
+
+    holders: dict[str, tuple[Principal, Sequence[Policy]]] = field(default_factory=dict)
+
+    def add(self, token: str, account_id: str = ACCOUNT, *statements: dict[str, Any]) -> None:
+        """Make a service account and its token; by default it may do everything."""
+        identity = uuid7()
+        crn = f"crn:iam::{account_id}:service-account/{token}"
+        kind = PrincipalKind.SERVICE_ACCOUNT
+        principal = Principal(kind, identity, crn, account_id, None, None, uuid7(), START * 2)
+        self.holders[token] = principal, may(*statements or (ALLOW_ALL,))
+
+    def restrict(self, token: str, *statements: dict[str, Any]) -> None:
+        """Leave a token's holder these statements only."""
+        self.holders[token] = self.holders[token][0], may(*statements)
+
+    async def authenticate(self, bearer: str, origin: Origin) -> Principal:
+        if bearer not in self.holders:
+            raise Unauthenticated("the token is not valid")
+        return self.holders[bearer][0]
+
+    async def policies_of(self, principal: Principal) -> Sequence[Policy]:
+        return next(may for holder, may in self.holders.values() if holder == principal)
+
+
+@dataclass
+class World:
+    """A control plane over the family, and the client in front of it."""
+
+    app: ControlPlane
+    database: Database
+    tokens: TokenBook
+    now: int = START
+    peer: str = "198.51.100.7"
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        token: str | None = "writer",
+        key: str | None = None,
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> httpx.Response:
+        """Send a request; `body` is bytes as they are, anything else as JSON."""
+        sent = list(headers)
+        if token is not None:
+            sent.append(("Authorization", f"Bearer {token}"))
+        if key is not None:
+            sent.append(("Idempotency-Key", key))
+        content = body if isinstance(body, bytes) else b""
+        if body is not None and not isinstance(body, bytes):
+            content = json.dumps(body).encode()
+        if content and not any(name.lower() == "content-type" for name, _ in sent):
+            sent.append(("Content-Type", "application/json"))
+        transport = httpx.ASGITransport(self.app, client=(self.peer, 1))  # type: ignore[arg-type]
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            raw = [(name.encode(), value.encode("latin-1")) for name, value in sent]
+            return await client.request(method, path, content=content, headers=raw)
+
+    def pass_time(self, seconds: float) -> None:
+        """Let the clock of the platform go on."""
+        self.now += int(seconds * MICROSECONDS)
+
+
+TIGHT: Final = Budget(limit=3, window_seconds=60)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a world differs from the plain one."""
+
+    faulty: bool = False
+    budget: Budget = TIGHT
+    proxies: Sequence[str] = ()
+    wrap: Callable[[Database], Database] = lambda database: database
+
+
+PLAIN: Final = Options()
+
+
+def play(url: str, scenario: Callable[[World], Awaitable[T]], options: Options = PLAIN) -> T:
+    """Make a world over the database at `url`, play `scenario` in it and end it."""
+    make_tables(url)
+
+    async def run() -> T:
+        database = open_database(url)
+        try:
+            return await scenario(make_world(options.wrap(database), options))
+        finally:
+            await database.close()
+
+    return asyncio.run(run())
+
+
+def make_world(database: Database, options: Options = PLAIN) -> World:
+    """Return a world in which `writer` may do everything in its account."""
+    tokens = TokenBook()
+    tokens.add("writer")
+    tokens.add("stranger", OTHER_ACCOUNT)
+    world: World
+    platform = Platform(
+        database=database,
+        clock=lambda: world.now,
+        new_id=uuid7,
+        keyring=Keyring(b"k" * 32),
+        authenticator=tokens,
+        settings=ControlSettings(
+            budget=options.budget,
+            trusted_proxies=tuple(ip_network(proxy) for proxy in options.proxies),
+        ),
+    )
+    app = create_app([*FAMILY, *(FAULTY if options.faulty else ())], platform)
+    world = World(app, database, tokens)
+    return world
+
+
+def make_tables(url: str) -> None:
+    """Make the tables of the family, and those of the kernel where no migration has."""
+    with raw_engine(url) as engine:
+        for table in (idempotency_records, rate_windows):
+            table.create(engine, checkfirst=True)
+        things_metadata.create_all(engine)
+
+
+@contextmanager
+def raw_engine(url: str) -> Iterator[Any]:
+    """Open the database in the plain way, beside the product's own."""
+    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def count_rows(url: str, table: str) -> int:
+    """Return how many rows a table has, as another client of the database sees it."""
+    with raw_engine(url) as engine, engine.connect() as connection:
+        counted: int = connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar()
+        return counted

@@ -1,0 +1,94 @@
+"""Databases with a flaw: one that passes everything on, and one whose process dies."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Concatenate, Literal
+
+from cloudcore.db.base import Connection, Database, P, T
+
+Moment = Literal["before", "during", "after"]
+
+
+class Death(BaseException):
+    """The process is no more: no code of ours sees this as an error to answer."""
+
+
+class PassingDatabase:
+    """Passes everything on to another database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def read(
+        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return await self._database.read(query, *args, **kwargs)
+
+    async def write(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return await self._database.write(change, *args, **kwargs)
+
+    async def write_relaxed(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return await self._database.write_relaxed(change, *args, **kwargs)
+
+    async def close(self) -> None:
+        await self._database.close()
+
+
+class DyingDatabase(PassingDatabase):
+    """Dies at a chosen write, and stays dead.
+
+    `during` is after the change ran and before its transaction ended.
+    """
+
+    def __init__(self, database: Database, fatal_write: int, moment: Moment) -> None:
+        super().__init__(database)
+        self._left = fatal_write
+        self._moment: Moment = moment
+        self._is_dead = False
+
+    async def read(
+        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        self._check()
+        return await super().read(query, *args, **kwargs)
+
+    async def write(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        write = super().write
+        return await self._write(lambda run: write(run, *args, **kwargs), change)
+
+    async def write_relaxed(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        write = super().write_relaxed
+        return await self._write(lambda run: write(run, *args, **kwargs), change)
+
+    async def _write(
+        self,
+        write: Callable[[Callable[Concatenate[Connection, P], T]], Awaitable[T]],
+        change: Callable[Concatenate[Connection, P], T],
+    ) -> T:
+        def unfinished(connection: Connection, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            change(connection, *args, **kwargs)
+            raise Death
+
+        self._check()
+        self._left -= 1
+        if self._left:
+            return await write(change)
+        self._is_dead = True
+        if self._moment == "during":
+            await write(unfinished)
+        if self._moment == "after":
+            await write(change)
+        raise Death
+
+    def _check(self) -> None:
+        if self._is_dead:
+            raise Death

@@ -1,0 +1,258 @@
+"""A control plane of identity in this process: two tenants, real rows, real policies, no socket.
+
+Tokens stand for principals by a table; who may do what comes from the database, as it does in
+service. `acme` is the account that most tests act in; `globex` is the stranger's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeVar
+
+import httpx
+
+from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.context import Origin, Platform
+from cloudcore.db.base import Connection, Database
+from cloudcore.db.opening import open_database
+from cloudcore.db.statement import Statement
+from cloudcore.errors import Unauthenticated
+from cloudcore.http import ControlPlane, create_app
+from cloudcore.identity.names import iam_crn
+from cloudcore.identity.permissions import Permissions
+from cloudcore.identity.policy import Policy
+from cloudcore.identity.principal import Principal, PrincipalKind
+from cloudcore.identity.routes import HANDLERS
+from cloudcore.identity.rows import organizations, policies, service_accounts
+from cloudcore.identity.rows.accounts import Account
+from cloudcore.identity.rows.organizations import Membership, Organization
+from cloudcore.identity.rows.policies import Attachment, PolicyRow
+from cloudcore.identity.rows.service_accounts import ServiceAccount
+from cloudcore.identity.rows.users import User
+from cloudcore.identity.services.accounts import FirstIds, Founder, found_account
+from cloudcore.identity.services.policies import attach_policy, create_policy
+from cloudcore.identity.services.service_accounts import create_service_account
+from cloudcore.identity.services.users import add_person
+from cloudcore.identity.tables import sessions
+from cloudcore.keyring import Keyring
+
+T = TypeVar("T")
+
+START: Final = 1_800_000_000 * MICROSECONDS
+KEPT_PASSWORD: Final = f"scrypt$10$1$1${'A' * 24}${'A' * 44}"  # nobody's
+ALLOW_ALL: Final = {"effect": "allow", "actions": ["*"], "resources": ["*"]}
+
+_ADD_SESSION: Final = Statement(sessions.insert())
+
+
+class Tenant(NamedTuple):
+    """An organization with an account, an owner and an administering program."""
+
+    organization_id: str
+    account_id: str
+    person: User
+    role_id: str
+    policy_id: str
+    attachment_id: str
+
+
+@dataclass
+class World:
+    """The application, and the client in front of it."""
+
+    app: ControlPlane
+    database: Database
+    keyring: Keyring
+    permissions: Permissions
+    now: int = START
+    principals: dict[str, Principal] = field(default_factory=dict)
+    acme: Tenant = field(init=False)
+    globex: Tenant = field(init=False)
+
+    async def authenticate(self, bearer: str, origin: Origin) -> Principal:
+        if bearer not in self.principals:
+            raise Unauthenticated("the token is not valid")
+        return self.principals[bearer]
+
+    async def policies_of(self, principal: Principal) -> Sequence[Policy]:
+        return await self.permissions.policies_of(principal)
+
+    def clock(self) -> int:
+        self.now += 1000  # a millisecond, by which ids are ordered
+        return self.now
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        token: str = "admin",
+        key: str | None = None,
+    ) -> httpx.Response:
+        """Send a request and check what every answer has."""
+        headers = {"Authorization": f"Bearer {token}"}
+        if key is not None:
+            headers["Idempotency-Key"] = key
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        content = b"" if body is None else json.dumps(body).encode()
+        transport = httpx.ASGITransport(self.app, client=("198.51.100.7", 1))  # type: ignore[arg-type]
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            answer = await client.request(method, path, content=content, headers=headers)
+        assert answer.status_code < 500, answer.text
+        if answer.status_code >= 400:
+            assert answer.json()["error"]["request_id"] == answer.headers["x-request-id"]
+        return answer
+
+    async def make(self, path: str, body: object, *, token: str = "admin") -> Any:  # noqa: ANN401
+        """Create something and return its record."""
+        answer = await self.ask("POST", path, body, token=token)
+        assert answer.status_code == 201, answer.text
+        (record,) = answer.json().values()
+        return record
+
+    async def program(
+        self, token: str, *statements: dict[str, Any], tenant: Tenant | None = None
+    ) -> ServiceAccount:
+        """Make a service account whose policy has these statements, and a token for it."""
+        account_id = (tenant or self.acme).account_id
+        return await self.database.write(self._add_program, token, account_id, statements)
+
+    def _add_program(
+        self, tx: Connection, name: str, account_id: str, statements: Sequence[dict[str, Any]]
+    ) -> ServiceAccount:
+        now = self.clock()
+        made = ServiceAccount(uuid7(now), account_id, name, "", "active", now, now)
+        create_service_account(tx, made)
+        if statements:
+            policy = PolicyRow(uuid7(now), account_id, f"of-{name}", "", "", 1, now, now)
+            document = {"version": "1", "statements": list(statements)}
+            create_policy(tx, policy, document)
+            attach_policy(tx, Attachment(uuid7(now), account_id, policy.id, made.id, None, now))
+        self.principals[name] = Principal(
+            PrincipalKind.SERVICE_ACCOUNT,
+            made.id,
+            iam_crn(account_id, "service-account", name),
+            account_id,
+            None,
+            None,
+            uuid7(),
+            START * 2,
+        )
+        return made
+
+    async def person(self, token: str) -> User:
+        """Make a person without a part in any organization, and a token for it."""
+        return await self.database.write(self._add_person, token)
+
+    def _add_person(self, tx: Connection, token: str) -> User:
+        now = self.clock()
+        user = User(
+            id=uuid7(now),
+            email=f"{token}@example.org",
+            password=KEPT_PASSWORD,
+            must_change_password=False,
+            organization_id=uuid7(now),
+            status="active",
+            created_at=now,
+            updated_at=now,
+        )
+        add_person(tx, user)
+        session = dict.fromkeys(sessions.c.keys(), None) | {
+            "id": uuid7(now),
+            "kind": "user",
+            "user_id": user.id,
+            "created_at": now,
+            "expires_at": START * 2,
+        }
+        tx.execute(_ADD_SESSION, **session)
+        self.principals[token] = Principal(
+            PrincipalKind.USER,
+            user.id,
+            iam_crn(user.organization_id, "user", user.id),
+            None,
+            user.organization_id,
+            session["id"],
+            uuid7(),
+            START * 2,
+        )
+        return user
+
+    async def tenant(self, handle: str, person: str, program: str) -> Tenant:
+        """Make an organization with an account, its owner and a program that may do everything."""
+        return await self.database.write(self._add_tenant, handle, person, program)
+
+    def _add_tenant(self, tx: Connection, handle: str, person: str, program: str) -> Tenant:
+        owner = self._add_person(tx, person)
+        now = self.clock()
+        organization = Organization(
+            id=uuid7(now), name=handle, is_personal=False, created_at=now, updated_at=now
+        )
+        organizations.add_organization(tx, organization)
+        organizations.add_membership(
+            tx, Membership(organization.id, owner.id, "owner", "active", now)
+        )
+        ids = FirstIds(uuid7(now), uuid7(now), uuid7(now), uuid7(now))
+        account = Account(
+            id=ids.account,
+            organization_id=organization.id,
+            handle=handle,
+            status="active",
+            auto_create_repositories=True,
+            created_at=now,
+        )
+        founder = Founder(iam_crn(owner.organization_id, "user", owner.id), owner.id)
+        found_account(tx, account, founder, ids)
+        made = self._add_program(tx, program, account.id, ())
+        policies.attach(tx, Attachment(uuid7(now), account.id, ids.policy, made.id, None, now))
+        assert service_accounts.find_service_account(tx, account.id, made.id)
+        return Tenant(organization.id, account.id, owner, ids.role, ids.policy, ids.attachment)
+
+
+def play(url: str, scenario: Callable[[World], Awaitable[T]]) -> T:
+    """Make a world over the database at `url`, play `scenario` in it and end it."""
+
+    async def run() -> T:
+        database = open_database(url)
+        try:
+            return await scenario(await _make_world(database))
+        finally:
+            await database.close()
+
+    return asyncio.run(run())
+
+
+class _Later:
+    """The authenticator of a platform that is made before its world."""
+
+    world: World
+
+    async def authenticate(self, bearer: str, origin: Origin) -> Principal:
+        return await self.world.authenticate(bearer, origin)
+
+    async def policies_of(self, principal: Principal) -> Sequence[Policy]:
+        return await self.world.policies_of(principal)
+
+
+async def _make_world(database: Database) -> World:
+    later, keyring = _Later(), Keyring(b"k" * 32)
+
+    def clock() -> int:
+        return later.world.clock()
+
+    platform = Platform(
+        database=database,
+        clock=clock,
+        new_id=lambda: uuid7(clock()),
+        keyring=keyring,
+        authenticator=later,
+    )
+    world = World(create_app(HANDLERS, platform), database, keyring, Permissions(database))
+    later.world = world
+    world.acme = await world.tenant("acme", "person", "admin")
+    world.globex = await world.tenant("globex", "outsider", "stranger")
+    return world

@@ -1,0 +1,123 @@
+"""The first account of an install."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from cloudcore.clock import uuid7
+from cloudcore.db.base import Connection, Database
+from cloudcore.db.schema import metadata
+from cloudcore.db.statement import Statement
+from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
+from cloudcore.identity.decision import Caller, Question, decide
+from cloudcore.identity.passwords import verify_password
+from cloudcore.identity.permissions import load_policies
+from cloudcore.identity.policy import Kind, parse_policy
+from cloudcore.identity.principal import Principal, PrincipalKind
+from cloudcore.identity.rows.accounts import find_account
+from cloudcore.identity.rows.organizations import list_joined
+from cloudcore.identity.rows.roles import find_assignment, find_role_named
+from cloudcore.identity.rows.service_accounts import find_service_account_named, list_access_keys
+from cloudcore.identity.rows.users import find_user_by_email
+from cloudcore.keyring import Keyring
+from tests.databases import with_database
+
+KEYRING = Keyring(b"k" * 32)
+
+
+async def begin(database: Database, **given: str) -> FirstCredentials:
+    values: dict[str, Any] = {"handle": "acme", "email": "Ada@Example.org"} | given
+    return await create_first_account(database, KEYRING, uuid7, 1_000, **values)
+
+
+async def count_rows(database: Database) -> int:
+    total = 0
+    for table in metadata.sorted_tables:
+        total += await database.read(_count, Statement(select(func.count()).select_from(table)))
+    return total
+
+
+def _count(tx: Connection, query: Statement) -> int:
+    row = tx.row(query)
+    assert row is not None
+    counted: int = row[0]
+    return counted
+
+
+def test_one_command_makes_an_owner_who_can_do_everything(database_url: str) -> None:
+    async def scenario(database: Database) -> None:
+        made = await begin(database)
+        account = await database.read(find_account, made.account_id)
+        assert account is not None
+        assert account.handle == "acme"
+        person = await database.read(find_user_by_email, "ada@example.org")
+        assert person is not None
+        assert person.must_change_password
+        assert verify_password(made.one_time_password, person.password)
+        joined = await database.read(list_joined, person.id, "", 10)
+        assert {each.organization.is_personal for each in joined} == {True, False}
+        assert {each.membership.role for each in joined} == {"owner"}
+
+        role = await database.read(find_role_named, account.id, "admin")
+        assert role is not None
+        assert await database.read(find_assignment, role.id, person.id)
+        trust = parse_policy(role.trust_policy, Kind.TRUST)
+        crn = f"crn:iam::{person.organization_id}:user/{person.id}"
+        assert trust.statements[0].principals == {crn}
+
+        program = await database.read(find_service_account_named, account.id, "admin")
+        assert program is not None
+        (key,) = await database.read(list_access_keys, account.id, program.id, "", 10)
+        assert key.access_key_id == made.access_key_id
+        context = f"access-key:{made.access_key_id}"
+        assert KEYRING.open(bytes(key.secret_sealed), context).decode() == made.secret_access_key
+        for kind, identity in (
+            (PrincipalKind.ROLE_SESSION, role.id),
+            (PrincipalKind.SERVICE_ACCOUNT, program.id),
+        ):
+            principal = Principal(kind, identity, "crn", account.id, None, None, "jti", 0)
+            policies = await database.read(load_policies, principal)
+            resource = f"crn:registry:eu:{account.id}:repository/x"
+            caller = Caller("crn", account.id)
+            question = Question(caller, "registry:PutImage", resource, account.id, None, 0)
+            assert decide(question, policies).is_allowed
+
+    with_database(database_url, scenario)
+
+
+def test_it_refuses_a_second_time_and_changes_nothing(database_url: str) -> None:
+    async def scenario(database: Database) -> None:
+        await begin(database)
+        before = await count_rows(database)
+        with pytest.raises(Conflict):
+            await begin(database, handle="other", email="eve@example.org")
+        assert await count_rows(database) == before
+
+    with_database(database_url, scenario)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"handle": "A"},
+        {"handle": "a"},
+        {"handle": "a--b"},
+        {"handle": "x" * 33},
+        {"handle": "acme\n"},
+        {"email": "ada"},
+        {"email": "a@b\n"},
+        {"email": "a b@example.org"},
+        {"email": "@example.org"},
+    ],
+)
+def test_names_that_cannot_be_are_refused(sqlite_database: str, given: dict[str, str]) -> None:
+    async def scenario(database: Database) -> None:
+        with pytest.raises(InvalidInput):
+            await begin(database, **given)
+        assert await count_rows(database) == 0
+
+    with_database(sqlite_database, scenario)

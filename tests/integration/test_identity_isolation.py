@@ -1,0 +1,326 @@
+"""Every operation of identity, from its route table: foreign ids, missing rights, unknown fields.
+
+What a newly added route does not fit into fails here until it has its place in `BODIES`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Final, cast, get_args
+
+import msgspec
+import pytest
+from sqlalchemy import select
+
+from cloudcore.context import Authenticator, Platform
+from cloudcore.db.base import Connection, Database
+from cloudcore.db.schema import metadata
+from cloudcore.db.statement import Statement
+from cloudcore.facts import Facts
+from cloudcore.http import create_app
+from cloudcore.identity.routes import HANDLERS
+from cloudcore.keyring import Keyring
+from tests.identity_world import ALLOW_ALL, World, play
+
+DOCUMENT: Final = {"version": "1", "statements": [ALLOW_ALL]}
+TRUST: Final = {"version": "1", "statements": [{"effect": "allow", "principals": ["acme"]}]}
+
+BODIES: Final[dict[str, Any]] = {
+    "POST /v1/accounts": {"handle": "another"},
+    "PATCH /v1/accounts/{account_id}": {"auto_create_repositories": False},
+    "POST /v1/organizations": {"name": "New"},
+    "PATCH /v1/organizations/{organization_id}": {"name": "New"},
+    "POST /v1/organizations/{organization_id}/accept": None,
+    "POST /v1/organizations/{organization_id}/switch": None,
+    "POST /v1/organizations/{organization_id}/invitations": {"email": "new@example.org"},
+    "PATCH /v1/organizations/{organization_id}/members/{user_id}": {"role": "billing"},
+    "PUT /v1/users/me/password": {"current_password": "x", "password": "long enough for us"},
+    "POST /v1/users": {"email": "made@example.org"},
+    "PATCH /v1/users/{user_id}": {"status": "suspended"},
+    "POST /v1/service-accounts": {"name": "new"},
+    "PATCH /v1/service-accounts/{service_account_id}": {"description": "New."},
+    "POST /v1/service-accounts/{service_account_id}/access-keys": {},
+    "PATCH /v1/service-accounts/{service_account_id}/access-keys/{key_id}": {"status": "inactive"},
+    "POST /v1/roles": {"name": "new", "trust_policy": TRUST},
+    "PATCH /v1/roles/{role_id}": {"description": "New.", "trust_policy": TRUST},
+    "POST /v1/roles/{role_id}/assignments": {"user": "member@example.org"},
+    "POST /v1/policies": {"name": "new", "document": DOCUMENT},
+    "PATCH /v1/policies/{policy_id}": {"description": "New.", "document": DOCUMENT},
+    "POST /v1/policies/{policy_id}/attachments": {"service_account": "free"},
+}
+OF_PERSONS: Final = ("/v1/organizations", "/v1/users/me")
+UNKNOWN: Final = "01890000-0000-7000-8000-0000000000ff"
+SERVER_OWNED: Final = (
+    *("id", "crn", "account_id", "organization_id", "created_at", "updated_at", "revision"),
+    *("iam_revision", "is_personal", "secret_sha256", "secret_access_key", "access_key_id"),
+    *("must_change_password", "one_time_password", "last_used_at", "user_id", "role_id"),
+)
+WRONG: Final[tuple[Any, ...]] = (
+    *(1, 1.5, True, [], [{}], {"a": {}}, {"version": 1}, "\x00", "\ud800"),
+)
+
+
+def operations() -> Iterator[Facts]:
+    platform = Platform(
+        database=cast("Database", None),  # nobody asks
+        clock=lambda: 0,
+        new_id=lambda: "",
+        keyring=Keyring(bytes(32)),
+        authenticator=cast("Authenticator", None),
+    )
+    for route in create_app(HANDLERS, platform).routes:
+        if not route.facts.public:  # the kernel's own
+            yield route.facts
+
+
+FACTS: Final = sorted(operations(), key=lambda facts: facts.operation)
+
+
+def test_bodies_stand_for_all_operations_that_read_one() -> None:
+    assert {facts.operation for facts in FACTS if facts.method in ("POST", "PUT", "PATCH")} == set(
+        BODIES
+    )
+    assert len(FACTS) == len(HANDLERS) >= 47
+
+
+def is_of_persons(facts: Facts) -> bool:
+    return facts.path.startswith(OF_PERSONS)
+
+
+def token_for(facts: Facts, program: str = "admin", person: str = "person") -> str:
+    return person if is_of_persons(facts) else program
+
+
+Ids = dict[str, str]
+
+
+async def furnish(world: World, program: str, person: str) -> Ids:
+    """Make one of each thing in a tenant and return their ids by the names of path parameters."""
+    tenant = world.acme if program == "admin" else world.globex
+    member = "member" if program == "admin" else "other"
+    joined = await world.person(member)
+    organization = f"/v1/organizations/{tenant.organization_id}"
+    await world.make(f"{organization}/invitations", {"email": joined.email}, token=person)
+    await world.ask("POST", f"{organization}/accept", token=member)
+    owner = await world.make("/v1/service-accounts", {"name": "owner"}, token=program)
+    await world.make("/v1/service-accounts", {"name": "free"}, token=program)
+    keys = f"/v1/service-accounts/{owner['id']}/access-keys"
+    key = await world.make(keys, {}, token=program)
+    if program == "admin":
+        await world.person("guest")
+    return {
+        "account_id": tenant.account_id,
+        "organization_id": tenant.organization_id,
+        "user_id": joined.id,
+        "service_account_id": owner["id"],
+        "key_id": key["id"],
+        "role_id": tenant.role_id,
+        "policy_id": tenant.policy_id,
+        "attachment_id": tenant.attachment_id,
+    }
+
+
+def path_of(facts: Facts, ids: Ids) -> str:
+    return re.sub(r"\{(\w+?)(?::str)?\}", lambda match: ids[match[1]], facts.path)
+
+
+Scenario = Callable[[World, Ids, Ids], Awaitable[None]]
+
+
+def play_furnished(url: str, scenario: Scenario) -> None:
+    async def furnished(world: World) -> None:
+        own = await furnish(world, "admin", "person")
+        foreign = await furnish(world, "stranger", "outsider")
+        await scenario(world, own, foreign)
+
+    play(url, furnished)
+
+
+@pytest.mark.parametrize("facts", FACTS, ids=lambda facts: facts.operation)
+def test_own_ids_are_found(sqlite_database: str, facts: Facts) -> None:
+    """The control group of the next test: with own ids each operation gets to its work."""
+
+    async def scenario(world: World, own: Ids, _: Ids) -> None:
+        if facts.path.endswith("/assignments/{user_id}"):
+            body = {"user": own["user_id"]}
+            await world.make(f"/v1/roles/{own['role_id']}/assignments", body)
+        if facts.operation.endswith("/invitations"):
+            await world.person("new")
+        answer = await world.ask(
+            facts.method, path_of(facts, own), BODIES.get(facts.operation), token=token_for(facts)
+        )
+        expected = {200, 201, 204, 409}
+        if facts.path.endswith("/password"):
+            expected = {400}  # nobody here knows a password
+        assert answer.status_code in expected, answer.text
+
+    play_furnished(sqlite_database, scenario)
+
+
+def test_foreign_ids_are_as_unknown_ones(database_url: str) -> None:
+    """G19: each id parameter of each operation, foreign and made up, answered alike."""
+
+    async def scenario(world: World, own: Ids, foreign: Ids) -> None:
+        asked = 0
+        for facts in FACTS:
+            for parameter in facts.id_parameters:
+                told = []
+                for other in (foreign[parameter], UNKNOWN):
+                    answer = await world.ask(
+                        facts.method,
+                        path_of(facts, own | {parameter: other}),
+                        BODIES.get(facts.operation),
+                        token=token_for(facts),
+                    )
+                    assert answer.status_code == 404, (facts.operation, parameter, answer.text)
+                    error = answer.json()["error"]
+                    told.append({name: error[name] for name in error if name != "request_id"})
+                    asked += 1
+                assert told[0] == told[1]
+        assert asked > 80
+
+    play_furnished(database_url, scenario)
+
+
+def test_malformed_ids_are_unknown_ones(sqlite_database: str) -> None:
+    async def scenario(world: World, own: Ids, _: Ids) -> None:
+        for facts in FACTS:
+            for parameter in facts.id_parameters:
+                for wrong in ("admin", own[parameter].upper(), own[parameter].replace("-", "")):
+                    answer = await world.ask(
+                        facts.method,
+                        path_of(facts, own | {parameter: wrong}),
+                        BODIES.get(facts.operation),
+                        token=token_for(facts),
+                    )
+                    assert answer.status_code == 404, (facts.operation, wrong)
+
+    play_furnished(sqlite_database, scenario)
+
+
+def test_every_operation_needs_its_action(database_url: str) -> None:
+    """G15: all rights but the one, and then the one alone."""
+
+    async def scenario(world: World, own: Ids, foreign: Ids) -> None:
+        actions = sorted({facts.action for facts in FACTS if facts.action})
+        for index, action in enumerate(actions):
+            deny = {"effect": "deny", "actions": [action], "resources": ["*"]}
+            await world.program(f"all-but-{index}", ALLOW_ALL, deny)
+        for facts in FACTS:
+            assert facts.action is not None
+            if is_of_persons(facts):
+                continue
+            token = f"all-but-{actions.index(facts.action)}"
+            for ids in (own, foreign):
+                answer = await world.ask(
+                    facts.method, path_of(facts, ids), BODIES.get(facts.operation), token=token
+                )
+                assert answer.status_code == 403, facts.operation
+                assert answer.json()["error"]["code"] == "ACCESS_DENIED"
+
+    play_furnished(database_url, scenario)
+
+
+def test_a_right_on_another_thing_is_none(database_url: str) -> None:
+    """A statement about one resource does not let its holder touch the next one."""
+
+    async def scenario(world: World, own: Ids, _: Ids) -> None:
+        other = ALLOW_ALL | {"resources": [f"crn:iam::{own['account_id']}:*/other"]}
+        await world.program("elsewhere", other)
+        for facts in FACTS:
+            answer = await world.ask(
+                facts.method,
+                path_of(facts, own),
+                BODIES.get(facts.operation),
+                token="elsewhere",
+            )
+            assert answer.status_code == 403, facts.operation
+
+    play_furnished(database_url, scenario)
+
+
+def test_a_member_is_no_owner(database_url: str) -> None:
+    async def scenario(world: World, own: Ids, _: Ids) -> None:
+        path = f"/v1/organizations/{own['organization_id']}"
+        for method, target, body in (
+            ("PATCH", path, {"name": "Mine"}),
+            ("DELETE", path, None),
+            ("POST", f"{path}/invitations", {"email": "guest@example.org"}),
+            ("PATCH", f"{path}/members/{own['user_id']}", {"role": "owner"}),
+            ("DELETE", f"{path}/members/{world.acme.person.id}", None),
+            ("POST", "/v1/accounts", {"handle": "new", "organization": own["organization_id"]}),
+            ("PATCH", f"/v1/accounts/{own['account_id']}", {"status": "suspended"}),
+        ):
+            answer = await world.ask(method, target, body, token="member")
+            assert answer.status_code == 403, (method, target)
+
+    play_furnished(database_url, scenario)
+
+
+def fields_of(facts: Facts) -> set[str]:
+    shapes = [each for each in (facts.body, *get_args(facts.body)) if isinstance(each, type)]
+    return {
+        name
+        for shape in shapes
+        if issubclass(shape, msgspec.Struct)
+        for name in shape.__struct_fields__
+    }
+
+
+def dump(tx: Connection) -> str:
+    """Return all rows of identity."""
+    tables = [table for table in metadata.sorted_tables if table.name != "idempotency_records"]
+    return repr([sorted(map(repr, tx.rows(Statement(select(table))))) for table in tables])
+
+
+def test_fields_that_are_not_the_callers_are_refused(database_url: str) -> None:
+    """G35: what the server owns cannot be sent, and a typo is not passed over."""
+
+    async def scenario(world: World, own: Ids, _: Ids) -> None:
+        before = await world.database.read(dump)
+        sent = 0
+        for facts in FACTS:
+            body = BODIES.get(facts.operation)
+            if body is None:
+                continue
+            for name in {"surprise", *SERVER_OWNED} - fields_of(facts):
+                answer = await world.ask(
+                    facts.method, path_of(facts, own), body | {name: "x"}, token=token_for(facts)
+                )
+                assert answer.status_code == 400, (facts.operation, name)
+                params = answer.json()["error"]["params"]
+                assert params == {"field": name, "reason": "unknown_field"}
+                sent += 1
+        assert sent > 250
+        assert await world.database.read(dump) == before
+
+    play_furnished(database_url, scenario)
+
+
+def test_bodies_of_wrong_types_are_refused(sqlite_database: str) -> None:
+    async def scenario(world: World, own: Ids, _: Ids) -> None:
+        before = await world.database.read(dump)
+        for facts in FACTS:
+            body = BODIES.get(facts.operation)
+            if not body:
+                continue
+            for name in body:
+                for wrong in WRONG:
+                    if isinstance(body[name], bool) and wrong is True:
+                        continue
+                    answer = await world.ask(
+                        facts.method,
+                        path_of(facts, own),
+                        body | {name: wrong},
+                        token=token_for(facts),
+                    )
+                    assert answer.status_code == 400, (facts.operation, name, wrong)
+            for whole in ([], [body], "text", 1):
+                answer = await world.ask(
+                    facts.method, path_of(facts, own), whole, token=token_for(facts)
+                )
+                assert answer.status_code == 400, (facts.operation, whole)
+        assert await world.database.read(dump) == before
+
+    play_furnished(sqlite_database, scenario)

@@ -1,0 +1,116 @@
+"""Limits and keys hold when requests come at once, and nothing fails for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from tests.identity_world import ALLOW_ALL, World, play
+
+DOCUMENT = {"version": "1", "statements": [ALLOW_ALL]}
+
+
+async def answers(*asked: object) -> Counter[int]:
+    found = await asyncio.gather(*asked)  # type: ignore[call-overload]
+    return Counter(answer.status_code for answer in found)
+
+
+def test_two_keys_at_most_and_one_role_of_a_name(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        owner = await world.make("/v1/service-accounts", {"name": "ci"})
+        path = f"/v1/service-accounts/{owner['id']}/access-keys"
+        assert await answers(*(world.ask("POST", path) for _ in range(8))) == {201: 2, 409: 6}
+        trust = {"version": "1", "statements": [{"effect": "allow", "principals": ["acme"]}]}
+        body = {"name": "one", "trust_policy": trust}
+        asked = (world.ask("POST", "/v1/roles", body) for _ in range(8))
+        assert await answers(*asked) == {201: 1, 409: 7}
+        users = (world.ask("POST", "/v1/users", {"email": "a@example.org"}) for _ in range(3))
+        assert await answers(*users) == {201: 1, 409: 2}
+
+    play(database_url, scenario)
+
+
+def test_ten_policies_at_most(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        await world.program("ci")
+        made = [
+            await world.make("/v1/policies", {"name": f"p{index}", "document": DOCUMENT})
+            for index in range(14)
+        ]
+        body = {"service_account": "ci"}
+        paths = [f"/v1/policies/{policy['id']}/attachments" for policy in made]
+        asked = (world.ask("POST", path, body) for path in paths)
+        assert await answers(*asked) == {201: 10, 409: 4}
+
+    play(database_url, scenario)
+
+
+def test_what_is_used_and_deleted_at_once(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        for turn in range(6):
+            program = await world.make("/v1/service-accounts", {"name": f"s{turn}"})
+            policy = await world.make("/v1/policies", {"name": f"p{turn}", "document": DOCUMENT})
+            of_program = f"/v1/service-accounts/{program['id']}"
+            of_policy = f"/v1/policies/{policy['id']}"
+            found = await answers(
+                world.ask("POST", f"{of_policy}/attachments", {"service_account": program["id"]}),
+                world.ask("DELETE", of_program),
+                world.ask("POST", f"{of_program}/access-keys"),
+                world.ask("DELETE", of_policy),
+                world.ask("PATCH", of_policy, {"document": DOCUMENT}),
+            )
+            assert set(found) <= {200, 201, 204, 404, 409}, found
+
+    play(database_url, scenario)
+
+
+def test_persons_leave_while_roles_are_assigned(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        organization = f"/v1/organizations/{world.acme.organization_id}"
+        for turn in range(4):
+            guest = await world.person(f"guest-{turn}")
+            body = {"email": guest.email, "role": "owner"}
+            await world.make(f"{organization}/invitations", body, token="person")
+            await world.ask("POST", f"{organization}/accept", token=f"guest-{turn}")
+            assignments = f"/v1/roles/{world.acme.role_id}/assignments"
+            found = await answers(
+                world.ask("POST", assignments, {"user": guest.id}),
+                world.ask("DELETE", f"/v1/users/{guest.id}"),
+                world.ask("DELETE", f"{organization}/members/{guest.id}", token="person"),
+                world.ask("POST", f"{organization}/switch", token=f"guest-{turn}"),
+            )
+            assert set(found) <= {200, 201, 204, 404}, found
+            left = (await world.ask("GET", assignments)).json()["assignments"]
+            assert guest.id not in {each["user"]["id"] for each in left}
+
+    play(database_url, scenario)
+
+
+def test_two_owners_do_not_both_leave(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        guest = await world.person("guest")
+        path = f"/v1/organizations/{world.acme.organization_id}"
+        body = {"email": guest.email, "role": "owner"}
+        await world.make(f"{path}/invitations", body, token="person")
+        await world.ask("POST", f"{path}/accept", token="guest")
+        found = await answers(
+            world.ask("DELETE", f"{path}/members/{guest.id}", token="guest"),
+            world.ask("DELETE", f"{path}/members/{world.acme.person.id}", token="person"),
+        )
+        assert found == {204: 1, 409: 1}
+
+    play(database_url, scenario)
+
+
+def test_an_account_is_not_founded_in_an_organization_that_goes(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        for turn in range(4):
+            made = await world.make("/v1/organizations", {"name": "x"}, token="person")
+            body = {"handle": f"new-{turn}", "organization": made["id"]}
+            found = await answers(
+                world.ask("POST", "/v1/accounts", body, token="person"),
+                world.ask("DELETE", f"/v1/organizations/{made['id']}", token="person"),
+            )
+            assert found in ({201: 1, 409: 1}, {404: 1, 204: 1}), found
+
+    play(database_url, scenario)

@@ -1,0 +1,232 @@
+"""Bodies, paths, methods and failures, each answered in the envelope (bad input, J; G30)."""
+
+from __future__ import annotations
+
+import logging
+from uuid import UUID
+
+import pytest
+
+from tests.control_plane import Options, World, count_rows, play
+from tests.integration.test_kernel_guard import assert_envelope
+
+MIB = 1 << 20
+ABSENT = "01890000-0000-7000-8000-0000000000ff"
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "reason"),
+    [
+        (b"null", "body", "wrong_type"),
+        (b"[]", "body", "wrong_type"),
+        (None, "body", "missing"),
+        (b"[" * 100_000, "body", "too_deep"),
+        (b'{"name":"\xff"}', "body", "invalid_text"),
+        (b'{"name":"a","name":"a"}', "body", "duplicate_key"),
+        (b'{"name":"a\\u0000"}', "body", "invalid_text"),
+        (b'{"name":"\\ud800"}', "body", "invalid_text"),
+        (b"{}", "name", "missing"),
+        (b'{"name":"a","size":"1"}', "size", "wrong_type"),
+        (b'{"name":"a","size":1.5}', "size", "wrong_type"),
+        (b'{"name":"a","size":1e400}', "body", "out_of_range"),
+        (b'{"name":"a","size":100000000000000000000}', "body", "out_of_range"),
+        (b'{"name":"a","size":11}', "size", "out_of_range"),
+        (b'{"name":"a","colour":"green"}', "colour", "not_allowed"),
+        (b'{"name":"a","ready_at":"2026-02-30T00:00:00Z"}', "ready_at", "malformed"),
+        (b'{"name":"a","ready_at":"2026-02-20T00:00:00"}', "ready_at", "without_offset"),
+        (b'{"name":"a","id":"01890000-0000-7000-8000-000000000001"}', "id", "unknown_field"),
+        (b'{"name":"a","account_id":"x"}', "account_id", "unknown_field"),
+    ],
+)
+def test_a_bad_body_is_400_and_says_where(
+    sqlite_database: str, body: bytes | None, field: str, reason: str
+) -> None:
+    async def scenario(world: World) -> None:
+        error = assert_envelope(await world.ask("POST", "/v1/things", body), 400, "INVALID_INPUT")
+        assert error["params"] == {"field": field, "reason": reason}
+
+    play(sqlite_database, scenario)
+    assert count_rows(sqlite_database, "things") == 0
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("Content-Type", "text/plain")],
+        [("Content-Type", "")],
+        [("Content-Type", "application/jsonx")],
+        [("Content-Type", "application/x-www-form-urlencoded")],
+        [("Content-Type", "application/json; charset=utf-16")],
+        [("Content-Type", "application/json"), ("Content-Type", "application/json")],
+        [("Content-Type", "application/json"), ("Content-Encoding", "gzip")],
+    ],
+)
+def test_a_body_of_another_type_is_415(
+    sqlite_database: str, headers: list[tuple[str, str]]
+) -> None:
+    async def scenario(world: World) -> None:
+        answer = await world.ask("POST", "/v1/things", b'{"name":"a"}', headers=headers)
+        assert_envelope(answer, 415, "UNSUPPORTED_MEDIA_TYPE")
+
+    play(sqlite_database, scenario)
+    assert count_rows(sqlite_database, "things") == 0
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    ["application/json", "Application/JSON", "application/json; charset=utf-8",
+     'application/json;charset="UTF-8"'],
+)  # fmt: skip
+def test_json_may_name_its_charset(sqlite_database: str, content_type: str) -> None:
+    async def scenario(world: World) -> None:
+        headers = [("Content-Type", content_type)]
+        answer = await world.ask("POST", "/v1/things", b'{"name":"a"}', headers=headers)
+        assert answer.status_code == 201
+
+    play(sqlite_database, scenario)
+
+
+def test_a_body_may_be_absent_where_it_is_optional(sqlite_database: str) -> None:
+    async def scenario(world: World) -> None:
+        made = (await world.ask("POST", "/v1/things", {"name": "a"})).json()["thing"]["id"]
+        path = f"/v1/things/{made}/parts"
+        assert (await world.ask("POST", path)).status_code == 201
+        assert (await world.ask("POST", path, {})).status_code == 201
+        assert_envelope(await world.ask("POST", path, {"x": 1}), 400, "INVALID_INPUT")
+
+    play(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize("size", [MIB + 1, 3 * MIB])
+def test_a_body_over_a_mebibyte_is_413(sqlite_database: str, size: int) -> None:
+    async def scenario(world: World) -> None:
+        body = b'{"name":"a"}'
+        fitting = body + b" " * (MIB - len(body))
+        assert (await world.ask("POST", "/v1/things", fitting)).status_code == 201
+        answer = await world.ask("POST", "/v1/things", b" " * size)
+        assert_envelope(answer, 413, "PAYLOAD_TOO_LARGE")
+
+    play(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/nothing", "/v1", "/v1/", "/", "/v1/things/", "//v1/things", "/v1//things",
+     "/v1/things%00", "/v1/Things", "/v1/things/%2e%2e/things", "/v1/things%2F"],
+)  # fmt: skip
+def test_an_unknown_path_is_404(sqlite_database: str, path: str) -> None:
+    async def scenario(world: World) -> None:
+        for method in ("GET", "POST", "HEAD", "OPTIONS"):
+            answer = await world.ask(method, f"http://test{path}")
+            if method == "HEAD":
+                assert (answer.status_code, answer.content) == (404, b"")
+            else:
+                assert_envelope(answer, 404, "NOT_FOUND")
+
+    play(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize(
+    ("path", "allow"),
+    [
+        ("/v1/things", "GET, HEAD, POST"),
+        (f"/v1/things/{ABSENT}", "DELETE, GET, HEAD, PATCH"),
+        (f"/v1/things/{ABSENT}/parts", "POST"),
+        ("/v1/weather", "GET, HEAD"),
+    ],
+)
+@pytest.mark.parametrize("method", ["PUT", "OPTIONS", "TRACE", "FOO"])
+def test_another_method_is_405_and_the_right_ones_are_named(
+    sqlite_database: str, path: str, allow: str, method: str
+) -> None:
+    async def scenario(world: World) -> None:
+        answer = await world.ask(method, path)
+        assert_envelope(answer, 405, "METHOD_NOT_ALLOWED")
+        assert answer.headers["allow"] == allow
+
+    play(sqlite_database, scenario)
+
+
+def test_head_is_get_without_its_body(sqlite_database: str) -> None:
+    async def scenario(world: World) -> None:
+        made = (await world.ask("POST", "/v1/things", {"name": "a"})).json()["thing"]["id"]
+        for path in (f"/v1/things/{made}", f"/v1/things/{ABSENT}", "/v1/things?limit=0"):
+            got, head = await world.ask("GET", path), await world.ask("HEAD", path)
+            assert head.content == b""
+            assert head.status_code == got.status_code
+            for answer in (got, head):
+                del answer.headers["x-request-id"]
+            assert head.headers == got.headers
+        assert (await world.ask("HEAD", f"/v1/things/{made}", token=None)).status_code == 401
+
+    play(sqlite_database, scenario)
+
+
+def test_every_answer_has_a_request_id_of_ours(
+    sqlite_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(world: World) -> None:
+        seen = set()
+        sent = [("X-Request-Id", "theirs\x7f")]
+        for method, path in [
+            ("POST", "/v1/things"),
+            ("GET", "/v1/things"),
+            ("GET", "/v1/weather"),
+            ("GET", "/v1/openapi.json"),
+            ("GET", "/v1/nothing"),
+            ("PUT", "/v1/things"),
+            ("HEAD", "/v1/things"),
+        ]:
+            answer = await world.ask(method, path, headers=sent)
+            (given,) = answer.headers.get_list("x-request-id")
+            assert str(UUID(given)) == given
+            seen.add(given)
+        assert len(seen) == 7
+
+    caplog.set_level(logging.INFO, "cloudcore")
+    play(sqlite_database, scenario)
+    told = [record.getMessage() for record in caplog.records if record.name == "cloudcore.http"]
+    assert len(told) == 7
+    assert all("'theirs\\x7f'" in message for message in told)
+
+
+def test_a_failure_tells_nothing_of_itself(
+    sqlite_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(world: World) -> None:
+        answer = await world.ask("GET", "/v1/broken")
+        error = assert_envelope(answer, 500, "INTERNAL_ERROR")
+        assert "params" not in error
+        assert "secret" not in answer.text
+        assert "Traceback" not in answer.text
+
+    play(sqlite_database, scenario, Options(faulty=True))
+    (record,) = (record for record in caplog.records if record.levelno == logging.ERROR)
+    assert "secret of the house" in str(record.exc_info)
+
+
+def test_absent_keeps_and_null_clears(sqlite_database: str) -> None:
+    async def scenario(world: World) -> None:
+        body = {"name": "a", "description": "x"}
+        path = f"/v1/things/{(await world.ask('POST', '/v1/things', body)).json()['thing']['id']}"
+        for change, description in [({}, "x"), ({"description": None}, None)]:
+            changed = await world.ask("PATCH", path, change)
+            assert changed.json()["thing"]["description"] == description
+        renamed = await world.ask("PATCH", path, {"name": "b"})
+        error = assert_envelope(renamed, 400, "INVALID_INPUT")
+        assert error["params"] == {"field": "name", "reason": "unknown_field"}
+
+    play(sqlite_database, scenario)
+
+
+def test_a_create_says_where_the_thing_is(sqlite_database: str) -> None:
+    async def scenario(world: World) -> None:
+        made = await world.ask(
+            "POST", "/v1/things", {"name": "a", "ready_at": "2027-01-15T10:00:00+02:00"}
+        )
+        assert made.json()["thing"]["ready_at"] == "2027-01-15T08:00:00.000000Z"
+        assert (await world.ask("GET", made.headers["location"])).json() == made.json()
+        gone = await world.ask("DELETE", made.headers["location"])
+        assert (gone.status_code, gone.content) == (204, b"")
+
+    play(sqlite_database, scenario)

@@ -1,0 +1,212 @@
+"""Idempotency under races and deaths: exactly one effect for each key (G23)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Concatenate, Final
+
+import httpx
+import pytest
+
+from cloudcore.db.base import Connection, Database, P, T
+from cloudcore.db.opening import open_database
+from cloudcore.idempotency import KEPT_SECONDS, LEASE_SECONDS
+from tests.control_plane import Options, TokenBook, World, count_rows, make_world, play
+from tests.dying import Death, DyingDatabase, Moment, PassingDatabase
+
+PARALLEL: Final = 20
+KEYS: Final = 10
+
+
+async def create(world: World, name: str, key: str) -> httpx.Response:
+    return await world.ask("POST", "/v1/things", {"name": name}, key=key)
+
+
+def test_of_twenty_at_once_one_has_the_effect(database_url: str) -> None:
+    """Two processes' worth of connections, so that the database alone decides."""
+
+    async def scenario(world: World) -> list[list[httpx.Response]]:
+        other_database = open_database(database_url)
+        other = make_world(other_database)
+        other.tokens.holders = world.tokens.holders
+        try:
+            return [
+                await asyncio.gather(
+                    *(
+                        create(world if turn % 2 else other, f"thing-{'x' * number}", f"k{number}")
+                        for turn in range(PARALLEL)
+                    )
+                )
+                for number in range(KEYS)
+            ]
+        finally:
+            await other_database.close()
+
+    for answers in play(database_url, scenario):
+        statuses = Counter(answer.status_code for answer in answers)
+        assert set(statuses) <= {201, 409}
+        made = [answer for answer in answers if answer.status_code == 201]
+        assert len({answer.content for answer in made}) == 1
+        assert [("idempotency-replayed" in answer.headers) for answer in made].count(False) == 1
+        for waiting in answers:
+            if waiting.status_code == 409:
+                assert waiting.headers["retry-after"] == "1"
+                assert waiting.json()["error"]["code"] == "CONFLICT"
+    assert count_rows(database_url, "things") == KEYS
+
+
+def test_racing_for_a_name_under_keys_of_their_own_one_wins(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        answers = await asyncio.gather(*(create(world, "a", f"k{n}") for n in range(PARALLEL)))
+        assert Counter(answer.status_code for answer in answers) == {201: 1, 409: PARALLEL - 1}
+        again = await asyncio.gather(*(create(world, "a", f"k{n}") for n in range(PARALLEL)))
+        assert [one.content for one in again] == [one.content for one in answers]
+        assert all("idempotency-replayed" in answer.headers for answer in again)
+
+    play(database_url, scenario)
+    assert count_rows(database_url, "things") == 1
+
+
+def die_and_revive(
+    url: str, fatal_write: int, moment: Moment, revived: Callable[[World], Awaitable[None]]
+) -> None:
+    """Let a process die in the middle of creating ``a`` under ``k``, and another one take over."""
+    tokens = TokenBook()
+
+    async def die(world: World) -> None:
+        tokens.holders = world.tokens.holders
+        with pytest.raises(Death):
+            await create(world, "a", "k")
+
+    async def revive(world: World) -> None:
+        world.tokens.holders = tokens.holders
+        await revived(world)
+
+    play(url, die, Options(wrap=lambda inner: DyingDatabase(inner, fatal_write, moment)))
+    play(url, revive)
+
+
+@pytest.mark.parametrize("moment", ["before", "during"])
+def test_a_death_before_the_claim_leaves_nothing(database_url: str, moment: Moment) -> None:
+    async def revived(world: World) -> None:
+        made = await create(world, "a", "k")
+        assert made.status_code == 201
+        assert "idempotency-replayed" not in made.headers
+
+    die_and_revive(database_url, 1, moment, revived)
+    assert count_rows(database_url, "things") == 1
+
+
+@pytest.mark.parametrize(("fatal_write", "moment"), [(1, "after"), (2, "before"), (2, "during")])
+def test_a_death_between_claim_and_commit_leaves_no_effect_and_a_lease(
+    database_url: str, fatal_write: int, moment: Moment
+) -> None:
+    async def revived(world: World) -> None:
+        for seconds in (LEASE_SECONDS - 1, 1):
+            early = await create(world, "a", "k")
+            assert early.status_code == 409
+            assert early.headers["retry-after"] == "1"
+            world.pass_time(seconds)
+        made = await create(world, "a", "k")
+        assert made.status_code == 201
+        assert "idempotency-replayed" not in made.headers
+        assert (await create(world, "a", "k")).content == made.content
+
+    die_and_revive(database_url, fatal_write, moment, revived)
+    assert count_rows(database_url, "things") == 1
+
+
+def test_a_death_after_the_commit_leaves_effect_and_outcome(database_url: str) -> None:
+    async def revived(world: World) -> None:
+        replayed = await create(world, "a", "k")
+        assert replayed.status_code == 201
+        assert "idempotency-replayed" in replayed.headers
+
+    die_and_revive(database_url, 2, "after", revived)
+    assert count_rows(database_url, "things") == 1
+
+
+@pytest.mark.parametrize("moment", ["before", "during", "after"])
+def test_a_death_while_a_refusal_is_recorded_does_no_harm(
+    database_url: str, moment: Moment
+) -> None:
+    """Writes: the claim, the change that conflicts, the record of the conflict."""
+
+    async def prepare(world: World) -> None:
+        assert (await create(world, "a", "other")).status_code == 201
+
+    async def revived(world: World) -> None:
+        world.pass_time(LEASE_SECONDS)
+        refused = await create(world, "a", "k")
+        assert refused.status_code == 409
+        assert ("idempotency-replayed" in refused.headers) == (moment == "after")
+
+    play(database_url, prepare)
+    die_and_revive(database_url, 3, moment, revived)
+    assert count_rows(database_url, "things") == 1
+
+
+@pytest.mark.parametrize("seconds", [LEASE_SECONDS, KEPT_SECONDS])
+def test_of_twenty_that_find_a_dead_attempt_one_has_the_effect(
+    database_url: str, seconds: int
+) -> None:
+    async def revived(world: World) -> None:
+        world.pass_time(seconds)
+        answers = await asyncio.gather(*(create(world, "a", "k") for _ in range(PARALLEL)))
+        statuses = Counter(answer.status_code for answer in answers)
+        assert statuses[201] >= 1
+        assert statuses[201] + statuses[409] == PARALLEL
+        assert (await create(world, "a", "k")).status_code == 201
+
+    die_and_revive(database_url, 2, "before", revived)
+    assert count_rows(database_url, "things") == 1
+
+
+class Gated(PassingDatabase):
+    """A database whose `write` waits at a gate of its own for each of the first two times."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.arrived = [asyncio.Event(), asyncio.Event()]
+        self.gates = [asyncio.Event(), asyncio.Event()]
+        self._writes = 0
+
+    async def write(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        number = self._writes
+        self._writes += 1
+        if number < len(self.gates):
+            self.arrived[number].set()
+            await self.gates[number].wait()
+        return await super().write(change, *args, **kwargs)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_who_was_taken_over_has_no_effect(database_url: str, order: tuple[int, int]) -> None:
+    """The first attempt outlives its lease and a retry takes over; both then reach for COMMIT."""
+
+    async def scenario(world: World) -> None:
+        database = world.database
+        assert isinstance(database, Gated)
+        attempts = [asyncio.create_task(create(world, "a", "k"))]
+        await database.arrived[0].wait()
+        assert (await create(world, "a", "k")).status_code == 409
+        world.pass_time(LEASE_SECONDS)
+        attempts.append(asyncio.create_task(create(world, "a", "k")))
+        await database.arrived[1].wait()
+        for number in order:
+            database.gates[number].set()
+            await attempts[number]
+        late, made = [await attempt for attempt in attempts]
+        assert made.status_code == 201
+        assert late.status_code == 409
+        assert late.headers["retry-after"] == "1"
+        replayed = await create(world, "a", "k")
+        assert replayed.content == made.content
+        assert "idempotency-replayed" in replayed.headers
+
+    play(database_url, scenario, Options(wrap=Gated))
+    assert count_rows(database_url, "things") == 1

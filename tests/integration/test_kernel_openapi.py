@@ -1,0 +1,199 @@
+"""The description of the API is true: what is answered is what is described."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from typing import Any
+from uuid import uuid4
+
+import httpx
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+from tests.control_plane import Options, World, play
+from tests.things import FAMILY
+
+VERBS = {"get", "put", "post", "patch", "delete"}
+
+
+async def description(world: World) -> dict[str, Any]:
+    answer = await world.ask("GET", "/v1/openapi.json", token=None)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
+    described: dict[str, Any] = answer.json()
+    return described
+
+
+def operations(described: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in described["paths"].items():
+        for method, operation in methods.items():
+            yield method, path, operation
+
+
+def references(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"]
+        for child in value.values():
+            yield from references(child)
+    if isinstance(value, list):
+        for child in value:
+            yield from references(child)
+
+
+def test_the_document_is_whole(sqlite_database: str) -> None:
+    described = play(sqlite_database, description)
+    assert described["openapi"] == "3.1.0"
+    assert described["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
+    assert len(list(operations(described))) == len(FAMILY)
+    names = [operation["operationId"] for _, _, operation in operations(described)]
+    assert len(set(names)) == len(names)
+    for method, path, operation in operations(described):
+        assert method in VERBS
+        assert operation["summary"]
+        shown = {item["name"] for item in operation.get("parameters", []) if item["in"] == "path"}
+        assert shown == set(re.findall(r"\{(\w+)\}", path))
+    for reference in set(references(described)):
+        target: Any = described
+        for step in reference.removeprefix("#/").split("/"):
+            target = target[step]
+    for schema in described["components"]["schemas"].values():
+        Draft202012Validator.check_schema(schema)
+
+
+def test_statuses_are_those_that_can_occur(sqlite_database: str) -> None:
+    described = play(sqlite_database, description)
+    statuses = {
+        f"{method.upper()} {path}": " ".join(operation["responses"])
+        for method, path, operation in operations(described)
+    }
+    assert statuses == {
+        "POST /v1/things": "201 400 401 403 409 413 415 422 500 503",
+        "GET /v1/things": "200 400 401 403 500 503",
+        "GET /v1/things-by-age": "200 400 401 403 500 503",
+        "GET /v1/things/{thing_id}": "200 401 403 404 500 503",
+        "PATCH /v1/things/{thing_id}": "200 400 401 403 404 413 415 500 503",
+        "DELETE /v1/things/{thing_id}": "204 401 403 404 500 503",
+        "POST /v1/things/{thing_id}/parts": "201 400 401 403 404 409 413 415 422 500 503",
+        "GET /v1/templates/{template_id}": "200 400 401 403 404 500 503",
+        "GET /v1/shared/{thing_id}": "200 401 403 404 500 503",
+        "GET /v1/weather": "200 401 429 500 503",
+    }
+
+
+def test_facts_are_described(sqlite_database: str) -> None:
+    described = play(sqlite_database, description)
+    create = described["paths"]["/v1/things"]["post"]
+    assert create["x-iam-action"] == "test:CreateThing"
+    assert [item["name"] for item in create["parameters"]] == ["Idempotency-Key"]
+    assert create["requestBody"]["required"]
+    assert set(create["responses"]["401"]["headers"]) == {"WWW-Authenticate", "X-Request-Id"}
+    body = described["components"]["schemas"]["CreateThing"]
+    assert body["additionalProperties"] is False
+    listing = described["paths"]["/v1/things"]["get"]["parameters"]
+    shown = {item["name"]: (item["required"], item["schema"]) for item in listing}
+    assert shown["limit"][1] | {"description": ""} == {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 200,
+        "default": 50,
+        "description": "",
+    }
+    assert shown["colour"] == (False, {"enum": ["blue", "red"]})
+    assert set(shown) == {"limit", "marker", "name_prefix", "colour", "deep"}
+    part = described["paths"]["/v1/things/{thing_id}/parts"]["post"]
+    assert not part["requestBody"]["required"]
+    weather = described["paths"]["/v1/weather"]["get"]
+    assert weather["security"] == [{}, {"bearer": []}]
+    assert "X-RateLimit-Limit" in weather["responses"]["200"]["headers"]
+    assert "Retry-After" in weather["responses"]["429"]["headers"]
+
+
+def check(described: dict[str, Any], template: str, answer: httpx.Response) -> None:
+    """Assert that an answer is one that the document describes."""
+    operation = described["paths"][template][answer.request.method.lower()]
+    response = operation["responses"][str(answer.status_code)]
+    assert set(response["headers"]) - {"Idempotency-Replayed"} <= {
+        name for name in response["headers"] if name in answer.headers
+    } | {"Idempotency-Replayed"}
+    if "content" not in response:
+        assert answer.content == b""
+        return
+    schema = response["content"][answer.headers["content-type"]]["schema"]
+    Draft202012Validator({**schema, "components": described["components"]}).validate(answer.json())
+
+
+def test_answers_are_as_described(sqlite_database: str) -> None:
+    async def scenario(world: World) -> None:
+        described = await description(world)
+        made = await world.ask("POST", "/v1/things", {"name": "a"}, key="k")
+        one = f"/v1/things/{made.json()['thing']['id']}"
+        for template, method, path, body in [
+            ("/v1/things", "POST", "/v1/things", {"name": "b"}),
+            ("/v1/things", "POST", "/v1/things", {"name": "b"}),
+            ("/v1/things", "POST", "/v1/things", {"nome": "b"}),
+            ("/v1/things", "POST", "/v1/things", b" " * (2 << 20)),
+            ("/v1/things", "GET", "/v1/things?limit=1", None),
+            ("/v1/things", "GET", "/v1/things?limit=x", None),
+            ("/v1/things/{thing_id}", "GET", one, None),
+            ("/v1/things/{thing_id}", "PATCH", one, {}),
+            ("/v1/things/{thing_id}/parts", "POST", f"{one}/parts", None),
+            ("/v1/things/{thing_id}", "DELETE", one, None),
+            ("/v1/things/{thing_id}", "DELETE", one, None),
+            ("/v1/templates/{template_id}", "GET", "/v1/templates/x", None),
+            ("/v1/templates/{template_id}", "GET", f"/v1/templates/{uuid4()}", None),
+            *[("/v1/weather", "GET", "/v1/weather", None)] * 4,
+        ]:
+            for token in ("writer", "nobody"):
+                check(described, template, await world.ask(method, path, body, token=token))
+        again = await world.ask("POST", "/v1/things", {"name": "c"}, key="k")
+        assert again.status_code == 422
+        check(described, "/v1/things", again)
+
+    play(sqlite_database, scenario)
+
+
+class Links(HTMLParser):
+    """Collects what a page would fetch, and where it jumps to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.fetched: list[str] = []
+        self.targets: set[str] = set()
+        self.jumps: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        for name, value in attrs:
+            if name == "id":
+                assert value not in self.targets
+                self.targets.add(str(value))
+            elif name == "href" and str(value).startswith("#"):
+                self.jumps.add(str(value)[1:])
+            elif name in ("href", "src"):
+                self.fetched.append(str(value))
+
+
+def test_the_page_needs_nothing_from_elsewhere(sqlite_database: str) -> None:
+    async def scenario(world: World) -> None:
+        answer = await world.ask("GET", "/v1/reference", token=None)
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        page = Links()
+        page.feed(answer.text)
+        assert page.fetched == ["openapi.json"]
+        assert not page.tags & {"script", "link", "img", "iframe", "form"}
+        assert page.jumps <= page.targets
+        for handler in FAMILY:
+            assert f"operation-{handler.fn.__name__}" in page.targets
+
+    play(sqlite_database, scenario, Options(faulty=True))
+
+
+def test_the_description_describes_itself_to_nobody(sqlite_database: str) -> None:
+    described = play(sqlite_database, description)
+    assert "/v1/openapi.json" not in described["paths"]
+    assert "/v1/reference" not in json.dumps(described)

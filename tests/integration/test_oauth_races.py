@@ -1,0 +1,55 @@
+"""Codes and refresh tokens when many come at once: one use is one use (G22)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.integration.oauth_world import World, play
+
+EMAIL = "ann@example.com"
+PARALLEL = 50
+
+
+def test_of_fifty_redemptions_of_one_code_at_most_one_gives_a_token(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        await world.add_user(EMAIL)
+        for _ in range(4):
+            code = await world.sign_in(EMAIL)
+            answers = await asyncio.gather(*(world.redeem(code) for _ in range(PARALLEL)))
+            given = [answer.json() for answer in answers if answer.status_code == 200]
+            refused = [answer.json()["error"] for answer in answers if answer.status_code != 200]
+            assert len(given) <= 1
+            assert refused == ["invalid_grant"] * (PARALLEL - len(given))
+            for made in given:  # the others showed that two parties hold the code
+                assert (await world.who(made["access_token"])).status_code == 401
+                assert (await world.refresh(made["refresh_token"])).status_code == 400
+
+    play(database_url, scenario)
+
+
+def test_of_fifty_refreshes_by_one_token_at_most_one_succeeds(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        await world.add_user(EMAIL)
+        _, refresh = await world.signed_in(EMAIL)
+        answers = await asyncio.gather(*(world.refresh(refresh) for _ in range(PARALLEL)))
+        given = [answer.json() for answer in answers if answer.status_code == 200]
+        assert len(given) == 1
+        assert (await world.who(given[0]["access_token"])).status_code == 401
+        assert (await world.refresh(given[0]["refresh_token"])).status_code == 400
+
+    play(database_url, scenario)
+
+
+def test_wrong_and_right_attempts_at_once_give_at_most_one_token(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        await world.add_user(EMAIL)
+        code = await world.sign_in(EMAIL)
+        wrong = [world.redeem(code, code_verifier="x" * 43) for _ in range(10)]
+        right = [world.redeem(code) for _ in range(10)]
+        answers = await asyncio.gather(
+            *(each for pair in zip(wrong, right, strict=True) for each in pair)
+        )
+        assert sum(answer.status_code == 200 for answer in answers) <= 1
+        assert all(answer.status_code == 400 for answer in answers[::2])
+
+    play(database_url, scenario)

@@ -1,0 +1,305 @@
+"""``/v1/repositories`` on both databases: made, described, changed, deleted, purged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from registry.blobstore.memory import MemoryStore
+from registry.gc.repositories import purge_deleted_repositories
+from registry.gc.uploads import discard_expired_uploads
+from registry.oci.digest import digest_of
+from tests.integration.test_tokens_exchange import play
+from tests.recount import querying
+from tests.tenants import ALLOW_ALL, HOST, Install, allow, bearer
+
+PATH: Final = "/v1/repositories"
+
+
+async def client_of(
+    install: Install, handle: str, *statements: dict[str, Any]
+) -> httpx.AsyncClient:
+    """Return a connection whose requests are signed in to an account, which is made."""
+    account = await install.add_account(handle)
+    program = await install.add_program(account, "ci", *(statements or (ALLOW_ALL,)))
+    client = install.connect()
+    client.headers.update(bearer(program.access_token))
+    return client
+
+
+async def create(client: httpx.AsyncClient, name: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+    answer = await client.post(PATH, json={"name": name, **fields})
+    assert answer.status_code == 201, answer.text
+    found: dict[str, Any] = answer.json()["repository"]
+    assert answer.headers["location"] == f"{PATH}/{found['id']}"
+    return found
+
+
+def refused(answer: httpx.Response, status: int, code: str, field: str | None = None) -> None:
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert error["code"] == code
+    if field is not None:
+        assert error["params"]["field"] == field
+
+
+def test_a_repository_from_its_making_to_its_end(database_url: str) -> None:
+    async def scenario(install: Install) -> None:
+        client = await client_of(install, "acme")
+        made = await create(
+            client,
+            "web/app",
+            description="The shop",
+            tags={"team": "web"},
+            tag_mutability="immutable",
+            immutable_tag_exclusions=["sha256-*.sig"],
+        )
+        assert made["crn"].startswith("crn:registry:local:")
+        assert made["crn"].endswith(":repository/web/app")
+        assert made["uri"] == f"{HOST}/acme/web/app"
+        assert made["visibility"] == "private"
+        assert made["source"] == "user"
+        assert (made["image_count"], made["tag_count"], made["size_bytes"]) == (0, 0, 0)
+        assert made["last_pushed_at"] is None
+        one = f"{PATH}/{made['id']}"
+        assert (await client.get(one)).json() == {"repository": made}
+        refused(await client.post(PATH, json={"name": "web/app"}), 409, "CONFLICT")
+
+        changed = (await client.patch(one, json={"tags": {}, "description": None})).json()
+        assert changed["repository"]["tags"] == {}
+        assert changed["repository"]["description"] is None
+        assert changed["repository"]["tag_mutability"] == "immutable"
+        refused(await client.patch(one, json={"name": "x"}), 400, "INVALID_INPUT", "name")
+
+        assert (await client.delete(one)).status_code == 204
+        refused(await client.get(one), 404, "NOT_FOUND")
+        refused(await client.delete(one), 404, "NOT_FOUND")
+        again = await create(client, "web/app")
+        assert again["id"] != made["id"]
+
+    play(database_url, scenario)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "name"),
+        ({"name": "Upper"}, "name"),
+        ({"name": "a//b"}, "name"),
+        ({"name": "a/../b"}, "name"),
+        ({"name": ""}, "name"),
+        ({"name": "a" * 209}, "name"),
+        ({"name": "a", "kms_key": "k"}, "kms_key"),
+        ({"name": "a", "tag_mutability": "frozen"}, "tag_mutability"),
+        ({"name": "a", "tags": {"k": 1}}, "tags"),
+        ({"name": "a", "tags": {"": "v"}}, "tags"),
+        ({"name": "a", "tags": {str(number): "" for number in range(51)}}, "tags"),
+        ({"name": "a", "immutable_tag_exclusions": ["*"] * 6}, "immutable_tag_exclusions"),
+        ({"name": "a", "immutable_tag_exclusions": ["[a]"]}, "immutable_tag_exclusions"),
+    ],
+)
+def test_what_cannot_be_a_repository(
+    sqlite_database: str, body: dict[str, Any], field: str
+) -> None:
+    async def scenario(install: Install) -> None:
+        client = await client_of(install, "acme")
+        answer = await client.post(PATH, json=body)
+        assert answer.status_code == 400, answer.text
+        assert answer.json()["error"]["params"]["field"].startswith(field)
+        assert (await client.get(PATH)).json()["meta"]["total"] == 0
+
+    play(sqlite_database, scenario)
+
+
+def test_the_list_is_filtered_and_paged_by_name(database_url: str) -> None:
+    async def scenario(install: Install) -> None:
+        client = await client_of(install, "acme")
+        other = await client_of(install, "other")
+        await create(other, "web/z")
+        for name in ("web/c", "db", "web/a", "web", "web/b", "webb"):
+            await create(client, name)
+
+        async def names(**query: str | int) -> list[str]:
+            found: list[str] = []
+            while True:
+                page = (await client.get(PATH, params=query)).json()
+                found += [each["name"] for each in page["repositories"]]
+                if not page["meta"]["has_more"]:
+                    assert page["meta"]["marker"] is None
+                    assert page["meta"]["total"] == len(found)
+                    return found
+                query["marker"] = page["meta"]["marker"]
+
+        everything = ["db", "web", "web/a", "web/b", "web/c", "webb"]
+        assert await names() == everything
+        assert await names(limit=2) == everything
+        assert await names(name_prefix="web/", limit=1) == ["web/a", "web/b", "web/c"]
+        assert await names(name="web") == ["web"]
+        assert await names(name="web", name_prefix="db") == []
+        assert await names(name_prefix="%") == []
+        marker = (await client.get(PATH, params={"limit": 1})).json()["meta"]["marker"]
+        query = {"marker": marker, "name_prefix": "web"}
+        refused(await client.get(PATH, params=query), 400, "INVALID_INPUT", "marker")
+
+    play(database_url, scenario)
+
+
+def test_ids_of_other_accounts_are_unknown(sqlite_database: str) -> None:
+    """J16 = J17, and who may nothing learns nothing."""
+
+    async def scenario(install: Install) -> None:
+        acme = await client_of(install, "acme")
+        other = await client_of(install, "other")
+        powerless = await client_of(install, "powerless", allow("storage:GetObject"))
+        made = await create(acme, "r")
+        random = "01890000-0000-7000-8000-000000000000"
+        document = {"version": "1", "statements": []}
+        for method, path, body in (
+            ("GET", "", None),
+            ("PATCH", "", {}),
+            ("DELETE", "", None),
+            ("DELETE", "?force=true", None),
+            ("GET", "/policy", None),
+            ("PUT", "/policy", document),
+            ("DELETE", "/policy", None),
+        ):
+            for client, status in ((other, 404), (powerless, 403)):
+                answers = [
+                    await client.request(method, f"{PATH}/{ident}{path}", json=body)
+                    for ident in (made["id"], random)
+                ]
+                assert {answer.status_code for answer in answers} == {status}
+                texts = {
+                    answer.text.replace(answer.headers["x-request-id"], "") for answer in answers
+                }
+                assert len(texts) == 1
+        assert (await acme.get(f"{PATH}/{made['id']}")).status_code == 200
+
+    play(sqlite_database, scenario)
+
+
+def test_rights_over_a_prefix_reach_no_further(sqlite_database: str) -> None:
+    async def scenario(install: Install) -> None:
+        crn = "crn:registry:local:acme:repository/web/*"
+        client = await client_of(install, "acme", allow("registry:*", on=crn))
+        await create(client, "web/a")
+        refused(await client.post(PATH, json={"name": "db/a"}), 403, "ACCESS_DENIED")
+        refused(await client.get(PATH), 403, "ACCESS_DENIED")
+        listed = await client.get(PATH, params={"name_prefix": "web/"})
+        assert listed.json()["meta"]["total"] == 1
+        refused(await client.get(PATH, params={"name_prefix": "we"}), 403, "ACCESS_DENIED")
+
+    play(sqlite_database, scenario)
+
+
+def test_a_repository_with_images_goes_only_by_force_and_takes_them_along(
+    database_url: str,
+) -> None:
+    async def scenario(install: Install) -> None:
+        client = await client_of(install, "acme")
+        made = await create(client, "r")
+        one = f"{PATH}/{made['id']}"
+        password = (await client.post("/v1/authorization-token")).json()["password"]
+        token = await install.exchange(password, "repository:acme/r:pull,push")
+        async with install.connect() as docker:
+            docker.headers.update(bearer(token))
+            await push_index(docker)
+            opened = await docker.post("/v2/acme/r/blobs/uploads/")
+            upload = opened.headers["location"]
+            found = (await client.get(one)).json()["repository"]
+            assert (found["image_count"], found["tag_count"]) == (3, 1)
+            assert found["last_pushed_at"] is not None
+
+            refused(await client.delete(one), 409, "CONFLICT")
+            refused(await client.delete(f"{one}?force=yes"), 400, "INVALID_INPUT", "force")
+            assert (await docker.get("/v2/acme/r/manifests/v1")).status_code == 200
+            assert (await client.delete(f"{one}?force=true")).status_code == 204
+
+            answer = await docker.get("/v2/acme/r/manifests/v1")
+            assert (answer.status_code, answer.json()["errors"][0]["code"]) == (404, "NAME_UNKNOWN")
+            assert (await docker.patch(upload, content=b"x")).status_code == 404
+            assert (await docker.get("/v2/acme/r/tags/list")).status_code == 404
+            new = await create(client, "r")
+            assert new["image_count"] == 0
+            assert await purge_deleted_repositories(install.ctx) == 0  # a request may be under way
+            install.clock.advance(3600)
+            assert await discard_expired_uploads(install.ctx) == 1
+            assert await purge_deleted_repositories(install.ctx) == 1
+        with querying(database_url) as query:
+            for table in ("manifests", "tags", "repository_blobs", "manifest_bodies", "uploads"):
+                assert query(f"SELECT count(*) FROM {table}")[0][0] == 0
+            assert [row[0] for row in query("SELECT id FROM repositories")] == [new["id"]]
+
+    play(database_url, scenario)
+
+
+def test_a_blob_that_ends_after_its_repository_is_not_kept(sqlite_database: str) -> None:
+    async def scenario(install: Install) -> None:
+        client = await client_of(install, "acme")
+        made = await create(client, "r")
+        password = (await client.post("/v1/authorization-token")).json()["password"]
+        token = await install.exchange(password, "repository:acme/r:pull,push")
+
+        async def body() -> AsyncIterator[bytes]:
+            yield b"first "
+            assert (await client.delete(f"{PATH}/{made['id']}")).status_code == 204
+            yield b"second"
+
+        async with install.connect() as docker:
+            answer = await docker.post(
+                f"/v2/acme/r/blobs/uploads/?digest={digest_of(b'first second')}",
+                content=body(),
+                headers=bearer(token),
+            )
+        assert (answer.status_code, answer.json()["errors"][0]["code"]) == (404, "NAME_UNKNOWN")
+        store = install.ctx.reader
+        assert isinstance(store, MemoryStore)
+        assert not store.objects
+        assert not store.staged
+
+    play(sqlite_database, scenario)
+
+
+async def push_index(docker: httpx.AsyncClient) -> None:
+    """Push an index of two images of one layer each, as ``acme/r:v1``."""
+    children = []
+    for number in (1, 2):
+        config, layer = [await push_blob(docker, data) for data in (b"{}", b"%d" % number)]
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": config,
+            "layers": [layer],
+        }
+        children.append(await push_manifest(docker, manifest))
+    index = {
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.index.v1+json",
+        "manifests": children,
+    }
+    await push_manifest(docker, index, "v1")
+
+
+async def push_blob(docker: httpx.AsyncClient, data: bytes) -> dict[str, Any]:
+    """Push a blob to ``acme/r`` and return its descriptor."""
+    digest = digest_of(data)
+    path = f"/v2/acme/r/blobs/uploads/?digest={digest}"
+    assert (await docker.post(path, content=data)).status_code == 201
+    return {"mediaType": "application/vnd.oci.empty.v1+json", "digest": digest, "size": len(data)}
+
+
+async def push_manifest(
+    docker: httpx.AsyncClient, manifest: dict[str, Any], tag: str = ""
+) -> dict[str, Any]:
+    """Push a manifest to ``acme/r`` and return its descriptor."""
+    body = json.dumps(manifest).encode()
+    digest = digest_of(body)
+    headers = {"content-type": manifest["mediaType"]}
+    path = f"/v2/acme/r/manifests/{tag or digest}"
+    answer = await docker.put(path, content=body, headers=headers)
+    assert answer.status_code == 201, answer.text
+    return {"mediaType": manifest["mediaType"], "digest": digest, "size": len(body)}

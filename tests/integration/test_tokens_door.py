@@ -1,0 +1,430 @@
+"""401, 403 or in: every request of bad-input group A, the table B5, and the challenges of B1."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import sqlite3
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.identity.jws import sign
+from cloudcore.identity.tokens import REGISTRY
+from registry.distribution.challenge import Challenges
+from tests.integration.test_tokens_exchange import play
+from tests.tenants import ALLOW_ALL, HOST, URL, Install, allow, basic, bearer, let
+
+REALM: Final = f'Bearer realm="{URL}/v2/token",service="{HOST}"'
+DIGEST: Final = "sha256:" + "0" * 64
+
+
+def challenge(scope: str = "", error: str = "") -> str:
+    """Return the one form a challenge has."""
+    scope = f',scope="{scope}"' if scope else ""
+    error = f',error="{error}"' if error else ""
+    return f"{REALM}{scope}{error}"
+
+
+def refused(answer: httpx.Response, status: int, expected: str) -> None:
+    """Check a refusal, and that HEAD differs by its body only."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers.get_list("www-authenticate") == [expected]
+    if answer.request.method != "HEAD":
+        code = {401: "UNAUTHORIZED", 403: "DENIED"}[status]
+        assert [item["code"] for item in answer.json()["errors"]] == [code]
+
+
+SCOPES: Final = [
+    ("GET", "manifests/v1", "pull"),
+    ("HEAD", "manifests/v1", "pull"),
+    ("PUT", "manifests/v1", "pull,push"),
+    ("DELETE", "manifests/v1", "delete"),
+    ("GET", f"blobs/{DIGEST}", "pull"),
+    ("HEAD", f"blobs/{DIGEST}", "pull,push"),
+    ("DELETE", f"blobs/{DIGEST}", "delete"),
+    ("POST", "blobs/uploads/", "pull,push"),
+    ("PATCH", "blobs/uploads/00000000-0000-7000-8000-000000000000", "pull,push"),
+    ("PUT", "blobs/uploads/00000000-0000-7000-8000-000000000000", "pull,push"),
+    ("GET", "blobs/uploads/00000000-0000-7000-8000-000000000000", "pull,push"),
+    ("DELETE", "blobs/uploads/00000000-0000-7000-8000-000000000000", "pull,push"),
+    ("GET", "tags/list", "pull"),
+    ("GET", f"referrers/{DIGEST}", "pull"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "asked"), SCOPES)
+def test_each_request_asks_for_what_it_needs(
+    sqlite_database: str, method: str, path: str, asked: str
+) -> None:
+    """A1, and the column "scope asked" of B1; there and absent look alike (A22 = A23)."""
+
+    async def scenario(install: Install) -> None:
+        await install.add_repository(await install.add_account("acme"), "there")
+        async with install.connect() as client:
+            for name in ("acme/there", "acme/absent", "nobody/absent"):
+                answer = await client.request(method, f"/v2/{name}/{path}")
+                refused(answer, 401, challenge(f"repository:{name}:{asked}"))
+
+    play(sqlite_database, scenario)
+
+
+def test_the_ping_always_challenges_and_the_catalog_names_its_scope(sqlite_database: str) -> None:
+    async def scenario(install: Install) -> None:
+        await install.add_repository(await install.add_account("acme"), "open", let("*"))
+        async with install.connect() as client:
+            for path in ("/v2", "/v2/"):
+                refused(await client.get(path), 401, challenge())
+            refused(await client.get("/v2/_catalog"), 401, challenge("registry:catalog:*"))
+            answer = await client.get("/v2/", headers=basic("rlc_anything"))
+            refused(answer, 401, challenge())
+
+    play(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v2/acme/Upper/tags/list", 400),
+        ("GET", "/v2/acme/r/blobs/sha256:zz", 400),
+        ("GET", "/v2/alone/tags/list", 400),
+        ("GET", "/v2/_other", 404),
+        ("PUT", "/v2/acme/r/tags/list", 405),
+    ],
+)
+def test_bad_syntax_is_told_to_anyone(
+    sqlite_database: str, method: str, path: str, status: int
+) -> None:
+    """B5, row 1: syntax leaks nothing."""
+
+    async def scenario(install: Install) -> None:
+        async with install.connect() as client:
+            assert (await client.request(method, path)).status_code == status
+
+    play(sqlite_database, scenario)
+
+
+def encoded(value: object) -> str:
+    """Return a segment of a token."""
+    data = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def forgeries(install: Install, good: str) -> dict[str, str]:
+    """Return tokens that must not be believed (G12): of each the reason, and the token."""
+    header, payload, signature = good.split(".")
+    said = json.loads(base64.urlsafe_b64decode(payload + "=="))
+    head = json.loads(base64.urlsafe_b64decode(header + "=="))
+    now = install.clock.now // MICROSECONDS
+    key = install.keys.current(REGISTRY)
+
+    def signed(**changes: Any) -> str:  # noqa: ANN401
+        claims = {name: value for name, value in (said | changes).items() if value is not ...}
+        return sign(claims, key)
+
+    def under(secret: bytes, **changes: Any) -> str:  # noqa: ANN401
+        text = f"{encoded(head | changes)}.{payload}"
+        return f"{text}.{encoded(hmac.digest(secret, text.encode(), hashlib.sha256))}"
+
+    strange_headers = {
+        "jku": "http://198.51.100.1/keys",
+        "x5u": "http://198.51.100.1/cert",
+        "x5c": ["MIIB"],
+        "jwk": {"kty": "oct", "k": encoded(b"mine")},
+        "crit": ["exp"],
+        "b64": False,
+    }
+    return {
+        "empty": "",
+        "word": "x",
+        "dots": "..",
+        "no signature": f"{header}.{payload}.",
+        "cut": good[:-6],
+        "longer": f"{good}AAAA",
+        "four parts": f"{good}.x",
+        "padded": f"{good}=",
+        "other payload": f"{header}.{encoded(said | {'access': []})}.{signature}",
+        "alg none": f"{encoded(head | {'alg': 'none'})}.{payload}.",
+        "alg none, signed": f"{encoded(head | {'alg': 'none'})}.{payload}.{signature}",
+        "alg HS512": under(b"mine", alg="HS512"),
+        "alg EdDSA": under(b"mine", alg="EdDSA"),
+        "own key": under(b"mine"),
+        "empty key": under(b""),
+        "key is its id": under(key.kid.encode()),
+        **{f"own {name}": under(b"mine", **{name: it}) for name, it in strange_headers.items()},
+        **{f"kid {kid}": under(b"mine", kid=kid) for kid in ("../../x", "' or 1=1--", "api-1", "")},
+        "typ": under(b"mine", typ="at+jwt"),
+        "no exp": signed(exp=...),
+        "exp is text": signed(exp=str(said["exp"])),
+        "exp is huge": signed(exp=10**40),
+        "exp is null": signed(exp=None),
+        "exp is over": signed(exp=now),
+        "nbf is not yet": signed(nbf=now + 60),
+        "no nbf": signed(nbf=...),
+        "aud is another": signed(aud="other.example"),
+        "aud is api": signed(aud="api"),
+        "aud is a list": signed(aud=[HOST]),
+        "no aud": signed(aud=...),
+        "iss is another": signed(iss="https://other.example"),
+        "no iss": signed(iss=...),
+        "no jti": signed(jti=...),
+        "access is text": signed(access="*"),
+        "no access": signed(access=...),
+        "sub is a number": signed(sub=1),
+    }
+
+
+def test_no_forged_token_is_believed(sqlite_database: str) -> None:
+    """A2 to A16 and G12: each gets its 401, and nobody asks another server for a key."""
+
+    async def scenario(install: Install) -> None:
+        account = await install.add_account("acme")
+        await install.add_repository(account, "r")
+        program = await install.add_program(account, "ci", ALLOW_ALL)
+        good = await install.exchange(await install.login(program), "repository:acme/r:pull")
+        forged = forgeries(install, good)
+        forged["control-plane token"] = program.access_token  # A11
+        forged["login password"] = await install.login(program)
+        assert len(forged) >= 40
+        async with install.connect() as client:
+            path = "/v2/acme/r/tags/list"
+            assert (await client.get(path, headers=bearer(good))).status_code == 200
+            for reason, token in forged.items():
+                answer = await client.get(path, headers=bearer(token))
+                assert answer.status_code == 401, reason
+                refused(answer, 401, challenge("repository:acme/r:pull", "invalid_token"))
+            for value in (f"Bearer {good} ", f"Bearer  {good}", f"bearer {good}"):
+                answer = await client.get(path, headers={"Authorization": value})
+                assert answer.status_code in (200, 401)
+            doubled = [*bearer(good).items(), *bearer(good).items()]  # A3
+            answer = await client.get(path, headers=doubled)
+            refused(answer, 401, challenge("repository:acme/r:pull", "invalid_token"))
+
+    play(sqlite_database, scenario)
+
+
+def test_bearers_do_not_open_the_control_plane(sqlite_database: str) -> None:
+    """A12: audiences do not mix."""
+
+    async def scenario(install: Install) -> None:
+        account = await install.add_account("acme")
+        password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
+        token = await install.exchange(password, "registry:catalog:*")
+        async with install.connect() as client:
+            for headers in (bearer(token), bearer(password), basic(password)):
+                answer = await client.get("/v1/repositories", headers=headers)
+                assert answer.status_code == 401
+                assert answer.json()["error"]["code"] == "UNAUTHORIZED"
+
+    play(sqlite_database, scenario)
+
+
+def test_the_twins_of_a_token_all_end_with_it(sqlite_database: str) -> None:
+    """G13: the unused bits of the last character make four spellings of one token."""
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+    async def scenario(install: Install) -> None:
+        account = await install.add_account("acme")
+        await install.add_repository(account, "r")
+        password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
+        token = await install.exchange(password, "repository:acme/r:pull")
+        async with install.connect() as client:
+
+            async def opening() -> list[str]:
+                answers = {
+                    twin: await client.get("/v2/acme/r/tags/list", headers=bearer(twin))
+                    for twin in (token[:-1] + letter for letter in letters)
+                }
+                return [twin for twin, answer in answers.items() if answer.status_code == 200]
+
+            twins = await opening()
+            assert token in twins
+            assert len(twins) == 4
+            install.clock.advance(301)
+            assert await opening() == []
+
+    play(sqlite_database, scenario)
+    assert_kept_nowhere(sqlite_database)
+
+
+def assert_kept_nowhere(url: str) -> None:
+    """Check that no row of the database holds a token or a password."""
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as raw:
+        text = "\n".join(raw.iterdump())
+    assert "eyJ" not in text
+    assert "rlc_" not in text
+
+
+def test_a_token_for_less_asks_for_more_and_a_refused_one_does_not(sqlite_database: str) -> None:
+    """B5, rows 4 to 7; A17 and A18."""
+
+    async def scenario(install: Install) -> None:
+        account = await install.add_account("acme")
+        for name in ("a", "b"):
+            await install.add_repository(account, name)
+        program = await install.add_program(account, "ci", allow("registry:PullImage"))
+        password = await install.login(program)
+        pull_a = await install.exchange(password, "repository:acme/a:pull")
+        push_a = await install.exchange(password, "repository:acme/a:pull,push")
+        absent = await install.exchange(password, "repository:acme/none:pull")
+        post = "/v2/acme/a/blobs/uploads/"
+        async with install.connect() as client:
+            more = challenge("repository:acme/a:pull,push", "insufficient_scope")
+            refused(await client.post(post, headers=bearer(pull_a)), 401, more)
+            other = challenge("repository:acme/b:pull", "insufficient_scope")
+            refused(await client.get("/v2/acme/b/tags/list", headers=bearer(pull_a)), 401, other)
+            # It was asked for and refused: another token cannot help.
+            for _ in range(3):
+                refused(await client.post(post, headers=bearer(push_a)), 403, more)
+            head = await client.head(f"/v2/acme/a/blobs/{DIGEST}", headers=bearer(push_a))
+            assert head.status_code == 404  # asks for push, needs pull
+            missing = await client.get("/v2/acme/none/tags/list", headers=bearer(absent))
+            assert missing.json()["errors"][0]["code"] == "NAME_UNKNOWN"
+            path = f"/v2/acme/none/referrers/{DIGEST}"
+            found = await client.get(path, headers=bearer(absent))
+            assert (found.status_code, found.json()["manifests"]) == (200, [])
+
+    play(sqlite_database, scenario)
+
+
+def test_the_identical_repeat_gets_403(sqlite_database: str) -> None:
+    """B4: the Python oras client asks for another token upon nothing else."""
+
+    async def scenario(install: Install) -> None:
+        account = await install.add_account("acme")
+        for name in ("a", "b"):
+            await install.add_repository(account, name)
+        password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
+        token = await install.exchange(password, "repository:acme/a:pull")
+        other = await install.exchange(password, "repository:acme/a:pull")
+        b = "/v2/acme/b/tags/list"
+        more = challenge("repository:acme/b:pull", "insufficient_scope")
+        async with install.connect(1) as first, install.connect(2) as second:
+            refused(await first.get(b, headers=bearer(token)), 401, more)
+            refused(await second.get(b, headers=bearer(token)), 401, more)  # in parallel
+            refused(await first.get(b, headers=bearer(token)), 403, more)
+            refused(await first.get(b, headers=bearer(token)), 401, more)  # begun anew
+            refused(await first.get(b, headers=bearer(other)), 401, more)
+            refused(await first.head(b, headers=bearer(other)), 401, more)
+            refused(await first.get(b), 401, challenge("repository:acme/b:pull"))
+            refused(await first.get(b), 401, challenge("repository:acme/b:pull"))
+            install.clock.advance(301)
+            stale = challenge("repository:acme/a:pull", "invalid_token")
+            a = "/v2/acme/a/tags/list"
+            refused(await first.get(a, headers=bearer(token)), 401, stale)
+            refused(await first.get(a, headers=bearer(token)), 403, stale)
+
+    play(sqlite_database, scenario)
+
+
+def test_missing_and_private_look_alike_to_strangers(sqlite_database: str) -> None:
+    """The leak rule and G18: byte for byte, but for what the caller wrote itself."""
+
+    async def scenario(install: Install) -> None:
+        acme = await install.add_account("acme")
+        await install.add_repository(acme, "shut", let("*", actions=["registry:PullImage"]))
+        await install.add_repository(acme, "priv")
+        stranger = await install.add_program(await install.add_account("other"), "ci", ALLOW_ALL)
+        password = await install.login(stranger)
+        names = ["acme/priv", "acme/none", "nope/none"]
+        for who in (password, None):
+            for granting in (True, False):
+                answers = set()
+                for name in names:
+                    scope = f"repository:{name}:pull" if granting else "repository:acme/x:pull"
+                    token = await install.exchange(who, scope)
+                    for method, path, _ in SCOPES:
+                        async with install.connect() as client:
+                            answer = await client.request(
+                                method, f"/v2/{name}/{path}", headers=bearer(token)
+                            )
+                        shown = f"{method} {path} {answer.status_code} {answer.headers}"
+                        del answer.headers["x-request-id"]
+                        answers.add(
+                            f"{method} {path} {answer.status_code} "
+                            f"{sorted(answer.headers.items())} {answer.text}".replace(name, "N")
+                        )
+                        assert answer.status_code in (401, 403), shown
+                assert len(answers) == len(SCOPES)
+
+    play(sqlite_database, scenario)
+
+
+def test_two_accounts_cannot_see_each_other(sqlite_database: str) -> None:
+    async def scenario(install: Install) -> None:
+        tokens = {}
+        for handle in ("acme", "other"):
+            account = await install.add_account(handle)
+            await install.add_repository(account, "r")
+            password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
+            scope = "repository:acme/r:* repository:other/r:* registry:catalog:*"
+            tokens[handle] = await install.exchange(password, scope)
+        async with install.connect() as client:
+            for own, foreign in (("acme", "other"), ("other", "acme")):
+                headers = bearer(tokens[own])
+                answer = await client.get(f"/v2/{own}/r/tags/list", headers=headers)
+                assert answer.status_code == 200
+                for method, path, asked in SCOPES:
+                    answer = await client.request(
+                        method, f"/v2/{foreign}/r/{path}", headers=headers
+                    )
+                    scope = f"repository:{foreign}/r:{asked}"
+                    refused(answer, 403, challenge(scope, "insufficient_scope"))
+                catalog = await client.get("/v2/_catalog", headers=headers)
+                assert catalog.json() == {"repositories": [f"{own}/r"]}
+
+    play(sqlite_database, scenario)
+
+
+def test_the_catalog_lists_what_the_caller_may_describe(sqlite_database: str) -> None:
+    async def scenario(install: Install) -> None:
+        account = await install.add_account("acme")
+        for number in range(6):
+            await install.add_repository(account, f"{'web' if number % 2 else 'db'}/{number}")
+        crn = f"crn:registry:local:{account.id}:repository/web/*"
+        program = await install.add_program(
+            account, "ci", allow("registry:DescribeRepositories", on=crn)
+        )
+        token = await install.exchange(await install.login(program), "registry:catalog:*")
+        async with install.connect() as client:
+            page = await client.get("/v2/_catalog?n=2", headers=bearer(token))
+            assert page.json()["repositories"] == ["acme/web/1", "acme/web/3"]
+            rest = await client.get(page.links["next"]["url"], headers=bearer(token))
+            assert rest.json()["repositories"] == ["acme/web/5"]
+            assert "next" not in rest.links
+            await install.say(program, allow("storage:GetObject"))  # asked as things are now
+            none = await client.get("/v2/_catalog", headers=bearer(token))
+            assert none.json()["repositories"] == []
+
+    play(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize(
+    ("challenges", "host", "realm", "service"),
+    [
+        (Challenges(), "r.example", "http://r.example/v2/token", "r.example"),
+        (Challenges(), "r.example:5000", "http://r.example:5000/v2/token", "r.example:5000"),
+        (Challenges(), "[::1]:5000", "http://[::1]:5000/v2/token", "[::1]:5000"),
+        (Challenges(), 'x"y', "http://192.0.2.1:443/v2/token", "192.0.2.1:443"),
+        (Challenges(), "a,b", "http://192.0.2.1:443/v2/token", "192.0.2.1:443"),
+        (Challenges(), "u@h", "http://192.0.2.1:443/v2/token", "192.0.2.1:443"),
+        (Challenges(), "", "http://192.0.2.1:443/v2/token", "192.0.2.1:443"),
+        (Challenges(hosts=["one", "two"]), "TWO", "http://TWO/v2/token", "TWO"),
+        (Challenges(hosts=["one", "two"]), "evil", "http://one/v2/token", "one"),
+        (Challenges("https://r.example/"), "evil", "https://r.example/v2/token", "r.example"),
+    ],
+)
+def test_the_realm_is_where_we_are(
+    challenges: Challenges, host: str, realm: str, service: str
+) -> None:
+    scope = {
+        "scheme": "http",
+        "headers": [(b"host", host.encode())],
+        "server": ("192.0.2.1", 443),
+    }
+    assert challenges.bearer(scope) == f'Bearer realm="{realm}",service="{service}"'
+    assert challenges.basic(scope) == f'Basic realm="{service}"'

@@ -1,0 +1,352 @@
+"""``/v2/token``: every request of bad-input group K, and the answers of B1."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from cloudcore.clock import MICROSECONDS
+from registry.metadata.logins import forget_expired
+from tests.tenants import ALLOW_ALL, HOST, Install, allow, basic, bearer, let, open_install
+
+Scenario = Callable[[Install], Awaitable[None]]
+
+
+def play(url: str, scenario: Scenario) -> None:
+    async def run() -> None:
+        async with open_install(url) as install:
+            await scenario(install)
+
+    asyncio.run(run())
+
+
+def access_of(token: str) -> list[dict[str, Any]]:
+    """Return what a bearer carries, read as anyone may read it."""
+    payload = token.split(".")[1]
+    claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    found: list[dict[str, Any]] = claims["access"]
+    return found
+
+
+def entry(name: str, actions: str, denied: str = "") -> dict[str, Any]:
+    """Return an entry of a bearer; both lists separated by commas."""
+    kind = "registry" if name == "catalog" else "repository"
+    return {
+        "type": kind,
+        "name": name,
+        "actions": [action for action in actions.split(",") if action],
+        "denied": [action for action in denied.split(",") if action],
+    }
+
+
+def test_the_answer_is_that_of_the_token_specification(sqlite_database: str) -> None:
+    async def scenario(install: Install) -> None:
+        account = await install.add_account("acme")
+        password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
+        async with install.connect() as client:
+            answer = await client.get(
+                "/v2/token",
+                params={"scope": "repository:acme/a:pull", "service": HOST, "account": "token"},
+                headers=basic(password),
+            )
+        assert answer.status_code == 200
+        assert answer.headers["cache-control"] == "no-store"
+        found = answer.json()
+        assert found["token"] == found["access_token"]
+        assert found["expires_in"] == 300
+        assert found["issued_at"].endswith("Z")
+        assert found["scope"] == "repository:acme/a:pull"
+        assert "refresh_token" not in found
+
+    play(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize(
+    ("scopes", "granted"),
+    [
+        ([], []),  # K1
+        (["repository:acme/web/a:pull"], [entry("acme/web/a", "pull")]),
+        (["repository:acme/web/a:push,pull"], [entry("acme/web/a", "pull,push")]),
+        # K2: fewer rights than asked for is no error
+        (["repository:acme/web/a:pull,delete"], [entry("acme/web/a", "pull", "delete")]),
+        (["repository:acme/db/a:pull"], [entry("acme/db/a", "", "pull")]),
+        (["repository:other/a:pull"], [entry("other/a", "", "pull")]),
+        (["repository:nobody/a:pull"], [entry("nobody/a", "", "pull")]),
+        # K3: never widened
+        (["repository:*:*"], []),
+        (["acme/web/a:*"], []),
+        (["repository:acme/web/*:pull"], []),
+        (["registry:catalog:*"], [entry("catalog", "", "*")]),
+        (["registry:catalog:pull"], []),
+        (["registry:other:*"], []),
+        (["repository:acme/web/a:*"], [entry("acme/web/a", "pull,push", "delete")]),
+        (["repository:acme/web/a:pull,fly"], [entry("acme/web/a", "pull")]),
+        (["repository:acme/web/a:fly"], []),
+        (["repository:acme/web/a:"], []),
+        (["repository:acme/web/a"], []),
+        (["repository"], []),
+        ([""], []),
+        # K10
+        (["repository:acme/Web:pull"], []),
+        (["repository:acme/../other/a:pull"], []),
+        (["repository:acme:pull"], []),
+        # a class is ignored, a port belongs to nothing here
+        (["repository(plugin):acme/web/a:pull"], [entry("acme/web/a", "pull")]),
+        (["repository:host:5000/acme/web/a:pull"], []),
+        # several in one value, several values, the same name twice
+        (
+            ["repository:acme/web/a:pull repository:acme/web/b:push"],
+            [entry("acme/web/a", "pull"), entry("acme/web/b", "push")],
+        ),
+        (
+            ["repository:acme/web/a:pull", "repository:acme/web/a:push"],
+            [entry("acme/web/a", "pull,push")],
+        ),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_scopes_are_granted_as_far_as_policies_go(
+    sqlite_database: str, method: str, scopes: list[str], granted: list[dict[str, Any]]
+) -> None:
+    async def scenario(install: Install) -> None:
+        account = await install.add_account("acme")
+        await install.add_repository(await install.add_account("other"), "a")
+        program = await install.add_program(
+            account,
+            "ci",
+            allow(
+                "registry:PullImage",
+                "registry:PushImage",
+                on="crn:registry:local:acme:repository/web/*",
+            ),
+        )
+        password = await install.login(program)
+        async with install.connect() as client:
+            if method == "GET":
+                query = httpx.QueryParams([("scope", scope) for scope in scopes])
+                answer = await client.get("/v2/token", params=query, headers=basic(password))
+            else:
+                form = {
+                    "grant_type": "password",
+                    "username": "token",
+                    "password": password,
+                    "scope": scopes,
+                }
+                answer = await client.post("/v2/token", data=form)
+        assert answer.status_code == 200
+        assert access_of(answer.json()["token"]) == granted
+
+    play(sqlite_database, scenario)
+
+
+def test_a_hundred_scopes_are_enough(sqlite_database: str) -> None:
+    async def scenario(install: Install) -> None:
+        scopes = " ".join(f"repository:acme/r{number}:pull" for number in range(101))
+        async with install.connect() as client:
+            fits = await client.get("/v2/token", params={"scope": scopes.rpartition(" ")[0]})
+            over = await client.get("/v2/token", params={"scope": scopes})
+            posted = await client.post(
+                "/v2/token",
+                data={"grant_type": "password", "username": "token", "password": "x"}
+                | {"scope": scopes},
+            )
+        assert len(access_of(fits.json()["token"])) == 100
+        assert over.status_code == 400
+        assert over.json()["errors"][0]["code"] == "UNSUPPORTED"
+        assert (posted.status_code, posted.json()["error"]) == (400, "invalid_request")
+
+    play(sqlite_database, scenario)
+
+
+WRONG = [
+    "unknown user",
+    "wrong password",
+    "expired",
+    "access key",
+    "api token",
+    "no colon",
+    "not base64",
+    "two headers",
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_every_wrong_credential_gets_the_same_answer(sqlite_database: str, wrong: str) -> None:
+    """K6 = K7: nothing tells an unknown user from a wrong password."""
+
+    async def scenario(install: Install) -> None:
+        account = await install.add_account("acme")
+        program = await install.add_program(account, "ci", ALLOW_ALL)
+        password = await install.login(program)
+        if wrong == "expired":
+            install.clock.advance(12 * 3600)
+        headers: list[tuple[str, str]] = {
+            "unknown user": [*basic(password, "admin").items()],
+            "wrong password": [*basic("rlc_" + "x" * 43).items()],
+            "expired": [*basic(password).items()],
+            "access key": [*basic("a" * 40, "AKAAAAAAAAAAAAAAAAAA").items()],
+            "api token": [*bearer(program.access_token).items()],
+            "no colon": [("Authorization", f"Basic {base64.b64encode(b'token').decode()}")],
+            "not base64": [("Authorization", "Basic !!!")],
+            "two headers": [*basic(password).items()] * 2,
+        }[wrong]
+        async with install.connect() as client:
+            answer = await client.get("/v2/token", headers=headers)
+            plain = await client.get("/v2/token", headers=basic("x"))
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == f'Basic realm="{HOST}"'
+        assert answer.content == plain.content
+        assert answer.json()["errors"][0]["code"] == "UNAUTHORIZED"
+
+    play(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize(
+    ("form", "status", "error"),
+    [
+        ({"grant_type": "password", "username": "token", "password": "{}"}, 200, None),
+        ({"grant_type": "refresh_token", "refresh_token": "{}"}, 200, None),
+        ({"grant_type": "refresh_token", "refresh_token": "rlc_no"}, 401, "invalid_grant"),
+        ({"grant_type": "password", "username": "token", "password": "no"}, 401, "invalid_grant"),
+        ({"grant_type": "password", "username": "me", "password": "{}"}, 401, "invalid_grant"),
+        ({"grant_type": "password", "username": "token"}, 400, "invalid_request"),
+        ({"grant_type": "password", "password": "{}"}, 400, "invalid_request"),
+        ({"grant_type": "refresh_token"}, 400, "invalid_request"),
+        ({"grant_type": "client_credentials"}, 400, "unsupported_grant_type"),  # K9
+        ({"grant": "password"}, 400, "invalid_request"),
+        ({}, 400, "invalid_request"),
+        ({"grant_type": ["password", "password"]}, 400, "invalid_request"),
+        ({"grant_type": "password", "pad": "x" * 70_000}, 413, "invalid_request"),
+    ],
+)
+def test_the_form_of_oauth(
+    sqlite_database: str, form: dict[str, Any], status: int, error: str | None
+) -> None:
+    async def scenario(install: Install) -> None:
+        account = await install.add_account("acme")
+        password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
+        filled = {
+            key: value.format(password) if isinstance(value, str) else value
+            for key, value in form.items()
+        }
+        async with install.connect() as client:
+            answer = await client.post("/v2/token", data=filled)
+        assert answer.status_code == status
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.json().get("error") == error
+        if error:
+            assert set(answer.json()) == {"error", "error_description"}
+
+    play(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "status"),
+    [
+        ("application/x-www-form-urlencoded; charset=UTF-8", b"grant_type=x", 400),
+        ("application/json", b"{}", 400),
+        ("", b"grant_type=password", 400),
+        ("application/x-www-form-urlencoded", b"%ff=\xff", 400),
+    ],
+)
+def test_no_malformed_form_makes_a_client_give_up(
+    sqlite_database: str, content_type: str, body: bytes, status: int
+) -> None:
+    async def scenario(install: Install) -> None:
+        headers = {"content-type": content_type} if content_type else {}
+        async with install.connect() as client:
+            answer = await client.post("/v2/token", content=body, headers=headers)
+        assert answer.status_code == status
+        assert answer.json()["error"] in ("invalid_request", "unsupported_grant_type")
+
+    play(sqlite_database, scenario)
+
+
+def test_any_service_will_do(sqlite_database: str) -> None:
+    """A registry renamed or behind a proxy is still this one (B1)."""
+
+    async def scenario(install: Install) -> None:
+        account = await install.add_account("acme")
+        password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
+        async with install.connect() as client:
+            answer = await client.get(
+                "/v2/token", params={"service": "old.example"}, headers=basic(password)
+            )
+            ping = await client.get("/v2/", headers=bearer(answer.json()["token"]))
+        assert ping.status_code == 200
+
+    play(sqlite_database, scenario)
+
+
+def test_who_has_not_signed_in_gets_what_is_public(sqlite_database: str) -> None:
+    async def scenario(install: Install) -> None:
+        account = await install.add_account("acme")
+        await install.add_repository(account, "open", let("*"))
+        await install.add_repository(account, "shut")
+        scope = "repository:acme/open:pull,push repository:acme/shut:pull registry:catalog:*"
+        token = await install.exchange(None, scope)
+        assert access_of(token) == [
+            entry("acme/open", "pull", "push"),
+            entry("acme/shut", "", "pull"),
+            entry("catalog", "", "*"),
+        ]
+        async with install.connect() as client:
+            assert (await client.get("/v2/", headers=bearer(token))).status_code == 200
+            listed = await client.get("/v2/acme/open/tags/list", headers=bearer(token))
+            assert listed.status_code == 200
+
+    play(sqlite_database, scenario)
+
+
+def test_other_methods_are_refused(sqlite_database: str) -> None:
+    async def scenario(install: Install) -> None:
+        async with install.connect() as client:
+            answer = await client.put("/v2/token")
+            head = await client.head("/v2/token")
+        assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, POST")
+        assert (head.status_code, head.content) == (200, b"")
+
+    play(sqlite_database, scenario)
+
+
+def test_logins_are_forgotten_when_they_have_expired(sqlite_database: str) -> None:
+    async def scenario(install: Install) -> None:
+        account = await install.add_account("acme")
+        program = await install.add_program(account, "ci", ALLOW_ALL)
+        await install.login(program)
+        install.clock.advance(3600)
+        later = await install.login(program)
+        install.clock.advance(11 * 3600 + 60)
+        assert await install.database.write(forget_expired, install.clock()) == 1
+        await install.exchange(later)
+
+    play(sqlite_database, scenario)
+
+
+def test_a_login_lasts_twelve_hours_or_as_long_as_its_role_session(sqlite_database: str) -> None:
+    async def scenario(install: Install) -> None:
+        account = await install.add_account("acme")
+        program = await install.add_program(account, "ci", ALLOW_ALL)
+        session = await install.add_role_session(account, "deploy", ALLOW_ALL)
+        begun = install.clock.now
+        async with install.connect() as client:
+            minted = [
+                await client.post("/v1/authorization-token", headers=bearer(who.access_token))
+                for who in (program, session)
+            ]
+            for answer, seconds in zip(minted, (12 * 3600, 3600), strict=True):
+                assert answer.status_code == 200, answer.text
+                password = answer.json()["password"]
+                install.clock.now = begun + (seconds - 5) * MICROSECONDS
+                alive = await client.get("/v2/token", headers=basic(password))
+                install.clock.now = begun + (seconds + 5) * MICROSECONDS
+                over = await client.get("/v2/token", headers=basic(password))
+                assert (alive.status_code, over.status_code) == (200, 401)
+
+    play(sqlite_database, scenario)

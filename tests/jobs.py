@@ -1,0 +1,104 @@
+"""Jobs whose effects can be counted, on databases of the tests, under a clock that stands still."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, TypeVar
+
+from sqlalchemy import Column, Integer, MetaData, Table, Text, bindparam, insert, select
+from sqlalchemy import text as sql
+
+import cloudcore.identity.tables  # noqa: F401 - jobs refer to accounts
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection, Database
+from cloudcore.db.statement import Statement
+from cloudcore.jobs.kinds import Done, Next
+from cloudcore.jobs.queue import Job, NewJob, enqueue, find_job
+from cloudcore.jobs.tables import jobs
+from registry.metadata.database import migration_connection
+from tests.databases import with_database
+
+T = TypeVar("T")
+
+COUNT: Final = "count"
+START: Final = 1_700_000_000 * MICROSECONDS
+
+_tables = MetaData()
+effects = Table("effects", _tables, Column("job_id", Text), Column("step", Integer))
+_ADD: Final = Statement(
+    insert(effects).values(job_id=bindparam("job_id"), step=bindparam("step")).inline()
+)
+_EFFECTS: Final = Statement(select(effects.c.job_id, effects.c.step))
+_JOB_IDS: Final = Statement(select(jobs.c.id).order_by(jobs.c.id))
+_UNFINISHED: Final = Statement(select(jobs.c.id).where(sql("due_at IS NOT NULL")))
+
+
+class Clock:
+    """Time that passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> int:
+        return self.now
+
+    def pass_seconds(self, seconds: float) -> None:
+        self.now += int(seconds * MICROSECONDS)
+
+
+def make_tables(url: str) -> None:
+    """Add the table of effects."""
+    with migration_connection(url) as connection:
+        _tables.create_all(connection)
+
+
+def with_jobs(url: str, scenario: Callable[[Database], Awaitable[T]]) -> T:
+    """Play `scenario` on a database with `effects`; nothing may be stuck for long."""
+    make_tables(url)
+    return with_database(url, lambda database: asyncio.wait_for(scenario(database), 60))
+
+
+def add_effect(job_id: str, step: int, tx: Connection) -> None:
+    tx.execute(_ADD, job_id=job_id, step=step)
+
+
+def list_effects(tx: Connection) -> list[tuple[str, int]]:
+    return sorted((row[0], row[1]) for row in tx.rows(_EFFECTS))
+
+
+def job_ids(tx: Connection) -> list[str]:
+    return [row[0] for row in tx.rows(_JOB_IDS)]
+
+
+def all_jobs(tx: Connection) -> list[Job]:
+    return [job for one in job_ids(tx) if (job := find_job(tx, one))]
+
+
+def unfinished(tx: Connection) -> list[str]:
+    return [row[0] for row in tx.rows(_UNFINISHED)]
+
+
+async def count_steps(job: Job) -> Next | Done:
+    """Count to `job.arguments`, one effect to a step; the cursor is how far it is."""
+    step = job.cursor or 0
+    await asyncio.sleep(0)
+    change = partial(add_effect, job.id, step)
+    return Done(change) if step + 1 == job.arguments else Next(step + 1, change)
+
+
+def enqueue_counts(tx: Connection, count: int, steps: int, now: int) -> list[str]:
+    return [enqueue(tx, NewJob(COUNT, steps), now) for _ in range(count)]
+
+
+async def get(database: Database, job_id: str) -> Job:
+    job = await database.read(find_job, job_id)
+    assert job is not None
+    return job
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until something is so; the test's own time limit ends a wait in vain."""
+    while not await holds():  # noqa: ASYNC110 - what other processes do sets no event
+        await asyncio.sleep(0.002)

@@ -1,0 +1,113 @@
+"""A real ``entrepot serve`` with two accounts, and the credentials of a program in each."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from cloudcore.clock import system_clock
+from cloudcore.keyring import load_keyring
+from tests.databases import program, program_environment
+from tests.inprocess import ManualClock
+from tests.live import LiveRegistry, start_registry
+from tests.tenants import ALLOW_ALL, open_install
+
+ADMIN = "admin@example.org"
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """An account, with the access token and the container login of a program in it."""
+
+    handle: str
+    access_token: str
+    password: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Return what signs a request to the control plane."""
+        return {"Authorization": f"Bearer {self.access_token}"}
+
+
+@dataclass(frozen=True)
+class SignedIn:
+    """The process and its tenants."""
+
+    registry: LiveRegistry
+    acme: Tenant
+    partner: Tenant
+
+    @property
+    def host(self) -> str:
+        """Return host and port, as clients name the registry."""
+        return self.registry.url.removeprefix("http://")
+
+    def call(self, tenant: Tenant, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401
+        """Call the control plane and return its answer, which must be a success."""
+        answer = httpx.request(
+            method, self.registry.url + path, headers=tenant.headers, json=body, timeout=30
+        )
+        assert answer.is_success, answer.text
+        return answer.json() if answer.content else None
+
+
+@contextmanager
+def serving(data: Path) -> Iterator[SignedIn]:
+    """Set an install up as its operator does, add a second account, and serve it meanwhile."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    init = program("registry", "init", "--account", "acme", "--admin-email", ADMIN)
+    shown = subprocess.run(
+        [*init, "--data", str(data)],
+        env=program_environment(),
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=60,
+    ).stdout
+    pair = tuple(
+        re.findall(rf"{label} +(\S+)", shown)[0] for label in ("access key id", "secret access key")
+    )
+    partner_token = asyncio.run(_add_partner(data, url))
+    registry = start_registry(data, "--port", str(port), command="serve")
+    try:
+        answer = httpx.post(
+            f"{url}/v1/oauth/token", data={"grant_type": "client_credentials"}, auth=pair
+        )
+        answer.raise_for_status()
+        yield SignedIn(
+            registry,
+            _tenant(url, "acme", answer.json()["access_token"]),
+            _tenant(url, "partner", partner_token),
+        )
+    finally:
+        assert registry.stop() == 0, registry.log
+
+
+async def _add_partner(data: Path, url: str) -> str:
+    """Add an account with a program that may do everything in it; return its access token."""
+    database = f"sqlite:///{data / 'metadata.db'}"
+    clock = ManualClock(system_clock())
+    keyring = load_keyring(data / "root.key")
+    async with open_install(database, clock=clock, keyring=keyring, issuer=url) as install:
+        account = await install.add_account("partner")
+        return (await install.add_program(account, "ci", ALLOW_ALL)).access_token
+
+
+def _tenant(url: str, handle: str, access_token: str) -> Tenant:
+    answer = httpx.post(
+        f"{url}/v1/authorization-token", headers={"Authorization": f"Bearer {access_token}"}
+    )
+    answer.raise_for_status()
+    return Tenant(handle, access_token, answer.json()["password"])

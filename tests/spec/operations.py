@@ -1,0 +1,257 @@
+"""The operations of the specification as data, to compare the routes with in both directions.
+
+One line an operation: method, path, action (``-`` where none is needed), statuses of success, and
+what else is true of it:
+
+    key       it takes an ``Idempotency-Key``
+    public    anyone may come
+    limited   requests are counted (part 8, "Rate limiting")
+    later     it is not built yet; its route must not exist
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from cloudcore.facts import Facts
+from cloudcore.openapi import statuses
+
+KERNEL: Final = """
+GET    /healthz                                     -                         200 public
+GET    /readyz                                      -                         200 public
+GET    /v1/openapi.json                             -                         200 public
+GET    /v1/reference                                -                         200 public
+"""
+
+REGISTRY: Final = """
+POST   /v1/repositories                             CreateRepository          201 key
+GET    /v1/repositories                             DescribeRepositories      200
+GET    /v1/repositories/{id}                        DescribeRepositories      200
+PATCH  /v1/repositories/{id}                        UpdateRepository          200
+DELETE /v1/repositories/{id}                        DeleteRepository          204
+GET    /v1/repositories/{id}/images                 DescribeImages            200 later
+GET    /v1/repositories/{id}/images/{digest}        DescribeImages            200 later
+GET    /v1/repositories/{id}/images/{digest}/manifest  DescribeImages         200 later
+DELETE /v1/repositories/{id}/images/{digest}        DeleteImage               204 later
+POST   /v1/repositories/{id}/images/batch-delete    DeleteImage               200 later
+GET    /v1/repositories/{id}/images/{digest}/referrers  DescribeImages        200 later
+GET    /v1/repositories/{id}/tags                   DescribeImages            200 later
+GET    /v1/repositories/{id}/tags/{tag}             DescribeImages            200 later
+PUT    /v1/repositories/{id}/tags/{tag}             PushImage             200,201 later
+DELETE /v1/repositories/{id}/tags/{tag}             DeleteImage               204 later
+GET    /v1/repositories/{id}/policy                 GetRepositoryPolicy       200
+PUT    /v1/repositories/{id}/policy                 PutRepositoryPolicy       200
+DELETE /v1/repositories/{id}/policy                 DeleteRepositoryPolicy    204
+GET    /v1/repositories/{id}/lifecycle-policy       GetLifecyclePolicy        200 later
+PUT    /v1/repositories/{id}/lifecycle-policy       PutLifecyclePolicy        200 later
+DELETE /v1/repositories/{id}/lifecycle-policy       DeleteLifecyclePolicy     204 later
+POST   /v1/repositories/{id}/lifecycle-policy/preview  GetLifecyclePolicy     200 later
+POST   /v1/repositories/{id}/lifecycle-policy/runs  StartLifecycleRun         202 later
+GET    /v1/repositories/{id}/lifecycle-policy/runs  GetLifecyclePolicy        200 later
+GET    /v1/encryption-binding                       GetEncryptionBinding      200 later
+PUT    /v1/encryption-binding                       PutEncryptionBinding      200 later
+DELETE /v1/encryption-binding                       DeleteEncryptionBinding   204 later
+GET    /v1/repositories/{id}/encryption-binding     GetEncryptionBinding      200 later
+PUT    /v1/repositories/{id}/encryption-binding     PutEncryptionBinding      200 later
+DELETE /v1/repositories/{id}/encryption-binding     DeleteEncryptionBinding   204 later
+GET    /v1/repositories/{id}/encryption-bindings    GetEncryptionBinding      200 later
+POST   /v1/pull-through-cache-rules                 CreatePullThroughCacheRule  201 key later
+GET    /v1/pull-through-cache-rules                 DescribePullThroughCacheRules  200 later
+GET    /v1/pull-through-cache-rules/{id}            DescribePullThroughCacheRules  200 later
+PATCH  /v1/pull-through-cache-rules/{id}            UpdatePullThroughCacheRule  200 later
+DELETE /v1/pull-through-cache-rules/{id}            DeletePullThroughCacheRule  204 later
+POST   /v1/pull-through-cache-rules/{id}/test       TestPullThroughCacheRule  200 later
+GET    /v1/storage-usage                            DescribeStorageUsage      200 later
+GET    /v1/garbage-collection                       DescribeGarbageCollection 200 later
+POST   /v1/garbage-collection/runs                  StartGarbageCollection    202 later
+GET    /v1/garbage-collection/runs                  DescribeGarbageCollection 200 later
+POST   /v1/event-rules                              PutEventRule              201 key later
+GET    /v1/event-rules                              DescribeEventRules        200 later
+GET    /v1/event-rules/{id}                         DescribeEventRules        200 later
+DELETE /v1/event-rules/{id}                         DeleteEventRules          204 later
+POST   /v1/authorization-token                      GetAuthorizationToken     200
+"""
+
+IAM: Final = """
+POST   /v1/oauth/token                              -                         200 public
+POST   /v1/oauth/revoke                             -                         200 public
+GET    /v1/oauth/authorize                          -                         200 public
+POST   /v1/oauth/authorize                          -                         200 public
+GET    /v1/jwks                                     -                         200 public
+GET    /.well-known/oauth-authorization-server      -                         200 public
+POST   /v1/assume-role                              -                         200
+POST   /v1/organizations                            CreateOrganization        201 key
+GET    /v1/organizations                            ListOrganizations         200
+GET    /v1/organizations/{id}                       GetOrganization           200
+PATCH  /v1/organizations/{id}                       UpdateOrganization        200
+DELETE /v1/organizations/{id}                       DeleteOrganization        204
+POST   /v1/organizations/{id}/invitations           InviteMember              201 key
+POST   /v1/organizations/{id}/accept                AcceptInvitation          200 key
+POST   /v1/organizations/{id}/switch                SwitchOrganization        200 key
+GET    /v1/organizations/{id}/members               ListMembers               200
+PATCH  /v1/organizations/{id}/members/{user_id}     UpdateMember              200
+DELETE /v1/organizations/{id}/members/{user_id}     RemoveMember              204
+POST   /v1/accounts                                 CreateAccount             201 key
+GET    /v1/accounts                                 ListAccounts              200
+GET    /v1/accounts/{id}                            GetAccount                200
+PATCH  /v1/accounts/{id}                            UpdateAccount             200
+POST   /v1/users                                    CreateUser                201 key
+GET    /v1/users                                    ListUsers                 200
+GET    /v1/users/me                                 GetUser                   200
+PUT    /v1/users/me/password                        ChangePassword            204
+GET    /v1/users/{id}                               GetUser                   200
+PATCH  /v1/users/{id}                               UpdateUser                200
+DELETE /v1/users/{id}                               DeleteUser                204
+POST   /v1/service-accounts                         CreateServiceAccount      201 key
+GET    /v1/service-accounts                         ListServiceAccounts       200
+GET    /v1/service-accounts/{id}                    GetServiceAccount         200
+PATCH  /v1/service-accounts/{id}                    UpdateServiceAccount      200
+DELETE /v1/service-accounts/{id}                    DeleteServiceAccount      204
+POST   /v1/service-accounts/{id}/access-keys        CreateAccessKey           201 key
+GET    /v1/service-accounts/{id}/access-keys        ListAccessKeys            200
+GET    /v1/service-accounts/{id}/access-keys/{key_id}  GetAccessKey           200
+PATCH  /v1/service-accounts/{id}/access-keys/{key_id}  UpdateAccessKey        200
+DELETE /v1/service-accounts/{id}/access-keys/{key_id}  DeleteAccessKey        204
+POST   /v1/roles                                    CreateRole                201 key
+GET    /v1/roles                                    ListRoles                 200
+GET    /v1/roles/{id}                               GetRole                   200
+PATCH  /v1/roles/{id}                               UpdateRole                200
+DELETE /v1/roles/{id}                               DeleteRole                204
+POST   /v1/roles/{id}/assignments                   AssignRole                201 key
+GET    /v1/roles/{id}/assignments                   ListRoleAssignments       200
+DELETE /v1/roles/{id}/assignments/{user_id}         UnassignRole              204
+POST   /v1/policies                                 CreatePolicy              201 key
+GET    /v1/policies                                 ListPolicies              200
+GET    /v1/policies/{id}                            GetPolicy                 200
+PATCH  /v1/policies/{id}                            UpdatePolicy              200
+DELETE /v1/policies/{id}                            DeletePolicy              204
+POST   /v1/policies/{id}/attachments                AttachPolicy              201 key
+GET    /v1/policies/{id}/attachments                ListPolicyAttachments     200
+DELETE /v1/policies/{id}/attachments/{attachment_id}  DetachPolicy            204
+"""
+
+EMAIL: Final = """
+POST   /v1/suppressions                             CreateSuppression         201 key later
+PATCH  /v1/suppressions/{id}                        UpdateSuppression         200 later
+POST   /v1/dedicated-ips                            RequestDedicatedIP        201 key later
+DELETE /v1/templates/{template_id}                  DeleteTemplate            204 later
+"""
+NETWORK: Final = """
+PATCH  /v1/egress-only-gateways/{egress_only_gateway_id}  UpdateEgressOnlyGateway  200 later
+"""
+STORAGE: Final = """
+POST   /v1/buckets/{bucket}/multipart-uploads       PutObject                 201 key later
+GET    /v1/buckets/{bucket}/objects/{key}           GetObject                 200 later
+DELETE /v1/buckets/{bucket}/cors                    PutBucketCORS             204 later
+"""
+CERTIFICATE: Final = """
+POST   /v1/certificates/{certificate_id}/revoke     RevokeCertificate         202 key later
+"""
+LOADBALANCER: Final = """
+DELETE /v1/load-balancers/{id}                      DeleteLoadBalancer        202 later
+"""
+COMPUTE: Final = """
+DELETE /v1/instance-pools/{pool_id}                 DeleteInstancePool        204 later
+"""
+NOTIFICATIONS: Final = """
+POST   /v1/topics/{topic_id}/subscriptions          Subscribe                 201 later
+PATCH  /v1/topics/{topic_id}/subscriptions/{subscription_id}  UpdateSubscription  200 later
+DELETE /v1/topics/{topic_id}/subscriptions/{subscription_id}  DeleteSubscription  204 later
+POST   /v1/subscription-confirmations               -                         200 public later
+"""
+CATALOG: Final = """
+GET    /v1/regions                                  -                     200 public limited later
+GET    /v1/prices                                   -                     200 public limited later
+"""
+
+_MARKS: Final = frozenset({"key", "public", "limited", "later"})
+
+
+class Operation(NamedTuple):
+    """One operation."""
+
+    family: str
+    method: str
+    path: str
+    action: str | None
+    success: frozenset[int]
+    takes_key: bool = False
+    is_public: bool = False
+    is_limited: bool = False
+    is_built: bool = True
+
+    @property
+    def place(self) -> str:
+        """Return method and path, whatever the parameters are called."""
+        return _place(self.method, self.path)
+
+
+def parse(family: str, table: str) -> Iterator[Operation]:
+    """Yield the operations of a family's table."""
+    for line in table.strip().splitlines():
+        method, path, action, success, *marks = line.split()
+        assert _MARKS.issuperset(marks), line
+        yield Operation(
+            family,
+            method,
+            path,
+            None if action == "-" else f"{family}:{action}",
+            frozenset(map(int, success.split(","))),
+            takes_key="key" in marks,
+            is_public="public" in marks,
+            is_limited="limited" in marks,
+            is_built="later" not in marks,
+        )
+
+
+OPERATIONS: Final = tuple(
+    operation
+    for family, table in {
+        "kernel": KERNEL,
+        "registry": REGISTRY,
+        "iam": IAM,
+        "email": EMAIL,
+        "network": NETWORK,
+        "storage": STORAGE,
+        "certificate": CERTIFICATE,
+        "loadbalancer": LOADBALANCER,
+        "compute": COMPUTE,
+        "notifications": NOTIFICATIONS,
+        "catalog": CATALOG,
+    }.items()
+    for operation in parse(family, table)
+)
+
+
+def differences(routes: Iterable[Facts], operations: Iterable[Operation]) -> list[str]:
+    """Return what routes and table do not agree on, sorted; nothing when they are the same."""
+    wanted = {operation.place: operation for operation in operations if operation.is_built}
+    found = {_place(facts.method, facts.path): facts for facts in routes}
+    return sorted(
+        [f"{place}: no route" for place in wanted.keys() - found.keys()]
+        + [f"{place}: not in the table" for place in found.keys() - wanted.keys()]
+        + [
+            f"{place}: {difference}"
+            for place in wanted.keys() & found.keys()
+            for difference in _compare(wanted[place], found[place])
+        ]
+    )
+
+
+def _compare(operation: Operation, facts: Facts) -> Iterator[str]:
+    success = frozenset(status for status in statuses(facts) if status < 400)
+    for name, wanted, found in [
+        ("action", operation.action, facts.action),
+        ("success", sorted(operation.success), sorted(success)),
+        ("key", operation.takes_key, facts.idempotent),
+        ("public", operation.is_public, facts.public),
+        ("limited", operation.is_limited, facts.rate_limited),
+    ]:
+        if wanted != found:
+            yield f"{name} is {found}, not {wanted}"
+
+
+def _place(method: str, path: str) -> str:
+    return f"{method} {re.sub(r'{[^}]*}', '{}', path)}"

@@ -1,0 +1,309 @@
+"""A whole install in this process: both planes on one database, tenants, programs and a clock.
+
+`open_install` wires what ``entrepot serve`` wires. Requests are spoken over ASGI by httpx, from
+an address and port the test chooses, since a connection is told by them.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import httpx
+
+from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.context import ControlSettings, Origin, Platform
+from cloudcore.db.base import Database
+from cloudcore.db.opening import open_database
+from cloudcore.http import create_app
+from cloudcore.identity.authentication import BearerAuthenticator
+from cloudcore.identity.permissions import Permissions
+from cloudcore.identity.principal import Principal
+from cloudcore.identity.rows.accounts import Account, add_account, update_account
+from cloudcore.identity.rows.policies import Attachment, PolicyRow
+from cloudcore.identity.rows.roles import Role
+from cloudcore.identity.rows.service_accounts import ServiceAccount
+from cloudcore.identity.rows.sessions import Session, add_session
+from cloudcore.identity.services import access_keys, policies, roles, service_accounts
+from cloudcore.identity.signing_keys import SigningKeys
+from cloudcore.identity.tokens import AccessTokens, BearerSigner
+from cloudcore.keyring import Keyring
+from registry.blobstore.memory import MemoryStore
+from registry.control import credentials, repositories
+from registry.control import policies as repository_policies
+from registry.distribution.app import DataPlane
+from registry.distribution.challenge import Challenges
+from registry.distribution.token import TokenEndpoint
+from registry.distribution.token_access import TokenAccess
+from registry.metadata.repository_records import NewRepository
+from registry.services.context import Context
+from registry.services.logins import mint_login, new_password
+from registry.services.policies import put_policy
+from registry.services.pulls import PullLog
+from registry.services.repository_records import create_repository
+from registry.services.tokens import Tokens
+from registry.serving.dispatch import Application, Dispatcher
+from registry.settings import Limits
+from tests.inprocess import ManualClock
+
+REGION: Final = "local"
+HOST: Final = "registry.test"
+URL: Final = f"http://{HOST}"
+
+Statement = dict[str, Any]
+ALLOW_ALL: Final[Statement] = {"effect": "allow", "actions": ["*"], "resources": ["*"]}
+
+
+def allow(*actions: str, on: str = "*") -> Statement:
+    """Return an identity statement that allows actions, on a resource or all."""
+    return {"effect": "allow", "actions": list(actions), "resources": [on]}
+
+
+def deny(*actions: str, on: str = "*") -> Statement:
+    """Return an identity statement that denies actions, on a resource or all."""
+    return {**allow(*actions, on=on), "effect": "deny"}
+
+
+def let(*principals: str, actions: Sequence[str] = ("registry:PullImage",)) -> Statement:
+    """Return a statement of a resource policy that lets principals do actions."""
+    return {"effect": "allow", "principals": list(principals), "actions": list(actions)}
+
+
+def refuse(*principals: str, actions: Sequence[str] = ("registry:PullImage",)) -> Statement:
+    """Return a statement of a resource policy that denies principals actions."""
+    return {**let(*principals, actions=actions), "effect": "deny"}
+
+
+def document(*statements: Statement) -> dict[str, Any]:
+    """Return a policy document."""
+    return {"version": "1", "statements": list(statements)}
+
+
+@dataclass(frozen=True)
+class Program:
+    """A service account or a role session, with the credentials it has."""
+
+    account: Account
+    id: str
+    crn: str
+    policy_id: str
+    attachment_id: str
+    key_id: str | None
+    """Row of the access key, of a service account."""
+    sid: str | None
+    """Session, of a role."""
+    access_token: str
+    """For the control plane."""
+
+
+@dataclass
+class Install:
+    """What the tests hold of an install."""
+
+    database: Database
+    clock: ManualClock
+    app: Application
+    tokens: Tokens
+    ctx: Context
+    keyring: Keyring
+    keys: SigningKeys
+    access_tokens: AccessTokens
+    authenticator: BearerAuthenticator
+
+    def connect(self, port: int = 40_000, address: str = "192.0.2.7") -> httpx.AsyncClient:
+        """Return a connection from an address and port."""
+        transport = httpx.ASGITransport(self.app, client=(address, port))
+        return httpx.AsyncClient(transport=transport, base_url=URL)
+
+    async def add_account(self, handle: str) -> Account:
+        """Add an account with nobody in it."""
+        account = Account(uuid7(), None, handle, "active", True, self.clock())
+        await self.database.write(add_account, account)
+        return account
+
+    async def suspend_account(self, account: Account) -> None:
+        """Suspend an account."""
+        await self.database.write(update_account, account._replace(status="suspended"))
+
+    async def add_program(
+        self, account: Account, name: str, *statements: Statement, policy: str = ""
+    ) -> Program:
+        """Add a service account with an access key, and a policy of these statements."""
+        now = self.clock()
+        made = ServiceAccount(uuid7(), account.id, name, "", "active", now, now)
+        await self.database.write(service_accounts.create_service_account, made)
+        key = access_keys.new_access_key()
+        row = key.row(self.keyring, uuid7(), account.id, made.id, now)
+        await self.database.write(access_keys.create_access_key, row)
+        policy_id, attachment_id = await self.attach(
+            account, policy or name, statements, service_account_id=made.id
+        )
+        crn = f"crn:iam::{account.id}:service-account/{name}"
+        token = self.access_tokens.issue(
+            crn,
+            uuid7(),
+            now + 43_200 * MICROSECONDS,
+            account_id=account.id,
+            access_key_id=row.access_key_id,
+        )
+        return Program(account, made.id, crn, policy_id, attachment_id, row.id, None, token)
+
+    async def add_role_session(
+        self,
+        account: Account,
+        name: str,
+        *statements: Statement,
+        source: Program | None = None,
+        policy: str = "",
+    ) -> Program:
+        """Add a role with a policy of these statements, and a session that assumed it."""
+        now = self.clock()
+        trusted = account.id if source is None else source.account.id
+        trust = document({"effect": "allow", "principals": [trusted]})
+        role = Role(uuid7(), account.id, name, "", "", 43_200, now, now)
+        await self.database.write(roles.create_role, role, trust)
+        policy_id, attachment_id = await self.attach(
+            account, f"{policy or name}-role", statements, role_id=role.id
+        )
+        session = Session(
+            id=uuid7(),
+            kind="role",
+            created_at=now,
+            expires_at=now + 3600 * MICROSECONDS,
+            role_id=role.id,
+            source_crn=None if source is None else source.crn,
+            source_access_key_id=None if source is None else source.key_id,
+        )
+        await self.database.write(add_session, session)
+        crn = f"crn:iam::{account.id}:role/{name}"
+        token = self.access_tokens.issue(
+            crn, uuid7(), session.expires_at, account_id=account.id, sid=session.id
+        )
+        return Program(account, role.id, crn, policy_id, attachment_id, None, session.id, token)
+
+    async def attach(
+        self,
+        account: Account,
+        name: str,
+        statements: Sequence[Statement],
+        *,
+        service_account_id: str | None = None,
+        role_id: str | None = None,
+    ) -> tuple[str, str]:
+        """Give a principal a policy; without statements, one about nothing of ours."""
+        now = self.clock()
+        row = PolicyRow(uuid7(), account.id, name, "", "", 1, now, now)
+        said = document(*(statements or (allow("storage:GetObject"),)))
+        await self.database.write(policies.create_policy, row, said)
+        attachment = Attachment(uuid7(), account.id, row.id, service_account_id, role_id, now)
+        await self.database.write(policies.attach_policy, attachment)
+        return row.id, attachment.id
+
+    async def say(self, program: Program, *statements: Statement) -> None:
+        """Replace what a program's policy says."""
+        await self.database.write(
+            policies.update_policy,
+            program.account.id,
+            program.policy_id,
+            {"document": document(*statements)},
+            self.clock(),
+        )
+
+    async def add_repository(self, account: Account, name: str, *statements: Statement) -> str:
+        """Add a repository, with a policy of these statements if there are any."""
+        new = NewRepository(name, None, {}, "mutable", [])
+        made = await self.database.write(create_repository, account.id, uuid7(), new, self.clock())
+        if statements:
+            await self.share(made.id, account, *statements)
+        return made.id
+
+    async def share(self, repository_id: str, account: Account, *statements: Statement) -> None:
+        """Give a repository a policy."""
+        await self.database.write(
+            put_policy, repository_id, account.id, document(*statements), self.clock()
+        )
+
+    async def login(self, program: Program) -> str:
+        """Return a password that a program minted."""
+        principal = await self.principal(program)
+        password = new_password()
+        await self.database.write(mint_login, principal, uuid7(), password, self.clock())
+        return password
+
+    async def principal(self, program: Program) -> Principal:
+        """Return the principal of a program's access token."""
+        return await self.authenticator.authenticate(program.access_token, Origin("", None))
+
+    async def exchange(self, password: str | None, *scopes: str) -> str:
+        """Return a bearer for these scopes."""
+        async with self.connect() as client:
+            answer = await client.get(
+                "/v2/token",
+                params=httpx.QueryParams([("scope", scope) for scope in scopes]),
+                headers=basic(password) if password else {},
+            )
+        assert answer.status_code == 200, answer.text
+        token: str = answer.json()["token"]
+        return token
+
+
+def basic(password: str, username: str = "token") -> dict[str, str]:
+    """Return the header of a Basic credential."""
+    pair = base64.b64encode(f"{username}:{password}".encode()).decode()
+    return {"Authorization": f"Basic {pair}"}
+
+
+def bearer(token: str) -> dict[str, str]:
+    """Return the header of a bearer token."""
+    return {"Authorization": f"Bearer {token}"}
+
+
+@asynccontextmanager
+async def open_install(
+    url: str, *, clock: ManualClock | None = None, keyring: Keyring | None = None, issuer: str = URL
+) -> AsyncIterator[Install]:
+    """Open an install over a migrated database."""
+    clock = clock or ManualClock()
+    keyring = keyring or Keyring(bytes(32))
+    database = open_database(url)
+    try:
+        keys = SigningKeys(database, keyring, clock)
+        await keys.refresh()
+        access_tokens = AccessTokens(keys, issuer, clock)
+        permissions = Permissions(database)
+        authenticator = BearerAuthenticator(database, access_tokens, permissions, clock)
+        platform = Platform(
+            database=database,
+            clock=clock,
+            new_id=lambda: uuid7(clock()),
+            keyring=keyring,
+            authenticator=authenticator,
+            settings=ControlSettings(region=REGION, auth_url=URL),
+        )
+        control = create_app(
+            [*repositories.HANDLERS, *repository_policies.HANDLERS, *credentials.HANDLERS],
+            platform,
+        )
+        signer = BearerSigner(keys, URL, HOST, clock, uuid7)
+        tokens = Tokens(database, clock, signer, authenticator, REGION)
+        access = TokenAccess(tokens, Challenges(), clock)
+        store = MemoryStore()
+        ctx = Context(
+            database=database,
+            reader=store,
+            writer=store,
+            clock=clock,
+            new_id=lambda: uuid7(clock()),
+            limits=Limits(),
+            pulls=PullLog(database, clock),
+        )
+        data = DataPlane(ctx, access, TokenEndpoint(access))
+        app = Dispatcher(cast("Application", data), cast("Application", control))
+        yield Install(
+            database, clock, app, tokens, ctx, keyring, keys, access_tokens, authenticator
+        )
+    finally:
+        await database.close()

@@ -1,0 +1,231 @@
+"""Tokens nobody may believe, made the ways in which token services have been fooled (G12)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from joserfc.jwk import OctKey, OKPKey
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.identity.jws import EDDSA, HS256, SigningKey, load_key, new_material
+from cloudcore.identity.tokens import API, REGISTRY
+
+NOW: Final = 1_800_000_000
+ISSUER: Final = "https://registry.example.com"
+PULL_HOST: Final = "registry.example.com"
+
+Json = dict[str, Any]
+
+
+class FixedKeys:
+    """One key for each audience, for ever."""
+
+    def __init__(self) -> None:
+        end = (NOW + 10_000_000) * MICROSECONDS
+        self.by_audience = {
+            API: load_key("api-1", EDDSA, end, new_material(EDDSA)),
+            REGISTRY: load_key("registry-1", HS256, end, new_material(HS256)),
+        }
+
+    def current(self, audience: str) -> SigningKey:
+        return self.by_audience[audience]
+
+    def find(self, audience: str, kid: str) -> SigningKey | None:
+        key = self.by_audience[audience]
+        return key if key.kid == kid else None
+
+
+def good_claims(audience: str) -> Json:
+    """Return claims that are believed for an audience, when rightly signed."""
+    claims: Json = {
+        "iss": ISSUER,
+        "aud": "api",
+        "sub": "crn:iam::acme:service-account/ci",
+        "iat": NOW - 10,
+        "exp": NOW + 290,
+        "jti": "01890000-0000-7000-8000-00000000000a",
+        "akid": "AKAAAAAAAAAAAAAAAAAA",
+    }
+    if audience == REGISTRY:
+        claims |= {"aud": PULL_HOST, "nbf": NOW - 15, "access": []}
+        del claims["akid"]
+    return claims
+
+
+def token(header: object, payload: object, key: SigningKey | bytes) -> str:
+    """Return a compact token; header and payload are JSON, or bytes as they are."""
+    signed = f"{_segment(header)}.{_segment(payload)}"
+    return f"{signed}.{encoded(_signature(signed.encode(), key))}"
+
+
+def encoded(value: bytes) -> str:
+    return urlsafe_b64encode(value).decode().rstrip("=")
+
+
+def _segment(value: object) -> str:
+    return encoded(value if isinstance(value, bytes) else json.dumps(value).encode())
+
+
+def _signature(signed: bytes, key: SigningKey | bytes) -> bytes:
+    if isinstance(key, bytes):
+        return hmac.digest(key, signed, hashlib.sha256)
+    if isinstance(key.key, OctKey):
+        return hmac.digest(key.key.raw_value, signed, hashlib.sha256)
+    private: Any = key.key.private_key
+    made: bytes = private.sign(signed)
+    return made
+
+
+def forgeries(audience: str, keys: FixedKeys) -> Iterator[tuple[str, str]]:
+    """Yield named tokens for an audience, each wrong in one way."""
+    right = keys.by_audience[audience]
+    yield from _wrong_headers(audience, right)
+    yield from _wrong_keys(audience, keys)
+    yield from _wrong_claims(audience, right)
+    yield from _wrong_forms(audience, right)
+
+
+def _wrong_headers(audience: str, right: SigningKey) -> Iterator[tuple[str, str]]:
+    good = {"alg": right.algorithm, "typ": "JWT", "kid": right.kid}
+    claims = good_claims(audience)
+    for name in (
+        "none",
+        "None",
+        "NONE",
+        "",
+        "HS384",
+        "HS512",
+        "RS256",
+        "PS256",
+        "ES256",
+        "Ed25519",
+    ):
+        yield f"alg {name}", token(good | {"alg": name}, claims, right)
+    yield (
+        "alg none, no signature",
+        token(good | {"alg": "none"}, claims, right).rpartition(".")[0] + ".",
+    )
+    for name, value in (
+        ("jku", "https://attacker.example/keys"),
+        ("x5u", "https://attacker.example/chain"),
+        ("x5c", ["MIIB"]),
+        ("jwk", OKPKey.generate_key("Ed25519").as_dict(private=False)),
+        ("crit", ["exp"]),
+        ("b64", False),
+        ("zip", "DEF"),
+        ("cty", "JWT"),
+    ):
+        yield f"header {name}", token(good | {name: value}, claims, right)
+    for name in ("alg", "typ", "kid"):
+        yield f"no {name}", token({k: v for k, v in good.items() if k != name}, claims, right)
+        yield f"{name} null", token(good | {name: None}, claims, right)
+    for kid in ("../../x", "' or 1=1--", "", 1, ["api-1"], right.kid.upper(), f"{right.kid}\0"):
+        yield f"kid {kid!r}", token(good | {"kid": kid}, claims, right)
+    for typ in ("at+jwt", "jwt", "JOSE", ""):
+        yield f"typ {typ!r}", token(good | {"typ": typ}, claims, right)
+    yield "header nested deep", token(b"[" * 300, claims, right)
+    yield "header no object", token(["EdDSA"], claims, right)
+    yield "header not UTF-8", token(b'{"alg":"\xff"}', claims, right)
+
+
+def _wrong_keys(audience: str, keys: FixedKeys) -> Iterator[tuple[str, str]]:
+    right = keys.by_audience[audience]
+    other = keys.by_audience[API if audience == REGISTRY else REGISTRY]
+    claims = good_claims(audience)
+    good = {"alg": right.algorithm, "typ": "JWT", "kid": right.kid}
+    stranger = load_key(right.kid, right.algorithm, 0, new_material(right.algorithm))
+    yield "a stranger's key", token(good, claims, stranger)
+    yield (
+        "the other audience's key",
+        token({**good, "alg": other.algorithm, "kid": other.kid}, claims, other),
+    )
+    yield (
+        "the other audience's key, our kid",
+        token({**good, "alg": other.algorithm}, claims, other),
+    )
+    if isinstance(right.key, OKPKey):
+        public = right.key.as_dict(private=False)
+        for name, secret in (
+            ("x", str(public["x"]).encode()),
+            ("JWK", json.dumps(public).encode()),
+            ("PEM", right.key.as_pem(private=False)),
+            ("DER", right.key.as_der(private=False)),
+        ):
+            yield f"HS256 by the public key as {name}", token(good | {"alg": HS256}, claims, secret)
+    else:
+        for secret in (b"", b"secret", right.kid.encode()):
+            yield f"HS256 by {secret!r}", token(good, claims, secret)
+
+
+def _wrong_claims(audience: str, right: SigningKey) -> Iterator[tuple[str, str]]:
+    header = {"alg": right.algorithm, "typ": "JWT", "kid": right.kid}
+    claims = good_claims(audience)
+    others = {"aud": "registry" if audience == API else "api", "iss": "https://other.example.com"}
+    for name, values in {
+        "aud": (others["aud"], [claims["aud"]], "", None, 1),
+        "iss": (others["iss"], ISSUER + "/", "", None, [ISSUER]),
+        "exp": (NOW, NOW - 1, -1, 0, str(NOW + 60), None, True, [NOW + 60]),
+        "iat": (str(NOW), None),
+        "jti": (1, None),
+        "sub": (None, 1),
+    }.items():
+        for value in values:
+            yield f"{name} {value!r}", token(header, claims | {name: value}, right)
+        yield f"no {name}", token(header, {k: v for k, v in claims.items() if k != name}, right)
+    if audience == REGISTRY:
+        for nbf in (NOW + 11, str(NOW), None):
+            yield f"nbf {nbf!r}", token(header, claims | {"nbf": nbf}, right)
+        yield "access no list", token(header, claims | {"access": {}}, right)
+    raw = json.dumps(claims)
+    exp = f'"exp": {claims["exp"]}'
+    yield "exp 1e999", token(header, raw.replace(exp, '"exp": 1e999').encode(), right)
+    yield "exp NaN", token(header, raw.replace(exp, '"exp": NaN').encode(), right)
+    for name, payload in (
+        ("a list", b"[]"),
+        ("null", b"null"),
+        ("not JSON", b"exp"),
+        ("not UTF-8", b'{"iss": "\xff"}'),
+        ("nested deep", b"[" * 50_000),
+    ):
+        yield f"payload {name}", token(header, payload, right)
+
+
+def _wrong_forms(audience: str, right: SigningKey) -> Iterator[tuple[str, str]]:
+    header = {"alg": right.algorithm, "typ": "JWT", "kid": right.kid}
+    claims = good_claims(audience)
+    good = token(header, claims, right)
+    first, second, third = good.split(".")
+    more = encoded(json.dumps(claims | {"exp": NOW + 10_000_000}).encode())
+    changes: Mapping[str, Callable[[], str]] = {
+        "nothing": lambda: "",
+        "dots": lambda: "..",
+        "two parts": lambda: f"{first}.{second}",
+        "no signature": lambda: f"{first}.{second}.",
+        "four parts": lambda: f"{good}.{third}",
+        "five parts": lambda: f"{first}..{second}.{third}.{third}",
+        "detached payload": lambda: f"{first}..{third}",
+        "another payload": lambda: f"{first}.{more}.{third}",
+        "another header": lambda: f"{encoded(json.dumps(header).encode() + b' ')}.{second}.{third}",
+        "padding": lambda: good + "=",
+        "more padding": lambda: good + "==",
+        "a line's end": lambda: good + "\n",
+        "space before": lambda: " " + good,
+        "space inside": lambda: f"{first}. {second}.{third}",
+        "null character": lambda: good + "\0",
+        "half a signature": lambda: f"{first}.{second}.{third[: len(third) // 2]}",
+        "a signature twice": lambda: f"{good}{third}",
+        "one character too few": lambda: good[:-1],
+        "one character too many": lambda: good + "A",
+        "JSON serialization": lambda: json.dumps(
+            {"protected": first, "payload": second, "signature": third}
+        ),
+        "full-width dot": lambda: good.replace(".", "\uff0e"),
+        "a megabyte": lambda: f"{first}.{'A' * 1_000_000}.{third}",
+    }
+    for name, change in changes.items():
+        yield name, change()

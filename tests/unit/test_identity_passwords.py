@@ -1,0 +1,60 @@
+"""Passwords: kept as scrypt strings, checked at one cost."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloudcore.errors import InvalidInput
+from cloudcore.identity import passwords
+from cloudcore.identity.passwords import Cost, check_new_password, hash_password, verify_password
+
+
+def test_a_kept_password_is_known_again_and_another_is_not() -> None:
+    kept = hash_password("correct horse")
+    assert kept.startswith("scrypt$15$8$3$")
+    assert "correct" not in kept
+    assert verify_password("correct horse", kept)
+    assert not verify_password("correct horsf", kept)
+
+
+def test_the_same_password_is_never_kept_the_same() -> None:
+    assert hash_password("correct horse") != hash_password("correct horse")
+
+
+def test_a_kept_password_says_its_own_cost() -> None:
+    kept = hash_password("old", Cost(log_n=4, r=8, p=1))
+    assert kept.startswith("scrypt$4$8$1$")
+    assert verify_password("old", kept)
+    assert not verify_password("new", kept)
+
+
+def test_nobody_costs_what_somebody_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule I1, of persons: the same derivation is done for an address that is not known."""
+    done: list[passwords.Cost] = []
+    derive = passwords.Cost.derive
+
+    def counted(cost: passwords.Cost, password: str, salt: bytes) -> bytes:
+        done.append(cost)
+        return derive(cost, password, salt)
+
+    kept = hash_password("correct horse")
+    monkeypatch.setattr(passwords.Cost, "derive", counted)
+    assert not verify_password("wrong", kept)
+    assert not verify_password("wrong", None)
+    assert done == [passwords.COST, passwords.COST]
+
+
+def test_a_dummy_is_never_right() -> None:
+    assert not verify_password("", None)
+
+
+@pytest.mark.parametrize("password", ["", "x" * 11, "x" * 1025, "\u00e9" * 513])
+def test_a_new_password_has_a_length(password: str) -> None:
+    with pytest.raises(InvalidInput):
+        check_new_password(password)
+
+
+def test_a_long_password_is_refused_before_it_costs() -> None:
+    assert not verify_password("x" * 100_000, None)
+    check_new_password("x" * 12)
+    check_new_password("x" * 1024)

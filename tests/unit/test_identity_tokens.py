@@ -1,0 +1,182 @@
+"""Tokens: what is believed and what is not, on both planes (G12, G13)."""
+
+from __future__ import annotations
+
+import socket
+import string
+from typing import Any
+
+import pytest
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.errors import Unauthenticated
+from cloudcore.identity.tokens import (
+    API,
+    REGISTRY,
+    AccessTokens,
+    BearerSigner,
+    clamp_duration,
+)
+from tests.unit.identity_forgeries import (
+    ISSUER,
+    NOW,
+    PULL_HOST,
+    FixedKeys,
+    forgeries,
+    good_claims,
+    token,
+)
+
+KEYS = FixedKeys()
+JTI = "01890000-0000-7000-8000-00000000000b"
+SUBJECT = "crn:iam::acme:service-account/ci"
+ALPHABET = string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"
+"""Of base64url, by value: four bits of an Ed25519 signature's last character say nothing."""
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now = NOW * MICROSECONDS
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def access_tokens(clock: Time | None = None) -> AccessTokens:
+    return AccessTokens(KEYS, ISSUER, clock or Time())
+
+
+def signer(clock: Time | None = None) -> BearerSigner:
+    return BearerSigner(KEYS, ISSUER, PULL_HOST, clock or Time(), lambda: JTI)
+
+
+def api_token() -> str:
+    expires_at = (NOW + 900) * MICROSECONDS
+    return access_tokens().issue(SUBJECT, JTI, expires_at, access_key_id="AK")
+
+
+def bearer() -> str:
+    claims = {"sub": SUBJECT, "iat": NOW, "exp": NOW + 300, "acc": "a", "lid": "l", "access": []}
+    return signer().issue_bearer(claims)
+
+
+def verify(audience: str, text: str) -> Any:  # noqa: ANN401 - either's claims
+    if audience == API:
+        return access_tokens().verify(text)
+    return signer().verify_bearer(text)
+
+
+def test_an_access_token_says_who_and_nothing_of_rights() -> None:
+    claims = access_tokens().verify(api_token())
+    assert (claims.iss, claims.aud, claims.sub, claims.jti) == (ISSUER, "api", SUBJECT, JTI)
+    assert (claims.iat, claims.exp, claims.akid) == (NOW, NOW + 900, "AK")
+    assert (claims.acc, claims.sid) == (None, None)
+
+
+def test_a_bearer_carries_its_claims_and_those_of_every_token() -> None:
+    access = [{"type": "repository", "name": "a/b", "actions": ["pull"], "denied": []}]
+    text = signer().issue_bearer({"sub": "", "iat": NOW, "exp": NOW + 300, "access": access})
+    assert signer().verify_bearer(text) == {
+        "iss": ISSUER,
+        "aud": PULL_HOST,
+        "sub": "",
+        "iat": NOW,
+        "nbf": NOW - 5,
+        "exp": NOW + 300,
+        "jti": JTI,
+        "access": access,
+    }
+
+
+@pytest.mark.parametrize("audience", [API, REGISTRY])
+def test_the_forger_can_make_a_good_token_too(audience: str) -> None:
+    key = KEYS.by_audience[audience]
+    header = {"alg": key.algorithm, "typ": "JWT", "kid": key.kid}
+    assert verify(audience, token(header, good_claims(audience), key))
+
+
+@pytest.mark.parametrize("audience", [API, REGISTRY])
+def test_no_forged_token_is_believed_nor_a_key_fetched_for_it(
+    audience: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_network(*_: object) -> None:
+        raise AssertionError("a connection was tried")
+
+    monkeypatch.setattr(socket.socket, "connect", no_network)
+    monkeypatch.setattr(socket, "getaddrinfo", no_network)
+    made = list(forgeries(audience, KEYS))
+    assert len(made) >= 60
+    believed = []
+    for name, text in made:
+        try:
+            verify(audience, text)
+        except Unauthenticated:
+            continue
+        believed.append(name)
+    assert believed == []
+
+
+def test_the_planes_do_not_take_each_others_tokens() -> None:
+    """A11 and A12."""
+    with pytest.raises(Unauthenticated):
+        verify(REGISTRY, api_token())
+    with pytest.raises(Unauthenticated):
+        verify(API, bearer())
+
+
+@pytest.mark.parametrize(("audience", "spellings"), [(API, 16), (REGISTRY, 4)])
+def test_one_token_has_several_spellings_and_one_identity(audience: str, spellings: int) -> None:
+    """Rule I5."""
+    text = api_token() if audience == API else bearer()
+    found = []
+    for last in ALPHABET:
+        try:
+            claims = verify(audience, text[:-1] + last)
+        except Unauthenticated:
+            continue
+        found.append(claims.jti if audience == API else claims["jti"])
+    assert found == [JTI] * spellings
+
+
+def test_a_thousand_tokens_keep_their_identity_in_every_spelling() -> None:
+    """G13: so what is revoked by identity is revoked in all of them."""
+    tokens = access_tokens()
+    for number in range(1000):
+        text = tokens.issue(SUBJECT, f"{number}", (NOW + 900) * MICROSECONDS)
+        block = ALPHABET.index(text[-1]) & ~15
+        for last in ALPHABET[block : block + 16 : 5]:
+            assert tokens.verify(text[:-1] + last).jti == f"{number}"
+
+
+def test_a_token_ends_at_its_second_without_leeway() -> None:
+    clock = Time()
+    text, other = api_token(), bearer()
+    clock.now = (NOW + 900) * MICROSECONDS - 1
+    assert access_tokens(clock).verify(text).jti == JTI
+    clock.now += 1
+    with pytest.raises(Unauthenticated):
+        access_tokens(clock).verify(text)
+    clock.now = (NOW + 300) * MICROSECONDS - 1
+    assert signer(clock).verify_bearer(other)
+    clock.now += 1
+    with pytest.raises(Unauthenticated):
+        signer(clock).verify_bearer(other)
+
+
+def test_a_bearer_is_good_five_seconds_before_its_time() -> None:
+    clock = Time()
+    text = bearer()
+    clock.now = (NOW - 10) * MICROSECONDS
+    assert signer(clock).verify_bearer(text)
+    clock.now -= 1
+    with pytest.raises(Unauthenticated):
+        signer(clock).verify_bearer(text)
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [(None, 3600), (1, 900), (-5, 900), (900, 900), (43201, 43200), (10**17, 43200)],
+)
+def test_a_duration_is_brought_inside(asked: int | None, given: int) -> None:
+    """Rule I4."""
+    assert clamp_duration(asked) == given

@@ -1,0 +1,94 @@
+"""Routes that do not say what they must keep the server from starting (default deny)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from litestar import get, post
+from litestar.di import NamedDependency
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath, FromQuery, JSONBody
+
+from cloudcore.context import Context, Reply
+from cloudcore.facts import RouteError
+from cloudcore.http import create_app
+from tests.things import Weather
+
+
+def route(**options: Any) -> HTTPRouteHandler:  # noqa: ANN401 - the decorator's own
+    @post("/v1/x", **options)
+    async def answer() -> Weather:
+        return Weather(is_fine=True)
+
+    return answer
+
+
+def keyed(**opt: object) -> HTTPRouteHandler:
+    @post("/v1/x", opt={"idempotent": True, **opt})
+    async def answer() -> Reply[Weather]:
+        return Reply(201, b"")
+
+    return answer
+
+
+@get("/v1/x", opt={"action": None, "public": True})
+async def with_query(limit: FromQuery[int]) -> None:
+    """Declare a query parameter where nobody reads it strictly."""
+
+
+@get("/v1/x/{number:int}", opt={"action": None, "public": True})
+async def with_number(number: FromPath[int]) -> None:
+    """Let the framework read a path parameter."""
+
+
+@post("/v1/x", opt={"action": None, "public": True})
+async def with_form(data: JSONBody[Weather], ctx: NamedDependency[Context]) -> None:
+    """Do nothing wrong."""
+
+
+async def skip_the_guard(_: object) -> None:
+    """Take the guard's place."""
+
+
+@pytest.mark.parametrize(
+    ("handler", "words"),
+    [
+        (route(), "names no action"),
+        (route(opt={"public": True}), "names no action"),
+        (route(opt={"action": "create"}), "is no action"),
+        (route(opt={"action": ""}), "is no action"),
+        (route(opt={"action": "a:B", "public": True}), "anyone may come"),
+        (route(opt={"action": None, "pubic": True}), "pubic"),
+        (route(opt={"action": None, "public": "yes"}), "public"),
+        (route(opt={"action": "a:B", "idempotent": True}), "returns the Reply"),
+        (keyed(action=None, public=True), "anyone may come"),
+        (with_query, "declares query parameters"),
+        (with_number, "is read as text"),
+        (
+            route(opt={"action": None, "public": True}, before_request=skip_the_guard),
+            "no guard",
+        ),
+        (route(opt={"action": "a:B"}), "no platform"),
+    ],
+)
+def test_the_server_does_not_start(handler: HTTPRouteHandler, words: str) -> None:
+    with pytest.raises(RouteError, match=words):
+        create_app([handler])
+
+
+def test_the_error_names_the_route() -> None:
+    with pytest.raises(RouteError, match=r"POST /v1/x"):
+        create_app([route()])
+
+
+def test_what_says_enough_starts() -> None:
+    create_app([with_form, route_of("/v1/y")])
+
+
+def route_of(path: str) -> HTTPRouteHandler:
+    @get(path, opt={"action": None, "public": True})
+    async def answer() -> None:
+        return None
+
+    return answer

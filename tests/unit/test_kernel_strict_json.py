@@ -1,0 +1,132 @@
+"""Bodies have one reading, and the first field that is wrong is named (bad input, J)."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Meta, Struct, field
+
+from cloudcore.errors import InvalidInput
+from cloudcore.strict_json import MAX_DEPTH, decode, parse
+from cloudcore.wire import Request, Timestamp
+
+
+class Inner(Request):
+    size: Annotated[int, Meta(ge=1, le=9)] = 1
+
+
+class Shape(Request):
+    name: Annotated[str, Meta(pattern=r"\A[a-z]+\Z", max_length=4)]
+    at: Timestamp | None = None
+    inner: list[Inner] = field(default_factory=list)
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+def refusal_of(document: bytes, shape: type[Any] = Shape) -> tuple[str, str]:
+    with pytest.raises(InvalidInput) as refused:
+        decode(document, shape)
+    params = refused.value.params
+    assert set(params) == {"field", "reason"}
+    return params["field"], params["reason"]
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        (b"", "not_json"),
+        (b"{", "not_json"),
+        (b"{} {}", "not_json"),
+        (b"{'name': 1}", "not_json"),
+        (b'{"name": NaN}', "not_json"),
+        (b'{"name": -Infinity}', "not_json"),
+        (b'\xef\xbb\xbf{"name":"a"}', "not_json"),
+        ('{"name":"a"}'.encode("utf-16"), "invalid_text"),
+        (b'{"name":"\xff"}', "invalid_text"),
+        (b'{"name":"\xed\xa0\x80"}', "invalid_text"),
+        (b'{"name":"a\\u0000"}', "invalid_text"),
+        (b'{"name":"a","labels":{"\\u0000":"a"}}', "invalid_text"),
+        (b'{"name":"\\ud800"}', "invalid_text"),
+        (b'{"name":["\\udfff"]}', "invalid_text"),
+        (b'{"name":"a\x00"}', "not_json"),
+        (b'{"name":"a","name":"b"}', "duplicate_key"),
+        (b'{"name":"a","inner":[{"size":1,"size":1}]}', "duplicate_key"),
+        (b'{"name":"a","n\\u0061me":"a"}', "duplicate_key"),
+        (b'{"name":1e400}', "out_of_range"),
+        (b'{"name":-1e400}', "out_of_range"),
+        (b'{"name":9223372036854775808}', "out_of_range"),
+        (b'{"name":' + b"9" * 5000 + b"}", "out_of_range"),
+        (b"[" * 100_000, "too_deep"),
+        (b"[" * 100_000 + b"]" * 100_000, "too_deep"),
+        (b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1), "too_deep"),
+        (b'{"a":' * (MAX_DEPTH + 1) + b"1" + b"}" * (MAX_DEPTH + 1), "too_deep"),
+    ],
+)
+def test_a_body_with_several_readings_or_none_is_refused(document: bytes, reason: str) -> None:
+    assert refusal_of(document) == ("body", reason)
+
+
+@pytest.mark.parametrize(
+    ("document", "field", "reason"),
+    [
+        (b"null", "body", "wrong_type"),
+        (b"[]", "body", "wrong_type"),
+        (b"{}", "name", "missing"),
+        (b'{"name":1}', "name", "wrong_type"),
+        (b'{"name":"A"}', "name", "malformed"),
+        (b'{"name":"abcde"}', "name", "out_of_range"),
+        (b'{"name":"a","nmae":1}', "nmae", "unknown_field"),
+        (b'{"name":"a","inner":[{},{"size":"1"}]}', "inner[1].size", "wrong_type"),
+        (b'{"name":"a","inner":[{"size":1.5}]}', "inner[0].size", "wrong_type"),
+        (b'{"name":"a","inner":[{"size":1.0}]}', "inner[0].size", "wrong_type"),
+        (b'{"name":"a","inner":[{"size":true}]}', "inner[0].size", "wrong_type"),
+        (b'{"name":"a","inner":[{"size":0}]}', "inner[0].size", "out_of_range"),
+        (b'{"name":"a","inner":[{"size":1,"x":1}]}', "inner[0].x", "unknown_field"),
+        (b'{"name":"a","labels":{"a":1}}', "labels[...]", "wrong_type"),
+        (b'{"name":"a","at":"2026-02-30T00:00:00Z"}', "at", "malformed"),
+        (b'{"name":"a","at":"10000-01-01T00:00:00Z"}', "at", "malformed"),
+        (b'{"name":"a","at":"2026-02-20"}', "at", "malformed"),
+        (b'{"name":"a","at":"2026-02-20T00:00:00"}', "at", "without_offset"),
+        (b'{"name":"a","at":1}', "at", "wrong_type"),
+    ],
+)
+def test_the_first_field_that_is_wrong_is_named(document: bytes, field: str, reason: str) -> None:
+    assert refusal_of(document) == (field, reason)
+
+
+def test_a_hostile_name_of_a_field_is_cut() -> None:
+    field, reason = refusal_of(json.dumps({"name": "a", "x` - at `$.y" * 100: 1}).encode())
+    assert len(field) <= 128
+    assert reason == "unknown_field"
+
+
+def test_what_is_right_arrives() -> None:
+    shape = decode(b'{"name":"a","at":"2026-02-20T01:00:00.5+01:00","inner":[{}]}', Shape)
+    assert shape.at == datetime(2026, 2, 20, 0, 0, 0, 500_000, UTC)
+    assert shape.inner == [Inner(size=1)]
+
+
+def test_nesting_up_to_the_limit_is_read() -> None:
+    assert parse(b"[" * MAX_DEPTH + b"]" * MAX_DEPTH)
+    assert parse(b"[" + b"[]," * 1000 + b"[]]")
+
+
+def test_escaped_text_that_is_text_is_read() -> None:
+    assert parse(b'["\\ud83d\\ude00", "\\u0001"]') == ["\U0001f600", "\x01"]
+
+
+class Anything(Struct):
+    pass
+
+
+@given(st.binary(max_size=200) | st.text('{}[]":,\\ud80e9-truefalsn ', max_size=60).map(str.encode))
+def test_no_bytes_are_an_accident(document: bytes) -> None:
+    try:
+        parse(document)
+    except InvalidInput:
+        return
+    assert json.loads(document) == parse(document)

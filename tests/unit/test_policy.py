@@ -1,0 +1,230 @@
+"""Policy documents: what is no policy is refused, with the field and never in silence (C4)."""
+
+from __future__ import annotations
+
+import json
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+
+from cloudcore.errors import InvalidInput
+from cloudcore.identity.conditions import Conditions
+from cloudcore.identity.policy import Effect, Kind, Policy, parse_policy
+
+ACCOUNT = "01890000-0000-7000-8000-00000000000a"
+ALLOW = {"effect": "allow", "actions": ["registry:PullImage"], "resources": ["*"]}
+SHARE = {"effect": "allow", "actions": ["registry:PullImage"], "principals": ["acme"]}
+TRUST = {"effect": "allow", "principals": [f"crn:iam::{ACCOUNT}:service-account/ci"]}
+
+
+def parse(kind: Kind, *statements: object, **top: object) -> Policy:
+    document = {"version": "1", "statements": list(statements), **top}
+    return parse_policy(json.dumps(document), kind)
+
+
+def field_refused(kind: Kind, *statements: object, **top: object) -> str:
+    with pytest.raises(InvalidInput) as refused:
+        parse(kind, *statements, **top)
+    assert refused.value.params["reason"]
+    return str(refused.value.params["field"])
+
+
+def test_each_kind_reads() -> None:
+    (identity,) = parse(Kind.IDENTITY, ALLOW | {"sid": "Pull all."}).statements
+    assert identity.resources.texts == ("*",)
+    assert identity.principals == frozenset()
+    (shared,) = parse(Kind.RESOURCE, SHARE | {"effect": "deny"}).statements
+    assert shared.effect is Effect.DENY
+    assert shared.principals == {"acme"}
+    (trust,) = parse(Kind.TRUST, TRUST).statements
+    assert trust.actions.texts == ("iam:AssumeRole",)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"",
+        b"nonsense",
+        b"null",
+        b"[]",
+        b'"text"',
+        b"[" * 10_000,
+        b'{"a":' * 5_000,
+        b"\xff\xfe{}",
+        b'\xef\xbb\xbf{"version":"1","statements":[]}',
+        json.dumps({"version": "1", "statements": [ALLOW]}).encode("utf-16"),
+        b'{"version":"1","version":"1","statements":[]}',
+        b'{"version":"1","statements":[{"effect":"deny","effect":"allow"}]}',
+        b'{"version":"1","statements":NaN}',
+        b'{"version":"1","statements":[' + b"9" * 5_000 + b"]}",
+        b'{"version":"1","statements":[]}' + b" " * 20_480,
+        '{"version":"1","statements":"\ud800"}',
+    ],
+)
+def test_what_is_no_document_is_refused(document: bytes | str) -> None:
+    with pytest.raises(InvalidInput):
+        parse_policy(document, Kind.IDENTITY)
+
+
+@pytest.mark.parametrize(
+    ("field", "top"),
+    [
+        ("version", {"version": "2"}),
+        ("version", {"version": 1}),
+        ("version", {"version": None}),
+        ("statements", {"statements": []}),
+        ("statements", {"statements": [ALLOW] * 51}),
+        ("statements", {"statements": ALLOW}),
+        ("document.id", {"id": "x"}),
+        ("document.\\ud800", {"\ud800": "x"}),
+    ],
+)
+def test_the_top_is_strict(field: str, top: dict[str, Any]) -> None:
+    assert field_refused(Kind.IDENTITY, ALLOW, **top) == field
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("effect", {"effect": "Allow"}),
+        ("effect", {"effect": None}),
+        ("effect", {"effect": []}),
+        ("sid", {"sid": ""}),
+        ("sid", {"sid": None}),
+        ("sid", {"sid": "é"}),
+        ("actions", {"actions": "registry:PullImage"}),
+        ("actions", {"actions": []}),
+        ("actions", {"actions": ["registry:PullImage"] * 101}),
+        ("actions", {"actions": ["registry:*Image"]}),
+        ("actions", {"actions": ["registry:Pull?mage"]}),
+        ("actions", {"actions": ["reg*"]}),
+        ("actions", {"actions": ["registry"]}),
+        ("actions", {"actions": ["registry:PullImage\n"]}),
+        ("actions", {"actions": [1]}),
+        ("resources", {"resources": []}),
+        ("resources", {"resources": ["repository/app"]}),
+        ("resources", {"resources": ["crn: space"]}),
+        ("resources", {"resources": ["crn:\u0661"]}),
+        ("resources", {"resources": ["crn:" + "x" * 2045]}),
+        ("not_actions", {"not_actions": ["*"]}),
+        ("NotAction", {"NotAction": "*"}),
+        ("principals", {"principals": ["*"]}),
+        ("conditions", {"conditions": None}),
+        ("conditions", {"conditions": []}),
+        ("conditions.mfa", {"conditions": {"mfa": True}}),
+        ("conditions.ip_address", {"conditions": {"ip_address": "10.0.0.0/8"}}),
+        ("conditions.ip_address", {"conditions": {"ip_address": []}}),
+        ("conditions.ip_address", {"conditions": {"ip_address": ["10.0.0.1/8"]}}),
+        ("conditions.ip_address", {"conditions": {"ip_address": ["010.0.0.0/8"]}}),
+        ("conditions.ip_address", {"conditions": {"ip_address": ["example.org"]}}),
+        ("conditions.not_ip_address", {"conditions": {"not_ip_address": ["fe80::1%eth0"]}}),
+        ("conditions.date_before", {"conditions": {"date_before": "2026-01-01"}}),
+        ("conditions.date_before", {"conditions": {"date_before": "2026-01-01T00:00:00"}}),
+        ("conditions.date_before", {"conditions": {"date_before": "2026-02-30T00:00:00Z"}}),
+        ("conditions.date_before", {"conditions": {"date_before": "20260101T000000Z"}}),
+        ("conditions.date_before", {"conditions": {"date_before": "10000-01-01T00:00:00Z"}}),
+        ("conditions.date_after", {"conditions": {"date_after": 0}}),
+        ("conditions.date_after", {"conditions": {"date_after": None}}),
+        ("conditions.date_after", {"conditions": {"date_after": "2026-01-01T00:00:00+25:00"}}),
+    ],
+)
+def test_a_statement_is_strict(field: str, change: dict[str, Any]) -> None:
+    assert field_refused(Kind.IDENTITY, ALLOW, ALLOW | change) == f"statements[1].{field}"
+
+
+@pytest.mark.parametrize("part", ["effect", "actions", "resources"])
+def test_no_part_may_be_missing(part: str) -> None:
+    partial = {name: value for name, value in ALLOW.items() if name != part}
+    assert field_refused(Kind.IDENTITY, partial) == f"statements[0].{part}"
+
+
+@pytest.mark.parametrize(
+    "principal",
+    [
+        "",
+        "a",
+        "Acme",
+        "x" * 33,
+        "-acme",
+        ACCOUNT.upper(),
+        "acme*",
+        "crn:iam::*:role/dev",
+        f"crn:iam::{ACCOUNT}:role/*",
+        f"crn:iam::{ACCOUNT}:role/",
+        f"crn:iam::{ACCOUNT}:group/dev",
+        f"crn:iam:eu:{ACCOUNT}:role/dev",
+        "crn:iam::a:role/dev",
+        "crn:iam::acme:user/dev",
+        f"crn:registry::{ACCOUNT}:role/dev",
+    ],
+)
+@pytest.mark.parametrize("kind", [Kind.RESOURCE, Kind.TRUST])
+def test_principals_are_named_exactly(kind: Kind, principal: str) -> None:
+    statement = {"effect": "deny", "principals": [principal], "actions": ["iam:AssumeRole"]}
+    if kind is Kind.RESOURCE:
+        statement["actions"] = ["registry:PullImage"]
+    assert field_refused(kind, statement) == "statements[0].principals"
+
+
+@pytest.mark.parametrize(
+    "principal",
+    [
+        ACCOUNT,
+        "acme",
+        "a1",
+        "crn:iam::acme:role/dev.1",
+        f"crn:iam::{ACCOUNT}:service-account/ci_x",
+        f"crn:iam::{ACCOUNT}:user/{ACCOUNT}",
+    ],
+)
+def test_principals_have_these_forms(principal: str) -> None:
+    (statement,) = parse(Kind.RESOURCE, SHARE | {"principals": [principal]}).statements
+    assert statement.principals == {principal}
+
+
+def test_the_public_may_only_pull() -> None:
+    more = {"actions": ["registry:PullImage", "registry:PushImage"], "principals": ["*"]}
+    assert field_refused(Kind.RESOURCE, SHARE | more) == "statements[0].actions"
+    parse(Kind.RESOURCE, SHARE | more | {"effect": "deny"})
+    parse(Kind.RESOURCE, SHARE | {"principals": ["*", "acme"]})
+
+
+@pytest.mark.parametrize("action", ["registry:DeleteImage", "registry:*", "*", "iam:AssumeRole"])
+def test_a_resource_policy_speaks_of_images_only(action: str) -> None:
+    assert field_refused(Kind.RESOURCE, SHARE | {"actions": [action]}) == "statements[0].actions"
+
+
+def test_a_resource_policy_names_no_resources() -> None:
+    assert field_refused(Kind.RESOURCE, SHARE | ALLOW) == "statements[0].resources"
+
+
+def test_a_role_trusts_no_everyone_and_nothing_but_being_assumed() -> None:
+    assert field_refused(Kind.TRUST, TRUST | {"principals": ["*"]}) == "statements[0].principals"
+    assert field_refused(Kind.TRUST, TRUST | {"actions": ["*"]}) == "statements[0].actions"
+    parse(Kind.TRUST, TRUST | {"effect": "deny", "principals": ["*"]})
+
+
+def conditions(**parts: object) -> Conditions:
+    return parse(Kind.IDENTITY, ALLOW | {"conditions": parts}).statements[0].conditions
+
+
+def test_moments_are_exact_to_the_microsecond() -> None:
+    """A float holds a moment only to within a fraction; these once came out one too few."""
+    for text, moment in [
+        ("1970-01-01T00:00:00Z", 0),
+        ("2033-05-18T03:33:20.000007Z", 2_000_000_000_000_007),
+        ("2033-05-18t05:33:20.999999+02:00", 2_000_000_000_999_999),
+        ("1969-12-31T23:59:59.999999Z", -1),
+        ("0001-01-01T00:00:00+23:59", -62_135_683_140_000_000),
+    ]:
+        assert conditions(date_before=text).date_before == moment
+
+
+def test_mapped_addresses_are_the_addresses_they_map() -> None:
+    inside = conditions(ip_address=["::ffff:10.0.0.0/104"])
+    for text, expected in [("10.9.9.9", True), ("::ffff:10.9.9.9", True), ("11.0.0.1", False)]:
+        assert inside.hold(ip_address(text), 0) is expected
+    assert conditions(ip_address=["10.0.0.0/8"]).hold(ip_address("::ffff:10.0.0.1"), 0)
+    assert not inside.hold(None, 0)
+    assert conditions(not_ip_address=["10.0.0.0/8"]).hold(None, 0)
