@@ -12,7 +12,7 @@ PYTHON ?= $(firstword $(foreach name,python3.11 python3 python3.12 python3.13 py
 	$(shell $(name) -c '$(NEW_ENOUGH)' 2>/dev/null)))
 PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check
 LOCK = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
-	--generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
+	--generate-hashes --custom-compile-command 'make lock'
 
 # Test processes beside each other; the tests of one file, and its daemons, stay in one of them.
 WORKERS ?= 2
