@@ -22,7 +22,7 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help dev test check lint format conformance clients bench lock clean
+.PHONY: help dev test check soak lint format conformance clients bench lock clean
 
 help: ## Print this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -35,6 +35,19 @@ test: $(DEVELOPMENT) ## Run every test that the installed programs allow
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: lint test ## Run all that a change must pass
+
+# Some hours' work is SOAK=300; a failure is found again with the SEED that is printed first.
+SOAK ?= 60
+SEED ?= $(shell date +%s)
+
+soak: $(DEVELOPMENT) ## Search for about an hour where tests draw at random; SOAK=120 doubles it
+	SOAK=$(SOAK) ENTREPOT_SOAK=1 ENTREPOT_CRASH_SEEDS=$$((6 * $(SOAK))) $(BIN)/python -m pytest \
+		-n $(WORKERS) \
+		--timeout=7200 --hypothesis-seed=$(SEED) tests/fuzz tests/property/test_registry_model.py \
+		tests/property/test_jobs_model.py tests/property/test_control_model.py \
+		tests/fault/test_blobstore_crash.py tests/integration/test_oauth_races.py \
+		tests/integration/test_kernel_idempotency_races.py \
+		tests/integration/test_mass_assignment.py $(ARGS)
 
 # pip check fails when pyproject.toml names what the lock files do not hold: make lock.
 lint: $(DEVELOPMENT) ## Check format, style, types and import contracts

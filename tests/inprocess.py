@@ -33,6 +33,7 @@ from registry.metadata.repositories import (
     find_repository,
 )
 from registry.metadata.tables import repositories
+from registry.services.acts import Site
 from registry.services.context import Context
 from registry.services.pulls import PullLog
 from registry.settings import Limits
@@ -270,6 +271,7 @@ async def open_registry(
             new_id=lambda: uuid7(clock()),
             limits=limits or Limits(),
             pulls=pulls,
+            site=Site("local", "registry.example"),
         )
         app = DataPlane(made, OpenAccess(account))
         yield Registry(made, app, Client(app), clock, account)

@@ -18,7 +18,9 @@ SELECT r.name,
        r.tag_count, (SELECT count(*) FROM tags t WHERE t.repository_id = r.id),
        r.size_bytes,
        (SELECT coalesce(sum(l.size), 0) FROM repository_blobs l WHERE l.repository_id = r.id
-           AND l.digest IN (SELECT e.digest FROM manifest_blobs e WHERE e.repository_id = r.id))
+           AND l.digest IN (SELECT e.digest FROM manifest_blobs e WHERE e.repository_id = r.id)),
+       r.tagged_image_count,
+       (SELECT count(DISTINCT t.manifest_id) FROM tags t WHERE t.repository_id = r.id)
   FROM repositories r JOIN accounts a ON a.id = r.account_id WHERE a.handle = ?
 """
 _LINKS: Final = """
@@ -38,6 +40,8 @@ _IDLE_BODIES: Final = """
 SELECT b.digest FROM manifest_bodies b JOIN accounts a ON a.id = b.account_id
  WHERE a.handle = ? AND NOT EXISTS (
        SELECT 1 FROM manifests m WHERE m.account_id = b.account_id AND m.digest = b.digest)
+   AND NOT EXISTS (
+       SELECT 1 FROM deleted_manifests d WHERE d.account_id = b.account_id AND d.digest = b.digest)
 """
 
 

@@ -32,13 +32,13 @@ from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens, BearerSigner
 from cloudcore.keyring import Keyring
 from registry.blobstore.memory import MemoryStore
-from registry.control import credentials, repositories
-from registry.control import policies as repository_policies
+from registry.control import routes
 from registry.distribution.app import DataPlane
 from registry.distribution.challenge import Challenges
 from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess
 from registry.metadata.repository_records import NewRepository
+from registry.services.acts import Site
 from registry.services.context import Context
 from registry.services.logins import mint_login, new_password
 from registry.services.policies import put_policy
@@ -215,7 +215,8 @@ class Install:
     async def add_repository(self, account: Account, name: str, *statements: Statement) -> str:
         """Add a repository, with a policy of these statements if there are any."""
         new = NewRepository(name, None, {}, "mutable", [])
-        made = await self.database.write(create_repository, account.id, uuid7(), new, self.clock())
+        act = self.ctx.act("")
+        made = await self.database.write(create_repository, account.id, uuid7(), new, act)
         if statements:
             await self.share(made.id, account, *statements)
         return made.id
@@ -284,7 +285,9 @@ async def open_install(
             settings=ControlSettings(region=REGION, auth_url=URL),
         )
         control = create_app(
-            [*repositories.HANDLERS, *repository_policies.HANDLERS, *credentials.HANDLERS],
+            [
+                *routes.HANDLERS,
+            ],
             platform,
         )
         signer = BearerSigner(keys, URL, HOST, clock, uuid7)
@@ -299,6 +302,7 @@ async def open_install(
             new_id=lambda: uuid7(clock()),
             limits=Limits(),
             pulls=PullLog(database, clock),
+            site=Site(REGION, HOST),
         )
         data = DataPlane(ctx, access, TokenEndpoint(access))
         app = Dispatcher(cast("Application", data), cast("Application", control))

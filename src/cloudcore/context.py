@@ -6,9 +6,10 @@ Services take a `Context` and nothing of HTTP; `cloudcore.http` makes one for ea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Generic, NamedTuple, Protocol, TypeVar, TypeVarTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -18,6 +19,7 @@ from cloudcore.crn import Crn
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import AccessDenied
 from cloudcore.identity.decision import Caller, Question, Verdict, decide
+from cloudcore.identity.passwords import PasswordChecks
 from cloudcore.identity.policy import Policy
 from cloudcore.identity.principal import Principal
 from cloudcore.keyring import Keyring
@@ -42,12 +44,21 @@ class ControlSettings:
     budget: Budget = DEFAULT_BUDGET
     """Of the endpoints that limit their callers' rate."""
 
+    @property
+    def host(self) -> str:
+        """Return the host, with its port, under which clients know this install."""
+        return urlsplit(self.auth_url).netloc
+
 
 class Origin(NamedTuple):
     """Where a request comes from, before anyone knows whose it is."""
 
     request_id: str
     source_ip: IPv4Address | IPv6Address | None
+
+
+def wake_nobody() -> None:
+    """Leave new jobs to be found by whoever looks for some."""
 
 
 class Authenticator(Protocol):
@@ -77,6 +88,9 @@ class Platform:
     keyring: Keyring
     authenticator: Authenticator
     settings: ControlSettings = ControlSettings()
+    passwords: PasswordChecks = field(default_factory=PasswordChecks)
+    wake: Callable[[], None] = wake_nobody
+    """Called when a change has committed: it may have put a job in. Cheap, and never fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +123,7 @@ class Context:
         self.new_id: Callable[[], str] = platform.new_id
         self.keyring: Keyring = platform.keyring
         self.settings: ControlSettings = platform.settings
+        self.passwords: PasswordChecks = platform.passwords
         self.request_id = request_id
         self.source_ip = source_ip
         self.action = action
@@ -122,6 +137,7 @@ class Context:
         self.claim: idempotency.Claim | None = None
         """This attempt's hold on the record of its ``Idempotency-Key``."""
         self.is_committed = False
+        self._wake = platform.wake
         self._status = status
         self._path = path
         self._query_string = query_string
@@ -196,6 +212,7 @@ class Context:
 
         reply = await self.database.write(run)
         self.is_committed = True
+        self._wake()
         return reply
 
     def _check_authorized(self) -> None:

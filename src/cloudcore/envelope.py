@@ -6,7 +6,7 @@ it wins. `params` never accompany a 5xx, and neither does any word about what ha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from msgspec import UNSET, UnsetType
@@ -64,11 +64,12 @@ class Error(Answer):
 
 
 class ErrorShape(NamedTuple):
-    """A way to tell errors: how one is rendered, and the shape of what comes of it."""
+    """A way to tell errors: how one is rendered, the shape of what comes of it, and headers."""
 
     render: Callable[[errors.PlatformError, str], tuple[int, Any]]
     """Takes an error and the request's id; returns status and body."""
     schema: type[Answer]
+    headers: Mapping[str, str] = {}
 
 
 ENVELOPE: Final = ErrorShape(render, Error)

@@ -7,6 +7,7 @@
     query           the `msgspec.Struct` of its query parameters
     form            the Struct of the form it reads from the request itself; described, not decoded
     statuses        what it can answer beside what the kernel knows of
+    pages           those of its statuses that it tells by a page of HTML
     malformed_id    400 where the specification lists that instead of 404
 
 Path parameters whose names end in ``_id`` are UUIDs in their one canonical spelling.
@@ -36,6 +37,7 @@ _OPTIONAL: Final[dict[str, type]] = {
     "query": type,
     "form": type,
     "statuses": tuple,
+    "pages": tuple,
     "malformed_id": int,
 }
 _INJECTED: Final = frozenset({"ctx", "data", "request", "return"})
@@ -58,6 +60,7 @@ class Facts:
     query: type[msgspec.Struct] | None = None
     form: type[msgspec.Struct] | None = None
     statuses: tuple[int, ...] = ()
+    pages: tuple[int, ...] = ()
     malformed_id: int = 404
     id_parameters: tuple[str, ...] = ()
     body: Any = None

@@ -21,6 +21,7 @@ from litestar.types import ControllerRouterHandler, HTTPScope, Receive, Scope, S
 
 from cloudcore import errors, idempotency
 from cloudcore.context import Context, Platform, Reply, refusal
+from cloudcore.db.base import ConstraintViolated
 from cloudcore.envelope import ENVELOPE, ErrorShape
 from cloudcore.exchange import Exchange, exchange_of
 from cloudcore.facts import RouteError, allowed, routes_of
@@ -134,7 +135,7 @@ class ControlPlane:
             body,
             status_code=status,
             media_type="application/json",
-            headers=_error_headers(known, exchange),
+            headers={**shape.headers, **_error_headers(known, exchange)},
         )
 
 
@@ -146,6 +147,12 @@ def _platform_error(error: Exception, exchange: Exchange) -> errors.PlatformErro
         return refusal(exchange.facts.action)
     if isinstance(error, errors.PlatformError):
         return error
+    if isinstance(error, ConstraintViolated):
+        # A change looks before it writes; this is for what another did in between.
+        _log.warning(
+            "a constraint refused a change: %s", error, extra={"request_id": exchange.request_id}
+        )
+        return errors.Conflict("the present state of things forbids this")
     if not isinstance(error, HTTPException) or error.status_code >= 500:
         return None
     match error.status_code:

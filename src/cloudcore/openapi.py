@@ -12,6 +12,7 @@ from inspect import cleandoc
 from typing import Any, Final
 
 import msgspec
+from litestar import Response
 
 from cloudcore.context import Reply
 from cloudcore.envelope import TABLE, ErrorShape
@@ -32,7 +33,7 @@ _HEADERS: Final = {
 _RATE_HEADERS: Final = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
 _ERROR_HEADERS: Final = {
     401: ("WWW-Authenticate",),
-    429: ("Retry-After", *_RATE_HEADERS),
+    429: ("Retry-After",),
     503: ("Retry-After",),
 }
 _IDEMPOTENCY_KEY: Final[dict[str, Any]] = {
@@ -123,8 +124,8 @@ def _shapes(routes: Sequence[Route]) -> list[Any]:
 def _answered(route: Route) -> Any:  # noqa: ANN401 - a type
     """Return the shape of a success; None when it is no JSON of ours."""
     returned = route.handler.parsed_fn_signature.return_type
-    if returned.origin is Reply:
-        return returned.inner_types[0].annotation
+    if returned.origin in (Reply, Response):
+        returned = returned.inner_types[0]
     if returned.annotation in (None, type(None), Reply) or returned.is_subclass_of((str, bytes)):
         return None
     return None if _is_framework(returned.annotation) else returned.annotation
@@ -211,19 +212,22 @@ def _request_body(facts: Facts, types: _Types) -> Json | None:
 
 def _response(status: int, route: Route, types: _Types, errors: ErrorShape) -> Json:
     facts = route.facts
+    names = (*_ERROR_HEADERS.get(status, ()), "X-Request-Id")
+    if facts.rate_limited and (status < 300 or status == HTTPStatus.TOO_MANY_REQUESTS):
+        names += _RATE_HEADERS
+    if status in facts.pages:
+        content = {"text/html": {"schema": {"type": "string"}}}
+        words = HTTPStatus(status).phrase
+        return {"description": words, "headers": _headers(names), "content": content}
     if status >= 400:
-        names = (*_ERROR_HEADERS.get(status, ()), "X-Request-Id")
         codes = sorted({code for found, code in TABLE.values() if found == status})
         return {
             "description": " or ".join(f"`{code}`" for code in codes) or HTTPStatus(status).phrase,
             "headers": _headers(names),
             "content": {"application/json": {"schema": types.schema(errors.schema)}},
         }
-    names = ("X-Request-Id",)
     if facts.idempotent:
         names += ("Idempotency-Replayed",)
-    if facts.rate_limited:
-        names += _RATE_HEADERS
     response: Json = {"description": HTTPStatus(status).phrase, "headers": _headers(names)}
     shape = _answered(route)
     if shape is not None and status != HTTPStatus.NO_CONTENT:

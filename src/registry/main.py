@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import NamedTuple, cast
 
-from cloudcore import idempotency, ratelimit
+from cloudcore import idempotency, outbox, ratelimit
 from cloudcore.clock import Clock, system_clock, uuid7
 from cloudcore.context import ControlSettings, Platform
 from cloudcore.db.base import Database
@@ -24,13 +24,14 @@ from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.authorize_routes import authorize_handlers
 from cloudcore.identity.oauth_routes import ERROR_SHAPES, discovery_handlers, token_handlers
 from cloudcore.identity.permissions import Permissions
-from cloudcore.identity.sign_in import PasswordChecks
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens, BearerSigner
+from cloudcore.jobs import queue
+from cloudcore.jobs.worker import Worker
 from cloudcore.keyring import load_keyring
 from registry.blobstore.filesystem import FilesystemStore
-from registry.control import credentials, repositories
-from registry.control import policies as repository_policies
+from registry.console.app import Console
+from registry.control import routes
 from registry.control.health import readiness, report_alive
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
@@ -40,11 +41,15 @@ from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess
 from registry.errors import StoreUnavailable
 from registry.gc.repositories import purge_deleted_repositories
+from registry.gc.tombstones import forget_tag_history, purge_tombstones
 from registry.gc.uploads import discard_expired_uploads
-from registry.metadata import logins
+from registry.jobs import job_kinds, running
+from registry.metadata import logins, pins
 from registry.metadata.database import migrate
 from registry.metadata.repositories import add_account, find_account
+from registry.services.acts import Site
 from registry.services.context import Context
+from registry.services.lifecycle.runs import start_due_runs
 from registry.services.pulls import PullLog
 from registry.services.tokens import Tokens
 from registry.serving.dispatch import Application, Dispatcher
@@ -82,6 +87,7 @@ async def open_context(settings: Settings, clock: Clock = system_clock) -> Async
             new_id=uuid7,
             limits=settings.limits,
             pulls=pulls,
+            site=Site(settings.region, settings.pull_host),
         )
         await pulls.flush()
     finally:
@@ -93,6 +99,8 @@ class Planes(NamedTuple):
 
     data: Application
     control: Application
+    console: Console | None = None
+    """Pages over the control plane."""
 
 
 class Registry:
@@ -112,12 +120,27 @@ class Registry:
             (_PULL_FLUSH_SECONDS, ctx.pulls.flush),
             (_SWEEP_SECONDS, partial(discard_expired_uploads, ctx)),
             (_PURGE_SECONDS, partial(purge_deleted_repositories, ctx)),
+            (_PURGE_SECONDS, partial(purge_tombstones, ctx)),
+            (_PURGE_SECONDS, partial(start_due_runs, ctx)),
+            (_SWEEP_SECONDS, partial(forget_tag_history, ctx)),
+            (_SWEEP_SECONDS, partial(forget_ended, ctx.database, ctx.clock)),
         ):
             await enter(_repeated(seconds, chore))
-        self._planes = await self.make_planes(ctx, self._resources)
+        worker = self.make_worker(ctx)
+        self._planes = await self.make_planes(ctx, self._resources, worker.wake)
+        await enter(running(worker))
 
-    async def make_planes(self, ctx: Context, resources: AsyncExitStack) -> Planes:
-        """Return the two applications; what they need to be closed goes to `resources`."""
+    def make_worker(self, ctx: Context) -> Worker:
+        """Return what runs jobs beside the planes."""
+        return Worker(ctx.database, job_kinds(ctx), clock=ctx.clock, new_id=ctx.new_id)
+
+    async def make_planes(
+        self, ctx: Context, resources: AsyncExitStack, wake: Callable[[], None]
+    ) -> Planes:
+        """Return the two applications; what they need to be closed goes to `resources`.
+
+        They call `wake` when they may have put a job in.
+        """
         raise NotImplementedError
 
     async def stop(self) -> None:
@@ -140,7 +163,9 @@ class Registry:
         """Answer any other request, or say that start and stop went well."""
         if scope["type"] != "lifespan":
             assert self._planes is not None
-            await self._planes.control(scope, receive, send)
+            console = self._planes.console
+            answer = console if console and console.owns(scope) else self._planes.control
+            await answer(scope, receive, send)
             return
         for event in ("startup", "shutdown"):
             await receive()
@@ -150,9 +175,11 @@ class Registry:
 class DevRegistry(Registry):
     """``entrepot dev``: one account, no sign-in, health beside the data plane."""
 
-    async def make_planes(self, ctx: Context, resources: AsyncExitStack) -> Planes:
+    async def make_planes(
+        self, ctx: Context, resources: AsyncExitStack, wake: Callable[[], None]
+    ) -> Planes:
         """Make the account, unless it is there, and open the door to everyone."""
-        del resources
+        del resources, wake
         if await ctx.database.read(find_account, DEV_ACCOUNT) is None:
             await ctx.database.write(add_account, uuid7(), DEV_ACCOUNT, ctx.clock())
         control = create_control_plane([report_alive, readiness(self.probe)])
@@ -162,7 +189,9 @@ class DevRegistry(Registry):
 class ServedRegistry(Registry):
     """``entrepot serve``: every caller signs in, and policies decide."""
 
-    async def make_planes(self, ctx: Context, resources: AsyncExitStack) -> Planes:
+    async def make_planes(
+        self, ctx: Context, resources: AsyncExitStack, wake: Callable[[], None]
+    ) -> Planes:
         """Load the keys, and build identity below both planes."""
         settings, database, clock = self._settings, ctx.database, ctx.clock
         keyring = load_keyring(settings.root_key)
@@ -179,6 +208,7 @@ class ServedRegistry(Registry):
             settings=ControlSettings(
                 region=settings.region, auth_url=settings.url, trusted_proxies=settings.proxies
             ),
+            wake=wake,
         )
         control = create_control_plane(
             [
@@ -187,34 +217,32 @@ class ServedRegistry(Registry):
                 *identity.HANDLERS,
                 *token_handlers(tokens),
                 *discovery_handlers(keys, settings.url),
-                *authorize_handlers(PasswordChecks()),
-                *repositories.HANDLERS,
-                *repository_policies.HANDLERS,
-                *credentials.HANDLERS,
+                *authorize_handlers(),
+                *routes.HANDLERS,
             ],
             platform,
             error_shapes=ERROR_SHAPES,
         )
-        host = settings.url.partition("://")[2]
-        signer = BearerSigner(keys, settings.url, host, clock, uuid7)
+        signer = BearerSigner(keys, settings.url, settings.pull_host, clock, uuid7)
         bearers = Tokens(database, clock, signer, authenticator, settings.region)
-        access = TokenAccess(bearers, Challenges(settings.public_url), clock, settings.proxies)
-        for seconds, chore in (
-            (_KEY_REFRESH_SECONDS, keys.refresh),
-            (_SWEEP_SECONDS, partial(forget_ended, database, clock)),
-        ):
-            await resources.enter_async_context(_repeated(seconds, chore))
+        challenges = Challenges(settings.public_url, settings.hosts)
+        access = TokenAccess(bearers, challenges, clock, settings.proxies)
+        await resources.enter_async_context(_repeated(_KEY_REFRESH_SECONDS, keys.refresh))
         data = DataPlane(ctx, access, TokenEndpoint(access))
-        return Planes(data, cast("Application", control))
+        plane = cast("Application", control)
+        return Planes(data, plane, Console(plane, platform, ctx))
 
 
 async def forget_ended(database: Database, clock: Clock) -> None:
-    """Delete rows whose time is over: sessions, logins, replies for retries, rate windows."""
+    """Delete rows whose time is over: of sessions, retries, rates, pins, jobs, events."""
     for forget in (
         sessions.forget_ended,
         logins.forget_expired,
+        pins.forget_over,
         idempotency.forget_expired,
         ratelimit.forget_ended,
+        queue.forget_finished,
+        outbox.forget_delivered,
     ):
         await database.write_relaxed(forget, clock())
 

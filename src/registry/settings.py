@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
 
 from cloudcore.clock import MICROSECONDS
 
 PREFIX = "ENTREPOT_"
+
+_HOST: Final = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
+
+
+_DATABASES = ("sqlite:///", "postgresql://", "postgres://")
 
 
 class SettingsError(Exception):
@@ -49,7 +57,11 @@ class Settings:
     metrics: str = ""
     """``host:port`` of the Prometheus endpoint; empty: none."""
     public_url: str = ""
-    """Base URL under which clients reach the registry; empty: ``http://host:port``."""
+    """Base URL under which clients reach the registry; empty: ``http://`` and the first of
+    `allowed_hosts` or else ``host:port``."""
+    allowed_hosts: str = ""
+    """Hosts, separated by commas, with their ports, under which clients may be told to come back.
+    Of no use beside a `public_url`, which is told to all."""
     region: str = "local"
     root_key_file: str = ""
     """File of the root key; empty: ``root.key`` in the data folder."""
@@ -57,11 +69,36 @@ class Settings:
     """Networks, separated by commas, whose ``X-Forwarded-For`` is believed."""
     limits: Limits = field(default_factory=Limits)
 
+    def __post_init__(self) -> None:
+        """Refuse what cannot be what it is said to be, before anything begins under it."""
+        _ = self.hosts, self.proxies, self.database
+
     @property
     def url(self) -> str:
         """Return the base URL that tokens and references name."""
+        if self.public_url:
+            return self.public_url.rstrip("/")
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return self.public_url.rstrip("/") or f"http://{host}:{self.port}"
+        return f"http://{next(iter(self.hosts), f'{host}:{self.port}')}"
+
+    @property
+    def pull_host(self) -> str:
+        """Return the host, with its port, that image references and bearers name."""
+        return urlsplit(self.url).netloc
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Return the hosts of `allowed_hosts`.
+
+        Raises:
+            SettingsError: one of them is no host.
+
+        """
+        hosts = _listed(self.allowed_hosts)
+        for host in hosts:
+            if not _HOST.fullmatch(host):
+                raise SettingsError(f"allowed_hosts: {host!r} is no HOST or HOST:PORT")
+        return hosts
 
     @property
     def root_key(self) -> Path:
@@ -76,15 +113,21 @@ class Settings:
             SettingsError: one of them is no network.
 
         """
-        texts = [text.strip() for text in self.trusted_proxies.split(",") if text.strip()]
         try:
-            return tuple(ip_network(text) for text in texts)
+            return tuple(ip_network(text) for text in _listed(self.trusted_proxies))
         except ValueError as error:
             raise SettingsError(f"trusted_proxies: {error}") from None
 
     @property
     def database(self) -> str:
-        """Return the URL of the metadata database."""
+        """Return the URL of the metadata database.
+
+        Raises:
+            SettingsError: it names no database that we know.
+
+        """
+        if self.database_url and not self.database_url.startswith(_DATABASES):
+            raise SettingsError(f"database_url begins with {' or '.join(_DATABASES)}")
         return self.database_url or f"sqlite:///{self.data.absolute() / 'metadata.db'}"
 
     @property
@@ -117,6 +160,10 @@ class Settings:
             else:
                 raise SettingsError(f"{variable} is no setting; see the README for those there are")
         return replace(defaults, **values, limits=replace(defaults.limits, **limit_values))  # type: ignore[arg-type]
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _number(variable: str, text: str) -> int:

@@ -20,6 +20,7 @@ import cloudcore.idempotency
 import cloudcore.jobs.tables
 import cloudcore.outbox
 import cloudcore.ratelimit  # noqa: F401
+import registry.metadata.control_tables
 import registry.metadata.tables  # noqa: F401
 from cloudcore.db.schema import metadata
 from registry.metadata.database import DatabaseTooNew, migrate, migration_connection
@@ -48,7 +49,8 @@ def schema(connection: Connection) -> list[Any]:
         return sorted(map(repr, (row for row in found if row[0] != "alembic_version")))
     rows = connection.execute(text("SELECT tbl_name, name, sql FROM sqlite_master"))
     lines = [
-        (table, name, line.strip().rstrip(","))
+        # SQLite quotes the name of a table that was copied.
+        (table, name, line.strip().rstrip(",").replace('"', ""))
         for table, name, sql in rows
         for line in (sql or "").splitlines()
         if table != "alembic_version"

@@ -39,7 +39,6 @@ from cloudcore.identity.rows.service_accounts import ServiceAccount
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.access_keys import new_access_key
 from cloudcore.identity.services.users import add_person
-from cloudcore.identity.sign_in import PasswordChecks
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring
@@ -304,7 +303,7 @@ def make_world(database: Database, issuer: str = ISSUER) -> World:
         list_things,
         *token_handlers(tokens),
         *discovery_handlers(keys, issuer),
-        *authorize_handlers(PasswordChecks()),
+        *authorize_handlers(),
     ]
     app = create_app(handlers, platform, error_shapes=ERROR_SHAPES)
     world = World(app, database, keyring, keys, tokens)

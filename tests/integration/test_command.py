@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.integration.serving_app import wait_until
 from tests.live import ROOT, start_registry
 from tests.postgresql import free_port
 
@@ -81,9 +82,8 @@ def test_metrics_are_served_apart(tmp_path: Path) -> None:
         for _ in range(3):
             httpx.get(f"{registry.url}/v2/")
         assert httpx.get(f"{registry.url}/metrics").status_code == 404
-        text = httpx.get(f"http://{metrics}/metrics").text
-        assert (
-            'entrepot_http_requests_total{method="GET",plane="data",status_class="2xx"} 3' in text
-        )
+        answered = 'entrepot_http_requests_total{method="GET",plane="data",status_class="2xx"} 3'
+        # A worker shows its counts to the others at its next tick.
+        wait_until(lambda: answered in httpx.get(f"http://{metrics}/metrics").text)
     finally:
         registry.stop()

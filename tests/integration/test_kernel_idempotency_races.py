@@ -1,8 +1,12 @@
-"""Idempotency under races and deaths: exactly one effect for each key (G23)."""
+"""Idempotency under races and deaths: exactly one effect for each key (G23).
+
+``ENTREPOT_SOAK=1`` takes a thousand keys, and not just enough for every run.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Concatenate, Final
@@ -17,13 +21,21 @@ from tests.control_plane import Options, TokenBook, World, count_rows, make_worl
 from tests.dying import Death, DyingDatabase, Moment, PassingDatabase
 
 PARALLEL: Final = 20
-KEYS: Final = 10
+IS_SOAK: Final = bool(os.environ.get("ENTREPOT_SOAK"))
+KEYS: Final = 1_000 if IS_SOAK else 24
+LONG: Final = pytest.mark.timeout(3_600 if IS_SOAK else 120)
 
 
 async def create(world: World, name: str, key: str) -> httpx.Response:
     return await world.ask("POST", "/v1/things", {"name": name}, key=key)
 
 
+def name_of(number: int) -> str:
+    """Return a name for a number; names have letters only."""
+    return "".join(chr(ord("a") + int(digit)) for digit in str(number))
+
+
+@LONG
 def test_of_twenty_at_once_one_has_the_effect(database_url: str) -> None:
     """Two processes' worth of connections, so that the database alone decides."""
 
@@ -35,7 +47,7 @@ def test_of_twenty_at_once_one_has_the_effect(database_url: str) -> None:
             return [
                 await asyncio.gather(
                     *(
-                        create(world if turn % 2 else other, f"thing-{'x' * number}", f"k{number}")
+                        create(world if turn % 2 else other, name_of(number), f"k{number}")
                         for turn in range(PARALLEL)
                     )
                 )
@@ -162,6 +174,43 @@ def test_of_twenty_that_find_a_dead_attempt_one_has_the_effect(
 
     die_and_revive(database_url, 2, "before", revived)
     assert count_rows(database_url, "things") == 1
+
+
+STEPS: Final[tuple[tuple[int, Moment], ...]] = (
+    *((1, "before"), (1, "during"), (1, "after")),
+    *((2, "before"), (2, "during"), (2, "after")),
+)
+"""Writes of an attempt, and when in them its process dies."""
+
+
+@LONG
+def test_every_key_dies_once_and_then_is_raced_for(database_url: str) -> None:
+    """G23: each key's first attempt dies, at each step in turn; twenty retries make one effect."""
+
+    async def scenario(world: World) -> list[list[httpx.Response]]:
+        found = []
+        for number in range(KEYS):
+            fatal_write, moment = STEPS[number % len(STEPS)]
+            dying = make_world(DyingDatabase(world.database, fatal_write, moment))
+            dying.tokens.holders, dying.now = world.tokens.holders, world.now
+            with pytest.raises(Death):
+                await create(dying, name_of(number), f"k{number}")
+            world.pass_time(LEASE_SECONDS)
+            racing = (create(world, name_of(number), f"k{number}") for _ in range(PARALLEL))
+            answers = await asyncio.gather(*racing)
+            answers.append(await create(world, name_of(number), f"k{number}"))
+            found.append(answers)
+        return found
+
+    for number, answers in enumerate(play(database_url, scenario)):
+        made = [answer for answer in answers if answer.status_code == 201]
+        assert {answer.status_code for answer in answers} <= {201, 409}
+        assert len({answer.content for answer in made}) == 1
+        assert made[-1] is answers[-1]
+        first = [answer for answer in made if "idempotency-replayed" not in answer.headers]
+        is_done = STEPS[number % len(STEPS)] == (2, "after")
+        assert len(first) == (0 if is_done else 1)
+    assert count_rows(database_url, "things") == KEYS
 
 
 class Gated(PassingDatabase):

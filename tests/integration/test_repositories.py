@@ -61,6 +61,7 @@ def test_a_repository_from_its_making_to_its_end(database_url: str) -> None:
         assert made["crn"].startswith("crn:registry:local:")
         assert made["crn"].endswith(":repository/web/app")
         assert made["uri"] == f"{HOST}/acme/web/app"
+        assert made["encryption"] == {"source": "platform", "kms_key": None}
         assert made["visibility"] == "private"
         assert made["source"] == "user"
         assert (made["image_count"], made["tag_count"], made["size_bytes"]) == (0, 0, 0)
@@ -225,9 +226,10 @@ def test_a_repository_with_images_goes_only_by_force_and_takes_them_along(
             assert (await docker.get("/v2/acme/r/tags/list")).status_code == 404
             new = await create(client, "r")
             assert new["image_count"] == 0
-            assert await purge_deleted_repositories(install.ctx) == 0  # a request may be under way
-            install.clock.advance(3600)
+            install.clock.advance(7 * 24 * 3600 - 1)
+            assert await purge_deleted_repositories(install.ctx) == 0  # it may be restored
             assert await discard_expired_uploads(install.ctx) == 1
+            install.clock.advance(1)
             assert await purge_deleted_repositories(install.ctx) == 1
         with querying(database_url) as query:
             for table in ("manifests", "tags", "repository_blobs", "manifest_bodies", "uploads"):

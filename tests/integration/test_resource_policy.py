@@ -43,7 +43,7 @@ def test_a_policy_from_its_making_to_its_end(database_url: str) -> None:
         wrapped = await client.put(path, json={"policy": document(let("*"), refuse("partner"))})
         assert wrapped.json()["policy"]["revision"] == 2
         assert (await visibility(client, made["id"])) == "public"
-        await client.put(path, json=document(refuse("*")))
+        await client.put(f"{path}?force=true", json=document(refuse("*")))
         assert (await visibility(client, made["id"])) == "private"
 
         # What was accepted is accepted as it is given back.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal
 
 Statement = dict[str, Any]
+Outcome = Literal["in", "401", "403"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,21 @@ def may(asker: Asker, action: str, crn: str, attached: Sequence[Statement]) -> b
     if asker.is_insider:
         return bool(own or named)
     return bool(own and (named or public))
+
+
+def outcome(
+    asker: Asker | None, needed: Sequence[str], crn: str, attached: Sequence[Statement]
+) -> Outcome:
+    """Say how the door of the data plane answers; `needed` are all the actions a request takes.
+
+    Without a token that holds (`asker` is None) nobody is known, and is asked to be: 401. Who has
+    not signed in might be let in otherwise: 401 too. Whom policies refuse is told so: 403.
+    """
+    if asker is None:
+        return "401"
+    if all(may(asker, action, crn, attached) for action in needed):
+        return "in"
+    return "403" if asker.names else "401"
 
 
 def _is_about(statement: Statement, action: str, crn: str) -> bool:

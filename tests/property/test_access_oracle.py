@@ -212,9 +212,8 @@ class Scene:
         said = resource(self.row.resource, self.home, crn)
         if self.row.state == "recreated":
             first = await self.install.add_repository(self.owner, "web/app", let("*"))
-            now = self.install.clock()
             await self.install.database.write(
-                delete_repository, self.owner.id, first, now, force=False
+                delete_repository, self.owner.id, first, self.install.ctx.act(""), force=False
             )
         await self.install.add_repository(self.owner, "web/app", *said)
         return [] if self.row.resource == "since deleted" else said

@@ -31,25 +31,32 @@ GET    /v1/repositories                             DescribeRepositories      20
 GET    /v1/repositories/{id}                        DescribeRepositories      200
 PATCH  /v1/repositories/{id}                        UpdateRepository          200
 DELETE /v1/repositories/{id}                        DeleteRepository          204
-GET    /v1/repositories/{id}/images                 DescribeImages            200 later
-GET    /v1/repositories/{id}/images/{digest}        DescribeImages            200 later
-GET    /v1/repositories/{id}/images/{digest}/manifest  DescribeImages         200 later
-DELETE /v1/repositories/{id}/images/{digest}        DeleteImage               204 later
-POST   /v1/repositories/{id}/images/batch-delete    DeleteImage               200 later
-GET    /v1/repositories/{id}/images/{digest}/referrers  DescribeImages        200 later
-GET    /v1/repositories/{id}/tags                   DescribeImages            200 later
-GET    /v1/repositories/{id}/tags/{tag}             DescribeImages            200 later
-PUT    /v1/repositories/{id}/tags/{tag}             PushImage             200,201 later
-DELETE /v1/repositories/{id}/tags/{tag}             DeleteImage               204 later
+GET    /v1/repositories/{id}/images                 DescribeImages            200
+GET    /v1/repositories/{id}/images/{digest}        DescribeImages            200
+GET    /v1/repositories/{id}/images/{digest}/manifest  DescribeImages         200
+DELETE /v1/repositories/{id}/images/{digest}        DeleteImage               204
+POST   /v1/repositories/{id}/images/batch-delete    DeleteImage               200
+GET    /v1/repositories/{id}/images/{digest}/referrers  DescribeImages        200
+GET    /v1/repositories/{id}/tags                   DescribeImages            200
+GET    /v1/repositories/{id}/tags/{tag}             DescribeImages            200
+PUT    /v1/repositories/{id}/tags/{tag}             PushImage             200,201
+DELETE /v1/repositories/{id}/tags/{tag}             DeleteImage               204
+GET    /v1/repositories/deleted                     DescribeRepositories      200
+POST   /v1/repositories/{id}/restore                RestoreRepository         200 key
+GET    /v1/repositories/{id}/images/deleted         DescribeImages            200
+POST   /v1/repositories/{id}/images/restore         RestoreImage              200 key
+GET    /v1/repositories/{id}/deleted-tags           DescribeImages            200
+POST   /v1/repositories/{id}/tags/{tag}/restore     RestoreImage              200 key
+GET    /v1/repositories/{id}/tags/{tag}/history     DescribeImages            200
 GET    /v1/repositories/{id}/policy                 GetRepositoryPolicy       200
 PUT    /v1/repositories/{id}/policy                 PutRepositoryPolicy       200
 DELETE /v1/repositories/{id}/policy                 DeleteRepositoryPolicy    204
-GET    /v1/repositories/{id}/lifecycle-policy       GetLifecyclePolicy        200 later
-PUT    /v1/repositories/{id}/lifecycle-policy       PutLifecyclePolicy        200 later
-DELETE /v1/repositories/{id}/lifecycle-policy       DeleteLifecyclePolicy     204 later
-POST   /v1/repositories/{id}/lifecycle-policy/preview  GetLifecyclePolicy     200 later
-POST   /v1/repositories/{id}/lifecycle-policy/runs  StartLifecycleRun         202 later
-GET    /v1/repositories/{id}/lifecycle-policy/runs  GetLifecyclePolicy        200 later
+GET    /v1/repositories/{id}/lifecycle-policy       GetLifecyclePolicy        200
+PUT    /v1/repositories/{id}/lifecycle-policy       PutLifecyclePolicy        200
+DELETE /v1/repositories/{id}/lifecycle-policy       DeleteLifecyclePolicy     204
+POST   /v1/repositories/{id}/lifecycle-policy/preview  GetLifecyclePolicy     200
+POST   /v1/repositories/{id}/lifecycle-policy/runs  StartLifecycleRun         202
+GET    /v1/repositories/{id}/lifecycle-policy/runs  GetLifecyclePolicy        200
 GET    /v1/encryption-binding                       GetEncryptionBinding      200 later
 PUT    /v1/encryption-binding                       PutEncryptionBinding      200 later
 DELETE /v1/encryption-binding                       DeleteEncryptionBinding   204 later
@@ -63,14 +70,21 @@ GET    /v1/pull-through-cache-rules/{id}            DescribePullThroughCacheRule
 PATCH  /v1/pull-through-cache-rules/{id}            UpdatePullThroughCacheRule  200 later
 DELETE /v1/pull-through-cache-rules/{id}            DeletePullThroughCacheRule  204 later
 POST   /v1/pull-through-cache-rules/{id}/test       TestPullThroughCacheRule  200 later
-GET    /v1/storage-usage                            DescribeStorageUsage      200 later
+GET    /v1/storage-usage                            DescribeStorageUsage      200
+GET    /v1/repositories/{id}/storage                DescribeRepositories      200
+GET    /v1/repositories/{id}/images/{digest}/storage  DescribeImages          200
+GET    /v1/repositories/{id}/images/{digest}/pins   DescribeImages            200
+PUT    /v1/repositories/{id}/images/{digest}/pins/{name}  PutImagePin         200,201
+DELETE /v1/repositories/{id}/images/{digest}/pins/{name}  DeleteImagePin      204
+GET    /v1/registry-settings                        GetRegistrySettings       200
+PATCH  /v1/registry-settings                        UpdateRegistrySettings    200
 GET    /v1/garbage-collection                       DescribeGarbageCollection 200 later
 POST   /v1/garbage-collection/runs                  StartGarbageCollection    202 later
 GET    /v1/garbage-collection/runs                  DescribeGarbageCollection 200 later
-POST   /v1/event-rules                              PutEventRule              201 key later
-GET    /v1/event-rules                              DescribeEventRules        200 later
-GET    /v1/event-rules/{id}                         DescribeEventRules        200 later
-DELETE /v1/event-rules/{id}                         DeleteEventRules          204 later
+POST   /v1/event-rules                              PutEventRule              201 key
+GET    /v1/event-rules                              DescribeEventRules        200
+GET    /v1/event-rules/{id}                         DescribeEventRules        200
+DELETE /v1/event-rules/{id}                         DeleteEventRule           204
 POST   /v1/authorization-token                      GetAuthorizationToken     200
 """
 
@@ -78,7 +92,7 @@ IAM: Final = """
 POST   /v1/oauth/token                              -                         200 public
 POST   /v1/oauth/revoke                             -                         200 public
 GET    /v1/oauth/authorize                          -                         200 public
-POST   /v1/oauth/authorize                          -                         200 public
+POST   /v1/oauth/authorize                          -                     200,303 public
 GET    /v1/jwks                                     -                         200 public
 GET    /.well-known/oauth-authorization-server      -                         200 public
 POST   /v1/assume-role                              -                         200
@@ -100,6 +114,7 @@ PATCH  /v1/accounts/{id}                            UpdateAccount             20
 POST   /v1/users                                    CreateUser                201 key
 GET    /v1/users                                    ListUsers                 200
 GET    /v1/users/me                                 GetUser                   200
+GET    /v1/users/me/roles                           GetUser                   200
 PUT    /v1/users/me/password                        ChangePassword            204
 GET    /v1/users/{id}                               GetUser                   200
 PATCH  /v1/users/{id}                               UpdateUser                200

@@ -67,8 +67,8 @@ def test_the_form_may_name_the_client() -> None:
 
 
 def test_the_command_may_name_itself_by_basic_without_a_secret() -> None:
-    assert parse_client(basic(b"cli:"), {}).is_cli
-    assert not parse_client(basic(b"cli:secret"), {}).is_cli
+    assert parse_client(basic(b"cli:"), {}).is_public
+    assert not parse_client(basic(b"cli:secret"), {}).is_public
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,10 @@ class Connection(Protocol):
 
 
 class ConstraintViolated(Exception):
-    """The database refused a write to keep one of its invariants."""
+    """The database refused a write to keep one of its invariants.
+
+    Its text names the constraint, or the columns it is over, and shows no value of them.
+    """
 
 
 class Database(Protocol):

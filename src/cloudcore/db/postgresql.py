@@ -89,7 +89,7 @@ class PostgresqlConnection:
         try:
             return self._cursor.execute(cast("Any", statement.postgresql), parameters)
         except psycopg.IntegrityError as error:
-            self._refusal = ConstraintViolated(str(error))
+            self._refusal = ConstraintViolated(error.diag.message_primary)
             raise self._refusal from error
 
 

@@ -1,18 +1,21 @@
-"""``/v1/oauth/authorize``: the page on which a person signs in and is shown a code (RFC 6749 §4.1).
+"""``/v1/oauth/authorize``: the page on which a person signs in for a code (RFC 6749 §4.1).
 
-The answers are pages for a browser, never redirects; errors too are pages.
+The command's code is shown, for the person to carry. The console's is a redirect to the console of
+this install, the only one there is; errors are pages, never redirects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlencode
 
 import msgspec
 from litestar import MediaType, Request, Response, get, post
 from litestar.datastructures import Cookie
 from litestar.di import NamedDependency
 from litestar.handlers import HTTPRouteHandler
+from msgspec import Meta
 
 from cloudcore import errors
 from cloudcore.context import Context
@@ -26,13 +29,14 @@ from cloudcore.identity.authorize_page import (
     sign_in_page,
 )
 from cloudcore.identity.oauth_forms import (
+    CLI,
     MAX_FORM_BYTES,
     Form,
     parse_form,
     parse_parameters,
     values_of,
 )
-from cloudcore.identity.sign_in import PasswordChecks, SignInForm
+from cloudcore.identity.sign_in import SignInForm
 
 COOKIE: Final = "entrepot_sign_in"
 
@@ -42,13 +46,14 @@ Answer = Response[str]
 class AuthorizationQuery(msgspec.Struct):
     """What an authorization request says (RFC 7636 §4.3)."""
 
-    response_type: str
-    client_id: str
+    response_type: Literal["code"]
+    client_id: Literal["cli", "console"]
     redirect_uri: str
-    code_challenge: str
-    code_challenge_method: str
+    """`urn:ietf:wg:oauth:2.0:oob` for the command; for the console, its own address."""
+    code_challenge: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{43}$")]
+    code_challenge_method: Literal["S256"]
     state: str = ""
-    """Accepted and not used: there is no redirect to carry it."""
+    """Carried by the console's redirect; the command has none."""
 
 
 class SentForm(msgspec.Struct):
@@ -61,16 +66,19 @@ class SentForm(msgspec.Struct):
     repeated_password: str = ""
 
 
-def authorize_handlers(checks: PasswordChecks) -> list[HTTPRouteHandler]:
+def authorize_handlers() -> list[HTTPRouteHandler]:
     """Return the handlers of the page."""
 
-    @get(PATH, opt={"action": None, "public": True, "statuses": (400,)})
+    @get(
+        PATH,
+        opt={"action": None, "public": True, "query": AuthorizationQuery, "pages": (200, 400)},
+    )
     async def show_sign_in(
         request: Request[Any, Any, Any], ctx: NamedDependency[Context]
     ) -> Response[str]:
-        """Show the sign-in page to a person whose command asked for a code.
+        """Show the sign-in page to a person whose command, or the console, asked for a code.
 
-        The query is that of RFC 7636 with `client_id=cli`, the out-of-band `redirect_uri` and
+        The query is that of RFC 7636 with the client's one `redirect_uri` and
         `code_challenge_method=S256`; any other is a page that says so.
         """
 
@@ -92,13 +100,16 @@ def authorize_handlers(checks: PasswordChecks) -> list[HTTPRouteHandler]:
             "action": None,
             "public": True,
             "form": SentForm,
-            "statuses": (403, 429),
+            "statuses": (303, 403, 429),
+            "pages": (200, 303, 400, 403, 429),
         },
     )
     async def sign_in_by_password(
         request: Request[Any, Any, Any], ctx: NamedDependency[Context]
     ) -> Response[str]:
-        """Take a person's password and show the code it gives, or ask for a new password first.
+        """Take a person's password and give its code, or ask for a new password first.
+
+        The command's code is shown; the console's is carried there by a redirect.
 
         Ten attempts in five minutes for each address and person; the eleventh is 429.
         """
@@ -111,20 +122,18 @@ def authorize_handlers(checks: PasswordChecks) -> list[HTTPRouteHandler]:
             form = sign_in.resume(ctx, sent.get("form", ""), nonce)
             assert nonce is not None
             if form.email:
-                return await _choose_password(ctx, checks, form, sent)
-            return await _check_password(ctx, checks, form, sent, nonce)
+                return await _choose_password(ctx, form, sent)
+            return await _check_password(ctx, form, sent, nonce)
 
         return await _told(answer)
 
     return [show_sign_in, sign_in_by_password]
 
 
-async def _check_password(
-    ctx: Context, checks: PasswordChecks, form: SignInForm, sent: Form, nonce: str
-) -> Answer:
+async def _check_password(ctx: Context, form: SignInForm, sent: Form, nonce: str) -> Answer:
     email = sent.get("email", "")
     try:
-        user = await sign_in.check_password(ctx, checks, email, sent.get("password", ""))
+        user = await sign_in.check_password(ctx, email, sent.get("password", ""))
     except (errors.Unauthenticated, errors.RateLimited) as error:
         again = sign_in.renew(ctx, form, nonce).seal(ctx.keyring)
         if isinstance(error, errors.RateLimited):
@@ -136,19 +145,27 @@ async def _check_password(
     if user.must_change_password:
         renewed = sign_in.renew(ctx, form, nonce, user)
         return _page(200, new_password_page(renewed.seal(ctx.keyring), user.email))
-    return _page(200, code_page(await sign_in.give_code(ctx, form, user)))
+    return _give(form, await sign_in.give_code(ctx, form, user))
 
 
-async def _choose_password(
-    ctx: Context, checks: PasswordChecks, form: SignInForm, sent: Form
-) -> Answer:
+async def _choose_password(ctx: Context, form: SignInForm, sent: Form) -> Answer:
     chosen = sent.get("new_password", ""), sent.get("repeated_password", "")
     try:
-        return _page(200, code_page(await sign_in.choose_password(ctx, checks, form, *chosen)))
+        return _give(form, await sign_in.choose_password(ctx, form, *chosen))
     except errors.InvalidInput as error:
         return _page(
             400, new_password_page(form.seal(ctx.keyring), form.email, f"{_sentence(error)}.")
         )
+
+
+def _give(form: SignInForm, code: str) -> Answer:
+    """Bring a code to where the request wanted it."""
+    if form.destination.client_id == CLI:
+        return _page(200, code_page(code))
+    query = urlencode({"code": code, "state": form.state})
+    answer = _page(303, "")
+    answer.headers["Location"] = f"{form.destination.redirect_uri}?{query}"
+    return answer
 
 
 async def _told(answer: Callable[[], Awaitable[Answer]]) -> Answer:

@@ -10,7 +10,7 @@ from cloudcore.errors import Conflict
 from cloudcore.identity import passwords
 from cloudcore.identity.names import check_handle, email_address, iam_crn
 from cloudcore.identity.rows import organizations, policies, service_accounts
-from cloudcore.identity.rows.accounts import Account, is_any_account
+from cloudcore.identity.rows.accounts import Account, hold_adding, is_any_account
 from cloudcore.identity.rows.organizations import Membership, Organization
 from cloudcore.identity.rows.policies import Attachment
 from cloudcore.identity.rows.service_accounts import ServiceAccount
@@ -94,6 +94,7 @@ async def create_first_account(
 
 
 def _create(tx: Connection, keyring: Keyring, plan: _Plan) -> None:
+    hold_adding(tx)
     if is_any_account(tx):
         raise Conflict("this install has an account already")
     now, user = plan.now, plan.user

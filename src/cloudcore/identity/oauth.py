@@ -24,7 +24,7 @@ from cloudcore.identity.oauth_errors import (
     UnauthorizedClient,
     UnsupportedGrantType,
 )
-from cloudcore.identity.oauth_forms import CLI, Client, Form, required, wrong_client
+from cloudcore.identity.oauth_forms import PUBLIC, Client, Form, required, wrong_client
 from cloudcore.identity.rows.key_owners import KeyOwner, find_key_owner, note_use
 from cloudcore.identity.tokens import AccessTokens, clamp_duration
 from cloudcore.wire import Answer
@@ -89,7 +89,7 @@ async def _by_client_credentials(
     seconds = clamp_duration(_duration(form))
     if form.get("scope"):
         raise InvalidScope("there are no scopes; rights come from policies")
-    if client.is_cli:
+    if client.is_public:
         raise UnauthorizedClient("a person signs in by the authorization code")
     owner = await authenticate_client(ctx, client)
     if owner.is_suspended:
@@ -139,7 +139,7 @@ async def _by_refresh_token(
     token = required(form, "refresh_token")
     await _check_public(ctx, client)
     signed_in = None
-    if client.id in (None, CLI):
+    if client.id is None or client.id in PUBLIC:
         signed_in = await sessions.rotate_refresh_token(ctx, token)
     if signed_in is None:
         raise InvalidGrant("the refresh token is wrong, used or over; sign in again")

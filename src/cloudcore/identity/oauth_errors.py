@@ -57,4 +57,4 @@ def render(error: errors.PlatformError, _request_id: str = "") -> tuple[int, dic
     return status, {"error": code, "error_description": words}
 
 
-OAUTH_SHAPE: Final = ErrorShape(render, OAuthError)
+OAUTH_SHAPE: Final = ErrorShape(render, OAuthError, {"Cache-Control": "no-store"})

@@ -17,7 +17,11 @@ from cloudcore.errors import InvalidInput, Unauthenticated
 
 MAX_FORM_BYTES: Final = 64 * 1024
 CLI: Final = "cli"
-"""The one public client: the command of a person, which can keep no secret."""
+"""The command of a person, which can keep no secret; its code is carried by hand."""
+CONSOLE: Final = "console"
+"""The pages in the browser, at this install only."""
+PUBLIC: Final = frozenset({CLI, CONSOLE})
+"""The clients of persons. They are ours, and prove nothing of themselves (RFC 6749 §2.1)."""
 
 _FORM: Final = re.compile(
     rb'application/x-www-form-urlencoded(?:[ \t]*;[ \t]*charset="?utf-8"?)?[ \t]*', re.IGNORECASE
@@ -37,9 +41,9 @@ class Client(NamedTuple):
     by_header: bool = False
 
     @property
-    def is_cli(self) -> bool:
-        """Say whether it is the public client, which proves nothing of itself."""
-        return self.id == CLI and self.secret is None
+    def is_public(self) -> bool:
+        """Say whether it is a public client, which proves nothing of itself."""
+        return self.id in PUBLIC and self.secret is None
 
 
 def parse_form(content_types: Sequence[bytes], body: bytes) -> Form:

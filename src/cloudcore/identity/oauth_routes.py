@@ -7,7 +7,7 @@ The first two answer in the shape of OAuth, also where the kernel answers for th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from litestar import Request, Response, get, post
@@ -53,7 +53,7 @@ Grant = Callable[[Form, Client], Awaitable[object]]
 class TokenForm(msgspec.Struct):
     """What the token endpoint reads; which of it depends on `grant_type`."""
 
-    grant_type: str
+    grant_type: Literal["client_credentials", "authorization_code", "refresh_token"]
     client_id: str = ""
     client_secret: str = ""
     duration_seconds: int = 3600

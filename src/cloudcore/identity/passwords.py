@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
 from cloudcore.errors import InvalidInput
@@ -19,6 +21,7 @@ MAX_BYTES: Final = 1024
 
 _SALT_BYTES: Final = 16
 _HASH_BYTES: Final = 32
+_CHECKS_AT_ONCE: Final = 2
 
 
 class Cost(NamedTuple):
@@ -62,6 +65,26 @@ def verify_password(password: str, kept: str | None) -> bool:
         return False
     found = cost.derive(password, base64.b64decode(salt))
     return hmac.compare_digest(found, base64.b64decode(expected)) and kept is not None
+
+
+class PasswordChecks:
+    """The threads in which passwords are hashed: few, since each check takes 32 MiB and a core.
+
+    There is one of these in a process; whoever else must wait, waits without the memory.
+    """
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(_CHECKS_AT_ONCE, "scrypt")
+
+    async def verify(self, password: str, kept: str | None) -> bool:
+        """Say whether a password is the one kept; see `verify_password`."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, verify_password, password, kept)
+
+    async def hash(self, password: str) -> str:
+        """Return what is kept of a password."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, hash_password, password)
 
 
 def check_new_password(password: str) -> None:

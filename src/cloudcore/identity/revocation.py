@@ -42,7 +42,7 @@ async def revoke(ctx: Context, tokens: AccessTokens, form: Form, client: Client)
     """
     token = required(form, "token")
     asker: str | None = None
-    if client.is_cli:
+    if client.is_public:
         asker = CLI
     elif client.id is not None or client.secret is not None:
         asker = (await authenticate_client(ctx, client)).service_account_id

@@ -17,7 +17,6 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.context import Context
 from cloudcore.db.base import Connection
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.oauth_forms import CLI
 from cloudcore.identity.rows import revocations, sign_ins
 from cloudcore.identity.rows import sessions as rows
 from cloudcore.identity.rows.sessions import Session
@@ -35,6 +34,13 @@ REFRESH_PREFIX: Final = "ert_"
 _CODE_PREFIX: Final = "eac_"
 _VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 §4.1
 _DAY: Final = 24 * 3600 * MICROSECONDS
+
+
+class Destination(NamedTuple):
+    """The client a code is for, and how the code gets there."""
+
+    client_id: str
+    redirect_uri: str
 
 
 class Proof(NamedTuple):
@@ -67,12 +73,14 @@ def hash_of(secret: str) -> str:
     return sha256(secret.encode()).hexdigest()
 
 
-def new_code(user_id: str, code_challenge: str, now: int) -> tuple[str, Code]:
+def new_code(
+    user_id: str, destination: Destination, code_challenge: str, now: int
+) -> tuple[str, Code]:
     """Return a new code for a person who has just signed in, and what is kept of it."""
     code = _CODE_PREFIX + secrets.token_urlsafe(32)
     expires_at = now + CODE_SECONDS * MICROSECONDS
     return code, Code(
-        hash_of(code), user_id, CLI, OUT_OF_BAND, code_challenge, None, now, expires_at, None
+        hash_of(code), user_id, *destination, code_challenge, None, now, expires_at, None
     )
 
 

@@ -6,12 +6,10 @@ the command asked for, so nothing that comes back is believed for being sent.
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import re
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from typing import Final
 
@@ -21,13 +19,13 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.context import Context
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, InvalidInput, RateLimited, Unauthenticated
-from cloudcore.identity.oauth_forms import CLI, Form
-from cloudcore.identity.passwords import check_new_password, hash_password, verify_password
+from cloudcore.identity.oauth_forms import CLI, CONSOLE, Form
+from cloudcore.identity.passwords import check_new_password
 from cloudcore.identity.rows import sign_ins
 from cloudcore.identity.rows.sign_ins import Code
 from cloudcore.identity.rows.users import User, find_user_by_email
 from cloudcore.identity.services.users import change_password
-from cloudcore.identity.sessions import OUT_OF_BAND, new_code
+from cloudcore.identity.sessions import OUT_OF_BAND, Destination, new_code
 from cloudcore.keyring import Keyring, KeyringError
 from cloudcore.ratelimit import Budget, count_request
 from cloudcore.source_address import rate_subject
@@ -39,7 +37,8 @@ _FORM_SECONDS: Final = 600
 _CONTEXT: Final = "sign-in form"
 _CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # of S256, RFC 7636 §4.2
 _NONCE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
-_CHECKS_AT_ONCE: Final = 2
+_STATE: Final = re.compile(r"[!-~]{0,512}")
+_SIGNED_IN: Final = "/console/signed-in"
 
 
 class SignInForm(msgspec.Struct, array_like=True, frozen=True):
@@ -48,6 +47,8 @@ class SignInForm(msgspec.Struct, array_like=True, frozen=True):
     nonce_sha256: str
     code_challenge: str
     expires_at: int
+    destination: Destination
+    state: str = ""
     email: str = ""
     """Of who has shown a one-time password and must choose one of their own now."""
     kept_sha256: str = ""
@@ -57,23 +58,6 @@ class SignInForm(msgspec.Struct, array_like=True, frozen=True):
         """Return the form as a hidden field."""
         sealed = keyring.seal(msgspec.json.encode(self), _CONTEXT)
         return urlsafe_b64encode(sealed).decode()
-
-
-class PasswordChecks:
-    """The threads in which passwords are hashed: few, since each check takes 32 MiB and a core."""
-
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_CHECKS_AT_ONCE, "scrypt")
-
-    async def verify(self, password: str, kept: str | None) -> bool:
-        """Say whether a password is the one kept; see `verify_password`."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, verify_password, password, kept)
-
-    async def hash(self, password: str) -> str:
-        """Return what is kept of a password."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, hash_password, password)
 
 
 def new_nonce() -> str:
@@ -93,10 +77,10 @@ def begin(ctx: Context, query: Form, nonce: str) -> SignInForm:
         InvalidInput: we do not do what it asks for; it is never redirected anywhere.
 
     """
+    destination = _destination(ctx, query.get("client_id"))
     for name, only in (
         ("response_type", "code"),
-        ("client_id", CLI),
-        ("redirect_uri", OUT_OF_BAND),
+        ("redirect_uri", destination.redirect_uri),
         ("code_challenge_method", "S256"),
     ):
         if query.get(name) != only:
@@ -104,7 +88,19 @@ def begin(ctx: Context, query: Form, nonce: str) -> SignInForm:
     challenge = query.get("code_challenge", "")
     if not _CHALLENGE.fullmatch(challenge):
         raise InvalidInput("code_challenge must be 43 characters of base64url")
-    return _form(ctx, nonce, challenge)
+    state = query.get("state", "")
+    if destination.client_id == CONSOLE and not _STATE.fullmatch(state):
+        raise InvalidInput("state is at most 512 printable characters")
+    return _form(ctx, nonce, challenge, destination, state)
+
+
+def _destination(ctx: Context, client_id: str | None) -> Destination:
+    """Return the one place to which a client's codes go."""
+    if client_id == CONSOLE:
+        return Destination(CONSOLE, ctx.settings.auth_url + _SIGNED_IN)
+    if client_id == CLI:
+        return Destination(CLI, OUT_OF_BAND)
+    raise InvalidInput(f"client_id must be {CLI} or {CONSOLE}")
 
 
 def resume(ctx: Context, hidden: str, nonce: str | None) -> SignInForm:
@@ -128,13 +124,13 @@ def resume(ctx: Context, hidden: str, nonce: str | None) -> SignInForm:
 
 def renew(ctx: Context, form: SignInForm, nonce: str, user: User | None = None) -> SignInForm:
     """Return the form for the next attempt, or for the new password of `user`."""
-    renewed = _form(ctx, nonce, form.code_challenge)
+    renewed = _form(ctx, nonce, form.code_challenge, form.destination, form.state)
     if user is None:
         return renewed
     return msgspec.structs.replace(renewed, email=user.email, kept_sha256=_hash(user.password))
 
 
-async def check_password(ctx: Context, checks: PasswordChecks, email: str, password: str) -> User:
+async def check_password(ctx: Context, email: str, password: str) -> User:
     """Return the person of an address and password, all failures costing and telling the same.
 
     Raises:
@@ -150,7 +146,7 @@ async def check_password(ctx: Context, checks: PasswordChecks, email: str, passw
     if standing.is_refused:
         raise RateLimited("too many attempts", retry_after=standing.reset)
     user = await ctx.database.read(find_user_by_email, address)
-    is_right = await checks.verify(password, None if user is None else user.password)
+    is_right = await ctx.passwords.verify(password, None if user is None else user.password)
     if user is None or not is_right or user.status != "active":
         raise Unauthenticated("the e-mail address or the password is wrong")
     return user
@@ -158,14 +154,12 @@ async def check_password(ctx: Context, checks: PasswordChecks, email: str, passw
 
 async def give_code(ctx: Context, form: SignInForm, user: User) -> str:
     """Return a code for a person who has just shown the password."""
-    code, row = new_code(user.id, form.code_challenge, ctx.clock())
+    code, row = new_code(user.id, form.destination, form.code_challenge, ctx.clock())
     await ctx.database.write(sign_ins.add_code, row)
     return code
 
 
-async def choose_password(
-    ctx: Context, checks: PasswordChecks, form: SignInForm, password: str, repeated: str
-) -> str:
+async def choose_password(ctx: Context, form: SignInForm, password: str, repeated: str) -> str:
     """Replace a one-time password, and return the code that the sign-in then gives.
 
     Raises:
@@ -179,10 +173,10 @@ async def choose_password(
     if password != repeated:
         raise InvalidInput("the two passwords differ")
     check_new_password(password)
-    if await checks.verify(password, user.password):
+    if await ctx.passwords.verify(password, user.password):
         raise InvalidInput("choose another password than the one you were given")
-    kept = await checks.hash(password)
-    code, row = new_code(user.id, form.code_challenge, ctx.clock())
+    kept = await ctx.passwords.hash(password)
+    code, row = new_code(user.id, form.destination, form.code_challenge, ctx.clock())
     await ctx.database.write(_change_password, user, kept, row, ctx.clock())
     return code
 
@@ -192,9 +186,11 @@ def _change_password(tx: Connection, user: User, kept: str, code: Code, now: int
     sign_ins.add_code(tx, code)
 
 
-def _form(ctx: Context, nonce: str, code_challenge: str) -> SignInForm:
+def _form(
+    ctx: Context, nonce: str, code_challenge: str, destination: Destination, state: str
+) -> SignInForm:
     expires_at = ctx.clock() + _FORM_SECONDS * MICROSECONDS
-    return SignInForm(_hash(nonce), code_challenge, expires_at)
+    return SignInForm(_hash(nonce), code_challenge, expires_at, destination, state)
 
 
 def _hash(text: str) -> str:

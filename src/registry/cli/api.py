@@ -1,77 +1,147 @@
-"""The few calls the command makes to a registry's identity endpoints."""
+"""The control plane as commands call it: signed in, in JSON, lists page by page."""
 
 from __future__ import annotations
 
-import base64
-import urllib.error
-import urllib.request
-from collections.abc import Mapping
-from typing import Any
-from urllib.parse import urlencode
+import argparse
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from urllib.parse import urlencode, urlsplit
+from uuid import uuid4
 
 import msgspec
 
-_TIMEOUT_SECONDS = 30
+from registry.cli.credentials import credentials_path
+from registry.cli.sign_in import SignIn, bearer, choose_registry
+from registry.cli.transport import Lost, Refused, Transport
+
+PAGE_ROWS: Final = 200
+"""The most that a list gives at once."""
+
+T = TypeVar("T")
+Record = dict[str, Any]
+Query = Mapping[str, str | int | bool | None]
 
 
-class ApiError(Exception):
-    """The registry refused, or cannot be reached; the text says which and what to do."""
+_Send = Callable[[str, str, Mapping[str, str], bytes | None], T]
 
 
-class Api:
-    """One registry, by its base URL. Redirects are not followed: credentials go to one host."""
+class _Request(NamedTuple):
+    """What is sent, but for the token."""
 
-    def __init__(self, url: str) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise ApiError(f"a registry's URL begins with https:// (or http://), not {url!r}")
-        self.url = url.rstrip("/")
-        self._opener = urllib.request.build_opener(_NoRedirects)
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes | None
 
-    def post_form(
-        self, path: str, fields: Mapping[str, str], basic: tuple[str, str] | None = None
-    ) -> dict[str, Any]:
-        """Post a form and return the JSON answer (an empty one is ``{}``)."""
-        headers = {"Content-Type": "application/x-www-form-urlencoded"}
-        if basic is not None:
-            pair = base64.b64encode(f"{basic[0]}:{basic[1]}".encode()).decode()
-            headers["Authorization"] = f"Basic {pair}"
-        return self._post(path, urlencode(fields).encode(), headers)
 
-    def post_json(self, path: str, document: object, access_token: str) -> dict[str, Any]:
-        """Post JSON with a bearer token and return the JSON answer."""
-        headers = {
-            "Content-Type": "application/json",
-            "Authorization": f"Bearer {access_token}",
-        }
-        return self._post(path, msgspec.json.encode(document), headers)
+class Tokens(Protocol):
+    """Where access tokens come from."""
 
-    def _post(self, path: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
-        request = urllib.request.Request(  # noqa: S310 - the scheme is checked above
-            self.url + path, data=body, headers=headers, method="POST"
+    def token(self) -> str:
+        """Return a token that is good as far as we know."""
+
+    def renewed_token(self, refused: str | None) -> str:
+        """Return another one than the one that was `refused`."""
+
+    def advice(self) -> str:
+        """Return what to do when the owner of the tokens may not do something; or nothing."""
+
+
+class Client:
+    """Calls ``/v1`` of one registry as whoever is signed in.
+
+    Every call raises `Refused` when the registry says no, `SignedOut` when the sign-in is over
+    and another `Failure` when there is no answer; `main` turns them into a line and a status.
+    """
+
+    def __init__(self, transport: Transport, tokens: Tokens) -> None:
+        self._transport = transport
+        self._tokens = tokens
+
+    @property
+    def host(self) -> str:
+        """Return the registry's host, with its port, as it stands in image references."""
+        return urlsplit(self._transport.url).netloc
+
+    def call(
+        self, method: str, path: str, document: object = None, query: Query | None = None
+    ) -> Record:
+        """Return the answer; `document` becomes the JSON body, None in `query` is left out."""
+        request = _request(method, path, document, query)
+        return self._signed(self._transport.send, request)
+
+    def create(self, path: str, document: object = None) -> Record:
+        """Return the answer to a POST that has its effect once, however often it is sent."""
+        request = _request("POST", path, document, None)
+        return self._signed(
+            self._transport.send,
+            request._replace(headers={"Idempotency-Key": str(uuid4()), **request.headers}),
         )
+
+    def fetch(self, path: str) -> bytes:
+        """Return what stands at `path`, byte by byte."""
+        return self._signed(self._transport.fetch, _request("GET", path, None, None))
+
+    def _signed(self, send: _Send[T], request: _Request) -> T:
+        """Send a request as whoever is signed in."""
+        token = self._tokens.token()
         try:
-            with self._opener.open(request, timeout=_TIMEOUT_SECONDS) as response:
-                text = response.read()
-        except urllib.error.HTTPError as error:
-            with error:
-                raise ApiError(_refusal(error.code, error.read())) from None
-        except OSError as error:
-            raise ApiError(f"cannot reach {self.url}: {error}") from None
-        return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
+            return self._sent(send, request, token)
+        except Refused as error:
+            if error.status == 403 and (advice := self._tokens.advice()):
+                raise Refused(f"{error}; {advice}", error.status, error.code) from None
+            if error.status != 401:
+                raise
+        # A 401 comes before any effect, so the same request may be sent again.
+        return self._sent(send, request, self._tokens.renewed_token(token))
+
+    def _sent(self, send: _Send[T], request: _Request, token: str) -> T:
+        """Send a request, and once more when it was lost and a second time does no harm."""
+        headers = request.headers | bearer(token)
+        try:
+            return send(request.method, request.target, headers, request.body)
+        except Lost:
+            if request.method not in ("GET", "PUT") and "Idempotency-Key" not in headers:
+                raise
+        return send(request.method, request.target, headers, request.body)
+
+    def rows(self, path: str, field: str, query: Query | None = None) -> Iterator[Record]:
+        """Yield all rows of a list, which are in `field` of its answers."""
+        for page in self.pages("GET", path, query=query):
+            yield from page[field]
+
+    def pages(
+        self, method: str, path: str, document: object = None, query: Query | None = None
+    ) -> Iterator[Record]:
+        """Yield the answers that are the pages of a list."""
+        wanted: dict[str, str | int | bool | None] = {"limit": PAGE_ROWS, **(query or {})}
+        while True:
+            page = self.call(method, path, document, wanted)
+            yield page
+            wanted["marker"] = page["meta"]["marker"]
+            if wanted["marker"] is None:
+                return
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_args: object, **_kwargs: object) -> None:
-        return None
+def open_client(options: argparse.Namespace) -> Client:
+    """Return a client of the registry that ``--registry`` or the environment names."""
+    path = credentials_path(os.environ)
+    transport = Transport(choose_registry(options.registry, os.environ, path))
+    return Client(transport, SignIn(transport, path))
 
 
-def _refusal(status: int, body: bytes) -> str:
-    """Return the registry's own words for a refusal, in either of its two shapes."""
-    try:
-        document = msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.MsgspecError:
-        return f"the registry answered {status}"
-    error = document.get("error")
-    if isinstance(error, dict):
-        return f"{error.get('message', status)} ({error.get('code', status)})"
-    return str(document.get("error_description") or error or f"the registry answered {status}")
+def _request(method: str, path: str, document: object, query: Query | None) -> _Request:
+    body = None if document is None else msgspec.json.encode(document)
+    headers = {} if body is None else {"Content-Type": "application/json"}
+    return _Request(method, path + _query_string(query or {}), headers, body)
+
+
+def _query_string(query: Query) -> str:
+    """Return the query with its question mark; truths are spelled as in JSON."""
+    given = {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in query.items()
+        if value is not None
+    }
+    return f"?{urlencode(given)}" if given else ""

@@ -10,64 +10,138 @@ import os
 import secrets
 import subprocess
 import sys
+from pathlib import Path
+from typing import Final
 from urllib.parse import urlencode
 
-from registry.cli.api import Api, ApiError
-from registry.cli.credentials import Credential, credentials_path, load, store
+import msgspec
 
-OUT_OF_BAND = "urn:ietf:wg:oauth:2.0:oob"
-CLIENT = "cli"
+from registry.cli.credentials import Credential, changing, credentials_path
+from registry.cli.failure import FAILED, Failure, Misuse
+from registry.cli.options import Commands
+from registry.cli.output import printable
+from registry.cli.sign_in import (
+    CLIENT,
+    assume_role,
+    bearer,
+    choose_registry,
+    post_form,
+    token_of,
+)
+from registry.cli.transport import Transport
+
+OUT_OF_BAND: Final = "urn:ietf:wg:oauth:2.0:oob"
+_KEY_PAIR_SECONDS: Final = 12 * 3600
+"""The most there is: the secret is not kept, so nothing renews the token."""
+_TELLS_PLAIN_HTTP: Final = frozenset({"podman", "buildah", "skopeo"})
+"""Clients that speak plain HTTP only when told so; docker does so to this machine unasked."""
+
+
+def add_parsers(commands: Commands[argparse.ArgumentParser]) -> None:
+    """Add ``login`` and ``logout``."""
+    login = commands.add_parser("login", help="sign in to a registry")
+    login.add_argument("url", help="base URL of the registry, such as https://registry.example.com")
+    login.add_argument(
+        "--access-key-id", metavar="ID", help="sign in by key pair; the secret is asked for"
+    )
+    login.add_argument("--role", metavar="ROLE", help="act in this role (id, CRN or name)")
+    login.add_argument("--docker", action="store_true", help="also sign a container client in")
+    login.add_argument("--client", default="docker", help="the client --docker signs in (docker)")
+    login.set_defaults(run=sign_in)
+    logout = commands.add_parser("logout", help="end a sign-in and forget it")
+    logout.add_argument("registry", nargs="?", metavar="url", help="base URL of the registry")
+    logout.set_defaults(run=sign_out)
 
 
 def sign_in(options: argparse.Namespace) -> int:
     """Sign in, keep the credential, and sign a container client in when asked."""
-    api = Api(options.url)
+    transport = Transport(options.url)
+    if options.docker and not (options.access_key_id or options.role):
+        raise Misuse("a person signs a container client in by a role: add --role ROLE")
     if options.access_key_id:
-        credential = _by_key_pair(api, options.access_key_id)
+        credential = _by_key_pair(transport, options.access_key_id)
     else:
-        credential = _by_person(api)
+        credential = _by_person(transport)
     path = credentials_path(os.environ)
-    store(path, load(path) | {api.url: credential})
-    sys.stdout.write(f"Signed in to {api.url}; the credential is in {path}.\n")
-    access_token = credential.access_token
+    replaced = _keep(path, transport.url, credential)
+    if replaced is not None:
+        _end_quietly(transport, replaced)
+    sys.stdout.write(f"Signed in to {transport.url}; the credential is in {path}.\n")
     if options.role:
-        answer = api.post_json("/v1/assume-role", {"role": options.role}, access_token)
-        access_token = answer["access_token"]
+        token = assume_role(transport, credential.token.access_token, options.role)
+        credential = msgspec.structs.replace(credential, role=options.role, role_token=token)
+        _keep(path, transport.url, credential)
+        sys.stdout.write(f"Commands act in the role {printable(options.role)}.\n")
+    sys.stdout.flush()
     if options.docker:
-        return _sign_client_in(api, options.client, access_token)
+        assert credential.acting is not None
+        return _sign_client_in(transport, options.client, credential.acting.access_token)
     return 0
 
 
 def sign_out(options: argparse.Namespace) -> int:
-    """End a sign-in at the registry, and forget it here whatever the registry says."""
-    api = Api(options.url)
+    """Forget a sign-in here, whatever the registry says, and end it there."""
     path = credentials_path(os.environ)
-    credentials = load(path)
-    credential = credentials.pop(api.url, None)
+    transport = Transport(choose_registry(options.registry, os.environ, path))
+    with changing(path) as credentials:
+        credential = credentials.pop(transport.url, None)
     if credential is None:
-        sys.stdout.write(f"Not signed in to {api.url}.\n")
+        sys.stdout.write(f"Not signed in to {transport.url}.\n")
         return 0
-    store(path, credentials)
     try:
-        token = credential.refresh_token or credential.access_token
-        api.post_form("/v1/oauth/revoke", {"token": token})
-    except ApiError as error:
-        sys.stderr.write(f"entrepot: forgotten here, but not ended at the registry: {error}\n")
-        return 1
-    sys.stdout.write(f"Signed out of {api.url}.\n")
+        _end(transport, credential)
+    except Failure as error:
+        sys.stderr.write(
+            f"entrepot: forgotten here, but not ended at the registry: {printable(str(error))}\n"
+        )
+        return FAILED
+    sys.stdout.write(f"Signed out of {transport.url}.\n")
     return 0
 
 
-def _by_key_pair(api: Api, access_key_id: str) -> Credential:
-    secret = _secret("Secret access key: ")
-    answer = api.post_form(
-        "/v1/oauth/token", {"grant_type": "client_credentials"}, (access_key_id, secret)
-    )
-    return Credential(answer["access_token"])
+def _keep(path: Path, url: str, credential: Credential) -> Credential | None:
+    """Store a credential, and return the one it replaces."""
+    try:
+        with changing(path) as credentials:
+            replaced = credentials.get(url)
+            credentials[url] = credential
+    except OSError as error:
+        raise Failure(
+            f"signed in, but cannot write {path}: {error.strerror}; "
+            "ENTREPOT_CREDENTIALS may name another file"
+        ) from None
+    return replaced
 
 
-def _by_person(api: Api) -> Credential:
-    """Show the page to open, take the code it shows, and change it for tokens (RFC 7636)."""
+def _end(transport: Transport, credential: Credential) -> None:
+    """End at the registry all that a sign-in was given (RFC 7009)."""
+    tokens = [credential.refresh_token or credential.token.access_token]
+    if credential.role_token is not None:
+        tokens.insert(0, credential.role_token.access_token)
+    for token in tokens:
+        post_form(transport, "/v1/oauth/revoke", {"token": token})
+
+
+def _end_quietly(transport: Transport, credential: Credential) -> None:
+    """End a sign-in that a newer one has replaced; should that fail, it ends by itself."""
+    try:
+        _end(transport, credential)
+    except Failure:
+        return
+
+
+def _by_key_pair(transport: Transport, access_key_id: str) -> Credential:
+    form = {"grant_type": "client_credentials", "duration_seconds": str(_KEY_PAIR_SECONDS)}
+    pair = (access_key_id, _secret("Secret access key: ", "secret access key"))
+    return Credential(token_of(post_form(transport, "/v1/oauth/token", form, pair)))
+
+
+def _by_person(transport: Transport) -> Credential:
+    """Show the page to open, take the code it shows, and change it for tokens (RFC 7636).
+
+    There is no redirect that a ``state`` could protect: the verifier, which never leaves this
+    process before the code does, binds the code to it.
+    """
     verifier = secrets.token_urlsafe(48)
     digest = hashlib.sha256(verifier.encode()).digest()
     query = urlencode(
@@ -77,40 +151,48 @@ def _by_person(api: Api) -> Credential:
             "redirect_uri": OUT_OF_BAND,
             "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
             "code_challenge_method": "S256",
-            "state": secrets.token_urlsafe(16),
         }
     )
     sys.stdout.write("Open this page, sign in, and copy the code it shows:\n\n")
-    sys.stdout.write(f"  {api.url}/v1/oauth/authorize?{query}\n\n")
+    sys.stdout.write(f"  {transport.url}/v1/oauth/authorize?{query}\n\n")
     sys.stdout.flush()
-    answer = api.post_form(
-        "/v1/oauth/token",
-        {
-            "grant_type": "authorization_code",
-            "code": _secret("Code: "),
-            "code_verifier": verifier,
-            "client_id": CLIENT,
-            "redirect_uri": OUT_OF_BAND,
-        },
-    )
-    return Credential(answer["access_token"], answer.get("refresh_token"))
+    form = {
+        "grant_type": "authorization_code",
+        "code": _secret("Code: ", "code"),
+        "code_verifier": verifier,
+        "client_id": CLIENT,
+        "redirect_uri": OUT_OF_BAND,
+    }
+    answer = post_form(transport, "/v1/oauth/token", form)
+    return Credential(token_of(answer), answer.get("refresh_token"))
 
 
-def _sign_client_in(api: Api, program: str, access_token: str) -> int:
+def _sign_client_in(transport: Transport, program: str, access_token: str) -> int:
     """Give a container client a login of its own, by its standard input only."""
-    login = api.post_json("/v1/authorization-token", {}, access_token)
+    login = transport.send("POST", "/v1/authorization-token", bearer(access_token))
     command = [program, "login", "--username", login["username"], "--password-stdin"]
+    if transport.url.startswith("http://") and Path(program).name in _TELLS_PLAIN_HTTP:
+        command.append("--tls-verify=false")
     try:
         ended = subprocess.run(  # noqa: S603 - the program the person named
             [*command, login["registry"]], input=login["password"], text=True, check=False
         )
-    except FileNotFoundError:
-        raise ApiError(f"{program} is not installed") from None
-    return ended.returncode
+    except OSError as error:
+        raise Failure(
+            f"cannot run {program}: {error.strerror}; name another client with --client"
+        ) from None
+    if ended.returncode != 0:
+        raise Failure(f"{program} did not sign in; this command is signed in nevertheless")
+    return 0
 
 
-def _secret(prompt: str) -> str:
+def _secret(prompt: str, name: str) -> str:
     """Ask for a secret on the terminal, or read one line of the standard input."""
-    if sys.stdin.isatty():
-        return getpass.getpass(prompt).strip()
-    return sys.stdin.readline().strip()
+    try:
+        typed = getpass.getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline()
+    except (EOFError, UnicodeDecodeError):
+        typed = ""
+    secret = typed.strip()
+    if not secret:
+        raise Misuse(f"no {name} was given; type it, or pipe it to the standard input")
+    return secret

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 
@@ -35,3 +38,16 @@ class ProgressLine:
         if self._text:
             self._stream.write(f"\r\x1b[K{self._text}" if self._is_terminal else f"{self._text}\n")
             self._stream.flush()
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows how far work has come, when a person looks on."""
+    if not sys.stderr.isatty():
+        yield lambda _text: None
+        return
+    line = ProgressLine(sys.stderr)
+    try:
+        yield line.show
+    finally:
+        line.end()

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 
 from cloudcore.clock import uuid7
+from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
+from cloudcore.identity.names import check_handle, email_address
 from cloudcore.identity.rows.accounts import is_any_account
-from cloudcore.keyring import KeyringError, create_root_key, load_keyring
+from cloudcore.identity.signing_keys import SigningKeys
+from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyring
 from registry.cli.running import serve_application, tell
 from registry.main import create_app, open_context, prepare
+from registry.services.context import Context
 from registry.settings import Settings, SettingsError
 
 
@@ -20,16 +24,10 @@ def run_serve(settings: Settings) -> int:
         SettingsError: there is no account yet, or the root key cannot be used.
 
     """
+    if not settings.data.exists():  # and none is made for a name that may be a typo
+        raise _no_account(settings)
     prepare(settings)
-    if not asyncio.run(_has_account(settings)):
-        raise SettingsError(
-            f"there is no account in {settings.data}; first run "
-            "'entrepot init --account HANDLE --admin-email ADDRESS'"
-        )
-    try:
-        load_keyring(settings.root_key)
-    except KeyringError as error:
-        raise SettingsError(str(error)) from None
+    asyncio.run(_check(settings))
     return serve_application(
         settings, create_app, lambda url: tell(f"Entrepot is ready on {url}\n")
     )
@@ -39,11 +37,11 @@ def run_init(settings: Settings, handle: str, email: str) -> int:
     """Make the root key and the first account, and show its credentials, once.
 
     Raises:
-        InvalidInput: the handle or the address cannot be one.
         Conflict: there is an account already.
-        SettingsError: the root key cannot be used.
+        SettingsError: handle or address cannot be one, or the root key cannot be used.
 
     """
+    _check_names(handle, email)
     prepare(settings)
     first = asyncio.run(_create(settings, handle, email))
     tell(
@@ -59,19 +57,59 @@ def run_init(settings: Settings, handle: str, email: str) -> int:
     return 0
 
 
-async def _has_account(settings: Settings) -> bool:
+def _check_names(handle: str, email: str) -> None:
+    """Refuse what cannot be a name before anything is made under it."""
+    checks = (("--account", handle, check_handle), ("--admin-email", email, email_address))
+    for option, value, check in checks:
+        try:
+            check(value)
+        except InvalidInput as error:
+            raise SettingsError(f"{option} {value!r}: {error}") from None
+
+
+async def _check(settings: Settings) -> None:
+    """Refuse to serve an install that has no owner, or whose secrets cannot be opened."""
     async with open_context(settings) as ctx:
-        return await ctx.database.read(is_any_account)
+        if not await ctx.database.read(is_any_account):
+            raise _no_account(settings)
+        await _check_signing_keys(settings, ctx, _open_keyring(settings))
 
 
 async def _create(settings: Settings, handle: str, email: str) -> FirstCredentials:
-    try:
+    async with open_context(settings) as ctx:
+        if await ctx.database.read(is_any_account):  # before a root key is made that is not its
+            raise Conflict(
+                f"there is an account in {settings.data} already; sign in with "
+                f"'entrepot login URL', or begin another install with --data"
+            )
         if not settings.root_key.exists():
             create_root_key(settings.root_key)
-        keyring = load_keyring(settings.root_key)
-    except (KeyringError, OSError) as error:
-        raise SettingsError(f"the root key: {error}") from None
-    async with open_context(settings) as ctx:
+        keyring = _open_keyring(settings)
+        await _check_signing_keys(settings, ctx, keyring)
         return await create_first_account(
             ctx.database, keyring, uuid7, ctx.clock(), handle=handle, email=email
         )
+
+
+async def _check_signing_keys(settings: Settings, ctx: Context, keyring: Keyring) -> None:
+    """Open the signing keys, or make the first ones: so a wrong root key shows at once."""
+    try:
+        await SigningKeys(ctx.database, keyring, ctx.clock).refresh()
+    except KeyringError:
+        raise SettingsError(
+            f"{settings.root_key} is not the root key of this install; put that one back"
+        ) from None
+
+
+def _open_keyring(settings: Settings) -> Keyring:
+    try:
+        return load_keyring(settings.root_key)
+    except KeyringError as error:
+        raise SettingsError(f"{error} (root key: {settings.root_key})") from None
+
+
+def _no_account(settings: Settings) -> SettingsError:
+    return SettingsError(
+        f"there is no account in {settings.data}; first run "
+        "'entrepot init --account HANDLE --admin-email ADDRESS'"
+    )

@@ -13,7 +13,6 @@ from cloudcore.context import Context
 from cloudcore.crn import Crn
 from cloudcore.identity.routes.callers import account_of
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
-from registry.control.repositories import pull_host
 from registry.services.logins import USERNAME, mint_login, new_password
 
 
@@ -58,7 +57,7 @@ async def get_authorization_token(
         mint_login, ctx.caller, ctx.new_id(), new_password(), ctx.clock()
     )
     pair = f"{USERNAME}:{issued.password}".encode()
-    host = pull_host(ctx)
+    host = ctx.settings.host
     answer = AuthorizationToken(
         username=USERNAME,
         password=issued.password,

@@ -5,20 +5,29 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 from litestar import delete, get, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
 from cloudcore.context import Context, Reply
 from cloudcore.errors import NotFound
+from cloudcore.identity.decision import Caller
 from cloudcore.identity.routes.callers import NamedThing
 from cloudcore.wire import RFC3339, Answer, rfc3339
 from registry.control.repositories import authorized, crn_of
 from registry.metadata.policies import StoredPolicy, find_policy, remove_policy
 from registry.metadata.repository_records import RepositoryRecord
-from registry.services.policies import put_policy
+from registry.services.policies import Setter, put_policy
 
 _PATH: Final = "/v1/repositories/{repository_id:str}/policy"
+
+
+class PutPolicyQuery(msgspec.Struct):
+    """How a policy is set."""
+
+    force: bool = False
+    """Set it though it denies the caller what it would be allowed without."""
 
 
 class RepositoryPolicy(Answer):
@@ -51,6 +60,18 @@ def _one(ctx: Context, repository: RepositoryRecord, stored: StoredPolicy) -> On
     )
 
 
+def _setter(ctx: Context, repository: RepositoryRecord) -> Setter:
+    assert ctx.caller is not None
+    return Setter(
+        caller=Caller(ctx.caller.crn, ctx.caller.account_id),
+        identity=ctx.policies,
+        source_ip=ctx.source_ip,
+        resource=crn_of(ctx, repository),
+        account_id=repository.account_id,
+        now=ctx.clock(),
+    )
+
+
 def _none() -> NotFound:
     return NotFound("the repository has no policy")
 
@@ -67,20 +88,32 @@ async def get_repository_policy(
     return _one(ctx, repository, stored)
 
 
-@put(_PATH, opt={"action": "registry:PutRepositoryPolicy"})
+@put(
+    _PATH,
+    opt={
+        "action": "registry:PutRepositoryPolicy",
+        "query": PutPolicyQuery,
+        "statuses": (409,),
+    },
+)
 async def put_repository_policy(
     repository_id: FromPath[str],
     data: JSONBody[dict[str, Any]],
     ctx: NamedDependency[Context],
 ) -> Reply[OneRepositoryPolicy]:
-    """Give a repository a policy in place of the one it had; bare, or under `policy`."""
+    """Give a repository a policy in place of the one it had; bare, or under `policy`.
+
+    One that would lock out its setter is refused unless it is forced.
+    """
     repository = await authorized(ctx, repository_id)
+    force = ctx.query(PutPolicyQuery).force
     return await ctx.commit(
         put_policy,
         repository.id,
         repository.account_id,
         data["policy"] if data.keys() == {"policy"} else data,
         ctx.clock(),
+        None if force else _setter(ctx, repository),
         wrap=partial(_one, ctx, repository),
     )
 

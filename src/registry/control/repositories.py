@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 from litestar import delete, get, patch, post
@@ -13,10 +12,11 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field
 
 from cloudcore.context import Context, Reply
-from cloudcore.identity.routes.callers import account_of, changes_of, read_page
+from cloudcore.identity.routes.callers import NamedThing, account_of, changes_of, read_page
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.pagination import Page, PageMeta
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+from registry.control.acts import act_of
 from registry.metadata.repository_records import (
     NameRange,
     NewRepository,
@@ -69,6 +69,14 @@ class DeleteQuery(msgspec.Struct):
     """Delete it with the images it holds."""
 
 
+class Encryption(Answer):
+    """How a repository's blobs are encrypted at rest."""
+
+    source: Literal["repository", "account", "platform"] = "platform"
+    """Whose decision it is."""
+    kms_key: NamedThing | None = None
+
+
 class RepositoryAnswer(Answer):
     """A repository."""
 
@@ -83,11 +91,14 @@ class RepositoryAnswer(Answer):
     immutable_tag_exclusions: list[str]
     visibility: Visibility
     """Whom its own policy lets in: no one, some, or the public."""
+    encryption: Encryption
     source: Source
     image_count: int
     tag_count: int
     size_bytes: int
     last_pushed_at: RFC3339 | None
+    last_pulled_at: RFC3339 | None
+    """To the minute; of the images it holds now."""
     created_at: RFC3339
     updated_at: RFC3339
 
@@ -110,11 +121,6 @@ def crn_of(ctx: Context, repository: RepositoryRecord) -> str:
     return repository_crn(ctx.settings.region, repository.account_id, repository.name)
 
 
-def pull_host(ctx: Context) -> str:
-    """Return the host that stands in image references."""
-    return urlsplit(ctx.settings.auth_url).netloc
-
-
 async def authorized(ctx: Context, repository_id: str) -> RepositoryRecord:
     """Return a repository on which the caller may do what the route does."""
     found = await ctx.database.read(
@@ -124,22 +130,25 @@ async def authorized(ctx: Context, repository_id: str) -> RepositoryRecord:
     return found
 
 
-def _answer(ctx: Context, found: RepositoryRecord) -> RepositoryAnswer:
+def repository_answer(ctx: Context, found: RepositoryRecord) -> RepositoryAnswer:
+    """Return a repository as it is shown."""
     return RepositoryAnswer(
         id=found.id,
         crn=crn_of(ctx, found),
         name=found.name,
-        uri=f"{pull_host(ctx)}/{found.handle}/{found.name}",
+        uri=f"{ctx.settings.host}/{found.handle}/{found.name}",
         description=found.description,
         tags=dict(found.tags),
         tag_mutability=msgspec.convert(found.tag_mutability, Mutability),
         immutable_tag_exclusions=list(found.immutable_tag_exclusions),
         visibility=msgspec.convert(found.visibility, Visibility),
+        encryption=Encryption(),
         source=msgspec.convert(found.source, Source),
         image_count=found.image_count,
         tag_count=found.tag_count,
         size_bytes=found.size_bytes,
         last_pushed_at=None if found.last_pushed_at is None else rfc3339(found.last_pushed_at),
+        last_pulled_at=None if found.last_pulled_at is None else rfc3339(found.last_pulled_at),
         created_at=rfc3339(found.created_at),
         updated_at=rfc3339(found.updated_at),
     )
@@ -165,8 +174,8 @@ async def create_repository(
         account_id,
         ctx.new_id(),
         new,
-        ctx.clock(),
-        wrap=lambda found: OneRepository(repository=_answer(ctx, found)),
+        act_of(ctx),
+        wrap=lambda found: OneRepository(repository=repository_answer(ctx, found)),
         status=201,
         location=lambda found: f"/v1/repositories/{found.id}",
     )
@@ -186,7 +195,9 @@ async def list_repositories(ctx: NamedDependency[Context]) -> ManyRepositories:
     found, meta = await read_page(
         ctx, query, list_records, count_records, account_id, names, key=lambda each: each.name
     )
-    return ManyRepositories(repositories=[_answer(ctx, each) for each in found], meta=meta)
+    return ManyRepositories(
+        repositories=[repository_answer(ctx, each) for each in found], meta=meta
+    )
 
 
 @get(_PATH, opt={"action": "registry:DescribeRepositories"})
@@ -194,7 +205,7 @@ async def get_repository(
     repository_id: FromPath[str], ctx: NamedDependency[Context]
 ) -> OneRepository:
     """Return a repository."""
-    return OneRepository(repository=_answer(ctx, await authorized(ctx, repository_id)))
+    return OneRepository(repository=repository_answer(ctx, await authorized(ctx, repository_id)))
 
 
 @patch(_PATH, opt={"action": "registry:UpdateRepository"})
@@ -216,7 +227,7 @@ async def update_repository(
         found.id,
         changes,
         ctx.clock(),
-        wrap=lambda changed: OneRepository(repository=_answer(ctx, changed)),
+        wrap=lambda changed: OneRepository(repository=repository_answer(ctx, changed)),
     )
 
 
@@ -225,13 +236,13 @@ async def update_repository(
     opt={"action": "registry:DeleteRepository", "query": DeleteQuery, "statuses": (409,)},
 )
 async def delete_repository(repository_id: FromPath[str], ctx: NamedDependency[Context]) -> None:
-    """Delete a repository; its name is free at once, and its contents cannot be had again."""
+    """Delete a repository; its name is free at once. It can be restored for a while."""
     found = await authorized(ctx, repository_id)
     await ctx.database.write(
         repository_records.delete_repository,
         found.account_id,
         found.id,
-        ctx.clock(),
+        act_of(ctx),
         force=ctx.query(DeleteQuery).force,
     )
 

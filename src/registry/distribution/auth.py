@@ -38,6 +38,11 @@ class Listing(NamedTuple):
 class Grant(Rights, Protocol):
     """What one request was granted, and may find out beyond it."""
 
+    @property
+    def counts_pulls(self) -> bool:
+        """Say whether a pull by this caller is recorded as one."""
+        ...
+
     async def listing(self) -> Listing:
         """Return the account whose repositories the catalog lists, and which of them."""
         ...
@@ -58,6 +63,9 @@ class Access(Protocol):
 
 class OpenAccess:
     """Everyone on this machine is the one account: ``entrepot dev``, loopback only (E4)."""
+
+    principal = ""
+    counts_pulls = True
 
     def __init__(self, account: str) -> None:
         self._account = account

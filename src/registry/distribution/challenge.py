@@ -5,28 +5,20 @@ One header, every value quoted, no space after a comma: clients parse it by patt
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Final
 from urllib.parse import urlsplit
 
 from registry.distribution.body import Scope
-
-_HOST: Final = re.compile(
-    r"(?:[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?\.){0,10}[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?"
-    r"(?::[0-9]{1,5})?|\[[0-9a-f:.]{2,45}\](?::[0-9]{1,5})?",
-    re.IGNORECASE,
-)
 
 
 class Challenges:
     """Writes challenges, and knows under which name the client reached us."""
 
     def __init__(self, public_url: str = "", hosts: Sequence[str] = ()) -> None:
-        """Name one `public_url`, or else the `hosts` that requests may name.
+        """Name one `public_url`, or else that of the `hosts` which a request names.
 
-        With neither, whatever well-formed host a request names is told to come back there: enough
-        for one machine, but behind a cache or a proxy that passes any ``Host`` on, name them.
+        A request that names no such host is told the first of them or, without any, the address
+        it came to: never what it says itself, which a cache might repeat to others (G34).
         """
         self._public = public_url.rstrip("/")
         self._hosts = tuple(host.lower() for host in hosts)
@@ -50,19 +42,22 @@ class Challenges:
         if self._public:
             return self._public, urlsplit(self._public).netloc
         host = _requested_host(scope)
-        if self._hosts and host.lower() not in self._hosts:
-            host = self._hosts[0]
+        if host not in self._hosts:
+            host = self._hosts[0] if self._hosts else _own_address(scope)
         return f"{scope.get('scheme', 'http')}://{host}", host
 
 
 def _requested_host(scope: Scope) -> str:
-    """Return the host a request names; the server's own address when it names none to repeat."""
+    """Return the host a request names, in lower case."""
     for name, value in scope["headers"]:
         if name == b"host":
             host: str = value.decode("latin-1")
-            if _HOST.fullmatch(host):
-                return host
-            break
+            return host.lower()
+    return ""
+
+
+def _own_address(scope: Scope) -> str:
+    """Return the address of the socket that a request came to."""
     address, port = scope.get("server") or ("localhost", None)
     bracketed = f"[{address}]" if ":" in address else address
     return bracketed if port is None else f"{bracketed}:{port}"

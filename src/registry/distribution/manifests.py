@@ -23,7 +23,7 @@ async def get_manifest(ctx: Context, request: Request) -> Response:
     headers = [etag(digest), (b"docker-content-digest", digest.encode())]
     if is_not_modified(request, digest):
         return Response(304, headers)
-    if not request.is_head:
+    if not request.is_head and request.grant.counts_pulls:
         ctx.pulls.note(found.id)
     headers += [
         (b"content-type", found.media_type.encode()),
@@ -64,9 +64,9 @@ async def delete_manifest(ctx: Context, request: Request) -> Response:
     """end-9: DELETE; a tag goes alone, a digest takes its tags with it."""
     reference = _existing(request)
     if isinstance(reference, Digest):
-        await manifests.delete_manifest(ctx, request.name, reference)
+        await manifests.delete_manifest(ctx, request.name, reference, request.grant.principal)
     else:
-        await tags.delete_tag(ctx, request.name, reference)
+        await tags.delete_tag(ctx, request.name, reference, request.grant.principal)
     return empty(202)
 
 

@@ -91,7 +91,7 @@ class TokenAccess:
             return BearerGrant(self, scope, bearer)
         entry = bearer.access.get(name or CATALOG)
         if entry is not None and need.action in entry.granted:
-            return BearerGrant(self, scope, bearer)
+            return BearerGrant(self, scope, bearer, counts_pulls=entry.counts_pulls)
         if entry is None or need.action not in entry.denied:
             raise self._refusal(scope, name, need, "insufficient_scope", credential or b"")
         challenge = self._challenge(scope, name, need, "insufficient_scope")
@@ -160,12 +160,20 @@ class TokenAccess:
 class BearerGrant:
     """What the bearer of one request was granted; beyond that, policies are asked as they are."""
 
-    __slots__ = ("_access", "_bearer", "_scope")
+    __slots__ = ("_access", "_bearer", "_scope", "counts_pulls")
 
-    def __init__(self, access: TokenAccess, scope: Scope, bearer: Bearer) -> None:
+    def __init__(
+        self, access: TokenAccess, scope: Scope, bearer: Bearer, *, counts_pulls: bool = True
+    ) -> None:
+        self.counts_pulls = counts_pulls
         self._access = access
         self._scope = scope
         self._bearer = bearer
+
+    @property
+    def principal(self) -> str:
+        """Return the CRN of who bears the token; empty when nobody has signed in."""
+        return self._bearer.subject
 
     async def may_create(self, name: Name) -> bool:
         """Say whether policies let the caller make this repository now."""

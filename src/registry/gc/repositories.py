@@ -1,4 +1,4 @@
-"""Deleted repositories: their name was free at once, their contents go here, batch by batch."""
+"""Deleted repositories: once they cannot be restored, their contents go here, batch by batch."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
+from registry.gc.tombstones import remove_tombstones
 from registry.metadata import purge
+from registry.metadata.tombstones import tombstones_of
 from registry.services.context import Context
-from registry.services.manifests import drop_manifest
+from registry.services.deletion import drop_manifest
 
 _BATCH: Final = 50
 _GRACE: Final = 3600 * MICROSECONDS
@@ -16,28 +18,30 @@ _GRACE: Final = 3600 * MICROSECONDS
 
 
 async def purge_deleted_repositories(ctx: Context) -> int:
-    """Empty every deleted repository, and return how many of them are gone altogether.
+    """Empty every repository whose restoration is over; return how many are gone altogether.
 
     Bytes are left to the collector. Open uploads are left to `discard_expired_uploads`, and
     while there are any the repository's row stays.
     """
     gone = 0
-    after = ""
-    while deleted := await ctx.database.read(purge.list_deleted, after, _BATCH):
+    after = (0, "")
+    while deleted := await ctx.database.read(purge.list_deleted, ctx.clock(), after, _BATCH):
         for repository in deleted:
             while await ctx.database.write(_purge_batch, repository.id, ctx.clock()):
                 pass
             if repository.deleted_at + _GRACE <= ctx.clock():
                 gone += await ctx.database.write(purge.remove_repository, repository.id)
-        after = deleted[-1].id
+        after = (deleted[-1].restorable_until, deleted[-1].id)
     return gone
 
 
 def _purge_batch(tx: Connection, repository_id: str, now: int) -> bool:
-    """Take some manifests, or else some blobs, and say whether there may be more."""
-    repository = purge.lock_deleted(tx, repository_id)
+    """Take some tombstones, or manifests, or else blobs, and say whether there may be more."""
+    repository = purge.lock_deleted(tx, repository_id, now)
     if repository is None:
         return False
+    if remove_tombstones(tx, tombstones_of(tx, repository_id, _BATCH)):
+        return True
     roots = purge.root_manifests(tx, repository_id, _BATCH)
     for manifest in roots:
         drop_manifest(tx, repository, manifest, now)

@@ -110,6 +110,8 @@ _REPOSITORIES: Final = _after(
         _count(_m.id, _m.repository_id == _r.id),
         _r.tag_count,
         _count(tags.c.name, tags.c.repository_id == _r.id),
+        _r.tagged_image_count,
+        _count(_m.id, _m.repository_id == _r.id, _m.tag_count > literal_column("0")),
         _r.size_bytes,
         select(func.coalesce(func.sum(_l.size), literal_column("0")))
         .where(_l.repository_id == _r.id, _l.manifest_refs > literal_column("0"))
@@ -177,7 +179,8 @@ def miscounts(tx: Connection, after: str, limit: int) -> tuple[list[Miscount], s
         for what, recorded, counted in (
             ("image_count", row[2], row[3]),
             ("tag_count", row[4], row[5]),
-            ("size_bytes", row[6], row[7]),
+            ("tagged_image_count", row[6], row[7]),
+            ("size_bytes", row[8], row[9]),
         )
         if recorded != counted
     ]

@@ -12,6 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
+from registry.metadata.control_tables import deleted_manifests
 from registry.metadata.tables import (
     manifest_blobs,
     manifest_bodies,
@@ -139,15 +140,10 @@ _ADD_CHILD_EDGES: Final = Statement(
         ),
     )
 )
-_tree = (
-    select(_m.id.label("id"))
-    .where(_m.repository_id == bindparam("repository_id"), _m.digest.in_(listed("digests")))
-    .cte("tree", recursive=True)
-)
-_tree = _tree.union(
-    select(manifest_children.c.child_id)
-    .join(_tree, manifest_children.c.parent_id == _tree.c.id)
-    .where(manifest_children.c.child_id.is_not(None))
+_CHILDREN_OF: Final = Statement(
+    select(manifest_children.c.child_id).where(
+        manifest_children.c.parent_id.in_(listed("ids")), manifest_children.c.child_id.is_not(None)
+    )
 )
 _under = (
     select(repository_blobs.c.digest, repository_blobs.c.size)
@@ -158,11 +154,11 @@ _under = (
             manifest_blobs.c.digest == repository_blobs.c.digest,
         ),
     )
-    .where(manifest_blobs.c.manifest_id.in_(select(_tree.c.id)))
+    .where(manifest_blobs.c.manifest_id.in_(listed("ids")))
     .distinct()
     .subquery("under")
 )
-_TREE_SIZE: Final = Statement(select(func.coalesce(func.sum(_under.c.size), literal_column("0"))))
+_SIZE_UNDER: Final = Statement(select(func.coalesce(func.sum(_under.c.size), literal_column("0"))))
 _BLOBS_OF: Final = Statement(
     select(manifest_blobs.c.digest).where(manifest_blobs.c.manifest_id == bindparam("manifest_id"))
 )
@@ -179,16 +175,20 @@ _REMOVE_BODY: Final = Statement(
     manifest_bodies.delete().where(
         _b.account_id == bindparam("account_id"),
         _b.digest == bindparam("digest"),
-        ~select(_m.id)
-        .where(_m.account_id == _b.account_id, _m.digest == _b.digest)
-        .correlate(manifest_bodies)
-        .exists(),
+        *(
+            ~select(table.c.id)
+            .where(table.c.account_id == _b.account_id, table.c.digest == _b.digest)
+            .correlate(manifest_bodies)
+            .exists()
+            for table in (manifests, deleted_manifests)
+        ),
     )
 )
 _TAGGED: Final = Statement(
     manifests.update()
     .where(_m.id == bindparam("manifest_id"))
     .values(tag_count=_m.tag_count + bindparam("change"))
+    .returning(_m.tag_count)
 )
 _REFERRERS: Final = Statement(
     page(
@@ -281,9 +281,15 @@ def add_child_edges(
     )
 
 
-def size_of_tree(tx: Connection, repository_id: str, digests: Sequence[str]) -> int:
+def size_of_tree(tx: Connection, ids: Iterable[str]) -> int:
     """Return the sum of the distinct blobs under these manifests and all their descendants."""
-    row = tx.row(_TREE_SIZE, repository_id=repository_id, digests=text_list(digests))
+    # Level by level: a planner cannot know how small the tree is, and would join whole tables.
+    tree: set[str] = set()
+    level = set(ids)
+    while level:
+        tree |= level
+        level = {row[0] for row in tx.rows(_CHILDREN_OF, ids=text_list(sorted(level)))} - tree
+    row = tx.row(_SIZE_UNDER, ids=text_list(sorted(tree)))
     assert row is not None
     return int(row[0])
 
@@ -299,14 +305,21 @@ def parents_of(tx: Connection, manifest_id: str, limit: int = 20) -> list[str]:
 
 
 def remove_manifest(tx: Connection, account_id: str, manifest: ManifestRow) -> None:
-    """Delete a manifest with its edges and tags, and its bytes when no repository has them."""
+    """Delete a manifest with its edges and tags, and its bytes when nothing has use for them."""
     tx.execute(_REMOVE, id=manifest.id)
-    tx.execute(_REMOVE_BODY, account_id=account_id, digest=manifest.digest)
+    remove_body(tx, account_id, manifest.digest)
 
 
-def add_to_tag_count(tx: Connection, manifest_id: str, change: int) -> None:
-    """Add to the number of tags that point to a manifest."""
-    tx.execute(_TAGGED, manifest_id=manifest_id, change=change)
+def remove_body(tx: Connection, account_id: str, digest: str) -> None:
+    """Delete a manifest's bytes unless a repository has it, or may have it restored."""
+    tx.execute(_REMOVE_BODY, account_id=account_id, digest=digest)
+
+
+def add_to_tag_count(tx: Connection, manifest_id: str, change: int) -> int:
+    """Add to the number of tags that point to a manifest, and return what it is now."""
+    row = tx.row(_TAGGED, manifest_id=manifest_id, change=change)
+    assert row is not None
+    return int(row[0])
 
 
 def list_referrers(

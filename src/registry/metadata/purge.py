@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, exists, select
+from sqlalchemy import and_, bindparam, exists, or_, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
+from registry.metadata.control_tables import deleted_manifests
 from registry.metadata.manifests import ManifestRow
 from registry.metadata.repositories import Repository
 from registry.metadata.tables import (
@@ -24,22 +25,30 @@ _l = repository_blobs.c
 
 
 class Deleted(NamedTuple):
-    """A deleted repository that is not purged yet."""
+    """A deleted repository that cannot be restored any more, and is not purged yet."""
 
     id: str
     deleted_at: int
+    restorable_until: int
 
 
 _LIST: Final = Statement(
     page(
-        select(_r.id, _r.deleted_at)
-        .where(_r.deleted_at.is_not(None), _r.id > bindparam("after"))
-        .order_by(_r.id)
+        select(_r.id, _r.deleted_at, _r.restorable_until)
+        .where(
+            _r.restorable_until.is_not(None),  # names the partial index
+            _r.restorable_until <= bindparam("now"),
+            or_(
+                _r.restorable_until > bindparam("until"),
+                and_(_r.restorable_until == bindparam("until"), _r.id > bindparam("after")),
+            ),
+        )
+        .order_by(_r.restorable_until, _r.id)
     )
 )
 _LOCK: Final = Statement(
     select(_r.id, _r.account_id, _r.name)
-    .where(_r.id == bindparam("id"), _r.deleted_at.is_not(None))
+    .where(_r.id == bindparam("id"), _r.restorable_until <= bindparam("now"))
     .with_for_update()
 )
 _ROOTS: Final = Statement(
@@ -67,21 +76,33 @@ _REMOVE: Final = Statement(
         ~exists().where(manifests.c.repository_id == _r.id),
         ~exists().where(_l.repository_id == _r.id),
         ~exists().where(uploads.c.repository_id == _r.id),
+        ~exists().where(deleted_manifests.c.repository_id == _r.id),
     )
 )
 
 
-def list_deleted(tx: Connection, after: str, limit: int) -> list[Deleted]:
-    """Return up to `limit` deleted repositories after the id `after`."""
-    return [Deleted(*row) for row in tx.rows(_LIST, after=after, limit=limit)]
+def list_deleted(tx: Connection, now: int, after: tuple[int, str], limit: int) -> list[Deleted]:
+    """Return up to `limit` repositories whose restoration is over, in the order it ended.
+
+    They come after the one whose restoration ended at the moment and has the id of `after`.
+    """
+    until, last = after
+    return [Deleted(*row) for row in tx.rows(_LIST, now=now, until=until, after=last, limit=limit)]
 
 
-def lock_deleted(tx: Connection, repository_id: str) -> Repository | None:
-    """Return a deleted repository and keep other purges of it waiting until this change ends."""
-    row = tx.row(_LOCK, id=repository_id)
+def lock_deleted(tx: Connection, repository_id: str, now: int) -> Repository | None:
+    """Return a repository whose restoration is over; other purges and a restore of it wait."""
+    row = tx.row(_LOCK, id=repository_id, now=now)
     if row is None:
         return None
-    return Repository(row[0], row[1], row[2], is_immutable=False, immutable_tag_exclusions=())
+    return Repository(
+        row[0],
+        row[1],
+        row[2],
+        is_immutable=False,
+        immutable_tag_exclusions=(),
+        has_event_rules=False,
+    )
 
 
 def root_manifests(tx: Connection, repository_id: str, limit: int) -> list[ManifestRow]:

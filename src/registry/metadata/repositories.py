@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Select, bindparam, select, text
+from sqlalchemy import Select, bindparam, exists, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
+from registry.metadata.control_tables import event_rules
 from registry.metadata.tables import repositories
 
 _r = repositories.c
@@ -32,6 +33,18 @@ class Repository(NamedTuple):
     name: str
     is_immutable: bool
     immutable_tag_exclusions: tuple[str, ...]
+    has_event_rules: bool
+    """Its account asks for events, of this repository or others."""
+
+
+class Counts(NamedTuple):
+    """What a change adds to a repository's counters, or, negative, takes from them."""
+
+    images: int = 0
+    tags: int = 0
+    tagged_images: int = 0
+    """Images that have at least one tag."""
+    size: int = 0
 
 
 _FIND_ACCOUNT: Final = Statement(
@@ -54,7 +67,12 @@ _ADD_ACCOUNT: Final = Statement(
 
 def _columns() -> Select[Any]:
     return select(
-        _r.id, _r.account_id, _r.name, _r.tag_mutability, _r.immutable_tag_exclusions
+        _r.id,
+        _r.account_id,
+        _r.name,
+        _r.tag_mutability,
+        _r.immutable_tag_exclusions,
+        exists().where(event_rules.c.account_id == _r.account_id),
     ).where(_r.deleted_at.is_(None))
 
 
@@ -86,16 +104,20 @@ _COUNT: Final = Statement(
     .values(
         image_count=_r.image_count + bindparam("images"),
         tag_count=_r.tag_count + bindparam("tags"),
-        size_bytes=_r.size_bytes + bindparam("bytes"),
+        tagged_image_count=_r.tagged_image_count + bindparam("tagged_images"),
+        size_bytes=_r.size_bytes + bindparam("size"),
         updated_at=bindparam("now"),
     )
 )
 _LIST: Final = Statement(
     page(
         select(_r.name)
-        .join(accounts, accounts.c.id == _r.account_id)
         .where(
-            accounts.c.handle == bindparam("handle"),
+            # Joined, PostgreSQL would sort all the names: it knows no order behind a join.
+            _r.account_id
+            == select(accounts.c.id)
+            .where(accounts.c.handle == bindparam("handle"))
+            .scalar_subquery(),
             _r.deleted_at.is_(None),
             _r.name > bindparam("after"),
         )
@@ -161,7 +183,7 @@ def add_repository(
     source: str = "push",
     tag_mutability: str = "mutable",
 ) -> Repository:
-    """Return the live repository of this name, made now unless it was there."""
+    """Return the live repository of this name, made now, under the id given, unless it is there."""
     tx.execute(
         _ADD,
         id=repository_id,
@@ -176,11 +198,9 @@ def add_repository(
     return found
 
 
-def add_to_counters(
-    tx: Connection, repository_id: str, now: int, *, images: int = 0, tags: int = 0, size: int = 0
-) -> None:
-    """Add to (or, negative, take from) a repository's counters; the caller holds its lock."""
-    tx.execute(_COUNT, repository_id=repository_id, now=now, images=images, tags=tags, bytes=size)
+def add_to_counters(tx: Connection, repository_id: str, now: int, counts: Counts) -> None:
+    """Change a repository's counters; the caller holds its lock."""
+    tx.execute(_COUNT, repository_id=repository_id, now=now, **counts._asdict())
 
 
 def list_repository_names(tx: Connection, handle: str, after: str, limit: int) -> list[str]:
@@ -192,4 +212,4 @@ def _repository(row: Row | None) -> Repository | None:
     if row is None:
         return None
     exclusions = () if row[4] == "[]" else tuple(msgspec.json.decode(row[4], type=list[str]))
-    return Repository(row[0], row[1], row[2], row[3] == "immutable", exclusions)
+    return Repository(row[0], row[1], row[2], row[3] == "immutable", exclusions, bool(row[5]))

@@ -36,6 +36,7 @@ class RepositoryRecord(NamedTuple):
     tag_count: int
     size_bytes: int
     last_pushed_at: int | None
+    last_pulled_at: int | None
     created_at: int
     updated_at: int
 
@@ -73,6 +74,18 @@ _last_pushed_at = (
     .correlate(repositories)
     .scalar_subquery()
 )
+_last_pulled_at = (
+    select(manifests.c.last_pulled_at)
+    .where(
+        manifests.c.repository_id == _r.id,
+        manifests.c.last_pulled_at.is_not(None),  # names the partial index
+    )
+    .order_by(manifests.c.last_pulled_at.desc())
+    .limit(literal_column("1"))
+    .offset(literal_column("0"))
+    .correlate(repositories)
+    .scalar_subquery()
+)
 
 
 def _columns() -> Select[Any]:
@@ -92,6 +105,7 @@ def _columns() -> Select[Any]:
             _r.tag_count,
             _r.size_bytes,
             _last_pushed_at,
+            _last_pulled_at,
             _r.created_at,
             _r.updated_at,
         )
@@ -140,7 +154,12 @@ _UPDATE: Final = Statement(
 _DELETE: Final = Statement(
     repositories.update()
     .where(_r.id == bindparam("repository_id"))
-    .values(deleted_at=bindparam("now"), updated_at=bindparam("now"))
+    .values(
+        deleted_at=bindparam("now"),
+        deleted_by=bindparam("principal"),
+        restorable_until=bindparam("until"),
+        updated_at=bindparam("now"),
+    )
 )
 _END_UPLOADS: Final = Statement(
     uploads.update()
@@ -209,9 +228,13 @@ def update_repository(tx: Connection, repository_id: str, changed: NewRepository
     )
 
 
-def mark_deleted(tx: Connection, repository_id: str, now: int) -> None:
-    """Let a repository be gone for all but the purge, and its uploads over."""
-    tx.execute(_DELETE, repository_id=repository_id, now=now)
+def mark_deleted(
+    tx: Connection, repository_id: str, principal: str, restorable_until: int, now: int
+) -> None:
+    """Let a repository be gone for all but its restoration and the purge, and its uploads over."""
+    tx.execute(
+        _DELETE, repository_id=repository_id, principal=principal, until=restorable_until, now=now
+    )
     tx.execute(_END_UPLOADS, repository=repository_id, now=now)
 
 

@@ -8,6 +8,10 @@ text; documents are JSON text. Names and tags sort by byte on both databases.
 - Tags, children and blob edges stay inside their repository: every key carries `repository_id`.
 - A child of an index cannot go; an index's edges and tags go with it.
 - One live repository per name, one current object per digest and account; counters never negative.
+- What a deleted image needs to be restored cannot go before its tombstone does.
+
+Tables of policies, pins, history and tombstones, which only the control plane and the background
+use, are in `registry.metadata.control_tables`.
 """
 
 from __future__ import annotations
@@ -45,16 +49,33 @@ repositories = Table(
     Column("source", String(32), nullable=False),
     Column("image_count", BigInteger, nullable=False, server_default=text("0")),
     Column("tag_count", BigInteger, nullable=False, server_default=text("0")),
+    Column("tagged_image_count", BigInteger, nullable=False, server_default=text("0")),
     Column("size_bytes", BigInteger, nullable=False, server_default=text("0")),
     Column("created_at", Moment, nullable=False),
     Column("updated_at", Moment, nullable=False),
     Column("deleted_at", Moment),
+    Column("deleted_by", Text),
+    Column("restorable_until", Moment),  # of a deleted one; then its content goes
     UniqueConstraint("id", "account_id"),
     CheckConstraint("tag_mutability IN ('mutable', 'immutable')", name="tag_mutability"),
     CheckConstraint("source IN ('user', 'push', 'pull_through_cache')", name="source"),
     CheckConstraint("image_count >= 0", name="image_count"),
     CheckConstraint("tag_count >= 0", name="tag_count"),
+    CheckConstraint("tagged_image_count >= 0", name="tagged_image_count"),
     CheckConstraint("size_bytes >= 0", name="size_bytes"),
+)
+Index(
+    "ix_repositories_restorable_until",
+    repositories.c.restorable_until,
+    sqlite_where=repositories.c.restorable_until.is_not(None),
+    postgresql_where=repositories.c.restorable_until.is_not(None),
+)
+Index(
+    "ix_repositories_deleted",
+    repositories.c.account_id,
+    repositories.c.id,
+    sqlite_where=repositories.c.deleted_at.is_not(None),
+    postgresql_where=repositories.c.deleted_at.is_not(None),
 )
 Index(
     "uq_repositories_live_name",
@@ -182,6 +203,20 @@ Index(
     sqlite_where=manifests.c.tag_count == 0,
     postgresql_where=manifests.c.tag_count == 0,
 )
+Index(
+    "ix_manifests_tagged",
+    manifests.c.repository_id,
+    manifests.c.id,
+    sqlite_where=manifests.c.tag_count > 0,
+    postgresql_where=manifests.c.tag_count > 0,
+)
+Index(
+    "ix_manifests_last_pulled_at",
+    manifests.c.repository_id,
+    manifests.c.last_pulled_at,
+    sqlite_where=manifests.c.last_pulled_at.is_not(None),
+    postgresql_where=manifests.c.last_pulled_at.is_not(None),
+)
 
 manifest_blobs = Table(
     "manifest_blobs",
@@ -198,7 +233,9 @@ manifest_blobs = Table(
         ["repository_id", "digest"],
         ["repository_blobs.repository_id", "repository_blobs.digest"],
     ),
-    Index(None, "repository_id", "digest"),
+    # Not the other way round: SQLite would look up a manifest's edges, when the manifest goes, by
+    # the repository's, all of them.
+    Index(None, "digest", "repository_id"),
 )
 
 manifest_children = Table(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from sqlalchemy import and_, bindparam, select
+from sqlalchemy import bindparam, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
+from registry.metadata.repositories import find_repository
 from registry.metadata.tables import manifests, repositories, tags
 
 _t = tags.c
@@ -53,16 +54,24 @@ _REMOVE: Final = Statement(
         _t.repository_id == bindparam("repository_id"), _t.name == bindparam("name")
     )
 )
+_OF_MANIFEST: Final = Statement(
+    select(_t.name, _t.pushed_digest).where(_t.manifest_id == bindparam("manifest_id"))
+)
 _LIST: Final = Statement(
     page(
-        select(_t.name, repositories.c.id)
-        .select_from(repositories)
-        .join(accounts, accounts.c.id == repositories.c.account_id)
-        .outerjoin(tags, and_(_t.repository_id == repositories.c.id, _t.name > bindparam("after")))
+        select(_t.name)
         .where(
-            accounts.c.handle == bindparam("handle"),
-            repositories.c.name == bindparam("name"),
-            repositories.c.deleted_at.is_(None),
+            # Joined, PostgreSQL would sort all the tags: it knows no order behind a join.
+            _t.repository_id
+            == select(repositories.c.id)
+            .join(accounts, accounts.c.id == repositories.c.account_id)
+            .where(
+                accounts.c.handle == bindparam("handle"),
+                repositories.c.name == bindparam("name"),
+                repositories.c.deleted_at.is_(None),
+            )
+            .scalar_subquery(),
+            _t.name > bindparam("after"),
         )
         .order_by(_t.name)
     )
@@ -94,12 +103,17 @@ def remove_tag(tx: Connection, repository_id: str, name: str) -> None:
     tx.execute(_REMOVE, repository_id=repository_id, name=name)
 
 
+def tags_of(tx: Connection, manifest_id: str) -> list[tuple[str, str]]:
+    """Return the tags that point to a manifest, by name, with the digest each was pushed by."""
+    return sorted((row[0], row[1]) for row in tx.rows(_OF_MANIFEST, manifest_id=manifest_id))
+
+
 def list_tags(tx: Connection, handle: str, name: str, after: str, limit: int) -> list[str] | None:
     """Return up to `limit` tags after `after` in byte order; None when the repository is unknown.
 
     One page costs the same whatever the number of tags: it is a range of the primary key.
     """
     rows = tx.rows(_LIST, handle=handle, name=name, after=after, limit=limit)
-    if not rows:
+    if not rows and find_repository(tx, handle, name) is None:
         return None
-    return [row[0] for row in rows if row[0] is not None]
+    return [row[0] for row in rows]

@@ -29,6 +29,11 @@ PERMISSIONS: Final = {
 class Rights(Protocol):
     """What a pushing caller may do beside the push itself; asked live, and only when it matters."""
 
+    @property
+    def principal(self) -> str:
+        """Return the caller's CRN; empty when nobody has signed in."""
+        ...
+
     async def may_create(self, name: Name) -> bool:
         """Say whether a first push by this caller may make the repository."""
         ...

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from registry.blobstore.base import BlobReader, BlobWriter
+from registry.services.acts import Act, Site
 from registry.services.pulls import PullLog
 from registry.settings import Limits
 
@@ -23,3 +24,8 @@ class Context:
     new_id: Callable[[], str]
     limits: Limits
     pulls: PullLog
+    site: Site
+
+    def act(self, principal: str) -> Act:
+        """Return what history and events tell of a change that `principal` makes now."""
+        return Act(principal, self.clock(), self.site)

@@ -11,21 +11,19 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
-from registry.errors import (
-    DigestMismatch,
-    ManifestBlobUnknown,
-    ManifestReferenced,
-    ManifestUnknown,
-)
+from registry.errors import DigestMismatch, ManifestBlobUnknown, ManifestUnknown
 from registry.metadata import blobs, manifests, repositories
 from registry.metadata.manifests import ManifestRow, NewManifest, StoredManifest
-from registry.metadata.repositories import Repository
+from registry.metadata.repositories import Counts, Repository
 from registry.oci.digest import Digest, digest_of
 from registry.oci.manifest import Manifest, parse_manifest
 from registry.oci.media_types import is_foreign_layer
 from registry.oci.reference import Name
 from registry.services.access import Rights
+from registry.services.acts import Act
 from registry.services.context import Context
+from registry.services.deletion import delete_image
+from registry.services.events import IMAGE_PUSHED, Event, publish
 from registry.services.repositories import find_repository, lock, repository_for_push
 from registry.services.tags import Precondition, point_tag
 
@@ -87,11 +85,11 @@ async def put_manifest(ctx: Context, name: Name, rights: Rights, put: ManifestPu
     parsed = parse_manifest(put.body, put.content_type)
     repository = await repository_for_push(ctx, name, rights)
     return await ctx.database.write(
-        _put, name, repository.id, put, parsed, ctx.new_id(), ctx.clock()
+        _put, name, repository.id, put, parsed, ctx.new_id(), ctx.act(rights.principal)
     )
 
 
-async def delete_manifest(ctx: Context, name: Name, digest: Digest) -> None:
+async def delete_manifest(ctx: Context, name: Name, digest: Digest, principal: str) -> None:
     """Delete a manifest and every tag that points to it (rule 3, end-9).
 
     Raises:
@@ -100,7 +98,7 @@ async def delete_manifest(ctx: Context, name: Name, digest: Digest) -> None:
 
     """
     repository = await find_repository(ctx, name)
-    await ctx.database.write(_delete, name, repository.id, digest, ctx.clock())
+    await ctx.database.write(_delete, name, repository.id, digest, ctx.act(principal))
 
 
 def _find(tx: Connection, name: Name, reference: str | Digest) -> StoredManifest | None:
@@ -119,20 +117,37 @@ def _put(
     put: ManifestPut,
     parsed: Manifest,
     manifest_id: str,
-    now: int,
+    act: Act,
 ) -> PutResult:
     repository = lock(tx, name, repository_id)
     digest = digest_of(put.body)
     pushed = put.expected or digest
     wrong_sizes: tuple[str, ...] = ()
     manifest = manifests.find_manifest(tx, repository.id, digest)
+    events: list[Event | None] = []
     if manifest is None:
-        manifest, wrong_sizes = _store(tx, repository, parsed, put.body, digest, manifest_id, now)
+        manifest, wrong_sizes = _store(
+            tx, repository, parsed, put.body, digest, manifest_id, act.now
+        )
+        events.append(_pushed(digest, parsed, put.tags))
     if pushed != digest:
         blobs.add_alias(tx, repository.account_id, pushed, digest)
-    for tag in put.tags:
-        point_tag(tx, repository, tag, manifest, pushed, put.precondition, now)
+    events += [
+        point_tag(tx, repository, tag, manifest, pushed, put.precondition, act) for tag in put.tags
+    ]
+    publish(tx, act, repository, [event for event in events if event])
     return PutResult(pushed, parsed.subject, wrong_sizes)
+
+
+def _pushed(digest: Digest, parsed: Manifest, tags: Sequence[str]) -> Event:
+    return Event(
+        IMAGE_PUSHED,
+        digest=digest,
+        tag=tags[0] if tags else None,
+        media_type=parsed.media_type,
+        artifact_type=parsed.artifact_type,
+        subject=parsed.subject,
+    )
 
 
 def _store(
@@ -162,7 +177,7 @@ def _store(
 
     size = sum(link.size for link in links.values())
     if children:
-        size = manifests.size_of_tree(tx, repository.id, list(children))
+        size = manifests.size_of_tree(tx, [child.id for child in children.values()])
     new = NewManifest(
         id=manifest_id,
         repository_id=repository.id,
@@ -184,7 +199,7 @@ def _store(
     if children:
         manifests.add_child_edges(tx, manifest_id, repository.id, list(children))
     gained = sum(link.size for link in links.values() if link.manifest_refs == 0)
-    repositories.add_to_counters(tx, repository.id, now, images=1, size=gained)
+    repositories.add_to_counters(tx, repository.id, now, Counts(images=1, size=gained))
     wrong = tuple(
         name
         for name, descriptor in listed.items()
@@ -207,31 +222,13 @@ def _canonical(tx: Connection, account_id: str, digests: Sequence[str]) -> dict[
     return found
 
 
-def _delete(tx: Connection, name: Name, repository_id: str, digest: Digest, now: int) -> None:
+def _delete(tx: Connection, name: Name, repository_id: str, digest: Digest, act: Act) -> None:
     repository = lock(tx, name, repository_id)
     canonical = blobs.canonical_digest(tx, name.handle, digest)
     manifest = manifests.find_manifest(tx, repository.id, canonical) if canonical else None
     if manifest is None:
         raise _unknown(name, digest)
-    parents = manifests.parents_of(tx, manifest.id)
-    if parents:
-        raise ManifestReferenced(
-            f"an index in {name} lists {digest}; delete the index first", parents=parents
-        )
-    drop_manifest(tx, repository, manifest, now)
-
-
-def drop_manifest(tx: Connection, repository: Repository, manifest: ManifestRow, now: int) -> None:
-    """Delete a manifest no index lists, with its tags, and settle every count."""
-    referenced = manifests.blobs_of(tx, manifest.id)
-    links = blobs.linked_blobs(tx, repository.id, referenced)
-    manifests.remove_manifest(tx, repository.account_id, manifest)
-    if referenced:
-        blobs.add_references(tx, repository.id, referenced, -1)
-    lost = sum(link.size for link in links.values() if link.manifest_refs == 1)
-    repositories.add_to_counters(
-        tx, repository.id, now, images=-1, tags=-manifest.tag_count, size=-lost
-    )
+    publish(tx, act, repository, delete_image(tx, repository, manifest, act))
 
 
 def _unknown(name: Name, reference: str) -> ManifestUnknown:

@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.identity.decision import Caller, Question, decide
 from cloudcore.identity.documents import stored_document
-from cloudcore.identity.policy import EVERYONE, Effect, Kind, Policy
+from cloudcore.identity.policy import EVERYONE, RESOURCE_ACTIONS, Effect, Kind, Policy, policy_of
 from cloudcore.identity.rows.roles import find_role_named
 from cloudcore.identity.rows.service_accounts import find_service_account_named
 from registry.metadata import policies
 from registry.metadata.policies import NewPolicy, StoredPolicy
 
+
+class Setter(NamedTuple):
+    """Who sets a policy, from where, with what policies of its own."""
+
+    caller: Caller
+    identity: Sequence[Policy]
+    source_ip: IPv4Address | IPv6Address | None
+    resource: str
+    """CRN of the repository."""
+    account_id: str
+    """Of the repository."""
+    now: int
+
+    def may(self, action: str, attached: Policy) -> bool:
+        """Say whether it may do `action` under a policy of the repository."""
+        question = Question(
+            self.caller, action, self.resource, self.account_id, self.source_ip, self.now
+        )
+        return decide(question, self.identity, attached).is_allowed
+
+
+_NO_POLICY: Final = Policy(())
 _FIND_NAMED: Final = {"role": find_role_named, "service-account": find_service_account_named}
 
 
@@ -25,6 +50,7 @@ def put_policy(
     account_id: str,
     document: Any,  # noqa: ANN401 - JSON, not yet checked
     now: int,
+    setter: Setter | None = None,
 ) -> StoredPolicy:
     """Give a repository of `account_id` a policy in place of the one it had (C4).
 
@@ -34,6 +60,7 @@ def put_policy(
     Raises:
         InvalidInput: with ``field`` and ``reason``; an account it names does not exist, or one
             of the repository's own account's principals does not.
+        Conflict: it would lock out the `setter`, where one is given.
 
     """
     encoded, policy = stored_document(tx, document, Kind.RESOURCE)
@@ -43,8 +70,30 @@ def put_policy(
         for crn in (Crn.parse(name) for name in names if name.startswith("crn:"))
         if crn.type in _FIND_NAMED
     }
+    if setter is not None:
+        _check_lock_out(tx, repository_id, policy, setter)
     new = NewPolicy(msgspec.Raw(encoded.encode()), bearers, visibility(policy))
     return policies.put_policy(tx, repository_id, new, now)
+
+
+def _check_lock_out(tx: Connection, repository_id: str, policy: Policy, setter: Setter) -> None:
+    """Refuse a policy whose denials take from the one who sets it what it may do now.
+
+    It is asked as every request is asked, from where and when the setter asks. Who lives with a
+    denial already may set it again.
+    """
+    stored = policies.find_policy(tx, repository_id)
+    before = _NO_POLICY if stored is None else policy_of(stored.document, Kind.RESOURCE)
+    undenied = Policy(tuple(each for each in policy.statements if each.effect is Effect.ALLOW))
+    lost = [
+        action
+        for action in sorted(RESOURCE_ACTIONS)
+        if setter.may(action, before)
+        and setter.may(action, undenied)
+        and not setter.may(action, policy)
+    ]
+    if lost:
+        raise Conflict("the policy would lock you out; force it if that is meant", actions=lost)
 
 
 def visibility(policy: Policy) -> str:

@@ -28,7 +28,8 @@ class PullLog:
             return
         pending, self._pending = self._pending, {}
         try:
-            await self._database.write_relaxed(note_pulls, list(pending.items()))
+            # In one order, so that two processes never wait for each other.
+            await self._database.write_relaxed(note_pulls, sorted(pending.items()))
         except BaseException:
             self._pending = pending | self._pending
             raise

@@ -11,7 +11,9 @@ from registry.metadata import repositories
 from registry.metadata.repositories import Repository
 from registry.oci.reference import Name
 from registry.services.access import Rights
+from registry.services.acts import Act
 from registry.services.context import Context
+from registry.services.events import REPOSITORY_CREATED, Event, publish
 
 
 class Page(NamedTuple):
@@ -52,14 +54,17 @@ async def repository_for_push(ctx: Context, name: Name, rights: Rights) -> Repos
         return found
     if not await rights.may_create(name):
         raise name_unknown(name)
-    return await ctx.database.write(_create, name, ctx.new_id(), ctx.clock())
+    return await ctx.database.write(_create, name, ctx.new_id(), ctx.act(rights.principal))
 
 
-def _create(tx: Connection, name: Name, repository_id: str, now: int) -> Repository:
+def _create(tx: Connection, name: Name, repository_id: str, act: Act) -> Repository:
     account = repositories.find_account(tx, name.handle)
     if account is None or not account.auto_create_repositories:
         raise name_unknown(name)
-    return repositories.add_repository(tx, repository_id, account, name.repository, now)
+    found = repositories.add_repository(tx, repository_id, account, name.repository, act.now)
+    if found.id == repository_id:
+        publish(tx, act, found, [Event(REPOSITORY_CREATED)])
+    return found
 
 
 async def list_repositories(

@@ -13,6 +13,9 @@ from registry.metadata import repository_records as records
 from registry.metadata.repositories import lock_repository
 from registry.metadata.repository_records import NewRepository, RepositoryRecord
 from registry.oci.reference import parse_name
+from registry.services.acts import Act
+from registry.services.deletion import restorable_until
+from registry.services.events import REPOSITORY_CREATED, REPOSITORY_DELETED, Event, publish
 
 MAX_TAGS: Final = 50
 MAX_EXCLUSIONS: Final = 5
@@ -22,7 +25,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def create_repository(
-    tx: Connection, account_id: str, repository_id: str, new: NewRepository, now: int
+    tx: Connection, account_id: str, repository_id: str, new: NewRepository, act: Act
 ) -> RepositoryRecord:
     """Make a repository and return it.
 
@@ -30,8 +33,11 @@ def create_repository(
         Conflict: the account has one of this name.
 
     """
-    if not records.add_repository(tx, repository_id, account_id, new, now):
+    if not records.add_repository(tx, repository_id, account_id, new, act.now):
         raise Conflict("there is a repository of this name", name=new.name)
+    repository = lock_repository(tx, repository_id)
+    assert repository is not None
+    publish(tx, act, repository, [Event(REPOSITORY_CREATED)])
     return get_repository(tx, account_id, repository_id)
 
 
@@ -55,7 +61,7 @@ def update_repository(
 
 
 def delete_repository(
-    tx: Connection, account_id: str, repository_id: str, now: int, *, force: bool
+    tx: Connection, account_id: str, repository_id: str, act: Act, *, force: bool
 ) -> None:
     """Delete a repository: its name is free and its content unreachable at once.
 
@@ -64,13 +70,16 @@ def delete_repository(
         NotFound.
 
     """
-    lock_repository(tx, repository_id)
+    repository = lock_repository(tx, repository_id)
     found = get_repository(tx, account_id, repository_id)
+    assert repository is not None
     if found.image_count and not force:
         raise Conflict(
             "the repository holds images; delete them or force", image_count=found.image_count
         )
-    records.mark_deleted(tx, repository_id, now)
+    until = restorable_until(tx, account_id, act.now)
+    records.mark_deleted(tx, repository_id, act.principal, until, act.now)
+    publish(tx, act, repository, [Event(REPOSITORY_DELETED)])
 
 
 def check_repository(handle: str, new: NewRepository) -> None:

@@ -18,9 +18,13 @@ from registry.errors import (
 )
 from registry.metadata import manifests, repositories, tags
 from registry.metadata.manifests import ManifestRow
-from registry.metadata.repositories import Repository
+from registry.metadata.repositories import Counts, Repository
+from registry.metadata.tag_history import add_tag_event
+from registry.metadata.tags import Tag
 from registry.oci.reference import Name
+from registry.services.acts import Act
 from registry.services.context import Context
+from registry.services.events import TAG_DELETED, TAG_MOVED, Event, publish
 from registry.services.repositories import Page, find_repository, lock, name_unknown
 
 
@@ -59,9 +63,11 @@ def point_tag(
     manifest: ManifestRow,
     pushed_digest: str,
     precondition: Precondition | None,
-    now: int,
-) -> None:
+    act: Act,
+) -> Event | None:
     """Point a tag to a manifest of the repository, whose lock the caller holds.
+
+    Returns what to publish; None when the tag points there already.
 
     Raises:
         TagImmutable: it points elsewhere already and may not move.
@@ -74,19 +80,61 @@ def point_tag(
         raise PreconditionFailed(f"the tag {tag} is not what the request expects", tag=tag)
     if current is not None and current.manifest_id == manifest.id:
         if current.pushed_digest != pushed_digest:
-            tags.put_tag(tx, repository.id, tag, manifest.id, pushed_digest, now)
-        return
-    if current is not None:
-        if is_immutable(repository, tag):
-            raise TagImmutable(
-                f"The image tag '{tag}' already exists in the '{repository.name}' repository and "
-                "cannot be overwritten because the repository is immutable.",
-                tag=tag,
-            )
-        manifests.add_to_tag_count(tx, current.manifest_id, -1)
-    tags.put_tag(tx, repository.id, tag, manifest.id, pushed_digest, now)
-    manifests.add_to_tag_count(tx, manifest.id, 1)
-    repositories.add_to_counters(tx, repository.id, now, tags=0 if current else 1)
+            tags.put_tag(tx, repository.id, tag, manifest.id, pushed_digest, act.now)
+        return None
+    if current is not None and is_immutable(repository, tag):
+        raise TagImmutable(
+            f"The image tag '{tag}' already exists in the '{repository.name}' repository and "
+            "cannot be overwritten because the repository is immutable.",
+            tag=tag,
+        )
+    action = "created" if current is None else "moved"
+    return _point(tx, repository, tag, current, manifest, pushed_digest, action, act)
+
+
+def restore_tag(
+    tx: Connection,
+    repository: Repository,
+    tag: str,
+    manifest: ManifestRow,
+    pushed_digest: str,
+    act: Act,
+) -> Event | None:
+    """Point a deleted tag to a manifest again; None when there is a tag of this name by now."""
+    if tags.find_tag(tx, repository.id, tag) is not None:
+        return None
+    return _point(tx, repository, tag, None, manifest, pushed_digest, "restored", act)
+
+
+def _point(
+    tx: Connection,
+    repository: Repository,
+    tag: str,
+    current: Tag | None,
+    manifest: ManifestRow,
+    pushed_digest: str,
+    action: str,
+    act: Act,
+) -> Event:
+    tagged = 0
+    if current is not None and manifests.add_to_tag_count(tx, current.manifest_id, -1) == 0:
+        tagged -= 1
+    tags.put_tag(tx, repository.id, tag, manifest.id, pushed_digest, act.now)
+    if manifests.add_to_tag_count(tx, manifest.id, 1) == 1:
+        tagged += 1
+    counts = Counts(tags=0 if current else 1, tagged_images=tagged)
+    repositories.add_to_counters(tx, repository.id, act.now, counts)
+    add_tag_event(
+        tx,
+        repository.id,
+        tag,
+        action=action,
+        digest=manifest.digest,
+        previous_digest=None if current is None else current.digest,
+        principal=act.principal,
+        now=act.now,
+    )
+    return Event(TAG_MOVED, digest=manifest.digest, tag=tag)
 
 
 async def list_tags(ctx: Context, name: Name, after: str, limit: int) -> Page:
@@ -102,7 +150,7 @@ async def list_tags(ctx: Context, name: Name, after: str, limit: int) -> Page:
     return Page(names[:limit], has_more=len(names) > limit)
 
 
-async def delete_tag(ctx: Context, name: Name, tag: str) -> None:
+async def delete_tag(ctx: Context, name: Name, tag: str, principal: str) -> None:
     """Remove a tag; its manifest stays, untagged (rule 4, end-9).
 
     Raises:
@@ -112,19 +160,42 @@ async def delete_tag(ctx: Context, name: Name, tag: str) -> None:
 
     """
     repository = await find_repository(ctx, name)
-    await ctx.database.write(_delete, name, repository.id, tag, ctx.clock())
+    await ctx.database.write(_delete, name, repository.id, tag, ctx.act(principal))
 
 
-def _delete(tx: Connection, name: Name, repository_id: str, tag: str, now: int) -> None:
+def _delete(tx: Connection, name: Name, repository_id: str, tag: str, act: Act) -> None:
     repository = lock(tx, name, repository_id)
+    publish(tx, act, repository, [drop_tag(tx, repository, tag, act)])
+
+
+def drop_tag(tx: Connection, repository: Repository, tag: str, act: Act) -> Event:
+    """Remove a tag of the repository, whose lock the caller holds, and return what to publish.
+
+    Raises:
+        ManifestUnknown: there is no such tag.
+        TagDeleteForbidden: the tag is immutable.
+
+    """
     current = tags.find_tag(tx, repository.id, tag)
     if current is None:
-        raise ManifestUnknown(f"{name} has no tag {tag}", reference=tag)
+        raise ManifestUnknown(f"{repository.name} has no tag {tag}", reference=tag)
     if is_immutable(repository, tag):
         raise TagDeleteForbidden(
             f"the tag {tag} is immutable; delete its manifest by digest, or exclude the tag",
             tag=tag,
         )
     tags.remove_tag(tx, repository.id, tag)
-    manifests.add_to_tag_count(tx, current.manifest_id, -1)
-    repositories.add_to_counters(tx, repository.id, now, tags=-1)
+    untagged = manifests.add_to_tag_count(tx, current.manifest_id, -1) == 0
+    counts = Counts(tags=-1, tagged_images=-untagged)
+    repositories.add_to_counters(tx, repository.id, act.now, counts)
+    add_tag_event(
+        tx,
+        repository.id,
+        tag,
+        action="deleted",
+        digest=None,
+        previous_digest=current.digest,
+        principal=act.principal,
+        now=act.now,
+    )
+    return Event(TAG_DELETED, digest=current.digest, tag=tag)

@@ -19,12 +19,13 @@ from cloudcore.identity.decision import could_allow
 from cloudcore.identity.policy import Policy
 from cloudcore.identity.principal import Principal
 from cloudcore.identity.tokens import BEARER_SECONDS
-from registry.metadata import logins, policies
+from registry.metadata import logins, policies, settings
 from registry.metadata.logins import Login
 from registry.metadata.policies import Target
 from registry.oci.reference import Name, parse_name
 from registry.services.access import DESCRIBE, PERMISSIONS, Subject, is_allowed
 from registry.services.logins import hash_of, principal_of
+from registry.services.registry_settings import counts_pulls_of
 
 CATALOG: Final = Name("", "catalog")
 """Stands for ``registry:catalog:*`` among the names of a bearer."""
@@ -37,6 +38,8 @@ class Entry(NamedTuple):
 
     granted: tuple[str, ...]
     denied: tuple[str, ...]
+    counts_pulls: bool = True
+    """A pull says that the image is in use; not one by a scanner or a backup, say."""
 
 
 class Bearer(NamedTuple):
@@ -188,7 +191,8 @@ class Tokens:
         self, subject: Subject, requested: Mapping[Name, tuple[str, ...]], now: int
     ) -> dict[Name, Entry]:
         names = [name for name in requested if name != CATALOG]
-        targets = await self.database.read(_targets, names)
+        targets, uncounted = await self.database.read(_targets_and_uncounted, names)
+        crn = "" if subject.principal is None else subject.principal.crn
         entries = {}
         for name, target in zip(names, targets, strict=True):
             granted = tuple(
@@ -199,7 +203,8 @@ class Tokens:
                 )
             )
             denied = tuple(action for action in requested[name] if action not in granted)
-            entries[name] = Entry(granted, denied)
+            counts = counts_pulls_of(crn, uncounted.get(target.account_id or "", ()))
+            entries[name] = Entry(granted, denied, counts)
         if CATALOG in requested:
             may_list = could_allow(subject.policies, DESCRIBE, subject.source_ip, now)
             entries[CATALOG] = Entry(("*",), ()) if may_list else Entry((), ("*",))
@@ -215,11 +220,28 @@ def _targets(tx: Connection, names: Sequence[Name]) -> list[Target]:
     return [policies.find_target(tx, name.handle, name.repository) for name in names]
 
 
+def _targets_and_uncounted(
+    tx: Connection, names: Sequence[Name]
+) -> tuple[list[Target], Mapping[str, Sequence[str]]]:
+    """Return the targets, and of their accounts the patterns of pullers who do not count."""
+    targets = _targets(tx, names)
+    accounts = sorted({each.account_id for each in targets if each.account_id is not None})
+    return targets, settings.uncounted_pullers_of(tx, accounts)
+
+
 def _claim(name: Name, entry: Entry) -> dict[str, object]:
     kind, text = ("registry", "catalog") if name == CATALOG else ("repository", str(name))
-    return {"type": kind, "name": text, "actions": entry.granted, "denied": entry.denied}
+    uncounted = {} if entry.counts_pulls else {"uncounted": True}
+    return {
+        "type": kind,
+        "name": text,
+        "actions": entry.granted,
+        "denied": entry.denied,
+        **uncounted,
+    }
 
 
 def _entry(claim: Mapping[str, Any]) -> tuple[Name, Entry]:
     name = CATALOG if claim["type"] == "registry" else parse_name(claim["name"])
-    return name, Entry(tuple(claim["actions"]), tuple(claim["denied"]))
+    counts = "uncounted" not in claim
+    return name, Entry(tuple(claim["actions"]), tuple(claim["denied"]), counts)

@@ -138,7 +138,11 @@ def _home(tx: Connection, caller: Principal, named: str | None) -> tuple[str, Jo
     return joined.organization.id, joined
 
 
-@post("/v1/accounts", status_code=201, opt={"action": "iam:CreateAccount", "idempotent": True})
+@post(
+    "/v1/accounts",
+    status_code=201,
+    opt={"action": "iam:CreateAccount", "idempotent": True, "statuses": (404,)},
+)
 async def create_account(
     data: JSONBody[CreateAccount], ctx: NamedDependency[Context]
 ) -> Reply[OneAccount]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Final
 
 from litestar import get, put
@@ -14,7 +13,7 @@ from cloudcore.context import Context
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.names import missing
-from cloudcore.identity.passwords import check_new_password, hash_password, verify_password
+from cloudcore.identity.passwords import check_new_password
 from cloudcore.identity.routes.callers import person_of
 from cloudcore.identity.routes.users import UserRecord, user_record
 from cloudcore.identity.rows.users import User, find_current_organization, find_user
@@ -80,11 +79,11 @@ async def change_own_password(
     ctx.authorize(person.crn)
     check_new_password(data.password)
     user, _ = await ctx.database.read(_find, person.id, person.sid or "")
-    if not await asyncio.to_thread(verify_password, data.current_password, user.password):
+    if not await ctx.passwords.verify(data.current_password, user.password):
         raise InvalidInput(
             "the current password is another", field="current_password", reason="wrong"
         )
-    kept = await asyncio.to_thread(hash_password, data.password)
+    kept = await ctx.passwords.hash(data.password)
     await ctx.database.write(
         change_password, user.id, user.password, kept, person.sid or "", ctx.clock()
     )

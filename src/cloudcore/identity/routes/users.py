@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -14,7 +13,6 @@ from msgspec import UNSET, UnsetType
 
 from cloudcore.context import Context, Reply
 from cloudcore.identity.names import email_address, iam_crn
-from cloudcore.identity.passwords import hash_password
 from cloudcore.identity.routes.callers import account_of, person_crn, read_page
 from cloudcore.identity.routes.fields import Email, Status
 from cloudcore.identity.rows.users import User, count_active_members, list_active_members
@@ -112,7 +110,7 @@ async def create_user(
     ctx.authorize(iam_crn(account_id, "user", "*"))
     email = email_address(data.email)
     password = users.new_password()
-    kept = await asyncio.to_thread(hash_password, password)
+    kept = await ctx.passwords.hash(password)
     now = ctx.clock()
     user = User(
         id=ctx.new_id(),

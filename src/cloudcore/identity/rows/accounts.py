@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Select, bindparam, func, literal_column, select, text
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.expression import ClauseElement
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement, listed, page, text_list
@@ -76,6 +78,30 @@ _ANY_OF_ORGANIZATION: Final = Statement(
         .where(_a.organization_id == bindparam("organization_id"))
     )
 )
+
+
+class _HoldAdding(ClauseElement):
+    """Keeps all others from adding accounts until the transaction ends."""
+
+    inherit_cache = True
+
+
+@compiles(_HoldAdding, "sqlite")
+def _hold_sqlite(*_: object, **__: object) -> str:
+    return "SELECT 1"  # whoever writes is alone
+
+
+@compiles(_HoldAdding, "postgresql")
+def _hold_postgresql(*_: object, **__: object) -> str:
+    return f"LOCK TABLE {accounts.name} IN SHARE ROW EXCLUSIVE MODE"
+
+
+_HOLD_ADDING: Final = Statement(_HoldAdding())
+
+
+def hold_adding(tx: Connection) -> None:
+    """Let nobody else add an account until `tx` ends, so that there being none stays true."""
+    tx.execute(_HOLD_ADDING)
 
 
 def add_account(tx: Connection, account: Account) -> bool:

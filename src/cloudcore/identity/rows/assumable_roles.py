@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, bindparam, literal_column, or_, select
+from sqlalchemy import ColumnElement, Select, bindparam, func, literal_column, or_, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
@@ -60,6 +60,20 @@ _ASSIGNED: Final = Statement(
         )
     )
 )
+_OF_PERSON: Final = _g.user_id == bindparam("user_id")
+_LIST_ASSIGNED: Final = Statement(
+    page(
+        select(_r.id, _r.name, _r.trust_policy, _r.max_session_seconds, _a.id, _a.handle, _a.status)
+        .select_from(role_assignments)
+        .join(roles, _r.id == _g.role_id)
+        .join(accounts, _a.id == _r.account_id)
+        .where(_OF_PERSON, _g.role_id > bindparam("after"))
+        .order_by(_g.role_id)
+    )
+)
+_COUNT_ASSIGNED: Final = Statement(
+    select(func.count()).select_from(role_assignments).where(_OF_PERSON)
+)
 _IS_ASSIGNED: Final = Statement(
     select(literal_column("1"))
     .select_from(role_assignments)
@@ -82,6 +96,18 @@ def find_named(tx: Connection, account: str, name: str) -> AssumableRole | None:
 def list_assigned_named(tx: Connection, user_id: str, name: str) -> list[AssumableRole]:
     """Return at most two of the roles of this name that a person is assigned."""
     return [AssumableRole(*row) for row in tx.rows(_ASSIGNED, user_id=user_id, name=name, limit=2)]
+
+
+def list_assigned(tx: Connection, user_id: str, after: str, limit: int) -> list[AssumableRole]:
+    """Return the roles that a person is assigned, in the order of their ids."""
+    rows = tx.rows(_LIST_ASSIGNED, user_id=user_id, after=after, limit=limit)
+    return [AssumableRole(*row) for row in rows]
+
+
+def count_assigned(tx: Connection, user_id: str) -> int:
+    """Return how many roles a person is assigned."""
+    row = tx.row(_COUNT_ASSIGNED, user_id=user_id)
+    return row[0] if row else 0
 
 
 def is_assigned(tx: Connection, role_id: str, user_id: str) -> bool:

@@ -1,0 +1,62 @@
+"""``/v1/users/me/roles``: as what, and where, a person can act."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from litestar import get
+from litestar.di import NamedDependency
+
+from cloudcore.context import Context
+from cloudcore.identity.names import iam_crn
+from cloudcore.identity.routes.callers import NamedThing, person_of, read_page
+from cloudcore.identity.rows.assumable_roles import AssumableRole, count_assigned, list_assigned
+from cloudcore.pagination import Page, PageMeta
+from cloudcore.wire import Answer
+
+
+class MyRole(Answer):
+    """A role that is assigned to the caller."""
+
+    id: str
+    crn: str
+    name: str
+    account: NamedThing
+    """Where it lets the caller act; the name is the handle."""
+    max_session_seconds: int
+
+
+class ManyMyRoles(Answer):
+    """A page of roles."""
+
+    roles: Sequence[MyRole]
+    meta: PageMeta
+
+
+def _record(role: AssumableRole) -> MyRole:
+    return MyRole(
+        id=role.id,
+        crn=iam_crn(role.account_id, "role", role.name),
+        name=role.name,
+        account=NamedThing(
+            id=role.account_id,
+            crn=iam_crn(role.account_id, "account", role.handle),
+            name=role.handle,
+        ),
+        max_session_seconds=role.max_session_seconds,
+    )
+
+
+@get("/v1/users/me/roles", opt={"action": "iam:GetUser", "query": Page})
+async def list_my_roles(ctx: NamedDependency[Context]) -> ManyMyRoles:
+    """List the roles that are assigned to the person who asks."""
+    person = person_of(ctx)
+    ctx.authorize(person.crn)
+    found, meta = await read_page(
+        ctx, ctx.query(Page), list_assigned, count_assigned, person.id, key=lambda role: role.id
+    )
+    return ManyMyRoles(roles=[_record(role) for role in found], meta=meta)
+
+
+HANDLERS: Final = (list_my_roles,)

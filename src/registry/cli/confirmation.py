@@ -1,0 +1,29 @@
+"""Questions before what is hard to undo."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from registry.cli.failure import Failure
+from registry.cli.output import printable
+
+
+def add_confirmation(parser: argparse.ArgumentParser) -> None:
+    """Add the option that answers the question beforehand."""
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+
+
+def confirm(options: argparse.Namespace, question: str) -> None:
+    """Ask the person at a terminal; a program is not asked.
+
+    Raises:
+        Failure: the answer is not yes.
+
+    """
+    if options.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    sys.stderr.write(f"{printable(question)} [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Failure("nothing was changed")

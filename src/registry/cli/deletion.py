@@ -1,0 +1,95 @@
+"""Deleting many images and tags: in several requests, each item's outcome told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from registry.cli.api import Client, Record
+from registry.cli.failure import FAILED
+from registry.cli.outcomes import BATCH, Line, batches, failed, line, write_outcome
+from registry.cli.progress import progress
+
+
+def delete_items(
+    client: Client,
+    repository: str,
+    digests: Sequence[str],
+    tags: Sequence[str],
+    form: str,
+    *,
+    force: bool = False,
+) -> int:
+    """Delete images, then tags, of the repository at a path; return the exit status.
+
+    What is done is told also when a request fails midway.
+    """
+    deletion = _Deletion(client, repository, force=force)
+    try:
+        with progress() as show:
+            deletion.delete_images(list(dict.fromkeys(digests)), show)
+            deletion.delete_tags(list(dict.fromkeys(tags)), show)
+    finally:
+        deletion.write(form)
+    return FAILED if deletion.failures else 0
+
+
+class _Deletion:
+    """What is deleted so far, and what is not."""
+
+    def __init__(self, client: Client, repository: str, *, force: bool) -> None:
+        self.failures: list[Record] = []
+        self._images: list[Record] = []
+        self._tags: list[Record] = []
+        self._client = client
+        self._path = f"{repository}/images/batch-delete"
+        self._query = {"force": True} if force else {}
+
+    def delete_images(self, digests: Sequence[str], show: Callable[[str], None]) -> None:
+        """Delete images; of an index and its children, in whatever request they come."""
+        waiting = digests
+        while waiting:
+            before = len(self._images)
+            refused = []
+            for batch in batches(waiting):
+                answer = self._send({"digests": batch})
+                self._images += answer["deleted"]
+                refused += answer["failures"]
+                show(f"deleted {len(self._images)} of {len(digests)} images")
+            if len(waiting) <= BATCH or len(self._images) == before:
+                self.failures += refused
+                return
+            # A child that was refused can go once its index has, which was in a later request.
+            waiting = [each["digest"] for each in refused if each["code"] == "CONFLICT"]
+            self.failures += [each for each in refused if each["code"] != "CONFLICT"]
+
+    def delete_tags(self, tags: Sequence[str], show: Callable[[str], None]) -> None:
+        """Delete those of some tags that have not gone with their images."""
+        gone = {tag for image in self._images for tag in image["tags"]}
+        waiting = [tag for tag in tags if tag not in gone]
+        for batch in batches(waiting):
+            answer = self._send({"tags": batch})
+            self._tags += answer["deleted"]
+            self.failures += answer["failures"]
+            show(f"deleted {len(self._tags)} of {len(waiting)} tags")
+
+    def write(self, form: str) -> None:
+        """Print what became of each item."""
+        lines = [
+            *map(_image_line, self._images),
+            *map(_tag_line, self._tags),
+            *map(failed, self.failures),
+        ]
+        document = {"deleted": self._images + self._tags, "failures": self.failures}
+        write_outcome(document, lines, form)
+
+    def _send(self, items: Record) -> Record:
+        return self._client.call("POST", self._path, items, self._query)
+
+
+def _image_line(image: Record) -> Line:
+    tags = ", ".join(image["tags"])
+    return line(image["digest"], "deleted", f"with its tags: {tags}" if tags else "it had no tag")
+
+
+def _tag_line(tag: Record) -> Line:
+    return line(tag["tags"][0], "deleted", f"its image stays: {tag['digest']}")

@@ -1,0 +1,65 @@
+"""``entrepot events``: which topics are told of what happens in the account's repositories."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+from urllib.parse import quote
+
+from registry.cli.api import open_client
+from registry.cli.confirmation import add_confirmation, confirm
+from registry.cli.options import Verbs, add_noun, add_verb
+from registry.cli.output import column, tell, time_text, write_records
+
+_PATH: Final = "/v1/event-rules"
+_COLUMNS: Final = (
+    column("ID", "id", is_whole=True),
+    column("TOPIC", "topic"),
+    column("EVENT TYPES", "event_types"),
+    column("REPOSITORY PREFIX", "repository_prefix"),
+    column("CREATED", "created_at", time_text),
+)
+
+
+def add_parsers(commands: Verbs) -> None:
+    """Add ``events`` and what can be done with their rules."""
+    verbs = add_noun(commands, "events", "rules that tell topics what happens")
+    add_verb(verbs, "list", _list, "list event rules, the oldest first")
+    create = add_verb(verbs, "create", _create, "let a topic be told of events")
+    create.add_argument("--topic", required=True, metavar="CRN", help="to which you may publish")
+    create.add_argument(
+        "--event-type",
+        required=True,
+        action="append",
+        dest="event_types",
+        metavar="TYPE",
+        help="such as registry.image.pushed, or registry.tag.* for all of tags; repeatable",
+    )
+    create.add_argument(
+        "--repository-prefix", default="", metavar="TEXT", help="only repositories named so (all)"
+    )
+    deletion = add_verb(verbs, "delete", _delete, "delete an event rule")
+    deletion.add_argument("rule", metavar="ID", help="as 'events list' shows it")
+    add_confirmation(deletion)
+
+
+def _list(options: argparse.Namespace) -> int:
+    rows = open_client(options).rows(_PATH, "event_rules")
+    write_records(rows, _COLUMNS, options.output)
+    return 0
+
+
+def _create(options: argparse.Namespace) -> int:
+    fields = ("topic", "event_types", "repository_prefix")
+    document = {name: getattr(options, name) for name in fields}
+    rule = open_client(options).create(_PATH, document)["event_rule"]
+    tell(f"Created the event rule {rule['id']}", options.output, rule)
+    return 0
+
+
+def _delete(options: argparse.Namespace) -> int:
+    client = open_client(options)
+    confirm(options, f"Delete the event rule {options.rule}?")
+    client.call("DELETE", f"{_PATH}/{quote(options.rule, safe='')}")
+    tell(f"Deleted the event rule {options.rule}", options.output)
+    return 0

@@ -1,0 +1,36 @@
+"""A repository's lifecycle policy: where it is, as it is read, and what to do if there is none."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from registry.cli.api import Client
+from registry.cli.documents import read_document
+from registry.cli.failure import Failure, Missing
+from registry.cli.references import find_repository
+from registry.cli.transport import Refused
+
+
+def policy_path(client: Client, options: argparse.Namespace) -> str:
+    """Return the path of the policy of the repository that the command line names."""
+    repository = find_repository(client, options.repository)
+    return f"/v1/repositories/{repository['id']}/lifecycle-policy"
+
+
+def read_rules(name: str) -> dict[str, Any]:
+    """Return the policy in a file; ``-`` is the standard input."""
+    document = read_document(name)
+    # As it was shown it has more, of which the registry would say that it is unknown.
+    return {"rules": document["rules"]} if "revision" in document else document
+
+
+def no_policy(error: Refused, options: argparse.Namespace) -> Failure:
+    """Return what to tell of a refusal about a policy."""
+    if error.status != 404:
+        return error
+    repository = options.repository
+    return Missing(
+        f"{repository} has no lifecycle policy, so nothing in it expires; "
+        f"'entrepot lifecycle set {repository} FILE' gives it one"
+    )

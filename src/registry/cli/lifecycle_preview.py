@@ -1,0 +1,81 @@
+"""``entrepot lifecycle preview``: which images a run would take, by which rule."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any, Final
+
+from registry.cli.api import open_client
+from registry.cli.lifecycle_policy import no_policy, policy_path, read_rules
+from registry.cli.options import Verbs, add_file, add_repository, add_verb
+from registry.cli.output import (
+    column,
+    size_text,
+    tell,
+    time_text,
+    write_record,
+    write_records,
+)
+from registry.cli.transport import Refused
+
+_PREVIEW_COLUMNS: Final = (
+    column("RULE", "rule", is_number=True),
+    column("DIGEST", "digest", is_whole=True),
+    column("TAGS", "tags"),
+    column("SIZE", "size_bytes", size_text, is_number=True),
+    column("PUSHED", "pushed_at", time_text),
+    column("LAST PULLED", "last_pulled_at", time_text),
+    column("EXPIRES WITH", "expires_with", is_whole=True),
+)
+
+
+def add_parsers(verbs: Verbs) -> None:
+    """Add ``preview`` to the commands of lifecycle."""
+    preview = add_verb(
+        verbs, "preview", show_preview, "show what would expire now; deletes nothing"
+    )
+    add_repository(preview)
+    add_file(preview, "a policy to try instead of the repository's own", is_optional=True)
+
+
+def show_preview(options: argparse.Namespace) -> int:
+    """Show what a run would take, by the policy in ``options.file`` or the repository's own."""
+    document = None if options.file is None else read_rules(options.file)
+    client = open_client(options)
+    pages = client.pages("POST", f"{policy_path(client, options)}/preview", document)
+    try:
+        first = next(pages)
+    except Refused as error:
+        raise no_policy(error, options) from None
+    images = list(first["images"])
+    for page in pages:
+        images += page["images"]
+    if options.output == "json":
+        write_record({"images": images, "summary": first["summary"]}, options.output)
+        return 0
+    write_records(images, _PREVIEW_COLUMNS, options.output)
+    tell(_summary(first["summary"]), options.output)
+    return 0
+
+
+def freed_text(size: int) -> str:
+    """Return what is freed, and when: not while it can be restored."""
+    return f"which frees {size_text(size)} when they can be restored no longer"
+
+
+def _summary(summary: Mapping[str, Any]) -> str:
+    """Return in a line what a run would do in all."""
+    expired = f"{summary['expired']} of {summary['evaluated']} images would expire"
+    by_rule = _by_rule(summary["expired_by_rule"])
+    kept = _by_rule(summary["kept_by_rule"])
+    return (
+        f"{expired}{f' ({by_rule})' if by_rule else ''}, "
+        f"{freed_text(summary['freed_bytes'])}"
+        f"{f'; kept: {kept}' if kept else ''}"
+    )
+
+
+def _by_rule(counts: Mapping[str, int]) -> str:
+    ordered = sorted(counts.items(), key=lambda each: int(each[0]))
+    return ", ".join(f"rule {rule}: {count}" for rule, count in ordered)

@@ -1,0 +1,89 @@
+"""``entrepot lifecycle run`` and ``runs``."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Final
+
+from registry.cli.api import Client, Record, open_client
+from registry.cli.confirmation import add_confirmation, confirm
+from registry.cli.failure import Failure, Missing
+from registry.cli.lifecycle_policy import no_policy, policy_path
+from registry.cli.lifecycle_preview import freed_text, show_preview
+from registry.cli.options import Verbs, add_repository, add_verb
+from registry.cli.output import column, size_text, tell, text_of, time_text, write_records
+from registry.cli.progress import progress
+from registry.cli.transport import Refused
+
+_SLOWEST: Final = 2.0
+"""Seconds between two looks at a run."""
+
+_RUN_COLUMNS: Final = (
+    column("ID", "id", is_whole=True),
+    column("STATUS", "status"),
+    column("STARTED", "started_at", time_text),
+    column("FINISHED", "finished_at", time_text),
+    column("BY", "started_by"),
+    column("EVALUATED", "evaluated", is_number=True),
+    column("EXPIRED", "expired", is_number=True),
+    column("FREED", "freed_bytes", size_text, is_number=True),
+    column("FAULT", "fault"),
+)
+
+
+def add_parsers(verbs: Verbs) -> None:
+    """Add ``run`` and ``runs`` to the commands of lifecycle."""
+    run = add_verb(verbs, "run", _run, "run a repository's lifecycle policy now")
+    add_repository(run)
+    how = run.add_mutually_exclusive_group()
+    how.add_argument("--wait", action="store_true", help="until it is done; exit 1 if it failed")
+    how.add_argument("--dry-run", action="store_true", help="the same as 'lifecycle preview'")
+    add_confirmation(run)
+    add_repository(add_verb(verbs, "runs", _list_runs, "list runs, the newest first"))
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.dry_run:
+        options.file = None
+        return show_preview(options)
+    client = open_client(options)
+    path = f"{policy_path(client, options)}/runs"
+    confirm(options, f"Delete what expires in {options.repository}?")
+    try:
+        run = client.call("POST", path)["run"]
+    except Refused as error:
+        raise no_policy(error, options) from None
+    if not options.wait:
+        advice = f"'entrepot lifecycle runs {options.repository}' shows how far it has come"
+        tell(f"Started run {run['id']}; {advice}", options.output, run)
+        return 0
+    run = _await_run(client, path, run)
+    words = f"{run['status'].capitalize()}: expired {run['expired']} of {run['evaluated']} images"
+    tell(f"{words}, {freed_text(run['freed_bytes'])}", options.output, run)
+    if run["status"] == "failed":
+        raise Failure(f"the run failed: {text_of(run['fault'])}")
+    return 0
+
+
+def _list_runs(options: argparse.Namespace) -> int:
+    client = open_client(options)
+    rows = client.rows(f"{policy_path(client, options)}/runs", "runs")
+    write_records(rows, _RUN_COLUMNS, options.output)
+    return 0
+
+
+def _await_run(client: Client, path: str, run: Record) -> Record:
+    """Return a run as it is when it has ended."""
+    pause = 0.1
+    with progress() as show:
+        while run["status"] == "running":
+            show(f"expired {run['expired']} images, looked at {run['evaluated']}")
+            time.sleep(pause)
+            pause = min(pause * 1.5, _SLOWEST)
+            found = (each for each in client.rows(path, "runs") if each["id"] == run["id"])
+            ended = next(found, None)
+            if ended is None:
+                raise Missing(f"the run {run['id']} is not there any more")
+            run = ended
+    return run

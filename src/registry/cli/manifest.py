@@ -1,0 +1,60 @@
+"""``entrepot images manifest``: what an image is made of."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from registry.cli.api import Record, open_client
+from registry.cli.options import Verbs, add_image, add_verb
+from registry.cli.output import column, size_text, write_records
+from registry.cli.references import image_path
+
+_PARTS: Final = {
+    "subject": "subject",
+    "config": "config",
+    "manifests": "manifest",
+    "layers": "layer",
+    "blobs": "blob",
+}
+"""Where descriptors stand in a manifest, and what each of them is called."""
+
+_COLUMNS: Final = (
+    column("PART", "part"),
+    column("PLATFORM", "platform"),
+    column("SIZE", "size", size_text, is_number=True),
+    column("DIGEST", "digest", is_whole=True),
+    column("MEDIA TYPE", "mediaType"),
+)
+
+
+def add_parsers(verbs: Verbs) -> None:
+    """Add ``manifest`` to the commands of images."""
+    words = "show what an image is made of; with --output json its manifest, byte by byte"
+    add_image(add_verb(verbs, "manifest", _show, words))
+
+
+def _show(options: argparse.Namespace) -> int:
+    client = open_client(options)
+    text = client.fetch(f"{image_path(client, options.image)}/manifest")
+    if options.output == "json":
+        # Not a byte more or less: what is printed has the image's digest.
+        sys.stdout.buffer.write(text)
+    else:
+        document = msgspec.json.decode(text, type=dict[str, Any])
+        write_records(_descriptors(document), _COLUMNS, options.output)
+    return 0
+
+
+def _descriptors(document: dict[str, Any]) -> Iterator[Record]:
+    """Yield the descriptors of a manifest, which the registry has checked."""
+    for name, part in _PARTS.items():
+        found = document.get(name) or []
+        for each in found if isinstance(found, list) else [found]:
+            platform = each.get("platform") or {}
+            shown = [platform.get(field) for field in ("os", "architecture", "variant")]
+            yield {**each, "part": part, "platform": "/".join(map(str, filter(None, shown)))}

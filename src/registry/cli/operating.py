@@ -1,0 +1,103 @@
+"""The commands of whoever runs a registry, and how they are spelled.
+
+The modules that do the work are imported when it is asked for: ``--help`` and the commands that
+call a registry need neither server nor database.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Final
+
+from registry.cli.options import Commands
+from registry.settings import Settings
+
+DEFAULT_DATA: Final = Path("entrepot-data")
+_CLIENT_VARIABLES: Final = frozenset({"ENTREPOT_CREDENTIALS", "ENTREPOT_REGISTRY"})
+"""Of the commands that call a registry; they are no settings of one."""
+
+
+def add_parsers(commands: Commands[argparse.ArgumentParser]) -> None:
+    """Add ``dev``, ``init``, ``serve`` and ``fsck``."""
+    dev = commands.add_parser(
+        "dev", help="run a registry on this machine: loopback only, no sign-in, account 'dev'"
+    )
+    _add_serving(dev)
+    _add_data(dev)
+    dev.set_defaults(run=_dev)
+    init = commands.add_parser("init", help="make the first account of an install")
+    init.add_argument("--account", required=True, metavar="HANDLE", help="the account's handle")
+    init.add_argument(
+        "--admin-email", required=True, metavar="ADDRESS", help="whom the account belongs to"
+    )
+    _add_data(init)
+    init.set_defaults(run=_init)
+    serve = commands.add_parser("serve", help="run a registry with accounts and sign-in")
+    _add_serving(serve)
+    serve.add_argument(
+        "--allowed-host",
+        action="append",
+        dest="allowed_hosts",
+        metavar="HOST[:PORT]",
+        help="a name clients may use for the registry, where there is no public URL; repeatable",
+    )
+    _add_data(serve)
+    serve.set_defaults(run=_serve)
+    fsck = commands.add_parser(
+        "fsck", help="compare the blob store with the metadata; exit 1 when anything is wrong"
+    )
+    fsck.add_argument("--quick", action="store_true", help="do not read and hash every blob")
+    _add_data(fsck)
+    fsck.set_defaults(run=_fsck)
+
+
+def _add_data(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--data", type=Path, metavar="FOLDER", help=f"data (./{DEFAULT_DATA})")
+
+
+def _add_serving(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--host", help="address to listen on (127.0.0.1)")
+    command.add_argument("--port", type=int, help="port to listen on; 0 takes a free one (5000)")
+    command.add_argument("--workers", type=int, metavar="N", help="worker processes (1)")
+    command.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics (off)")
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    """Return the settings of the environment, with what the command line says instead."""
+    environ = {name: os.environ[name] for name in os.environ.keys() - _CLIENT_VARIABLES}
+    defaults = Settings.from_env(environ, Settings(data=DEFAULT_DATA))
+    given = {
+        item.name: value
+        for item in fields(Settings)
+        if (value := getattr(options, item.name, None)) is not None
+    }
+    if "allowed_hosts" in given:
+        given["allowed_hosts"] = ",".join(given["allowed_hosts"])
+    return replace(defaults, **given)
+
+
+def _dev(options: argparse.Namespace) -> int:
+    from registry.cli.dev import run_dev  # noqa: PLC0415
+
+    return run_dev(_settings(options))
+
+
+def _init(options: argparse.Namespace) -> int:
+    from registry.cli.serve import run_init  # noqa: PLC0415
+
+    return run_init(_settings(options), options.account, options.admin_email)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from registry.cli.serve import run_serve  # noqa: PLC0415
+
+    return run_serve(_settings(options))
+
+
+def _fsck(options: argparse.Namespace) -> int:
+    from registry.cli.fsck import run_fsck  # noqa: PLC0415
+
+    return run_fsck(_settings(options), read_objects=not options.quick)

@@ -1,0 +1,83 @@
+"""Options that several commands have, spelled once."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TypeAlias
+
+Commands = argparse._SubParsersAction
+Verbs: TypeAlias = "Commands[argparse.ArgumentParser]"
+
+
+def add_noun(commands: Verbs, noun: str, words: str) -> Verbs:
+    """Add what commands are about, and return where they are added."""
+    parser = commands.add_parser(noun, help=words, description=_sentence(words))
+    return parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+
+def add_verb(
+    verbs: Verbs, verb: str, run: Callable[[argparse.Namespace], int], words: str
+) -> argparse.ArgumentParser:
+    """Add a command that calls a registry, and return its parser."""
+    parser = verbs.add_parser(verb, help=words, description=_sentence(words))
+    add_client_options(parser)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_repository(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that says which repository."""
+    parser.add_argument(
+        "repository", metavar="REPOSITORY", help="its name (app, team/app, HOST/ACCOUNT/app) or id"
+    )
+
+
+def add_image(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that says which image."""
+    parser.add_argument("image", metavar="IMAGE", help="REPOSITORY:TAG or REPOSITORY@DIGEST")
+
+
+def add_file(parser: argparse.ArgumentParser, words: str, *, is_optional: bool = False) -> None:
+    """Add the argument that says where a document is."""
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        nargs="?" if is_optional else None,
+        help=f"{words}; - reads the standard input",
+    )
+
+
+def repeatable(
+    parser: argparse.ArgumentParser, option: str, none: str, metavar: str, words: str
+) -> None:
+    """Add an option that may be repeated, and one that says there is none."""
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument(
+        option, action="append", metavar=metavar, help=f"{words}; repeatable, replaces all"
+    )
+    destination = option.removeprefix("--").replace("-", "_")
+    either.add_argument(
+        none, action="store_const", const=[], dest=destination, help="take all away"
+    )
+
+
+def add_client_options(parser: argparse.ArgumentParser) -> None:
+    """Add what every command has that calls a registry and prints what it says."""
+    add_registry(parser)
+    parser.add_argument(
+        "--output", "-o", choices=("table", "json"), default="table", help="how to print (table)"
+    )
+
+
+def add_registry(parser: argparse.ArgumentParser) -> None:
+    """Add the choice of the registry."""
+    parser.add_argument(
+        "--registry",
+        metavar="URL",
+        help="which registry (ENTREPOT_REGISTRY; else the only one you are signed in to)",
+    )
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."

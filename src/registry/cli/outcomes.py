@@ -1,0 +1,40 @@
+"""What became of each of many items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from registry.cli.output import Record, column, write_record, write_records
+
+Line = dict[str, str]
+
+BATCH: Final = 100
+"""The most items that one request takes."""
+
+_COLUMNS: Final = (column("ITEM", "item"), column("OUTCOME", "outcome"), column("DETAIL", "detail"))
+
+
+def batches(items: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield items, as many at once as a request takes."""
+    for start in range(0, len(items), BATCH):
+        yield items[start : start + BATCH]
+
+
+def line(item: str, outcome: str, detail: str) -> Line:
+    """Return the line of an item."""
+    return {"item": item, "outcome": outcome, "detail": detail}
+
+
+def failed(failure: Record) -> Line:
+    """Return the line of what the registry did not do."""
+    item = failure.get("tag") or failure["digest"]
+    return line(item, "failed", f"{failure['code']}: {failure['message']}")
+
+
+def write_outcome(document: dict[str, Any], lines: Sequence[Line], form: str) -> None:
+    """Write the outcome: for a program as the API tells it, for a person a line an item."""
+    if form == "json":
+        write_record(document, form)
+    else:
+        write_records(lines, _COLUMNS, form)

@@ -1,0 +1,159 @@
+"""A sign-in as later commands use it: the right registry, and a token that is still good."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+
+from registry.cli.credentials import Credential, Token, changing, load
+from registry.cli.failure import Misuse, SignedOut
+from registry.cli.transport import Refused, Transport, base_url
+
+CLIENT: Final = "cli"
+_EARLY_SECONDS: Final = 30
+"""A token this near its end might end on the way."""
+
+
+class SignIn:
+    """The sign-in to one registry, kept in the credentials file."""
+
+    def __init__(self, transport: Transport, path: Path) -> None:
+        self._transport = transport
+        self._path = path
+
+    def token(self) -> str:
+        """Return an access token, renewed if its time is over.
+
+        Raises:
+            SignedOut: there is none, and none can be had without signing in again.
+            Failure: the registry does not renew it, or cannot be reached.
+
+        """
+        credential = load(self._path).get(self._transport.url)
+        acting = None if credential is None else credential.acting
+        return acting.access_token if acting and _is_live(acting) else self.renewed_token(None)
+
+    def renewed_token(self, refused: str | None) -> str:
+        """Return another token than the one that was `refused`; errors as of `token`.
+
+        Of commands that run at once one renews, for a refresh token is good for one use.
+        """
+        with changing(self._path) as credentials:
+            credential = credentials.get(self._transport.url)
+            if credential is None:
+                raise SignedOut(f"not signed in to {self._transport.url}: {self._advice}")
+            acting = credential.acting
+            if acting and _is_live(acting) and acting.access_token != refused:
+                return acting.access_token
+            return self._renew(credentials, credential).access_token
+
+    def advice(self) -> str:
+        """Return what a person who acts in no role should do, for it may do little (I11)."""
+        credential = load(self._path).get(self._transport.url)
+        if credential is None or credential.refresh_token is None or credential.role is not None:
+            return ""
+        return (
+            "a person acts in an account by a role: "
+            f"run 'entrepot login {self._transport.url} --role ROLE'"
+        )
+
+    def _renew(self, kept: dict[str, Credential], credential: Credential) -> Token:
+        """Get a new token to act with, and put into `kept` what is got on the way."""
+        source = credential.token
+        if credential.role is not None and _is_live(source):
+            try:
+                return self._act(kept, credential)
+            except Refused as error:
+                if error.status != 401:
+                    raise
+        # From here on the old refresh token is spent, whatever becomes of the rest.
+        credential = kept[self._transport.url] = self._refreshed(credential)
+        return self._act(kept, credential)
+
+    def _act(self, kept: dict[str, Credential], credential: Credential) -> Token:
+        if credential.role is None:
+            return credential.token
+        token = assume_role(self._transport, credential.token.access_token, credential.role)
+        kept[self._transport.url] = msgspec.structs.replace(credential, role_token=token)
+        return token
+
+    def _refreshed(self, credential: Credential) -> Credential:
+        over = SignedOut(f"the sign-in to {self._transport.url} is over: {self._advice}")
+        if credential.refresh_token is None:
+            raise over
+        form = {
+            "grant_type": "refresh_token",
+            "refresh_token": credential.refresh_token,
+            "client_id": CLIENT,
+        }
+        try:
+            answer = post_form(self._transport, "/v1/oauth/token", form)
+        except Refused as error:
+            raise (over if error.code == "invalid_grant" else error) from None
+        return msgspec.structs.replace(
+            credential, token=token_of(answer), refresh_token=answer.get("refresh_token")
+        )
+
+    @property
+    def _advice(self) -> str:
+        return f"run 'entrepot login {self._transport.url}'"
+
+
+def choose_registry(given: str | None, environ: Mapping[str, str], path: Path) -> str:
+    """Return the URL a command works on: as given, by the environment, or the only sign-in.
+
+    Raises:
+        Misuse: there are several; one must be named.
+        SignedOut: there is none.
+
+    """
+    named = given or environ.get("ENTREPOT_REGISTRY")
+    if named:
+        return base_url(named)
+    urls = sorted(load(path))
+    if len(urls) > 1:
+        raise Misuse(f"name one of the registries you are signed in to: {', '.join(urls)}")
+    if not urls:
+        raise SignedOut("not signed in: run 'entrepot login URL'")
+    return urls[0]
+
+
+def assume_role(transport: Transport, access_token: str, role: str) -> Token:
+    """Return a token that acts in a role."""
+    headers = {"Content-Type": "application/json", **bearer(access_token)}
+    body = msgspec.json.encode({"role": role})
+    return token_of(transport.send("POST", "/v1/assume-role", headers, body))
+
+
+def post_form(
+    transport: Transport,
+    path: str,
+    fields: Mapping[str, str],
+    basic: tuple[str, str] | None = None,
+) -> dict[str, Any]:
+    """Post a form to an endpoint of OAuth, with an id and secret if the client has any."""
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    if basic is not None:
+        pair = base64.b64encode(f"{basic[0]}:{basic[1]}".encode()).decode()
+        headers["Authorization"] = f"Basic {pair}"
+    return transport.send("POST", path, headers, urlencode(fields).encode())
+
+
+def bearer(access_token: str) -> dict[str, str]:
+    """Return the header that shows a token."""
+    return {"Authorization": f"Bearer {access_token}"}
+
+
+def token_of(answer: Mapping[str, Any]) -> Token:
+    """Return the access token of an answer; its end is reckoned by this machine's clock."""
+    return Token(answer["access_token"], int(time.time()) + answer["expires_in"])
+
+
+def _is_live(token: Token) -> bool:
+    return time.time() < token.expires_at - _EARLY_SECONDS

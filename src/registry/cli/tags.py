@@ -1,0 +1,175 @@
+"""``entrepot tags``: where names point, where they pointed before, and who moved them."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final, NamedTuple
+
+from registry.cli.api import Client, open_client
+from registry.cli.confirmation import add_confirmation, confirm
+from registry.cli.deletion import delete_items
+from registry.cli.failure import Misuse
+from registry.cli.options import Verbs, add_noun, add_repository, add_verb
+from registry.cli.output import column, tell, time_text, write_record, write_records
+from registry.cli.references import (
+    Reference,
+    check_tag,
+    digest_of,
+    is_id,
+    is_image,
+    missing_tag,
+    parse_reference,
+    repository_path,
+    tag_path,
+)
+from registry.cli.transport import Refused
+
+_COLUMNS: Final = (
+    column("TAG", "name"),
+    column("DIGEST", "digest", is_whole=True),
+    column("MUTABLE", "mutable"),
+    column("CREATED", "created_at", time_text),
+    column("UPDATED", "updated_at", time_text),
+)
+_HISTORY_COLUMNS: Final = (
+    column("WHEN", "occurred_at", time_text),
+    column("ACTION", "action"),
+    column("DIGEST", "digest", is_whole=True),
+    column("BEFORE", "previous_digest", is_whole=True),
+    column("BY", "principal"),
+)
+_DELETED_COLUMNS: Final = (
+    column("TAG", "tag"),
+    column("DELETED", "occurred_at", time_text),
+    column("DIGEST", "previous_digest", is_whole=True),
+    column("BY", "principal"),
+)
+
+
+class _Tag(NamedTuple):
+    """A tag that a command is about."""
+
+    repository: str
+    """Its path."""
+    reference: Reference
+
+    @property
+    def path(self) -> str:
+        assert self.reference.tag is not None
+        return tag_path(self.repository, self.reference.tag)
+
+    @property
+    def words(self) -> str:
+        return f"{self.reference.repository}:{self.reference.tag}"
+
+
+def add_parsers(commands: Verbs) -> None:
+    """Add ``tags`` and what can be done with them."""
+    verbs = add_noun(commands, "tags", "tags of a repository")
+    listing = add_verb(verbs, "list", _list, "list tags in byte order")
+    add_repository(listing)
+    listing.add_argument("--prefix", metavar="TEXT", help="only tags that begin so")
+    _add_tag(add_verb(verbs, "show", _show, "show where a tag points"))
+    setting = add_verb(verbs, "set", _set, "point a tag to an image, without pull or push")
+    setting.add_argument("target", metavar="REPOSITORY:TAG")
+    setting.add_argument("image", metavar="DIGEST|TAG", help="of the repository")
+    deletion = add_verb(verbs, "delete", _delete, "delete tags; their images stay")
+    deletion.add_argument("target", metavar="REPOSITORY[:TAG]")
+    deletion.add_argument("tags", metavar="TAG", nargs="*", help="of the same repository")
+    add_confirmation(deletion)
+    _add_tag(add_verb(verbs, "history", _show_history, "show what became of a tag, and by whom"))
+    add_repository(add_verb(verbs, "deleted", _list_deleted, "list tags that can be restored"))
+    _add_tag(add_verb(verbs, "restore", _restore, "point a deleted tag to what it pointed to"))
+
+
+def _add_tag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="REPOSITORY:TAG")
+
+
+def _find(client: Client, target: str) -> _Tag:
+    """Return the tag that is written as ``REPOSITORY:TAG``; it may not be there."""
+    reference = parse_reference(target)
+    if reference.tag is None or reference.digest is not None:
+        raise Misuse(f"which tag of {reference.repository}? write REPOSITORY:TAG")
+    return _Tag(repository_path(client, reference.repository), reference)
+
+
+def _list(options: argparse.Namespace) -> int:
+    client = open_client(options)
+    path = repository_path(client, options.repository)
+    rows = client.rows(f"{path}/tags", "tags", {"prefix": options.prefix})
+    write_records(rows, _COLUMNS, options.output)
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    client = open_client(options)
+    tag = _find(client, options.target)
+    try:
+        found = client.call("GET", tag.path)["tag"]
+    except Refused as error:
+        raise missing_tag(error, tag.reference) from None
+    write_record(found, options.output)
+    return 0
+
+
+def _set(options: argparse.Namespace) -> int:
+    client = open_client(options)
+    tag = _find(client, options.target)
+    source = _source(tag.reference, options.image)
+    digest = digest_of(client, tag.repository, source)
+    if is_id(digest):
+        digest = client.call("GET", f"{tag.repository}/images/{digest}")["image"]["digest"]
+    pointed = client.call("PUT", tag.path, {"digest": digest})["tag"]
+    tell(f"{tag.words} points to {pointed['digest']}", options.output, pointed)
+    return 0
+
+
+def _source(target: Reference, written: str) -> Reference:
+    """Return what a tag is to point to: a digest, a tag, or a whole reference."""
+    if is_image(written):
+        return Reference(target.repository, digest=written)
+    if ":" not in written and "@" not in written:
+        return Reference(target.repository, check_tag(written))
+    source = parse_reference(written)
+    if source.repository != target.repository:
+        raise Misuse("a tag points to an image of its own repository")
+    return source
+
+
+def _delete(options: argparse.Namespace) -> int:
+    reference = parse_reference(options.target)
+    tags = [*filter(None, [reference.tag]), *map(check_tag, options.tags)]
+    if not tags or reference.digest is not None:
+        raise Misuse("name tags; 'entrepot images delete' deletes images by digest")
+    client = open_client(options)
+    path = repository_path(client, reference.repository)
+    confirm(options, f"Delete tags ({len(tags)}) of {reference.repository}?")
+    return delete_items(client, path, [], tags, options.output)
+
+
+def _show_history(options: argparse.Namespace) -> int:
+    client = open_client(options)
+    tag = _find(client, options.target)
+    rows = client.rows(f"{tag.path}/history", "history")
+    try:
+        write_records(rows, _HISTORY_COLUMNS, options.output)
+    except Refused as error:
+        raise missing_tag(error, tag.reference) from None
+    return 0
+
+
+def _list_deleted(options: argparse.Namespace) -> int:
+    client = open_client(options)
+    path = repository_path(client, options.repository)
+    rows = client.rows(f"{path}/deleted-tags", "tags")
+    write_records(rows, _DELETED_COLUMNS, options.output)
+    return 0
+
+
+def _restore(options: argparse.Namespace) -> int:
+    client = open_client(options)
+    tag = _find(client, options.target)
+    restored = client.create(f"{tag.path}/restore")["tag"]
+    tell(f"{tag.words} points to {restored['digest']} again", options.output, restored)
+    return 0

@@ -1,0 +1,172 @@
+"""HTTP as the command speaks it: one request, one JSON answer, and every failure one line."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from registry.cli.failure import NOT_FOUND, SIGNED_OUT, Failure, Misuse
+from registry.cli.output import printable
+
+_TIMEOUT_SECONDS: Final = 30
+_EXIT_STATUSES: Final = {401: SIGNED_OUT, 404: NOT_FOUND}
+
+
+class Refused(Failure):
+    """The registry answered, and it was no.
+
+    `code` is the error code of its envelope, or OAuth's; empty when the answer had neither.
+    """
+
+    def __init__(self, message: str, status: int, code: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.exit_status = _EXIT_STATUSES.get(status, self.exit_status)
+
+
+class Lost(Failure):
+    """The connection broke after the request was sent: what became of it is not known."""
+
+
+class Transport:
+    """One registry, by its base URL. Redirects are not followed: credentials go to one host."""
+
+    def __init__(self, url: str) -> None:
+        self.url = base_url(url)
+        self._opener = urllib.request.build_opener(_NoRedirects)
+
+    def send(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None
+    ) -> dict[str, Any]:
+        """Return the JSON object that the registry answers; ``{}`` for an empty body.
+
+        Raises what `fetch` raises, and `Failure` when something else answers at this URL.
+        """
+        text = self.fetch(method, path, headers, body)
+        try:
+            return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise Failure(f"what answers at {self.url} is no registry; check the URL") from None
+
+    def fetch(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None
+    ) -> bytes:
+        """Return the body that the registry answers, byte by byte.
+
+        Raises:
+            Refused: the registry said no.
+            Lost: it may have done what was asked, but the answer did not come.
+            Failure: it cannot be reached.
+
+        """
+        request = urllib.request.Request(  # noqa: S310 - `base_url` has checked the scheme
+            self.url + path,
+            data=body,
+            headers={"Accept": "application/json", **headers},
+            method=method,
+        )
+        try:
+            with self._opener.open(request, timeout=_TIMEOUT_SECONDS) as response:
+                content: bytes = response.read()
+                return content
+        except urllib.error.HTTPError as error:
+            with error:
+                raise self._refusal(error) from None
+        except ConnectionError:
+            advice = "try again later" if method == "GET" else "see whether it is done all the same"
+            raise Lost(f"{self.url} hung up before it had answered; {advice}") from None
+        except http.client.IncompleteRead as error:
+            raise Lost(self._trouble(error)) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise Failure(self._trouble(error)) from None
+
+    def _refusal(self, error: urllib.error.HTTPError) -> Refused:
+        status, target = error.code, error.headers.get("Location")
+        if 300 <= status < 400 and target:
+            return Refused(f"{self.url} redirects to {printable(target)}; use that URL", status)
+        try:
+            document = msgspec.json.decode(error.read(), type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError, OSError, http.client.HTTPException):
+            return Refused(
+                f"{self.url} answered {status} without saying why; "
+                "is it the URL of the registry, and is there a proxy before it?",
+                status,
+            )
+        code, message = _told(document)
+        if code == "RATE_LIMITED" and (seconds := error.headers.get("Retry-After")):
+            message += f"; try again in {printable(seconds)} seconds, not before"
+        return Refused(message or f"the registry answered {status}", status, code)
+
+    def _trouble(self, error: Exception) -> str:
+        """Say why there was no answer, and what to do where that is known."""
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        match reason:
+            case ssl.SSLCertVerificationError():
+                advice = "name the file of its authority in SSL_CERT_FILE"
+                return (
+                    f"the certificate of {self.url} is not trusted: "
+                    f"{reason.verify_message}; {advice}"
+                )
+            case ssl.SSLError():
+                return f"{self.url} does not speak TLS as it should; is it an http:// URL?"
+            case http.client.HTTPException() if not isinstance(reason, OSError):
+                return f"{self.url} does not speak HTTP; is it an https:// URL?"
+            case TimeoutError():
+                words = "no answer in time"
+            case OSError(strerror=str(words)):
+                pass
+            case _:
+                words = str(reason)
+        return f"cannot reach {self.url}: {printable(words)}; check the URL, or try again later"
+
+
+def base_url(url: str) -> str:
+    """Return a registry's URL in the one spelling that credentials are kept under.
+
+    Raises:
+        Misuse: it is no URL of a host.
+
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+        parts = urlsplit("")
+    is_plain = url.isascii() and url.isprintable()
+    if not is_plain or parts.scheme not in ("http", "https") or not host:
+        raise Misuse(f"a registry's URL is like https://registry.example.com, not {url!r}")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise Misuse(f"a registry's URL is scheme and host, nothing more: {parts.scheme}://{host}")
+    shown = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{shown}{'' if port is None else f':{port}'}{parts.path.rstrip('/')}"
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_args: object, **_kwargs: object) -> None:
+        return None
+
+
+def _told(document: dict[str, Any]) -> tuple[str, str]:
+    """Return code and message of a refusal, in either of the registry's two shapes."""
+    error = document.get("error")
+    if isinstance(error, dict):
+        code, message = str(error.get("code", "")), str(error.get("message", ""))
+        params = error.get("params")
+        field = params.get("field") if isinstance(params, dict) else None
+        is_told = not isinstance(field, str) or message.startswith(field)
+        where = "" if is_told else f"{field}: "
+        request = f" (request {error['request_id']})" if "request_id" in error else ""
+        return code, printable(f"{code}: {where}{message}{request}")
+    if isinstance(error, str):
+        described = document.get("error_description")
+        return error, printable(f"{error}: {described}" if described else error)
+    return "", ""

@@ -1,0 +1,51 @@
+"""Pictures of amounts: bars as SVG, drawn by the server and coloured by the style sheet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from markupsafe import Markup
+
+WIDTH: Final = 1000
+COLOURS: Final = 6
+_LEAST: Final = 3.0
+"""What is there is seen, however small."""
+
+_BAR: Final = Markup(
+    '<svg class="bar" viewBox="0 0 {} 24" preserveAspectRatio="none" role="img" aria-label="{}">'
+)
+_PART: Final = Markup(
+    '<rect class="{}" x="{:.2f}" y="0" width="{:.2f}" height="24"><title>{}</title></rect>'
+)
+
+
+class Share(NamedTuple):
+    """A part of a bar."""
+
+    amount: int
+    words: str
+    style: str
+    """Its class."""
+
+
+def layer_shares(sizes: Iterable[int]) -> list[Share]:
+    """Return the layers of an image as parts that take turns in colour."""
+    return [
+        Share(size, f"layer {number + 1}: {size:,} bytes", f"layer-{number % COLOURS}")
+        for number, size in enumerate(sizes)
+    ]
+
+
+def bar(parts: Sequence[Share | tuple[int, str, str]], label: str, whole: int = 0) -> Markup:
+    """Return a bar of these parts; one that is shorter than `whole` leaves the rest empty."""
+    drawn = [Share(*part) for part in parts if part[0] > 0]
+    total = max(whole, sum(part.amount for part in drawn), 1)
+    widths = [max(part.amount * WIDTH / total, _LEAST) for part in drawn]
+    surplus = max(1.0, sum(widths) / WIDTH)
+    picture = _BAR.format(WIDTH, label)
+    left = 0.0
+    for part, width in zip(drawn, widths, strict=True):
+        picture += _PART.format(part.style, left, width / surplus, part.words)
+        left += width / surplus
+    return picture + Markup("</svg>")

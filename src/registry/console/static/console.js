@@ -1,0 +1,51 @@
+// Everything works without this, except copying.
+"use strict";
+
+function written(text) {
+  const area = document.createElement("textarea");
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  const done = document.execCommand("copy");
+  area.remove();
+  return done;
+}
+
+// Browsers lend the clipboard to secure pages only; a registry on plain HTTP has the old way.
+async function copy(text) {
+  if (navigator.clipboard) {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {
+      // The old way may do.
+    }
+  }
+  return written(text);
+}
+
+for (const button of document.querySelectorAll("[data-copy]")) {
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    const done = await copy(button.previousElementSibling.textContent);
+    button.focus();
+    button.textContent = done ? "Copied" : "Select it";
+    document.getElementById("aloud").textContent = done ? "Copied." : "It could not be copied.";
+    setTimeout(() => {
+      button.textContent = "Copy";
+    }, 2000);
+  });
+}
+
+// A menu closes when the attention is elsewhere, or by Escape.
+for (const menu of document.querySelectorAll("details.account, details.new")) {
+  document.addEventListener("click", (event) => {
+    if (!menu.contains(event.target)) menu.open = false;
+  });
+  menu.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && menu.open) {
+      menu.open = false;
+      menu.querySelector("summary").focus();
+    }
+  });
+}

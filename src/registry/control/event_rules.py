@@ -1,0 +1,151 @@
+"""``/v1/event-rules``: which topics are told of what happens in the account's repositories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from litestar import delete, get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import Meta
+
+from cloudcore.context import Context, Reply
+from cloudcore.crn import Crn
+from cloudcore.identity.routes.callers import account_of, read_page
+from cloudcore.identity.rows.accounts import find_account
+from cloudcore.pagination import Page, PageMeta
+from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+from registry.metadata.event_rules import EventRule, count_rules, list_rules
+from registry.services import event_rules
+
+_PATH: Final = "/v1/event-rules"
+_ONE: Final = f"{_PATH}/{{event_rule_id:str}}"
+_PUBLISH: Final = "notifications:Publish"
+
+EventTypes = Annotated[list[str], Meta(min_length=1, max_length=20)]
+
+
+class CreateEventRule(Request):
+    """A new rule."""
+
+    topic: Annotated[str, Meta(max_length=512)]
+    """CRN of a topic of the account, to which the caller may publish."""
+    event_types: EventTypes
+    """Such as ``registry.image.pushed``; ``registry.tag.*`` stands for all of tags."""
+    repository_prefix: str = ""
+    """What the names of the repositories begin with; empty: all of the account's."""
+
+
+class EventRuleAnswer(Answer):
+    """An event rule."""
+
+    id: str
+    crn: str
+    topic: str
+    event_types: Sequence[str]
+    repository_prefix: str
+    created_at: RFC3339
+
+
+class OneEventRule(Answer):
+    """An event rule, wrapped."""
+
+    event_rule: EventRuleAnswer
+
+
+class ManyEventRules(Answer):
+    """A page of event rules."""
+
+    event_rules: Sequence[EventRuleAnswer]
+    meta: PageMeta
+
+
+def _crn(ctx: Context, account_id: str, rule_id: str) -> str:
+    return str(Crn("registry", ctx.settings.region, account_id, "event-rule", rule_id))
+
+
+def _answer(ctx: Context, rule: EventRule) -> EventRuleAnswer:
+    return EventRuleAnswer(
+        id=rule.id,
+        crn=_crn(ctx, rule.account_id, rule.id),
+        topic=rule.topic,
+        event_types=rule.event_types,
+        repository_prefix=rule.repository_prefix,
+        created_at=rfc3339(rule.created_at),
+    )
+
+
+def _one(ctx: Context, rule: EventRule) -> OneEventRule:
+    return OneEventRule(event_rule=_answer(ctx, rule))
+
+
+@post(
+    _PATH,
+    status_code=201,
+    opt={"action": "registry:PutEventRule", "idempotent": True, "statuses": (409,)},
+)
+async def create_event_rule(
+    data: JSONBody[CreateEventRule], ctx: NamedDependency[Context]
+) -> Reply[OneEventRule]:
+    """Let a topic be told of events; the caller must be allowed to publish there itself."""
+    account_id = account_of(ctx)
+    rule_id = ctx.new_id()
+    ctx.authorize(_crn(ctx, account_id, rule_id))
+    account = await ctx.database.read(find_account, account_id)
+    assert account is not None
+    event_rules.check_rule(data.event_types, data.repository_prefix)
+    topic = event_rules.topic_of(data.topic, ctx.settings.region, account_id, account.handle)
+    ctx.authorize(topic, action=_PUBLISH)
+    rule = EventRule(
+        id=rule_id,
+        account_id=account_id,
+        topic=topic,
+        event_types=tuple(dict.fromkeys(data.event_types)),
+        repository_prefix=data.repository_prefix,
+        created_at=ctx.clock(),
+    )
+    return await ctx.commit(
+        event_rules.create_rule,
+        rule,
+        wrap=lambda made: _one(ctx, made),
+        status=201,
+        location=lambda made: f"{_PATH}/{made.id}",
+    )
+
+
+@get(_PATH, opt={"action": "registry:DescribeEventRules", "query": Page})
+async def list_event_rules(ctx: NamedDependency[Context]) -> ManyEventRules:
+    """List the account's event rules, the oldest first."""
+    account_id = account_of(ctx)
+    ctx.authorize(_crn(ctx, account_id, "*"))
+    found, meta = await read_page(
+        ctx, ctx.query(Page), list_rules, count_rules, account_id, key=lambda rule: rule.id
+    )
+    return ManyEventRules(event_rules=[_answer(ctx, rule) for rule in found], meta=meta)
+
+
+@get(_ONE, opt={"action": "registry:DescribeEventRules"})
+async def get_event_rule(
+    event_rule_id: FromPath[str], ctx: NamedDependency[Context]
+) -> OneEventRule:
+    """Return an event rule."""
+    return _one(ctx, await _authorized(ctx, event_rule_id))
+
+
+@delete(_ONE, opt={"action": "registry:DeleteEventRule"})
+async def delete_event_rule(event_rule_id: FromPath[str], ctx: NamedDependency[Context]) -> None:
+    """Delete an event rule; events of before are delivered still."""
+    rule = await _authorized(ctx, event_rule_id)
+    await ctx.database.write(event_rules.delete_rule, rule.account_id, rule.id)
+
+
+async def _authorized(ctx: Context, rule_id: str) -> EventRule:
+    """Return a rule with which the caller may do what the route does."""
+    account_id = account_of(ctx)
+    rule = await ctx.database.read(event_rules.get_rule, account_id, rule_id)
+    ctx.authorize(_crn(ctx, account_id, rule.id))
+    return rule
+
+
+HANDLERS: Final = (create_event_rule, list_event_rules, get_event_rule, delete_event_rule)

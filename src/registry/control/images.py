@@ -1,0 +1,238 @@
+"""``/v1/repositories/{id}/images``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal
+
+import msgspec
+from litestar import Response, delete, get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import UNSET, Meta, UnsetType, field
+
+from cloudcore.context import Context
+from cloudcore.envelope import rendering
+from cloudcore.pagination import PageMeta, UuidPage
+from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+from registry.control.acts import act_of
+from registry.control.image_repositories import PATH, authorized
+from registry.metadata.images import NEWEST, ImageRow, TagStatus
+from registry.services import images
+from registry.services.images import BatchOutcome, Failure
+
+_IMAGES: Final = f"{PATH}/images"
+_IMAGE: Final = f"{_IMAGES}/{{digest:str}}"
+
+
+class ImageQuery(UuidPage):
+    """Which images are listed."""
+
+    tag_status: Literal["tagged", "untagged", "any"] = "any"
+    tag_prefix: str | None = None
+    """Images that carry a tag which begins so; every character stands for itself."""
+
+
+class ReferrerQuery(UuidPage):
+    """Which referrers are listed."""
+
+    artifact_type: str = ""
+
+
+class DeleteImageQuery(msgspec.Struct):
+    """How images are deleted."""
+
+    force: bool = False
+    """Delete them though pins hold them."""
+
+
+class BatchDelete(Request):
+    """What is deleted: images, each with its tags, and tags alone."""
+
+    digests: Annotated[list[str], Meta(max_length=100)] = field(default_factory=list)
+    tags: Annotated[list[str], Meta(max_length=100)] = field(default_factory=list)
+
+
+class ImageAnswer(Answer):
+    """An image: a manifest with its tags."""
+
+    id: str
+    digest: str
+    """The sha256 of the manifest's bytes."""
+    media_type: str
+    tags: Sequence[str]
+    manifest_size_bytes: int
+    size_bytes: int
+    """The sum of the distinct blobs that it references."""
+    is_index: bool
+    pushed_at: RFC3339
+    last_pulled_at: RFC3339 | None
+    """To the minute."""
+    artifact_type: str | UnsetType = UNSET
+    config_digest: str | UnsetType = UNSET
+    """Absent on a multi-platform index."""
+    subject: str | UnsetType = UNSET
+    """The digest this image is about."""
+
+
+class OneImage(Answer):
+    """An image, wrapped."""
+
+    image: ImageAnswer
+
+
+class ManyImages(Answer):
+    """A page of images."""
+
+    images: Sequence[ImageAnswer]
+    meta: PageMeta
+
+
+class DeletedImage(Answer):
+    """What one item of a batch took away."""
+
+    digest: str
+    tags: Sequence[str]
+
+
+class FailedDeletion(Answer):
+    """Why one item of a batch did nothing."""
+
+    digest: str | None
+    tag: str | None
+    code: str
+    message: str
+
+
+class BatchDeletion(Answer):
+    """What became of each item of a batch."""
+
+    deleted: Sequence[DeletedImage]
+    failures: Sequence[FailedDeletion]
+
+
+def image_answer(image: ImageRow) -> ImageAnswer:
+    """Return an image as it is told."""
+    pulled = image.last_pulled_at
+    return ImageAnswer(
+        id=image.id,
+        digest=image.digest,
+        media_type=image.media_type,
+        tags=image.tags,
+        artifact_type=image.artifact_type or UNSET,
+        config_digest=image.config_digest or UNSET,
+        subject=image.subject_digest or UNSET,
+        manifest_size_bytes=image.manifest_size_bytes,
+        size_bytes=image.size_bytes,
+        is_index=bool(image.is_index),
+        pushed_at=rfc3339(image.pushed_at),
+        last_pulled_at=None if pulled is None else rfc3339(pulled),
+    )
+
+
+@get(_IMAGES, opt={"action": "registry:DescribeImages", "query": ImageQuery})
+async def list_images(repository_id: FromPath[str], ctx: NamedDependency[Context]) -> ManyImages:
+    """List a repository's images, the newest first, each with its tags."""
+    found = await authorized(ctx, repository_id)
+    query = ctx.query(ImageQuery)
+    pager = ctx.pager(query)
+    (before,) = pager.position or (NEWEST,)
+    rows, total = await ctx.database.read(
+        images.list_images,
+        found,
+        TagStatus(query.tag_status),
+        query.tag_prefix,
+        before,
+        pager.wanted,
+    )
+    cut, meta = pager.cut(rows, total, key=lambda row: (row.id,))
+    return ManyImages(images=[image_answer(row) for row in cut], meta=meta)
+
+
+@get(_IMAGE, opt={"action": "registry:DescribeImages"})
+async def get_image(
+    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[Context]
+) -> OneImage:
+    """Return an image, by any digest of its manifest or by its id."""
+    found = await authorized(ctx, repository_id)
+    return OneImage(image=image_answer(await ctx.database.read(images.get_image, found, digest)))
+
+
+@get(f"{_IMAGE}/manifest", opt={"action": "registry:DescribeImages"})
+async def get_image_manifest(
+    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[Context]
+) -> Response[bytes]:
+    """Return the bytes of an image's manifest, in the type they were pushed with."""
+    found = await authorized(ctx, repository_id)
+    document = await ctx.database.read(images.get_document, found, digest)
+    return Response(document.body, media_type=document.media_type)
+
+
+@get(f"{_IMAGE}/referrers", opt={"action": "registry:DescribeImages", "query": ReferrerQuery})
+async def list_image_referrers(
+    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[Context]
+) -> ManyImages:
+    """List the images about another (signatures, SBOMs, attestations), the newest first."""
+    found = await authorized(ctx, repository_id)
+    query = ctx.query(ReferrerQuery)
+    pager = ctx.pager(query)
+    (before,) = pager.position or (NEWEST,)
+    rows, total = await ctx.database.read(
+        images.list_referrers, found, digest, query.artifact_type, before, pager.wanted
+    )
+    cut, meta = pager.cut(rows, total, key=lambda row: (row.id,))
+    return ManyImages(images=[image_answer(row) for row in cut], meta=meta)
+
+
+@delete(
+    _IMAGE,
+    opt={"action": "registry:DeleteImage", "query": DeleteImageQuery, "statuses": (409,)},
+)
+async def delete_image(
+    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[Context]
+) -> None:
+    """Delete an image and every tag that points to it."""
+    found = await authorized(ctx, repository_id)
+    force = ctx.query(DeleteImageQuery).force
+    await ctx.database.write(images.delete_image, found, digest, act_of(ctx), force=force)
+
+
+@post(
+    f"{_IMAGES}/batch-delete",
+    status_code=200,
+    opt={"action": "registry:DeleteImage", "query": DeleteImageQuery},
+)
+async def batch_delete_images(
+    repository_id: FromPath[str], data: JSONBody[BatchDelete], ctx: NamedDependency[Context]
+) -> BatchDeletion:
+    """Delete images and tags; what cannot go is told one by one."""
+    found = await authorized(ctx, repository_id)
+    force = ctx.query(DeleteImageQuery).force
+    outcome = await ctx.database.write(
+        images.delete_batch, found, data.digests, data.tags, act_of(ctx), force=force
+    )
+    return _batch_answer(outcome)
+
+
+def _batch_answer(outcome: BatchOutcome) -> BatchDeletion:
+    return BatchDeletion(
+        deleted=[DeletedImage(digest=each.digest, tags=each.tags) for each in outcome.deleted],
+        failures=[_failure_answer(each) for each in outcome.failures],
+    )
+
+
+def _failure_answer(failure: Failure) -> FailedDeletion:
+    _, code = rendering(type(failure.error))
+    return FailedDeletion(
+        digest=failure.digest, tag=failure.tag, code=code, message=failure.error.message
+    )
+
+
+HANDLERS: Final = (
+    list_images,
+    get_image,
+    get_image_manifest,
+    list_image_referrers,
+    delete_image,
+    batch_delete_images,
+)

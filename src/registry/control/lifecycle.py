@@ -1,0 +1,294 @@
+"""``/v1/repositories/{id}/lifecycle-policy``: its rules, what they would take, what they took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final, Literal
+
+import msgspec
+from litestar import delete, get, post, put
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+
+from cloudcore.context import Context, Reply
+from cloudcore.identity.routes.callers import NamedThing, read_page
+from cloudcore.pagination import Page, PageMeta
+from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+from registry.control.acts import act_of
+from registry.control.repositories import authorized, crn_of
+from registry.metadata.lifecycle import Run, StoredPolicy, count_runs, list_runs
+from registry.metadata.repository_records import RepositoryRecord
+from registry.services.lifecycle.policies import delete_policy, get_policy, put_policy
+from registry.services.lifecycle.preview import Previews, Taken, read_taken
+from registry.services.lifecycle.rules import (
+    LifecycleRule,
+    Rules,
+    check_rules,
+    parse_rules,
+    policy_of,
+)
+from registry.services.lifecycle.runs import start_run
+
+_PATH: Final = "/v1/repositories/{repository_id:str}/lifecycle-policy"
+_PREVIEWS: Final = Previews()
+
+
+class PutLifecyclePolicy(Request):
+    """A policy."""
+
+    rules: Rules
+
+
+class PreviewLifecyclePolicy(Request):
+    """Whose preview is asked for; without rules, that of the policy the repository has."""
+
+    rules: Rules | None = None
+
+
+class LifecyclePolicy(Answer):
+    """A repository's lifecycle policy."""
+
+    repository: NamedThing
+    rules: Sequence[LifecycleRule]
+    revision: int
+    """Grows by one with every change."""
+    next_run_at: RFC3339
+    """A run begins soon after; one can be started before."""
+    updated_at: RFC3339
+
+
+class OneLifecyclePolicy(Answer):
+    """A repository's lifecycle policy, wrapped."""
+
+    lifecycle_policy: LifecyclePolicy
+
+
+class PreviewedImage(Answer):
+    """An image that would expire."""
+
+    id: str
+    digest: str
+    media_type: str
+    artifact_type: str | None
+    tags: Sequence[str]
+    size_bytes: int
+    pushed_at: RFC3339
+    last_pulled_at: RFC3339 | None
+    rule: int
+    """The priority of the rule that takes it, or takes the image it goes with."""
+    expires_with: str | None
+    """The digest of the image it is about and goes with; null where a rule takes it itself."""
+
+
+class PreviewSummary(Answer):
+    """What a run would do in all."""
+
+    evaluated: int
+    """Images there are."""
+    expired: int
+    """Images that would go."""
+    expired_by_rule: Mapping[str, int]
+    """By priority."""
+    kept_by_rule: Mapping[str, int]
+    """By priority: what `keep` protects, and what `keep_last` leaves."""
+    freed_bytes: int
+    """Of blobs that no image of the account would need any more. They are freed when what
+    expired can be restored no longer."""
+    as_of: RFC3339
+    """By which moment ages are told."""
+
+
+class LifecyclePreview(Answer):
+    """A page of what would expire, the newest first, and the sum of all pages."""
+
+    images: Sequence[PreviewedImage]
+    summary: PreviewSummary
+    meta: PageMeta
+
+
+class LifecycleRun(Answer):
+    """A run of a policy."""
+
+    id: str
+    status: Literal["running", "succeeded", "failed"]
+    started_by: str | None
+    """CRN; null: its time had come."""
+    evaluated: int
+    expired: int
+    freed_bytes: int
+    """Of blobs that no image of the account needs any more; see the preview."""
+    fault: str | None
+    """Why it failed: a code, and words."""
+    started_at: RFC3339
+    finished_at: RFC3339 | None
+
+
+class OneLifecycleRun(Answer):
+    """A run, wrapped."""
+
+    run: LifecycleRun
+
+
+class ManyLifecycleRuns(Answer):
+    """A page of runs."""
+
+    runs: Sequence[LifecycleRun]
+    meta: PageMeta
+
+
+def _one(ctx: Context, repository: RepositoryRecord, stored: StoredPolicy) -> OneLifecyclePolicy:
+    return OneLifecyclePolicy(
+        lifecycle_policy=LifecyclePolicy(
+            repository=NamedThing(
+                id=repository.id, crn=crn_of(ctx, repository), name=repository.name
+            ),
+            rules=parse_rules(stored.document),
+            revision=stored.revision,
+            next_run_at=rfc3339(stored.next_run_at),
+            updated_at=rfc3339(stored.updated_at),
+        )
+    )
+
+
+def _run_answer(run: Run) -> LifecycleRun:
+    return LifecycleRun(
+        id=run.id,
+        status=msgspec.convert(run.status, Literal["running", "succeeded", "failed"]),
+        started_by=run.started_by or None,
+        evaluated=run.evaluated,
+        expired=run.expired,
+        freed_bytes=run.freed_bytes,
+        fault=run.fault,
+        started_at=rfc3339(run.started_at),
+        finished_at=None if run.finished_at is None else rfc3339(run.finished_at),
+    )
+
+
+def _taken_answer(taken: Taken) -> PreviewedImage:
+    image = taken.image
+    return PreviewedImage(
+        id=image.id,
+        digest=image.digest,
+        media_type=image.media_type,
+        artifact_type=image.artifact_type,
+        tags=taken.tags,
+        size_bytes=image.size_bytes,
+        pushed_at=rfc3339(image.pushed_at),
+        last_pulled_at=None if image.last_pulled_at is None else rfc3339(image.last_pulled_at),
+        rule=taken.priority,
+        expires_with=taken.expires_with,
+    )
+
+
+@get(_PATH, opt={"action": "registry:GetLifecyclePolicy"})
+async def get_lifecycle_policy(
+    repository_id: FromPath[str], ctx: NamedDependency[Context]
+) -> OneLifecyclePolicy:
+    """Return a repository's lifecycle policy."""
+    repository = await authorized(ctx, repository_id)
+    return _one(ctx, repository, await ctx.database.read(get_policy, repository.id))
+
+
+@put(_PATH, opt={"action": "registry:PutLifecyclePolicy"})
+async def put_lifecycle_policy(
+    repository_id: FromPath[str],
+    data: JSONBody[PutLifecyclePolicy],
+    ctx: NamedDependency[Context],
+) -> Reply[OneLifecyclePolicy]:
+    """Give a repository a lifecycle policy in place of the one it had; it runs every day."""
+    repository = await authorized(ctx, repository_id)
+    return await ctx.commit(
+        put_policy,
+        repository.id,
+        data.rules,
+        ctx.clock(),
+        wrap=partial(_one, ctx, repository),
+    )
+
+
+@delete(_PATH, opt={"action": "registry:DeleteLifecyclePolicy"})
+async def delete_lifecycle_policy(
+    repository_id: FromPath[str], ctx: NamedDependency[Context]
+) -> None:
+    """Take a repository's lifecycle policy away; a run under way stops."""
+    repository = await authorized(ctx, repository_id)
+    await ctx.database.write(delete_policy, repository.id)
+
+
+@post(
+    f"{_PATH}/preview",
+    status_code=200,
+    opt={"action": "registry:GetLifecyclePolicy", "query": Page},
+)
+async def preview_lifecycle_policy(
+    repository_id: FromPath[str],
+    ctx: NamedDependency[Context],
+    data: JSONBody[PreviewLifecyclePolicy | None] = None,
+) -> LifecyclePreview:
+    """Say which images a run would delete now, by which rule, and what that frees."""
+    repository = await authorized(ctx, repository_id)
+    if data is None or data.rules is None:
+        document = (await ctx.database.read(get_policy, repository.id)).document
+    else:
+        document = check_rules(data.rules)
+    pager = ctx.pager(ctx.query(Page), document)
+    moment, after = pager.position or (ctx.clock(), None)
+    found = await _PREVIEWS.get(ctx.database, repository.id, document, moment)
+    # Ids sort as they were made, the newest first here.
+    begin = 0 if after is None else sum(each >= after for each in found.ids)
+    ids = found.ids[begin : begin + pager.wanted]
+    cut, meta = pager.cut(ids, len(found.ids), key=lambda each: (moment, each))
+    taken = await ctx.database.read(read_taken, repository.id, policy_of(document), found, cut)
+    summary = PreviewSummary(
+        evaluated=found.evaluated,
+        expired=len(found.ids),
+        expired_by_rule={str(rule): count for rule, count in found.expired_by_rule.items()},
+        kept_by_rule={str(rule): count for rule, count in found.kept_by_rule.items()},
+        freed_bytes=found.freed_bytes,
+        as_of=rfc3339(moment),
+    )
+    return LifecyclePreview(
+        images=[_taken_answer(each) for each in taken], summary=summary, meta=meta
+    )
+
+
+@post(
+    f"{_PATH}/runs",
+    status_code=202,
+    opt={"action": "registry:StartLifecycleRun"},
+)
+async def start_lifecycle_run(
+    repository_id: FromPath[str], ctx: NamedDependency[Context]
+) -> Reply[OneLifecycleRun]:
+    """Run a repository's lifecycle policy now; while a run is under way, return that one."""
+    repository = await authorized(ctx, repository_id)
+    return await ctx.commit(
+        start_run,
+        repository.id,
+        ctx.new_id(),
+        act_of(ctx),
+        wrap=lambda run: OneLifecycleRun(run=_run_answer(run)),
+    )
+
+
+@get(f"{_PATH}/runs", opt={"action": "registry:GetLifecyclePolicy", "query": Page})
+async def list_lifecycle_runs(
+    repository_id: FromPath[str], ctx: NamedDependency[Context]
+) -> ManyLifecycleRuns:
+    """List the runs of a repository's lifecycle policies, the newest first."""
+    repository = await authorized(ctx, repository_id)
+    found, meta = await read_page(
+        ctx, ctx.query(Page), list_runs, count_runs, repository.id, key=lambda run: run.id
+    )
+    return ManyLifecycleRuns(runs=[_run_answer(run) for run in found], meta=meta)
+
+
+HANDLERS: Final = (
+    get_lifecycle_policy,
+    put_lifecycle_policy,
+    delete_lifecycle_policy,
+    preview_lifecycle_policy,
+    start_lifecycle_run,
+    list_lifecycle_runs,
+)

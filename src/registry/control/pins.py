@@ -1,0 +1,112 @@
+"""``/v1/repositories/{id}/images/{digest}/pins``: what is deployed, and so never expires."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from litestar import delete, get, put
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+
+from cloudcore.context import Context, Reply
+from cloudcore.pagination import Page, PageMeta
+from cloudcore.wire import RFC3339, Answer, Request, Timestamp, moment_of, rfc3339
+from registry.control.acts import act_of
+from registry.control.image_repositories import PATH, authorized
+from registry.services import pins
+from registry.services.pins import Pinned
+
+_PINS: Final = f"{PATH}/images/{{digest:str}}/pins"
+_PIN: Final = f"{_PINS}/{{name:str}}"
+
+
+class PutPin(Request):
+    """Until when an image is pinned."""
+
+    expires_at: Timestamp | None = None
+    """In the future; null: until the pin is taken away."""
+
+
+class PinAnswer(Answer):
+    """A pin."""
+
+    name: str
+    digest: str
+    """The sha256 of the image it holds."""
+    expires_at: RFC3339 | None
+    created_by: str
+    """The principal that pinned it first."""
+    created_at: RFC3339
+
+
+class OnePin(Answer):
+    """A pin, wrapped."""
+
+    pin: PinAnswer
+
+
+class ManyPins(Answer):
+    """A page of pins."""
+
+    pins: Sequence[PinAnswer]
+    meta: PageMeta
+
+
+def _answer(pinned: Pinned) -> PinAnswer:
+    pin = pinned.pin
+    return PinAnswer(
+        name=pin.name,
+        digest=pinned.digest,
+        expires_at=None if pin.expires_at is None else rfc3339(pin.expires_at),
+        created_by=pin.created_by,
+        created_at=rfc3339(pin.created_at),
+    )
+
+
+@get(_PINS, opt={"action": "registry:DescribeImages", "query": Page})
+async def list_pins(
+    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[Context]
+) -> ManyPins:
+    """List the pins that hold an image now, by name."""
+    found = await authorized(ctx, repository_id)
+    pager = ctx.pager(ctx.query(Page))
+    (after,) = pager.position or ("",)
+    held = await ctx.database.read(pins.list_pins, found, digest, ctx.clock())
+    rows = [each for each in held if each.pin.name > after]
+    page, meta = pager.cut(rows, len(held), lambda each: (each.pin.name,))
+    return ManyPins(pins=[_answer(each) for each in page], meta=meta)
+
+
+@put(_PIN, opt={"action": "registry:PutImagePin", "statuses": (201, 409)})
+async def put_pin(
+    repository_id: FromPath[str],
+    digest: FromPath[str],
+    name: FromPath[str],
+    data: JSONBody[PutPin],
+    ctx: NamedDependency[Context],
+) -> Reply[OnePin]:
+    """Pin an image, or renew a pin; a pinned image is never expired by a lifecycle policy."""
+    found = await authorized(ctx, repository_id)
+    act = act_of(ctx)
+    expires_at = None if data.expires_at is None else moment_of(data.expires_at)
+    pins.check_pin(name, expires_at, act.now)
+    pinned = await ctx.database.write(pins.put_pin, found, digest, name, expires_at, act)
+    body = msgspec.json.encode(OnePin(pin=_answer(pinned)))
+    return Reply(201 if pinned.is_new else 200, body)
+
+
+@delete(_PIN, opt={"action": "registry:DeleteImagePin"})
+async def delete_pin(
+    repository_id: FromPath[str],
+    digest: FromPath[str],
+    name: FromPath[str],
+    ctx: NamedDependency[Context],
+) -> None:
+    """Take a pin away; what else holds the image holds it still."""
+    found = await authorized(ctx, repository_id)
+    await ctx.database.write(pins.delete_pin, found, digest, name, ctx.clock())
+
+
+HANDLERS: Final = (list_pins, put_pin, delete_pin)

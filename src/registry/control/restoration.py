@@ -1,0 +1,408 @@
+"""What was deleted and can be had again: repositories, images, tags; and the history of tags."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from litestar import get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import Meta
+
+from cloudcore.context import Context, Reply
+from cloudcore.db.base import Connection
+from cloudcore.envelope import rendering
+from cloudcore.errors import NotFound, PlatformError
+from cloudcore.identity.routes.callers import account_of
+from cloudcore.pagination import Page, PageMeta
+from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+from registry.control.acts import act_of
+from registry.control.repositories import (
+    OneRepository,
+    authorized,
+    repository_answer,
+)
+from registry.metadata import blobs
+from registry.metadata.deleted_repositories import (
+    DeletedRepository,
+    count_deleted_repositories,
+    find_deleted_repository,
+    list_deleted_repositories,
+)
+from registry.metadata.repositories import lock_repository
+from registry.metadata.repository_records import RepositoryRecord
+from registry.metadata.tag_history import (
+    TagEvent,
+    count_deleted_tags,
+    count_tag_events,
+    list_deleted_tags,
+    list_tag_events,
+)
+from registry.metadata.tags import find_tag
+from registry.metadata.tombstones import Tombstone, count_tombstones, list_tombstones
+from registry.services import restoration
+from registry.services.access import repository_crn
+from registry.services.acts import Act
+from registry.services.deletion import restorable_since
+from registry.services.events import Event, publish
+from registry.services.repository_records import get_repository
+from registry.services.restoration import Restored
+
+_REPOSITORY: Final = "/v1/repositories/{repository_id:str}"
+_Digest = Annotated[str, Meta(max_length=135)]
+
+
+class DeletedRepositoryAnswer(Answer):
+    """A repository that was deleted with its content."""
+
+    id: str
+    name: str
+    image_count: int
+    tag_count: int
+    size_bytes: int
+    created_at: RFC3339
+    deleted_at: RFC3339
+    deleted_by: str | None
+    """CRN of who deleted it."""
+    restorable_until: RFC3339
+
+
+class ManyDeletedRepositories(Answer):
+    """A page of deleted repositories."""
+
+    repositories: Sequence[DeletedRepositoryAnswer]
+    meta: PageMeta
+
+
+class DeletedImage(Answer):
+    """An image that was deleted with its tags."""
+
+    id: str
+    digest: str
+    tags: list[str]
+    media_type: str
+    artifact_type: str | None
+    is_index: bool
+    size_bytes: int
+    pushed_at: RFC3339
+    deleted_at: RFC3339
+    deleted_by: str | None
+    """CRN of who deleted it."""
+    restorable_until: RFC3339
+
+
+class ManyDeletedImages(Answer):
+    """A page of deleted images."""
+
+    images: Sequence[DeletedImage]
+    meta: PageMeta
+
+
+class TagChange(Answer):
+    """What became of a tag."""
+
+    tag: str
+    action: str
+    """`created`, `moved`, `deleted` or `restored`."""
+    digest: str | None
+    previous_digest: str | None
+    principal: str | None
+    """CRN of who did it; null when nobody had signed in."""
+    occurred_at: RFC3339
+
+
+class ManyTagChanges(Answer):
+    """A page of changes, the newest first."""
+
+    history: Sequence[TagChange]
+    meta: PageMeta
+
+
+class ManyDeletedTags(Answer):
+    """A page of deleted tags, the last deleted first."""
+
+    tags: Sequence[TagChange]
+    meta: PageMeta
+
+
+class RestoreImages(Request):
+    """Which deleted images are wanted back."""
+
+    digests: Annotated[list[_Digest], Meta(min_length=1, max_length=100)]
+
+
+class RestoredImage(Answer):
+    """An image that is there again."""
+
+    digest: str
+    tags: list[str]
+    """Those that point to it again."""
+
+
+class NotRestored(Answer):
+    """Why an image is not there again."""
+
+    digest: str
+    code: str
+    message: str
+
+
+class RestoreOutcome(Answer):
+    """What became of each image asked for, and of the children that came with it."""
+
+    restored: list[RestoredImage]
+    failures: list[NotRestored]
+
+
+class RestoredTag(Answer):
+    """A tag that is there again."""
+
+    name: str
+    digest: str
+
+
+class OneRestoredTag(Answer):
+    """A restored tag, wrapped."""
+
+    tag: RestoredTag
+
+
+@get(
+    "/v1/repositories/deleted",
+    opt={"action": "registry:DescribeRepositories", "query": Page},
+)
+async def list_deleted(ctx: NamedDependency[Context]) -> ManyDeletedRepositories:
+    """List the account's deleted repositories that can be restored, the newest first."""
+    account_id = account_of(ctx)
+    ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
+    pager = ctx.pager(ctx.query(Page))
+    (before,) = pager.position or (None,)
+    now = ctx.clock()
+
+    def read(tx: Connection) -> tuple[list[DeletedRepository], int]:
+        rows = list_deleted_repositories(tx, account_id, now, before, pager.wanted)
+        return rows, count_deleted_repositories(tx, account_id, now)
+
+    found, meta = pager.cut(*await ctx.database.read(read), lambda row: (row.id,))
+    return ManyDeletedRepositories(repositories=[_repository(each) for each in found], meta=meta)
+
+
+@post(
+    _REPOSITORY + "/restore",
+    status_code=200,
+    opt={"action": "registry:RestoreRepository", "idempotent": True, "statuses": (409,)},
+)
+async def restore_repository(
+    repository_id: FromPath[str], ctx: NamedDependency[Context]
+) -> Reply[OneRepository]:
+    """Restore a deleted repository with all it held; its name must be free."""
+    account_id = account_of(ctx)
+    found = await ctx.database.read(find_deleted_repository, account_id, repository_id, ctx.clock())
+    if found is None:
+        raise NotFound("no such repository can be restored")
+    ctx.authorize(repository_crn(ctx.settings.region, account_id, found.name))
+    return await ctx.commit(
+        _restore_repository,
+        account_id,
+        repository_id,
+        act_of(ctx),
+        wrap=lambda record: OneRepository(repository=repository_answer(ctx, record)),
+    )
+
+
+@get(
+    _REPOSITORY + "/images/deleted",
+    opt={"action": "registry:DescribeImages", "query": Page},
+)
+async def list_deleted_images(
+    repository_id: FromPath[str], ctx: NamedDependency[Context]
+) -> ManyDeletedImages:
+    """List the images that can be restored, the last deleted first."""
+    repository = await authorized(ctx, repository_id)
+    pager = ctx.pager(ctx.query(Page))
+    now = ctx.clock()
+    before = None if pager.position is None else (pager.position[0], pager.position[1])
+
+    def read(tx: Connection) -> tuple[list[Tombstone], int]:
+        rows = list_tombstones(tx, repository.id, now, before, pager.wanted)
+        return rows, count_tombstones(tx, repository.id, now)
+
+    found, meta = pager.cut(*await ctx.database.read(read), lambda row: (row.deleted_at, row.id))
+    return ManyDeletedImages(images=[_image(each) for each in found], meta=meta)
+
+
+@post(
+    _REPOSITORY + "/images/restore",
+    status_code=200,
+    opt={"action": "registry:RestoreImage", "idempotent": True},
+)
+async def restore_images(
+    repository_id: FromPath[str], data: JSONBody[RestoreImages], ctx: NamedDependency[Context]
+) -> Reply[RestoreOutcome]:
+    """Restore deleted images, each as it was, with the tags that mean nothing else by now."""
+    repository = await authorized(ctx, repository_id)
+    return await ctx.commit(
+        _restore_images, repository, data.digests, act_of(ctx), wrap=lambda outcome: outcome
+    )
+
+
+@get(
+    _REPOSITORY + "/deleted-tags",
+    opt={"action": "registry:DescribeImages", "query": Page},
+)
+async def list_deleted_tag_names(
+    repository_id: FromPath[str], ctx: NamedDependency[Context]
+) -> ManyDeletedTags:
+    """List the tags that can be restored while their image is there, the last deleted first."""
+    repository = await authorized(ctx, repository_id)
+    pager = ctx.pager(ctx.query(Page))
+    (before,) = pager.position or (None,)
+    now = ctx.clock()
+
+    def read(tx: Connection) -> tuple[list[TagEvent], int]:
+        since = restorable_since(tx, repository.account_id, now)
+        rows = list_deleted_tags(tx, repository.id, since, before, pager.wanted)
+        return rows, count_deleted_tags(tx, repository.id, since)
+
+    found, meta = pager.cut(*await ctx.database.read(read), lambda row: (row.sequence,))
+    return ManyDeletedTags(tags=[_change(each) for each in found], meta=meta)
+
+
+@post(
+    _REPOSITORY + "/tags/{tag:str}/restore",
+    status_code=200,
+    opt={"action": "registry:RestoreImage", "idempotent": True, "statuses": (409,)},
+)
+async def restore_tag(
+    repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[Context]
+) -> Reply[OneRestoredTag]:
+    """Point a deleted tag to the image it pointed to."""
+    repository = await authorized(ctx, repository_id)
+    return await ctx.commit(
+        _restore_tag,
+        repository,
+        tag,
+        act_of(ctx),
+        wrap=lambda digest: OneRestoredTag(tag=RestoredTag(name=tag, digest=digest)),
+    )
+
+
+@get(
+    _REPOSITORY + "/tags/{tag:str}/history",
+    opt={"action": "registry:DescribeImages", "query": Page},
+)
+async def get_tag_history(
+    repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[Context]
+) -> ManyTagChanges:
+    """List what became of a tag, the newest first, with who did it; for a year."""
+    repository = await authorized(ctx, repository_id)
+    pager = ctx.pager(ctx.query(Page))
+    (before,) = pager.position or (None,)
+
+    def read(tx: Connection) -> tuple[list[TagEvent], int]:
+        rows = list_tag_events(tx, repository.id, tag, before, pager.wanted)
+        total = count_tag_events(tx, repository.id, tag)
+        if not total and find_tag(tx, repository.id, tag) is None:
+            raise NotFound("there is no such tag, and was none")
+        return rows, total
+
+    found, meta = pager.cut(*await ctx.database.read(read), lambda row: (row.sequence,))
+    return ManyTagChanges(history=[_change(each) for each in found], meta=meta)
+
+
+def _restore_repository(
+    tx: Connection, account_id: str, repository_id: str, act: Act
+) -> RepositoryRecord:
+    restoration.restore_repository(tx, account_id, repository_id, act)
+    return get_repository(tx, account_id, repository_id)
+
+
+def _restore_images(
+    tx: Connection, record: RepositoryRecord, digests: Sequence[str], act: Act
+) -> RestoreOutcome:
+    repository = lock_repository(tx, record.id)
+    if repository is None:
+        raise NotFound("there is no such repository")
+    restored: list[Restored] = []
+    failures: list[NotRestored] = []
+    events: list[Event] = []
+    for asked in dict.fromkeys(digests):
+        digest = blobs.canonical_digest(tx, record.handle, asked) or asked
+        if any(each.digest == digest for each in restored):
+            continue  # it came back with an index before it
+        try:
+            back, told = restoration.restore_image(tx, repository, digest, act)
+        except PlatformError as error:
+            _, code = rendering(type(error))
+            failures.append(NotRestored(digest=asked, code=code, message=error.message))
+            continue
+        restored += back
+        events += told
+    publish(tx, act, repository, events)
+    return RestoreOutcome(
+        restored=[RestoredImage(digest=each.digest, tags=each.tags) for each in restored],
+        failures=failures,
+    )
+
+
+def _restore_tag(tx: Connection, record: RepositoryRecord, tag: str, act: Act) -> str:
+    repository = lock_repository(tx, record.id)
+    if repository is None:
+        raise NotFound("there is no such repository")
+    event = restoration.restore_tag(tx, repository, tag, act)
+    publish(tx, act, repository, [event])
+    assert event.digest is not None
+    return event.digest
+
+
+def _repository(found: DeletedRepository) -> DeletedRepositoryAnswer:
+    return DeletedRepositoryAnswer(
+        id=found.id,
+        name=found.name,
+        image_count=found.image_count,
+        tag_count=found.tag_count,
+        size_bytes=found.size_bytes,
+        created_at=rfc3339(found.created_at),
+        deleted_at=rfc3339(found.deleted_at),
+        deleted_by=found.deleted_by or None,
+        restorable_until=rfc3339(found.restorable_until),
+    )
+
+
+def _image(found: Tombstone) -> DeletedImage:
+    return DeletedImage(
+        id=found.id,
+        digest=found.digest,
+        tags=[tag for tag, _ in found.tags],
+        media_type=found.media_type,
+        artifact_type=found.artifact_type,
+        is_index=found.is_index,
+        size_bytes=found.size_bytes,
+        pushed_at=rfc3339(found.pushed_at),
+        deleted_at=rfc3339(found.deleted_at),
+        deleted_by=found.deleted_by or None,
+        restorable_until=rfc3339(found.restorable_until),
+    )
+
+
+def _change(event: TagEvent) -> TagChange:
+    return TagChange(
+        tag=event.tag,
+        action=event.action,
+        digest=event.digest,
+        previous_digest=event.previous_digest,
+        principal=event.principal or None,
+        occurred_at=rfc3339(event.occurred_at),
+    )
+
+
+HANDLERS: Final = (
+    list_deleted,
+    restore_repository,
+    list_deleted_images,
+    restore_images,
+    list_deleted_tag_names,
+    restore_tag,
+    get_tag_history,
+)

@@ -1,0 +1,33 @@
+"""All routes of the registry family, one module a noun."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from registry.control import (
+    credentials,
+    event_rules,
+    images,
+    lifecycle,
+    pins,
+    policies,
+    repositories,
+    restoration,
+    settings,
+    storage,
+    tags,
+)
+
+HANDLERS: Final = (
+    *repositories.HANDLERS,
+    *restoration.HANDLERS,
+    *policies.HANDLERS,
+    *images.HANDLERS,
+    *tags.HANDLERS,
+    *pins.HANDLERS,
+    *lifecycle.HANDLERS,
+    *storage.HANDLERS,
+    *settings.HANDLERS,
+    *event_rules.HANDLERS,
+    *credentials.HANDLERS,
+)

@@ -1,0 +1,84 @@
+"""``/v1/registry-settings``: what an account decides for all its repositories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from litestar import get, patch
+from litestar.di import NamedDependency
+from litestar.params import JSONBody
+from msgspec import UNSET, Meta, UnsetType
+
+from cloudcore.context import Context, Reply
+from cloudcore.crn import Crn
+from cloudcore.identity.routes.callers import account_of, changes_of
+from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+from registry.metadata.settings import Settings, find_settings
+from registry.services.registry_settings import update_settings
+
+_PATH: Final = "/v1/registry-settings"
+
+UndeleteDays = Annotated[int, Meta(ge=0, le=90)]
+Patterns = Annotated[list[Annotated[str, Meta(min_length=1, max_length=512)]], Meta(max_length=50)]
+
+
+class UpdateSettings(Request):
+    """Changes of an account's settings."""
+
+    undelete_days: UndeleteDays | UnsetType = UNSET
+    """How long what is deleted from now on can be restored; 0: not at all."""
+    uncounted_pullers: Patterns | UnsetType = UNSET
+    """CRNs of principals whose pulls are not recorded; ``*`` is any run of characters."""
+
+
+class SettingsAnswer(Answer):
+    """An account's settings."""
+
+    undelete_days: int
+    uncounted_pullers: Sequence[str]
+    """Accounts named by id."""
+    updated_at: RFC3339 | None
+    """Null while they are those every account begins with."""
+
+
+class OneSettings(Answer):
+    """An account's settings, wrapped."""
+
+    registry_settings: SettingsAnswer
+
+
+def _one(found: Settings) -> OneSettings:
+    return OneSettings(
+        registry_settings=SettingsAnswer(
+            undelete_days=found.undelete_days,
+            uncounted_pullers=found.uncounted_pullers,
+            updated_at=None if found.updated_at is None else rfc3339(found.updated_at),
+        )
+    )
+
+
+def _authorize(ctx: Context) -> str:
+    """Let the caller do what the route does, and return its account."""
+    account_id = account_of(ctx)
+    crn = Crn("registry", ctx.settings.region, account_id, "registry-settings", "default")
+    ctx.authorize(str(crn))
+    return account_id
+
+
+@get(_PATH, opt={"action": "registry:GetRegistrySettings"})
+async def get_settings(ctx: NamedDependency[Context]) -> OneSettings:
+    """Return the account's settings."""
+    return _one(await ctx.database.read(find_settings, _authorize(ctx)))
+
+
+@patch(_PATH, opt={"action": "registry:UpdateRegistrySettings"})
+async def patch_settings(
+    data: JSONBody[UpdateSettings], ctx: NamedDependency[Context]
+) -> Reply[OneSettings]:
+    """Change the account's settings; who may pull uncounted is known within five minutes."""
+    account_id = _authorize(ctx)
+    return await ctx.commit(update_settings, account_id, changes_of(data), ctx.clock(), wrap=_one)
+
+
+HANDLERS: Final = (get_settings, patch_settings)

@@ -1,0 +1,195 @@
+"""What is stored: of one image, one repository, the whole account."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+from litestar import get
+from litestar.di import NamedDependency
+from litestar.params import FromPath
+from msgspec import UNSET, UnsetType
+
+from cloudcore.context import Context
+from cloudcore.errors import NotFound
+from cloudcore.identity.routes.callers import NamedThing, account_of
+from cloudcore.wire import RFC3339, Answer, rfc3339
+from registry.control.image_repositories import PATH
+from registry.control.image_repositories import authorized as authorized_of_any
+from registry.control.repositories import authorized
+from registry.metadata.image_repositories import ImageRepository
+from registry.metadata.storage import NamedRepository
+from registry.services import storage
+from registry.services.access import repository_crn
+from registry.services.storage import RepositoryStorage
+
+
+class UsageQuery(msgspec.Struct):
+    """How usage is told."""
+
+    group_by: Literal["repository"] | None = None
+    """Tell each repository's part too."""
+
+
+class ImageStorageAnswer(Answer):
+    """What an image takes, with everything under it if it is an index."""
+
+    size_bytes: int
+    """Of its distinct blobs."""
+    exclusive_bytes: int
+    """What deleting it, and then the children that nothing else uses, would free."""
+    shared_bytes: int
+    """What other images of the account need too."""
+    freed_bytes: int
+    """What deleting it alone would free; an index leaves its children."""
+    restorable_bytes: int
+    """The part of `exclusive_bytes` that something deleted holds while it can be restored."""
+    unused_children: int
+    """How many children nothing but this index uses."""
+
+
+class OneImageStorage(Answer):
+    """What an image takes, wrapped."""
+
+    storage: ImageStorageAnswer
+
+
+class RepositoryStorageAnswer(Answer):
+    """What a repository takes."""
+
+    logical_bytes: int
+    """What its images would take if each kept copies of its own."""
+    size_bytes: int
+    """Of its distinct blobs."""
+    exclusive_bytes: int
+    """What deleting it would free."""
+    shared_bytes: int
+    """What other repositories of the account need too."""
+
+
+class RestorableStorageAnswer(RepositoryStorageAnswer):
+    """What a repository takes, and what its deleted images hold beside that."""
+
+    restorable_bytes: int
+
+
+class OneRepositoryStorage(Answer):
+    """What a repository takes, wrapped."""
+
+    storage: RestorableStorageAnswer
+
+
+class RepositoryUsage(RepositoryStorageAnswer):
+    """A repository's part of what its account takes."""
+
+    repository: NamedThing
+    image_count: int
+
+
+class StorageUsageAnswer(Answer):
+    """What an account takes. Deleting frees nothing at once; the collector does, later."""
+
+    logical_bytes: int
+    """What its images would take if each kept copies of its own."""
+    unique_bytes: int
+    """Of the distinct blobs that its images need."""
+    dedup_ratio: float
+    """`logical_bytes` by `unique_bytes`."""
+    stored_bytes: int
+    """On disk, of all its blobs."""
+    restorable_bytes: int
+    """The part of that which only what can be restored holds."""
+    pending_sweep_bytes: int
+    """The part of that which nothing needs, or nothing yet."""
+    as_of: RFC3339
+    repositories: Sequence[RepositoryUsage] | UnsetType = UNSET
+    """The largest first, by what deleting them would free; only if asked for."""
+
+
+class OneStorageUsage(Answer):
+    """What an account takes, wrapped."""
+
+    storage_usage: StorageUsageAnswer
+
+
+@get(f"{PATH}/images/{{digest:str}}/storage", opt={"action": "registry:DescribeImages"})
+async def get_image_storage(
+    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[Context]
+) -> OneImageStorage:
+    """Say what an image takes, and what deleting it would free."""
+    found = await _own(ctx, repository_id)
+    measured = await ctx.database.read(storage.measure_image, found, digest, ctx.clock())
+    return OneImageStorage(
+        storage=ImageStorageAnswer(**measured._asdict(), shared_bytes=measured.shared_bytes)
+    )
+
+
+@get(f"{PATH}/storage", opt={"action": "registry:DescribeRepositories"})
+async def get_repository_storage(
+    repository_id: FromPath[str], ctx: NamedDependency[Context]
+) -> OneRepositoryStorage:
+    """Say what a repository takes, and what deleting it would free."""
+    found = await authorized(ctx, repository_id)
+    account_id = found.account_id
+    measured = await storage.measure_repository(ctx.database, account_id, found.id)
+    restorable = await storage.measure_restorable(ctx.database, account_id, found.id, ctx.clock())
+    return OneRepositoryStorage(
+        storage=RestorableStorageAnswer(
+            **measured._asdict(),
+            shared_bytes=measured.shared_bytes,
+            restorable_bytes=restorable,
+        )
+    )
+
+
+@get(
+    "/v1/storage-usage",
+    opt={"action": "registry:DescribeStorageUsage", "query": UsageQuery},
+)
+async def get_storage_usage(ctx: NamedDependency[Context]) -> OneStorageUsage:
+    """Say what the account takes, and what deduplication saves."""
+    account_id = account_of(ctx)
+    query = ctx.query(UsageQuery)
+    ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
+    measured = await storage.measure_account(ctx.database, account_id, ctx.clock())
+    return OneStorageUsage(
+        storage_usage=StorageUsageAnswer(
+            logical_bytes=measured.logical_bytes,
+            unique_bytes=measured.unique_bytes,
+            dedup_ratio=measured.dedup_ratio,
+            stored_bytes=measured.stored_bytes,
+            restorable_bytes=measured.restorable_bytes,
+            pending_sweep_bytes=measured.pending_sweep_bytes,
+            as_of=rfc3339(measured.as_of),
+            repositories=UNSET
+            if query.group_by is None
+            else [_usage(ctx, account_id, *each) for each in measured.repositories],
+        )
+    )
+
+
+def _usage(
+    ctx: Context, account_id: str, named: NamedRepository, measured: RepositoryStorage
+) -> RepositoryUsage:
+    crn = repository_crn(ctx.settings.region, account_id, named.name)
+    return RepositoryUsage(
+        repository=NamedThing(id=named.id, crn=crn, name=named.name),
+        image_count=named.image_count,
+        **measured._asdict(),
+        shared_bytes=measured.shared_bytes,
+    )
+
+
+async def _own(ctx: Context, repository_id: str) -> ImageRepository:
+    """Return a repository of the caller's own account.
+
+    What an image shares tells of other repositories, which is no partner's business.
+    """
+    found = await authorized_of_any(ctx, repository_id)
+    if found.repository.account_id != account_of(ctx):
+        raise NotFound("there is no such repository")
+    return found
+
+
+HANDLERS: Final = (get_image_storage, get_repository_storage, get_storage_usage)

@@ -1,0 +1,139 @@
+"""``/v1/repositories/{id}/tags``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from litestar import delete, get, put
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+
+from cloudcore.context import Context, Reply
+from cloudcore.errors import InvalidInput
+from cloudcore.pagination import Page, PageMeta
+from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+from registry.control.acts import act_of
+from registry.control.image_repositories import PATH, authorized
+from registry.errors import DigestInvalid, TagInvalid
+from registry.metadata.image_repositories import ImageRepository
+from registry.metadata.tag_records import TagRecord
+from registry.oci.digest import Digest
+from registry.oci.reference import parse_tag
+from registry.services import tag_records
+from registry.services.tags import is_immutable
+
+_TAGS: Final = f"{PATH}/tags"
+_TAG: Final = f"{_TAGS}/{{tag:str}}"
+
+
+class TagQuery(Page):
+    """Which tags are listed."""
+
+    prefix: str = ""
+    """Tags that begin so; every character stands for itself."""
+
+
+class PutTag(Request):
+    """Where a tag points."""
+
+    digest: str
+    """Of an image in the same repository."""
+
+
+class TagAnswer(Answer):
+    """A tag."""
+
+    name: str
+    digest: str
+    """The sha256 of what it points to."""
+    image_id: str
+    mutable: bool
+    """Whether it may move, and be deleted alone."""
+    created_at: RFC3339
+    updated_at: RFC3339
+    """When it last moved."""
+
+
+class OneTag(Answer):
+    """A tag, wrapped."""
+
+    tag: TagAnswer
+
+
+class ManyTags(Answer):
+    """A page of tags."""
+
+    tags: Sequence[TagAnswer]
+    meta: PageMeta
+
+
+def _answer(found: ImageRepository, tag: TagRecord) -> TagAnswer:
+    return TagAnswer(
+        name=tag.name,
+        digest=tag.digest,
+        image_id=tag.manifest_id,
+        mutable=not is_immutable(found.repository, tag.name),
+        created_at=rfc3339(tag.created_at),
+        updated_at=rfc3339(tag.updated_at),
+    )
+
+
+@get(_TAGS, opt={"action": "registry:DescribeImages", "query": TagQuery})
+async def list_tags(repository_id: FromPath[str], ctx: NamedDependency[Context]) -> ManyTags:
+    """List a repository's tags in byte order."""
+    found = await authorized(ctx, repository_id)
+    query = ctx.query(TagQuery)
+    pager = ctx.pager(query)
+    (after,) = pager.position or ("",)
+    rows, total = await ctx.database.read(
+        tag_records.list_tags, found, query.prefix, after, pager.wanted
+    )
+    cut, meta = pager.cut(rows, total, key=lambda row: (row.name,))
+    return ManyTags(tags=[_answer(found, row) for row in cut], meta=meta)
+
+
+@get(_TAG, opt={"action": "registry:DescribeImages"})
+async def get_tag(
+    repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[Context]
+) -> OneTag:
+    """Return a tag."""
+    found = await authorized(ctx, repository_id)
+    return OneTag(tag=_answer(found, await ctx.database.read(tag_records.get_tag, found, tag)))
+
+
+@put(_TAG, opt={"action": "registry:PushImage", "statuses": (201, 409)})
+async def put_tag(
+    repository_id: FromPath[str],
+    tag: FromPath[str],
+    data: JSONBody[PutTag],
+    ctx: NamedDependency[Context],
+) -> Reply[OneTag]:
+    """Point a tag to an image of the repository: a new tag, or one that moves."""
+    found = await authorized(ctx, repository_id)
+    name, digest = _checked(tag, data.digest)
+    pointed = await ctx.database.write(tag_records.put_tag, found, name, digest, act_of(ctx))
+    body = msgspec.json.encode(OneTag(tag=_answer(found, pointed.tag)))
+    return Reply(201 if pointed.is_new else 200, body)
+
+
+def _checked(tag: str, digest: str) -> tuple[str, Digest]:
+    try:
+        return parse_tag(tag), Digest.parse(digest)
+    except TagInvalid as error:
+        raise InvalidInput(error.message, field="tag", reason="malformed") from None
+    except DigestInvalid as error:
+        raise InvalidInput(error.message, field="digest", reason="malformed") from None
+
+
+@delete(_TAG, opt={"action": "registry:DeleteImage", "statuses": (409,)})
+async def delete_tag(
+    repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[Context]
+) -> None:
+    """Delete a tag; its image stays."""
+    found = await authorized(ctx, repository_id)
+    await ctx.database.write(tag_records.delete_tag, found, tag, act_of(ctx))
+
+
+HANDLERS: Final = (list_tags, get_tag, put_tag, delete_tag)

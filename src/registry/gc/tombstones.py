@@ -1,0 +1,43 @@
+"""Deleted images that cannot be restored any more, and what is too old of the tags' history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from registry.metadata.manifests import remove_body
+from registry.metadata.tag_history import forget_tag_events
+from registry.metadata.tombstones import Tombstone, lock_over, remove_tombstone
+from registry.services.context import Context
+
+_BATCH: Final = 50
+_HISTORY: Final = 365 * 24 * 3600 * MICROSECONDS
+"""How long a change of a tag is told of."""
+
+
+async def purge_tombstones(ctx: Context) -> int:
+    """Remove the tombstones whose time is over, and return how many; bytes go to the collector."""
+    gone = 0
+    while removed := await ctx.database.write(_purge_batch, ctx.clock()):
+        gone += removed
+    return gone
+
+
+async def forget_tag_history(ctx: Context) -> None:
+    """Delete the events of tags that happened long ago."""
+    while await ctx.database.write_relaxed(forget_tag_events, ctx.clock() - _HISTORY, _BATCH):
+        pass
+
+
+def remove_tombstones(tx: Connection, tombstones: Sequence[Tombstone]) -> int:
+    """Remove tombstones with the manifests' bytes that nothing else has use for."""
+    for tombstone in tombstones:
+        remove_tombstone(tx, tombstone.id)
+        remove_body(tx, tombstone.account_id, tombstone.digest)
+    return len(tombstones)
+
+
+def _purge_batch(tx: Connection, now: int) -> int:
+    return remove_tombstones(tx, lock_over(tx, now, _BATCH))

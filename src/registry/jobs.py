@@ -1,0 +1,55 @@
+"""Asynchronous work: the kinds of jobs there are, and the worker that runs them.
+
+Every process that serves runs one worker; they share one queue (`cloudcore.jobs`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+from cloudcore.jobs.kinds import Kind
+from cloudcore.jobs.worker import Worker
+from registry.services.context import Context
+from registry.services.lifecycle.runs import lifecycle_kind
+
+_RESTART_SECONDS: Final = 2
+_STOP_SECONDS: Final = 1
+"""How long a step may go on at the end; what it was doing is resumed elsewhere by its lease."""
+
+_log = logging.getLogger(__name__)
+
+
+def job_kinds(ctx: Context) -> Sequence[Kind]:
+    """Return the kinds of jobs of the registry, bound to their surroundings.
+
+    A family that has work to do later writes a step function and adds its `Kind` here.
+    """
+    return [lifecycle_kind(ctx)]
+
+
+@asynccontextmanager
+async def running(worker: Worker) -> AsyncIterator[None]:
+    """Run the worker meanwhile; at the end let the steps under way finish, but not for long."""
+    task = asyncio.create_task(_keep_running(worker), name="jobs")
+    try:
+        yield
+    finally:
+        worker.stop()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(task, _STOP_SECONDS)
+
+
+async def _keep_running(worker: Worker) -> None:
+    """Run the worker until it is stopped, again after a failure."""
+    while True:
+        try:
+            await worker.run()
+        except Exception:  # noqa: BLE001 - else no job would run until the next start
+            _log.exception("the worker of the jobs failed, and begins again")
+            await asyncio.sleep(_RESTART_SECONDS)
+        else:
+            return

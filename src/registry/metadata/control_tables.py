@@ -1,0 +1,195 @@
+"""The tables around the registry's content: what was, what is kept for a while, what rules say.
+
+Nothing here is read on the way of a pull. A tombstone holds the objects of a deleted image by
+foreign keys, not by dates: they cannot be collected while it can be restored.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    String,
+    Table,
+    Text,
+    text,
+)
+
+from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, metadata
+from cloudcore.identity.tables import accounts
+from registry.metadata.tables import repositories
+
+registry_settings = Table(
+    "registry_settings",
+    metadata,
+    Column("account_id", ForeignKey(accounts.c.id), primary_key=True),
+    Column("undelete_days", Integer, nullable=False),
+    Column("uncounted_pullers", Text, nullable=False),  # CRN patterns
+    Column("updated_at", Moment, nullable=False),
+    CheckConstraint("undelete_days BETWEEN 0 AND 90", name="undelete_days"),
+)
+
+tag_events = Table(
+    "tag_events",
+    metadata,
+    # SQLite numbers rows by itself only under the very type INTEGER.
+    Column("sequence", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True),
+    Column("repository_id", ForeignKey(repositories.c.id, ondelete="CASCADE"), nullable=False),
+    Column("tag", ByteOrdered, nullable=False),
+    Column("action", String(16), nullable=False),
+    Column("digest", DigestText),  # null: the tag was deleted
+    Column("previous_digest", DigestText),  # null: the tag was not there
+    Column("principal", Text, nullable=False),  # CRN; empty: nobody signed in
+    Column("occurred_at", Moment, nullable=False),
+    CheckConstraint("action IN ('created', 'moved', 'deleted', 'restored')", name="action"),
+    CheckConstraint("(digest IS NULL) = (action = 'deleted')", name="digest"),
+    Index(None, "repository_id", "tag", "sequence"),
+    Index(None, "occurred_at"),
+)
+Index(
+    "ix_tag_events_deleted",
+    tag_events.c.repository_id,
+    tag_events.c.sequence,
+    sqlite_where=text("action = 'deleted'"),
+    postgresql_where=text("action = 'deleted'"),
+)
+Index(
+    "ix_tag_events_previous_digest",
+    tag_events.c.repository_id,
+    tag_events.c.previous_digest,
+    tag_events.c.occurred_at,
+    sqlite_where=tag_events.c.previous_digest.is_not(None),
+    postgresql_where=tag_events.c.previous_digest.is_not(None),
+)
+
+deleted_manifests = Table(
+    "deleted_manifests",
+    metadata,
+    Column("id", Id, primary_key=True),  # that of the manifest
+    Column("repository_id", Id, nullable=False),
+    Column("account_id", Id, nullable=False),
+    Column("digest", DigestText, nullable=False),
+    Column("media_type", Text, nullable=False),
+    Column("artifact_type", Text),
+    Column("config_digest", DigestText),
+    Column("subject_digest", DigestText),
+    Column("is_index", Boolean, nullable=False),
+    Column("manifest_size_bytes", BigInteger, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("annotations", Text, nullable=False),
+    Column("tags", Text, nullable=False),  # pairs of a tag and the digest it was pushed by
+    Column("pushed_at", Moment, nullable=False),
+    Column("last_pulled_at", Moment),
+    Column("deleted_at", Moment, nullable=False),
+    Column("deleted_by", Text, nullable=False),
+    Column("restorable_until", Moment, nullable=False, index=True),
+    ForeignKeyConstraint(
+        ["repository_id", "account_id"], ["repositories.id", "repositories.account_id"]
+    ),
+    ForeignKeyConstraint(
+        ["account_id", "digest"], ["manifest_bodies.account_id", "manifest_bodies.digest"]
+    ),
+    Index("ix_deleted_manifests_deleted_at", "repository_id", "deleted_at", "id"),
+    Index("ix_deleted_manifests_restorable", "repository_id", "restorable_until"),
+    Index("uq_deleted_manifests_digest", "repository_id", "digest", unique=True),
+    Index(None, "account_id", "digest"),
+)
+
+deleted_manifest_blobs = Table(
+    "deleted_manifest_blobs",
+    metadata,
+    Column("manifest_id", ForeignKey(deleted_manifests.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("digest", DigestText, primary_key=True),
+    Column("object_id", Id, nullable=False),
+    Column("account_id", Id, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    ForeignKeyConstraint(
+        ["object_id", "account_id", "digest", "size"],
+        ["blob_objects.id", "blob_objects.account_id", "blob_objects.digest", "blob_objects.size"],
+    ),
+    Index(None, "object_id"),
+)
+
+deleted_manifest_children = Table(
+    "deleted_manifest_children",
+    metadata,
+    Column("manifest_id", ForeignKey(deleted_manifests.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("child_digest", DigestText, primary_key=True),
+)
+
+lifecycle_policies = Table(
+    "lifecycle_policies",
+    metadata,
+    Column("repository_id", ForeignKey(repositories.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("document", Text, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("next_run_at", Moment, nullable=False, index=True),
+    Column("updated_at", Moment, nullable=False),
+)
+
+lifecycle_runs = Table(
+    "lifecycle_runs",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("repository_id", ForeignKey(repositories.c.id, ondelete="CASCADE"), nullable=False),
+    Column("document", Text, nullable=False),  # the rules it runs by
+    Column("status", String(16), nullable=False),
+    Column("started_by", Text, nullable=False),  # CRN; empty: the daily run
+    Column("evaluated", BigInteger, nullable=False),
+    Column("expired", BigInteger, nullable=False),
+    Column("freed_bytes", BigInteger, nullable=False),
+    Column("fault", Text),
+    Column("started_at", Moment, nullable=False),
+    Column("finished_at", Moment),
+    CheckConstraint("status IN ('running', 'succeeded', 'failed')", name="status"),
+    CheckConstraint("(status = 'running') = (finished_at IS NULL)", name="finished_at"),
+    Index(None, "repository_id", "id"),
+)
+Index(
+    "uq_lifecycle_runs_running",
+    lifecycle_runs.c.repository_id,
+    unique=True,
+    sqlite_where=text("status = 'running'"),
+    postgresql_where=text("status = 'running'"),
+)
+
+image_pins = Table(
+    "image_pins",
+    metadata,
+    Column("manifest_id", Id, primary_key=True),
+    Column("name", ByteOrdered, primary_key=True),
+    Column("repository_id", Id, nullable=False),
+    Column("expires_at", Moment),  # null: until it is taken away
+    Column("created_by", Text, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    ForeignKeyConstraint(
+        ["manifest_id", "repository_id"],
+        ["manifests.id", "manifests.repository_id"],
+        ondelete="CASCADE",
+    ),
+    Index(None, "repository_id", "manifest_id"),
+)
+Index(
+    "ix_image_pins_expires_at",
+    image_pins.c.expires_at,
+    sqlite_where=image_pins.c.expires_at.is_not(None),
+    postgresql_where=image_pins.c.expires_at.is_not(None),
+)
+
+event_rules = Table(
+    "event_rules",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("account_id", ForeignKey(accounts.c.id), nullable=False),
+    Column("topic", ByteOrdered, nullable=False),  # CRN
+    Column("event_types", Text, nullable=False),
+    Column("repository_prefix", ByteOrdered, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Index(None, "account_id", "id"),
+)

@@ -1,0 +1,110 @@
+"""Event rules: which topics are told of which events of an account's repositories."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from sqlalchemy import Select, bindparam, func, select
+
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.statement import Statement, page
+from cloudcore.identity.tables import accounts
+from registry.metadata.control_tables import event_rules
+
+_e = event_rules.c
+
+
+class EventRule(NamedTuple):
+    """One rule of an account."""
+
+    id: str
+    account_id: str
+    topic: str
+    """CRN."""
+    event_types: tuple[str, ...]
+    """Each exact, or, with a trailing ``*``, all that begin so."""
+    repository_prefix: str
+    """What the names of its repositories begin with; empty: all repositories."""
+    created_at: int
+
+
+class Rules(NamedTuple):
+    """What it takes to tell an account's topics of an event."""
+
+    handle: str
+    """Of the account; empty when it has no rule."""
+    rules: tuple[EventRule, ...]
+
+
+def _columns() -> Select[Any]:
+    return select(*(_e[name] for name in EventRule._fields)).where(
+        _e.account_id == bindparam("account_id")
+    )
+
+
+_ALL: Final = Statement(
+    _columns().add_columns(accounts.c.handle).join(accounts, accounts.c.id == _e.account_id)
+)
+_FIND: Final = Statement(_columns().where(_e.id == bindparam("id")))
+_LIST: Final = Statement(page(_columns().where(_e.id > bindparam("after")).order_by(_e.id)))
+_COUNT: Final = Statement(
+    select(func.count()).select_from(event_rules).where(_e.account_id == bindparam("account_id"))
+)
+_LOCK_ACCOUNT: Final = Statement(
+    select(accounts.c.id)
+    .where(accounts.c.id == bindparam("account_id"))
+    .with_for_update(key_share=True)
+)
+_ADD: Final = Statement(
+    event_rules.insert().values({name: bindparam(name) for name in EventRule._fields})
+)
+_REMOVE: Final = Statement(
+    event_rules.delete().where(_e.account_id == bindparam("account_id"), _e.id == bindparam("id"))
+)
+
+
+def find_rules(tx: Connection, account_id: str) -> Rules:
+    """Return all rules of an account, with its handle."""
+    rows = tx.rows(_ALL, account_id=account_id)
+    return Rules(rows[0][-1] if rows else "", tuple(_rule(row[:-1]) for row in rows))
+
+
+def find_rule(tx: Connection, account_id: str, rule_id: str) -> EventRule | None:
+    """Return a rule of this account."""
+    row = tx.row(_FIND, account_id=account_id, id=rule_id)
+    return _rule(row) if row else None
+
+
+def list_rules(tx: Connection, account_id: str, after: str, limit: int) -> list[EventRule]:
+    """Return up to `limit` rules of an account after the id `after`, the oldest first."""
+    rows = tx.rows(_LIST, account_id=account_id, after=after, limit=limit)
+    return [_rule(row) for row in rows]
+
+
+def count_rules(tx: Connection, account_id: str) -> int:
+    """Return how many rules an account has."""
+    row = tx.row(_COUNT, account_id=account_id)
+    assert row is not None
+    return int(row[0])
+
+
+def lock_account(tx: Connection, account_id: str) -> None:
+    """Keep others who would add a rule of this account waiting until this change ends."""
+    tx.row(_LOCK_ACCOUNT, account_id=account_id)
+
+
+def add_rule(tx: Connection, rule: EventRule) -> None:
+    """Store a new rule."""
+    values = rule._asdict()
+    values["event_types"] = msgspec.json.encode(rule.event_types).decode()
+    tx.execute(_ADD, **values)
+
+
+def remove_rule(tx: Connection, account_id: str, rule_id: str) -> bool:
+    """Remove a rule of this account; False when there is none such."""
+    return tx.execute(_REMOVE, account_id=account_id, id=rule_id) == 1
+
+
+def _rule(row: Row) -> EventRule:
+    return EventRule(*row)._replace(event_types=msgspec.json.decode(row[3], type=tuple[str, ...]))

@@ -1,0 +1,269 @@
+"""Images as the control plane shows them: manifests with their tags, the newest first.
+
+A page is a range of an index by id, whatever the filter, and costs the same wherever it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Select, bindparam, func, literal_column, or_, select
+
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.statement import Statement, listed, page, text_list
+from registry.metadata.control_tables import image_pins
+from registry.metadata.tables import manifest_bodies, manifests, tags
+
+_m = manifests.c
+_t = tags.c
+_p = image_pins.c
+
+NEWEST: Final = "g"
+"""Sorts after every id: where the first page begins."""
+_END: Final = "\x7f"
+"""Sorts after every character of a tag."""
+
+
+class TagStatus(Enum):
+    """Which images a list is of."""
+
+    ANY = "any"
+    TAGGED = "tagged"
+    UNTAGGED = "untagged"
+
+
+class ImageRow(NamedTuple):
+    """An image: a manifest of one repository."""
+
+    id: str
+    digest: str
+    media_type: str
+    artifact_type: str | None
+    config_digest: str | None
+    subject_digest: str | None
+    manifest_size_bytes: int
+    size_bytes: int
+    is_index: bool
+    pushed_at: int
+    last_pulled_at: int | None
+    tags: Sequence[str]
+    """Every tag that points to it, in byte order."""
+
+
+class ManifestDocument(NamedTuple):
+    """The bytes of a manifest, and the type they were pushed with."""
+
+    media_type: str
+    body: bytes
+
+
+def _images() -> Select[Any]:
+    return select(*(_m[name] for name in ImageRow._fields[:-1])).where(
+        _m.repository_id == bindparam("repository_id")
+    )
+
+
+def _newest() -> Select[Any]:
+    return _images().where(_m.id < bindparam("before")).order_by(_m.id.desc())
+
+
+_IS_TAGGED: Final = _m.tag_count > literal_column("0")  # both in the words of the partial index
+_IS_UNTAGGED: Final = _m.tag_count == literal_column("0")
+_LIST_ANY: Final = Statement(page(_newest()))
+_LIST_TAGGED: Final = Statement(page(_newest().where(_IS_TAGGED)))
+_LIST_UNTAGGED: Final = Statement(page(_newest().where(_IS_UNTAGGED)))
+_LIST: Final = {
+    TagStatus.ANY: _LIST_ANY,
+    TagStatus.TAGGED: _LIST_TAGGED,
+    TagStatus.UNTAGGED: _LIST_UNTAGGED,
+}
+_in_range = (_t.name >= bindparam("first"), _t.name <= bindparam("last"))
+_window = (
+    select(_m.id)
+    .where(_m.repository_id == bindparam("repository_id"), _m.id < bindparam("before"), _IS_TAGGED)
+    .order_by(_m.id.desc())
+    .limit(bindparam("window"))
+    .offset(literal_column("0"))
+)
+_RECENT_CARRYING: Final = Statement(
+    _images().where(
+        _m.id.in_(_window),
+        select(literal_column("1"))
+        .where(_t.manifest_id == _m.id, *_in_range)
+        # Each image is asked for its own tags; without a limit the planner may join all.
+        .limit(literal_column("1"))
+        .offset(literal_column("0"))
+        .exists(),
+    )
+)
+_CARRIERS: Final = Statement(
+    select(_t.manifest_id).where(_t.repository_id == bindparam("repository_id"), *_in_range)
+)
+_COUNT_CARRIERS: Final = Statement(
+    select(func.count()).select_from(
+        select(_t.manifest_id)
+        .where(_t.repository_id == bindparam("repository_id"), *_in_range)
+        .distinct()
+        .subquery("carriers")
+    )
+)
+_BY_IDS: Final = Statement(_images().where(_m.id.in_(listed("ids"))))
+_BY_DIGEST: Final = Statement(_images().where(_m.digest == bindparam("digest")))
+_TAGS: Final = Statement(
+    select(_t.manifest_id, _t.name)
+    .join(manifests, _m.id == _t.manifest_id)
+    .where(_m.repository_id == bindparam("repository_id"), _m.id.in_(listed("ids")))
+)
+_DOCUMENT: Final = Statement(
+    select(_m.media_type, manifest_bodies.c.body)
+    .join(
+        manifest_bodies,
+        (manifest_bodies.c.account_id == _m.account_id) & (manifest_bodies.c.digest == _m.digest),
+    )
+    .where(_m.repository_id == bindparam("repository_id"), _m.id == bindparam("manifest_id"))
+)
+_about = (
+    _m.subject_digest == bindparam("subject"),
+    _m.subject_digest.is_not(None),  # names the partial index
+    or_(
+        bindparam("artifact_type", type_=_m.artifact_type.type) == literal_column("''"),
+        _m.artifact_type == bindparam("artifact_type"),
+    ),
+)
+_REFERRERS: Final = Statement(page(_newest().where(*_about)))
+_COUNT_REFERRERS: Final = Statement(
+    select(func.count()).where(_m.repository_id == bindparam("repository_id"), *_about)
+)
+_PINS: Final = Statement(
+    select(_p.name).where(
+        _p.repository_id == bindparam("repository_id"),
+        _p.manifest_id == bindparam("manifest_id"),
+        or_(_p.expires_at.is_(None), _p.expires_at > bindparam("now")),
+    )
+)
+
+
+def list_images(
+    tx: Connection, repository_id: str, status: TagStatus, before: str, limit: int
+) -> list[ImageRow]:
+    """Return up to `limit` images older than the id `before`, the newest first."""
+    rows = tx.rows(_LIST[status], repository_id=repository_id, before=before, limit=limit)
+    return _with_tags(tx, repository_id, rows)
+
+
+def list_recent_carrying(
+    tx: Connection, repository_id: str, prefix: str, before: str, window: int, limit: int
+) -> list[ImageRow]:
+    """Return images that carry a tag with a prefix, as `list_images` does, if they are recent.
+
+    Only the `window` newest of the tagged images before `before` are looked at.
+    """
+    rows = tx.rows(
+        _RECENT_CARRYING,
+        repository_id=repository_id,
+        first=prefix,
+        last=prefix + _END,
+        before=before,
+        window=window,
+    )
+    newest = sorted(rows, key=lambda row: str(row[0]), reverse=True)[:limit]
+    return _with_tags(tx, repository_id, newest)
+
+
+def find_carriers(tx: Connection, repository_id: str, prefix: str) -> set[str]:
+    """Return the ids of all images that carry a tag with a prefix; a step for each such tag."""
+    rows = tx.rows(_CARRIERS, repository_id=repository_id, first=prefix, last=prefix + _END)
+    return {row[0] for row in rows}
+
+
+def count_carriers(tx: Connection, repository_id: str, prefix: str) -> int:
+    """Return how many images carry a tag with a prefix; costs as much as there are such tags."""
+    row = tx.row(_COUNT_CARRIERS, repository_id=repository_id, first=prefix, last=prefix + _END)
+    assert row is not None
+    return int(row[0])
+
+
+def find_images(tx: Connection, repository_id: str, ids: Iterable[str]) -> list[ImageRow]:
+    """Return those of `ids` that the repository has, the newest first."""
+    rows = tx.rows(_BY_IDS, repository_id=repository_id, ids=text_list(list(ids)))
+    return _with_tags(tx, repository_id, sorted(rows, key=lambda row: str(row[0]), reverse=True))
+
+
+def find_image(tx: Connection, repository_id: str, digest: str) -> ImageRow | None:
+    """Return the image of this sha256."""
+    row = tx.row(_BY_DIGEST, repository_id=repository_id, digest=digest)
+    return _with_tags(tx, repository_id, [row])[0] if row else None
+
+
+def find_document(tx: Connection, repository_id: str, manifest_id: str) -> ManifestDocument | None:
+    """Return the bytes of a manifest."""
+    row = tx.row(_DOCUMENT, repository_id=repository_id, manifest_id=manifest_id)
+    return ManifestDocument(*row) if row else None
+
+
+def list_about(
+    tx: Connection,
+    repository_id: str,
+    subjects: Sequence[str],
+    artifact_type: str,
+    before: str,
+    limit: int,
+) -> list[ImageRow]:
+    """Return up to `limit` images about any of `subjects`, older than the id `before`.
+
+    An empty `artifact_type` does not filter.
+    """
+    rows = [
+        row
+        for subject in subjects
+        for row in tx.rows(
+            _REFERRERS,
+            repository_id=repository_id,
+            subject=subject,
+            artifact_type=artifact_type,
+            before=before,
+            limit=limit,
+        )
+    ]
+    rows.sort(key=lambda row: str(row[0]), reverse=True)
+    return _with_tags(tx, repository_id, rows[:limit])
+
+
+def count_about(
+    tx: Connection, repository_id: str, subjects: Sequence[str], artifact_type: str
+) -> int:
+    """Return how many images are about any of `subjects`."""
+    total = 0
+    for subject in subjects:
+        row = tx.row(
+            _COUNT_REFERRERS,
+            repository_id=repository_id,
+            subject=subject,
+            artifact_type=artifact_type,
+        )
+        assert row is not None
+        total += int(row[0])
+    return total
+
+
+def pins_of(tx: Connection, repository_id: str, manifest_id: str, now: int) -> list[str]:
+    """Return the names of the pins that hold an image now."""
+    rows = tx.rows(_PINS, repository_id=repository_id, manifest_id=manifest_id, now=now)
+    return sorted(row[0] for row in rows)
+
+
+def tags_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, list[str]]:
+    """Return the tags of each of these images, in byte order."""
+    found: dict[str, list[str]] = {manifest_id: [] for manifest_id in ids}
+    for manifest_id, name in tx.rows(_TAGS, repository_id=repository_id, ids=text_list(ids)):
+        found[manifest_id].append(name)
+    return {manifest_id: sorted(names) for manifest_id, names in found.items()}
+
+
+def _with_tags(tx: Connection, repository_id: str, rows: Sequence[Row]) -> list[ImageRow]:
+    if not rows:
+        return []
+    found = tags_of(tx, repository_id, [row[0] for row in rows])
+    return [ImageRow._make((*row, found[row[0]])) for row in rows]

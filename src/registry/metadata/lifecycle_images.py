@@ -1,0 +1,240 @@
+"""Images as lifecycle rules look at them: all of a repository page by page, or a few by id.
+
+Rows are plain tuples, since a repository may have a hundred thousand of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Select, and_, bindparam, case, exists, func, literal_column, or_, select
+
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.statement import Statement, listed, page, text_list
+from registry.metadata.control_tables import image_pins, tag_events
+from registry.metadata.tables import (
+    manifest_blobs,
+    manifest_children,
+    manifests,
+    repository_blobs,
+    tags,
+)
+
+_m = manifests.c
+_c = manifest_children.c
+_t = tags.c
+_e = tag_events.c
+_b = manifest_blobs.c
+_l = repository_blobs.c
+_subject = manifests.alias("subject")
+_elsewhere = repository_blobs.alias("elsewhere")
+
+
+class ImageColumns(NamedTuple):
+    """The columns of an image's row; moments are in microseconds."""
+
+    id: str
+    is_index: bool
+    tag_count: int
+    pushed_at: int
+    last_pulled_at: int | None
+    untagged_at: int | None
+    """When it lost its last tag, of an image without tags; None: it never had one we know of."""
+    subject_id: str | None
+    """The image it is about, when the repository has that."""
+    subject_digest: str | None
+    is_pinned: bool
+
+
+class Link(NamedTuple):
+    """A blob of the repository, and who needs it."""
+
+    digest: str
+    size: int
+    manifest_refs: int
+    is_shared: bool
+    """Another repository links the same bytes."""
+
+
+_untagged_at = (
+    select(func.max(_e.occurred_at))
+    .where(
+        _e.repository_id == _m.repository_id,
+        _e.previous_digest == _m.digest,
+        _e.previous_digest.is_not(None),  # names the partial index
+    )
+    .correlate(manifests)
+    .scalar_subquery()
+)
+_subject_id = (
+    select(_subject.c.id)
+    .where(_subject.c.repository_id == _m.repository_id, _subject.c.digest == _m.subject_digest)
+    .correlate(manifests)
+    .scalar_subquery()
+)
+_is_pinned = exists().where(
+    image_pins.c.manifest_id == _m.id,
+    or_(image_pins.c.expires_at.is_(None), image_pins.c.expires_at > bindparam("now")),
+)
+
+
+def _columns() -> Select[Any]:
+    return select(
+        _m.id,
+        _m.is_index,
+        _m.tag_count,
+        _m.pushed_at,
+        _m.last_pulled_at,
+        case((_m.tag_count == literal_column("0"), _untagged_at)),
+        case((_m.subject_digest.is_not(None), _subject_id)),
+        _m.subject_digest,
+        _is_pinned,
+    ).where(_m.repository_id == bindparam("repository_id"))
+
+
+_PAGE: Final = Statement(page(_columns().where(_m.id > bindparam("after")).order_by(_m.id)))
+_SOME: Final = Statement(_columns().where(_m.id.in_(listed("ids"))))
+_TAG_PAGE: Final = Statement(
+    page(
+        select(_t.name, _t.manifest_id, _t.updated_at)
+        .where(_t.repository_id == bindparam("repository_id"), _t.name > bindparam("after"))
+        .order_by(_t.name)
+    )
+)
+_TAGS_OF_SOME: Final = Statement(
+    select(_t.name, _t.manifest_id, _t.updated_at).where(
+        _t.repository_id == bindparam("repository_id"), _t.manifest_id.in_(listed("ids"))
+    )
+)
+_edges = select(_c.parent_id, _c.child_id).where(
+    _c.repository_id == bindparam("repository_id"), _c.child_id.is_not(None)
+)
+_CHILDREN: Final = Statement(_edges.where(_c.parent_id.in_(listed("ids"))))
+_PARENTS: Final = Statement(_edges.where(_c.child_id.in_(listed("ids"))))
+_DIGESTS: Final = Statement(
+    select(_m.id, _m.digest).where(
+        _m.repository_id == bindparam("repository_id"), _m.id.in_(listed("ids"))
+    )
+)
+_is_shared = exists().where(
+    _elsewhere.c.object_id == _l.object_id,
+    _elsewhere.c.account_id == _l.account_id,
+    _elsewhere.c.repository_id != _l.repository_id,
+)
+
+
+_SOLE_BYTES: Final = Statement(
+    select(func.coalesce(func.sum(_l.size), literal_column("0")))
+    .select_from(manifest_blobs)
+    .join(repository_blobs, and_(_l.repository_id == _b.repository_id, _l.digest == _b.digest))
+    .where(
+        _b.manifest_id == bindparam("manifest_id"),
+        _l.manifest_refs == literal_column("1"),
+        ~_is_shared,
+    )
+)
+_REFERENCES: Final = Statement(select(_b.digest).where(_b.manifest_id.in_(listed("ids"))))
+
+
+def _links() -> Select[Any]:
+    return select(_l.digest, _l.size, _l.manifest_refs, _is_shared).where(
+        _l.repository_id == bindparam("repository_id")
+    )
+
+
+_LINKS: Final = Statement(_links().where(_l.digest.in_(listed("digests"))))
+_LINK_PAGE: Final = Statement(
+    page(_links().where(_l.digest > bindparam("after")).order_by(_l.digest))
+)
+_SHOWN: Final = Statement(
+    select(
+        _m.id,
+        _m.digest,
+        _m.media_type,
+        _m.artifact_type,
+        _m.size_bytes,
+        _m.pushed_at,
+        _m.last_pulled_at,
+        _m.subject_digest,
+    ).where(_m.repository_id == bindparam("repository_id"), _m.id.in_(listed("ids")))
+)
+
+
+class ShownImage(NamedTuple):
+    """An image as a preview tells of it."""
+
+    id: str
+    digest: str
+    media_type: str
+    artifact_type: str | None
+    size_bytes: int
+    pushed_at: int
+    last_pulled_at: int | None
+    subject_digest: str | None
+
+
+def page_of_images(
+    tx: Connection, repository_id: str, after: str, limit: int, now: int
+) -> Sequence[Row]:
+    """Return up to `limit` images after the id `after`, as `ImageColumns`; pins in force `now`."""
+    return tx.rows(_PAGE, repository_id=repository_id, after=after, limit=limit, now=now)
+
+
+def some_images(tx: Connection, repository_id: str, ids: Sequence[str], now: int) -> Sequence[Row]:
+    """Return the images of these ids that are there, as `ImageColumns`."""
+    return tx.rows(_SOME, repository_id=repository_id, ids=text_list(ids), now=now)
+
+
+def page_of_tags(tx: Connection, repository_id: str, after: str, limit: int) -> Sequence[Row]:
+    """Return up to `limit` tags after the name `after`: name, image, when it was pointed there."""
+    return tx.rows(_TAG_PAGE, repository_id=repository_id, after=after, limit=limit)
+
+
+def tags_of_some(tx: Connection, repository_id: str, ids: Sequence[str]) -> Sequence[Row]:
+    """Return the tags of images: name, image, when it was pointed there."""
+    return tx.rows(_TAGS_OF_SOME, repository_id=repository_id, ids=text_list(ids))
+
+
+def children_of_some(tx: Connection, repository_id: str, ids: Sequence[str]) -> Sequence[Row]:
+    """Return the edges below indexes: parent and child."""
+    return tx.rows(_CHILDREN, repository_id=repository_id, ids=text_list(ids))
+
+
+def parents_of_some(tx: Connection, repository_id: str, ids: Sequence[str]) -> Sequence[Row]:
+    """Return the edges above images: parent and child."""
+    return tx.rows(_PARENTS, repository_id=repository_id, ids=text_list(ids))
+
+
+def digests_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, str]:
+    """Return the digests of images by their ids."""
+    rows = tx.rows(_DIGESTS, repository_id=repository_id, ids=text_list(ids))
+    return {row[0]: row[1] for row in rows}
+
+
+def sole_bytes(tx: Connection, manifest_id: str) -> int:
+    """Return the size of the blobs that this image references, and no other of the account."""
+    row = tx.row(_SOLE_BYTES, manifest_id=manifest_id)
+    assert row is not None
+    return int(row[0])
+
+
+def references_of(tx: Connection, ids: Sequence[str]) -> Sequence[str]:
+    """Return the blobs that images reference, one for each reference."""
+    return [row[0] for row in tx.rows(_REFERENCES, ids=text_list(ids))]
+
+
+def links_of(tx: Connection, repository_id: str, digests: Sequence[str]) -> Sequence[Row]:
+    """Return the repository's links of these blobs, as `Link`."""
+    return tx.rows(_LINKS, repository_id=repository_id, digests=text_list(digests))
+
+
+def page_of_links(tx: Connection, repository_id: str, after: str, limit: int) -> Sequence[Row]:
+    """Return up to `limit` links of a repository after the digest `after`, as `Link`."""
+    return tx.rows(_LINK_PAGE, repository_id=repository_id, after=after, limit=limit)
+
+
+def shown_images(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, ShownImage]:
+    """Return those of these images that are there, by id."""
+    rows = tx.rows(_SHOWN, repository_id=repository_id, ids=text_list(ids))
+    return {row[0]: ShownImage(*row) for row in rows}

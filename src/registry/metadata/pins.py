@@ -1,0 +1,73 @@
+"""Pins: named reasons to keep an image, each for a while or until it is taken away."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sqlalchemy import bindparam, or_, select
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+from registry.metadata.control_tables import image_pins
+
+_p = image_pins.c
+
+
+class Pin(NamedTuple):
+    """A pin of an image."""
+
+    manifest_id: str
+    name: str
+    repository_id: str
+    expires_at: int | None
+    """None: it holds until it is taken away."""
+    created_by: str
+    """CRN."""
+    created_at: int
+
+
+_of_image = (
+    _p.repository_id == bindparam("repository_id"),
+    _p.manifest_id == bindparam("manifest_id"),
+)
+_LIST: Final = Statement(
+    select(*(_p[name] for name in Pin._fields))
+    .where(*_of_image, or_(_p.expires_at.is_(None), _p.expires_at > bindparam("now")))
+    .order_by(_p.name)
+)
+_new = insert(image_pins).values({name: bindparam(name) for name in Pin._fields})
+_PUT: Final = Statement(
+    _new.on_conflict_do_update(
+        index_elements=["manifest_id", "name"],
+        set_={name: _new.excluded[name] for name in ("expires_at", "created_by", "created_at")},
+    )
+)
+_REMOVE: Final = Statement(image_pins.delete().where(*_of_image, _p.name == bindparam("name")))
+_FORGET: Final = Statement(
+    image_pins.delete().where(
+        _p.expires_at.is_not(None),  # names the partial index
+        _p.expires_at <= bindparam("now"),
+    )
+)
+
+
+def list_pins(tx: Connection, repository_id: str, manifest_id: str, now: int) -> list[Pin]:
+    """Return the pins that hold an image now, by name; there are few."""
+    rows = tx.rows(_LIST, repository_id=repository_id, manifest_id=manifest_id, now=now)
+    return [Pin(*row) for row in rows]
+
+
+def put_pin(tx: Connection, pin: Pin) -> None:
+    """Store a pin in place of the one of this name."""
+    tx.execute(_PUT, **pin._asdict())
+
+
+def remove_pin(tx: Connection, repository_id: str, manifest_id: str, name: str) -> None:
+    """Remove a pin, held or over."""
+    tx.execute(_REMOVE, repository_id=repository_id, manifest_id=manifest_id, name=name)
+
+
+def forget_over(tx: Connection, now: int) -> None:
+    """Delete the pins whose time is over."""
+    tx.execute(_FORGET, now=now)

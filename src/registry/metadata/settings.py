@@ -1,0 +1,103 @@
+"""What an account decides for all its repositories at once; without a row, the defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+from sqlalchemy import bindparam, select
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, listed, text_list
+from registry.metadata.control_tables import registry_settings
+
+_s = registry_settings.c
+
+DEFAULT_UNDELETE_DAYS: Final = 7
+
+
+class Settings(NamedTuple):
+    """An account's settings."""
+
+    undelete_days: int = DEFAULT_UNDELETE_DAYS
+    """How long what it deletes can be restored; 0: not at all."""
+    uncounted_pullers: tuple[str, ...] = ()
+    """Patterns of the CRNs of principals whose pulls are not recorded."""
+    updated_at: int | None = None
+    """Null until they were changed."""
+
+
+_FIND: Final = Statement(
+    select(_s.undelete_days, _s.uncounted_pullers, _s.updated_at).where(
+        _s.account_id == bindparam("account_id")
+    )
+)
+_UNCOUNTED: Final = Statement(
+    select(_s.account_id, _s.uncounted_pullers).where(_s.account_id.in_(listed("account_ids")))
+)
+_new = insert(registry_settings).values(
+    account_id=bindparam("account_id"),
+    undelete_days=bindparam("undelete_days"),
+    uncounted_pullers=bindparam("uncounted_pullers"),
+    updated_at=bindparam("now"),
+)
+_PUT: Final = Statement(
+    _new.on_conflict_do_update(
+        index_elements=["account_id"],
+        set_={
+            "undelete_days": _new.excluded.undelete_days,
+            "uncounted_pullers": _new.excluded.uncounted_pullers,
+            "updated_at": _new.excluded.updated_at,
+        },
+    )
+)
+_ADD_DEFAULTS: Final = Statement(_new.on_conflict_do_nothing())
+_LOCK: Final = Statement(
+    select(_s.undelete_days, _s.uncounted_pullers, _s.updated_at)
+    .where(_s.account_id == bindparam("account_id"))
+    .with_for_update()
+)
+
+
+def find_settings(tx: Connection, account_id: str) -> Settings:
+    """Return the settings of an account."""
+    row = tx.row(_FIND, account_id=account_id)
+    return _settings(row) if row else Settings()
+
+
+def uncounted_pullers_of(tx: Connection, account_ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the patterns of pullers who do not count, of those accounts that have any."""
+    rows = tx.rows(_UNCOUNTED, account_ids=text_list(account_ids)) if account_ids else ()
+    return {row[0]: _patterns(row[1]) for row in rows if row[1] != "[]"}
+
+
+def lock_settings(tx: Connection, account_id: str, now: int) -> Settings:
+    """Return the settings of an account; other changes of them wait until this one ends."""
+    tx.execute(_ADD_DEFAULTS, account_id=account_id, **_values(Settings(), now))
+    row = tx.row(_LOCK, account_id=account_id)
+    assert row is not None
+    return _settings(row)
+
+
+def put_settings(tx: Connection, account_id: str, changed: Settings, now: int) -> Settings:
+    """Store an account's settings in place of those it had, and return them."""
+    tx.execute(_PUT, account_id=account_id, **_values(changed, now))
+    return find_settings(tx, account_id)
+
+
+def _values(settings: Settings, now: int) -> dict[str, object]:
+    return {
+        "undelete_days": settings.undelete_days,
+        "uncounted_pullers": msgspec.json.encode(settings.uncounted_pullers).decode(),
+        "now": now,
+    }
+
+
+def _settings(row: tuple[int, str, int]) -> Settings:
+    return Settings(row[0], _patterns(row[1]), row[2])
+
+
+def _patterns(document: str) -> tuple[str, ...]:
+    return msgspec.json.decode(document, type=tuple[str, ...])

@@ -1,0 +1,66 @@
+"""Tags as the control plane shows them: with what they point to, and since when."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Select, bindparam, func, select
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, page
+from registry.metadata.tables import manifests, tags
+
+_t = tags.c
+_END: Final = "\x7f"
+"""Sorts after every character of a tag."""
+
+
+class TagRecord(NamedTuple):
+    """A tag."""
+
+    name: str
+    digest: str
+    """The sha256 of what it points to."""
+    manifest_id: str
+    created_at: int
+    updated_at: int
+
+
+def _records() -> Select[Any]:
+    return (
+        select(_t.name, manifests.c.digest, _t.manifest_id, _t.created_at, _t.updated_at)
+        .join(manifests, manifests.c.id == _t.manifest_id)
+        .where(_t.repository_id == bindparam("repository_id"))
+    )
+
+
+_in_range = (_t.name >= bindparam("first"), _t.name <= bindparam("last"))
+_FIND: Final = Statement(_records().where(_t.name == bindparam("name")))
+_LIST: Final = Statement(page(_records().where(*_in_range).order_by(_t.name)))
+_COUNT: Final = Statement(
+    select(func.count()).where(_t.repository_id == bindparam("repository_id"), *_in_range)
+)
+
+
+def find_tag_record(tx: Connection, repository_id: str, name: str) -> TagRecord | None:
+    """Return a tag."""
+    row = tx.row(_FIND, repository_id=repository_id, name=name)
+    return TagRecord(*row) if row else None
+
+
+def list_tag_records(
+    tx: Connection, repository_id: str, prefix: str, after: str, limit: int
+) -> list[TagRecord]:
+    """Return up to `limit` tags with a prefix that follow the tag `after`, in byte order."""
+    # One lower bound, so that the range begins where the page does: nothing sorts between a tag
+    # and the same with a control character behind it.
+    first = after + "\x01" if after else prefix
+    rows = tx.rows(_LIST, repository_id=repository_id, first=first, last=prefix + _END, limit=limit)
+    return [TagRecord(*row) for row in rows]
+
+
+def count_tag_records(tx: Connection, repository_id: str, prefix: str) -> int:
+    """Return how many tags have a prefix: a walk over the index, as long as they are many."""
+    row = tx.row(_COUNT, repository_id=repository_id, first=prefix, last=prefix + _END)
+    assert row is not None
+    return int(row[0])

@@ -1,0 +1,305 @@
+"""Deleted images that can be restored: their rows, and a hold on their objects.
+
+A tombstone keeps objects and bytes of the manifest by foreign keys, so nothing that a restore
+needs can be collected before it; reads of live images know nothing of tombstones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from sqlalchemy import Select, and_, bindparam, func, or_, select, text
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.statement import Statement, page
+from registry.metadata.control_tables import (
+    deleted_manifest_blobs,
+    deleted_manifest_children,
+    deleted_manifests,
+)
+from registry.metadata.tables import (
+    blob_objects,
+    manifest_blobs,
+    manifest_children,
+    manifests,
+    repository_blobs,
+)
+
+_d = deleted_manifests.c
+_m = manifests.c
+_b = deleted_manifest_blobs.c
+_l = repository_blobs.c
+_LAST: Final = 2**62
+"""Sorts after every moment."""
+_SAME: Final = (
+    "id",
+    "repository_id",
+    "account_id",
+    "digest",
+    "media_type",
+    "artifact_type",
+    "config_digest",
+    "subject_digest",
+    "is_index",
+    "manifest_size_bytes",
+    "size_bytes",
+    "annotations",
+    "pushed_at",
+    "last_pulled_at",
+)
+"""The columns a manifest and its tombstone share."""
+
+
+class Tombstone(NamedTuple):
+    """A deleted image."""
+
+    id: str
+    repository_id: str
+    account_id: str
+    digest: str
+    media_type: str
+    artifact_type: str | None
+    subject_digest: str | None
+    is_index: bool
+    size_bytes: int
+    tags: Sequence[tuple[str, str]]
+    """Each with the digest form it was pushed by."""
+    pushed_at: int
+    deleted_at: int
+    deleted_by: str
+    """CRN; empty when nobody had signed in."""
+    restorable_until: int
+
+
+_BURY: Final = Statement(
+    deleted_manifests.insert().from_select(
+        [*_SAME, "tags", "deleted_at", "deleted_by", "restorable_until"],
+        select(
+            *(_m[name] for name in _SAME),
+            bindparam("tags", type_=_d.tags.type),
+            bindparam("now", type_=_d.deleted_at.type),
+            bindparam("principal", type_=_d.deleted_by.type),
+            bindparam("restorable_until", type_=_d.restorable_until.type),
+        ).where(_m.id == bindparam("manifest_id")),
+    )
+)
+_HOLD_OBJECTS: Final = Statement(
+    deleted_manifest_blobs.insert().from_select(
+        ["manifest_id", "digest", "object_id", "account_id", "size"],
+        select(manifest_blobs.c.manifest_id, _l.digest, _l.object_id, _l.account_id, _l.size)
+        .join(
+            repository_blobs,
+            and_(
+                _l.repository_id == manifest_blobs.c.repository_id,
+                _l.digest == manifest_blobs.c.digest,
+            ),
+        )
+        .where(manifest_blobs.c.manifest_id == bindparam("manifest_id")),
+    )
+)
+_KEEP_CHILDREN: Final = Statement(
+    deleted_manifest_children.insert().from_select(
+        ["manifest_id", "child_digest"],
+        select(manifest_children.c.parent_id, manifest_children.c.child_digest).where(
+            manifest_children.c.parent_id == bindparam("manifest_id")
+        ),
+    )
+)
+
+
+def _columns() -> Select[Any]:
+    return select(*(_d[name] for name in Tombstone._fields))
+
+
+_FIND: Final = Statement(
+    _columns().where(
+        _d.repository_id == bindparam("repository_id"), _d.digest == bindparam("digest")
+    )
+)
+_IS_RESTORABLE: Final = _d.restorable_until > bindparam("now")
+_LIST: Final = Statement(
+    page(
+        _columns()
+        .where(
+            _d.repository_id == bindparam("repository_id"),
+            _IS_RESTORABLE,
+            or_(
+                _d.deleted_at < bindparam("deleted_at"),
+                and_(_d.deleted_at == bindparam("deleted_at"), _d.id < bindparam("id")),
+            ),
+        )
+        .order_by(_d.deleted_at.desc(), _d.id.desc())
+    )
+)
+_COUNT: Final = Statement(
+    select(func.count())
+    .select_from(deleted_manifests)
+    .where(_d.repository_id == bindparam("repository_id"), _IS_RESTORABLE)
+)
+_CHILDREN: Final = Statement(
+    select(deleted_manifest_children.c.child_digest)
+    .where(deleted_manifest_children.c.manifest_id == bindparam("manifest_id"))
+    .order_by(deleted_manifest_children.c.child_digest)
+)
+_BLOBS: Final = Statement(
+    select(_b.digest).where(_b.manifest_id == bindparam("manifest_id")).order_by(_b.digest)
+)
+_REVIVE_OBJECTS: Final = Statement(
+    blob_objects.update()
+    .where(
+        blob_objects.c.id.in_(
+            select(_b.object_id).where(_b.manifest_id == bindparam("manifest_id"))
+        )
+    )
+    .values(state=text("'live'"), condemned_at=text("NULL"))
+)
+_RELINK: Final = Statement(
+    insert(repository_blobs)
+    .from_select(
+        [
+            "repository_id",
+            "digest",
+            "account_id",
+            "object_id",
+            "size",
+            "manifest_refs",
+            "touched_at",
+        ],
+        select(
+            _d.repository_id,
+            _b.digest,
+            _b.account_id,
+            _b.object_id,
+            _b.size,
+            text("0"),
+            bindparam("now", type_=_l.touched_at.type),
+        )
+        .join(deleted_manifests, _d.id == _b.manifest_id)
+        .where(_b.manifest_id == bindparam("manifest_id"))
+        .order_by(_b.digest),
+    )
+    .on_conflict_do_update(
+        index_elements=["repository_id", "digest"], set_={"touched_at": bindparam("now")}
+    )
+)
+_RAISE: Final = Statement(
+    manifests.insert().from_select(
+        list(_SAME), select(*(_d[name] for name in _SAME)).where(_d.id == bindparam("manifest_id"))
+    )
+)
+_REMOVE: Final = Statement(deleted_manifests.delete().where(_d.id == bindparam("manifest_id")))
+_REMOVE_SAME: Final = Statement(
+    deleted_manifests.delete().where(
+        _d.repository_id == bindparam("repository_id"), _d.digest == bindparam("digest")
+    )
+)
+_OVER: Final = Statement(
+    page(
+        _columns()
+        .where(_d.restorable_until <= bindparam("now"))
+        .order_by(_d.restorable_until)
+        .with_for_update(skip_locked=True)
+    )
+)
+_OF_REPOSITORY: Final = Statement(
+    page(_columns().where(_d.repository_id == bindparam("repository_id")))
+)
+
+
+def bury(
+    tx: Connection,
+    manifest_id: str,
+    tags: Sequence[tuple[str, str]],
+    *,
+    principal: str,
+    now: int,
+    restorable_until: int,
+) -> None:
+    """Make the tombstone of a manifest that is about to be removed with its `tags`."""
+    tx.execute(
+        _BURY,
+        manifest_id=manifest_id,
+        tags=msgspec.json.encode(tags).decode(),
+        principal=principal,
+        now=now,
+        restorable_until=restorable_until,
+    )
+    tx.execute(_HOLD_OBJECTS, manifest_id=manifest_id)
+    tx.execute(_KEEP_CHILDREN, manifest_id=manifest_id)
+
+
+def find_tombstone(tx: Connection, repository_id: str, digest: str) -> Tombstone | None:
+    """Return the tombstone of this sha256 in a repository."""
+    row = tx.row(_FIND, repository_id=repository_id, digest=digest)
+    return _tombstone(row) if row else None
+
+
+def list_tombstones(
+    tx: Connection, repository_id: str, now: int, before: tuple[int, str] | None, limit: int
+) -> list[Tombstone]:
+    """Return up to `limit` restorable images of a repository, the last deleted first.
+
+    They come after the one that was deleted at the moment and has the id of `before`.
+    """
+    deleted_at, tombstone_id = before or (_LAST, "")
+    rows = tx.rows(
+        _LIST,
+        repository_id=repository_id,
+        now=now,
+        deleted_at=deleted_at,
+        id=tombstone_id,
+        limit=limit,
+    )
+    return [_tombstone(row) for row in rows]
+
+
+def count_tombstones(tx: Connection, repository_id: str, now: int) -> int:
+    """Return how many images of a repository can be restored."""
+    row = tx.row(_COUNT, repository_id=repository_id, now=now)
+    assert row is not None
+    return int(row[0])
+
+
+def children_of(tx: Connection, tombstone_id: str) -> list[str]:
+    """Return the digests a deleted index lists."""
+    return [row[0] for row in tx.rows(_CHILDREN, manifest_id=tombstone_id)]
+
+
+def raise_manifest(tx: Connection, tombstone: Tombstone, now: int) -> list[str]:
+    """Put the manifest's row back, and links to its blobs; return the digests of the blobs.
+
+    Its edges, tags and counts are the caller's to make.
+    """
+    tx.execute(_RELINK, manifest_id=tombstone.id, now=now)
+    tx.execute(_REVIVE_OBJECTS, manifest_id=tombstone.id)
+    tx.execute(_RAISE, manifest_id=tombstone.id)
+    return [row[0] for row in tx.rows(_BLOBS, manifest_id=tombstone.id)]
+
+
+def remove_tombstone(tx: Connection, tombstone_id: str) -> None:
+    """Let a deleted image go for good; its manifest's bytes are the caller's to remove."""
+    tx.execute(_REMOVE, manifest_id=tombstone_id)
+
+
+def remove_older(tx: Connection, repository_id: str, digest: str) -> None:
+    """Remove the tombstone an image of this digest left before, to make room for another."""
+    tx.execute(_REMOVE_SAME, repository_id=repository_id, digest=digest)
+
+
+def lock_over(tx: Connection, now: int, limit: int) -> list[Tombstone]:
+    """Return up to `limit` tombstones whose time is over, of which no other process has hold."""
+    return [_tombstone(row) for row in tx.rows(_OVER, now=now, limit=limit)]
+
+
+def tombstones_of(tx: Connection, repository_id: str, limit: int) -> list[Tombstone]:
+    """Return up to `limit` tombstones of a repository."""
+    rows = tx.rows(_OF_REPOSITORY, repository_id=repository_id, limit=limit)
+    return [_tombstone(row) for row in rows]
+
+
+def _tombstone(row: Row) -> Tombstone:
+    pairs = msgspec.json.decode(row[9], type=list[tuple[str, str]])
+    return Tombstone(*row)._replace(is_index=bool(row[7]), tags=pairs)

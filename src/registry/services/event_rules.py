@@ -1,0 +1,139 @@
+"""Event rules: an account asks for the registry's events, each rule for one of its topics (C3).
+
+A rule is matched when something happens (`services.events`); how it reaches subscribers is the
+notifications family's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from cloudcore.crn import Crn
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
+from registry.metadata import event_rules
+from registry.metadata.event_rules import EventRule
+from registry.services import events
+
+MAX_RULES: Final = 50
+"""How many rules an account can have; every change of its repositories is matched with them."""
+
+EVENT_TYPES: Final = (
+    events.IMAGE_PUSHED,
+    events.IMAGE_DELETED,
+    events.TAG_MOVED,
+    events.TAG_DELETED,
+    events.REPOSITORY_CREATED,
+    events.REPOSITORY_DELETED,
+    events.LIFECYCLE_COMPLETED,
+)
+
+_FAMILIES: Final = re.compile(r"registry\.(?:[a-z]+\.)?\*")
+_PREFIX: Final = re.compile(r"[a-z0-9._/-]{0,210}")
+_TOPIC: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,255}")
+
+
+def check_rule(event_types: Sequence[str], repository_prefix: str) -> None:
+    """Refuse a rule that no event could ever match.
+
+    Raises:
+        InvalidInput: with ``field`` and ``reason``.
+
+    """
+    for index, wanted in enumerate(event_types):
+        if not _is_known(wanted):
+            raise InvalidInput(
+                f"an event type is one of {', '.join(EVENT_TYPES)}, or one such as registry.tag.*",
+                field=f"event_types[{index}]",
+                reason="not_allowed",
+            )
+    if not _PREFIX.fullmatch(repository_prefix):
+        raise InvalidInput(
+            "no repository's name begins so", field="repository_prefix", reason="malformed"
+        )
+
+
+def topic_of(text: str, region: str, account_id: str, handle: str) -> str:
+    """Return the CRN of a topic of this account here, with the account by its id.
+
+    The topic need not exist (yet): whether it does is the notifications family's to know.
+
+    Raises:
+        InvalidInput: it is no CRN of a topic, or another account's or region's.
+
+    """
+    try:
+        crn = Crn.parse(text)
+    except InvalidInput:
+        crn = None
+    if (
+        crn is None
+        or (crn.service, crn.type) != ("notifications", "topic")
+        or not _TOPIC.fullmatch(crn.name)
+    ):
+        raise InvalidInput(
+            f"a topic is crn:notifications:{region}:<account>:topic/<name>",
+            field="topic",
+            reason="malformed_crn",
+        )
+    if crn.region != region or crn.account not in (account_id, handle):
+        raise InvalidInput(
+            "the topic is in another account or region", field="topic", reason="foreign_scope"
+        )
+    return str(crn._replace(account=account_id))
+
+
+def create_rule(tx: Connection, rule: EventRule) -> EventRule:
+    """Add a rule and return it.
+
+    Raises:
+        Conflict: the account has the very same.
+        QuotaExceeded: it can have no more.
+
+    """
+    event_rules.lock_account(tx, rule.account_id)
+    there = event_rules.find_rules(tx, rule.account_id).rules
+    for other in there:
+        if _asks(other) == _asks(rule):
+            raise Conflict("there is a rule that asks for the same", id=other.id)
+    if len(there) >= MAX_RULES:
+        raise QuotaExceeded(f"an account has at most {MAX_RULES} event rules", limit=MAX_RULES)
+    event_rules.add_rule(tx, rule)
+    return rule
+
+
+def get_rule(tx: Connection, account_id: str, rule_id: str) -> EventRule:
+    """Return a rule of an account, or raise `NotFound`."""
+    found = event_rules.find_rule(tx, account_id, rule_id)
+    if found is None:
+        raise _missing()
+    return found
+
+
+def delete_rule(tx: Connection, account_id: str, rule_id: str) -> None:
+    """Delete a rule; what it asked for before stays in the outbox.
+
+    Raises:
+        NotFound.
+
+    """
+    if not event_rules.remove_rule(tx, account_id, rule_id):
+        raise _missing()
+
+
+def _is_known(wanted: str) -> bool:
+    if not wanted.endswith("*"):
+        return wanted in EVENT_TYPES
+    return bool(_FAMILIES.fullmatch(wanted)) and any(
+        known.startswith(wanted[:-1]) for known in EVENT_TYPES
+    )
+
+
+def _asks(rule: EventRule) -> tuple[str, frozenset[str], str]:
+    return rule.topic, frozenset(rule.event_types), rule.repository_prefix
+
+
+def _missing() -> NotFound:
+    return NotFound("there is no such event rule")

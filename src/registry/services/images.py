@@ -1,0 +1,303 @@
+"""Images of one repository, as the control plane lists, reads and deletes them (C1).
+
+Deleting follows the rules of `services.deletion`, as on the data plane; here a pin refuses it too,
+unless it is forced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict, PlatformError
+from registry.errors import DigestInvalid, ManifestUnknown
+from registry.metadata import blobs, images, manifests
+from registry.metadata.image_repositories import ImageRepository
+from registry.metadata.images import ImageRow, ManifestDocument, TagStatus
+from registry.metadata.manifests import ManifestRow
+from registry.metadata.repositories import Repository, lock_repository
+from registry.metadata.tag_records import count_tag_records, find_tag_record
+from registry.oci.digest import Digest
+from registry.services.acts import Act
+from registry.services.deletion import delete_image as delete_unpinned
+from registry.services.events import Event, publish
+from registry.services.prefix_totals import total_under
+from registry.services.tags import drop_tag
+
+RARE_TAGS: Final = 5_000
+"""Up to so many tags, the images behind them are gathered; beyond, images are gone through."""
+
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class ImagePage(NamedTuple):
+    """Images, the newest first, and how many there are in all."""
+
+    images: Sequence[ImageRow]
+    total: int
+
+
+class Deleted(NamedTuple):
+    """What one item of a batch took away: an image with its tags, or a tag of an image."""
+
+    digest: str
+    tags: Sequence[str]
+
+
+class Failure(NamedTuple):
+    """Why one item of a batch did nothing: the digest or the tag as it was given."""
+
+    digest: str | None
+    tag: str | None
+    error: PlatformError
+
+
+class BatchOutcome(NamedTuple):
+    """What became of each item of a batch."""
+
+    deleted: list[Deleted]
+    failures: list[Failure]
+
+
+def list_images(
+    tx: Connection,
+    found: ImageRepository,
+    status: TagStatus,
+    prefix: str | None,
+    before: str,
+    limit: int,
+) -> ImagePage:
+    """Return images older than the id `before`: all, or those of a tag status.
+
+    With a `prefix`, those that carry a tag which begins with it, byte by byte.
+    """
+    if prefix is not None and status is TagStatus.UNTAGGED:
+        return ImagePage([], 0)
+    if prefix:
+        return _list_carrying(tx, found, prefix, before, limit)
+    if prefix is not None:
+        status = TagStatus.TAGGED  # every tag begins with nothing
+    rows = images.list_images(tx, found.repository.id, status, before, limit)
+    return ImagePage(rows, _total(found, status))
+
+
+def _total(found: ImageRepository, status: TagStatus) -> int:
+    if status is TagStatus.ANY:
+        return found.image_count
+    if status is TagStatus.TAGGED:
+        return found.tagged_image_count
+    return found.image_count - found.tagged_image_count
+
+
+def _list_carrying(
+    tx: Connection, found: ImageRepository, prefix: str, before: str, limit: int
+) -> ImagePage:
+    """Return the images behind the tags with a prefix.
+
+    Few tags are gathered whole, and the page costs as much as there are such tags. Of many, most
+    often some recent images have them; only where these do not fill the page are all gathered. To
+    count many is a step for each of them, once until the repository changes.
+    """
+    repository_id = found.repository.id
+    if total_under(tx, found, prefix, count_tag_records) > RARE_TAGS:
+        total = total_under(tx, found, prefix, images.count_carriers)
+        rows = images.list_recent_carrying(tx, repository_id, prefix, before, 2 * limit, limit)
+        if len(rows) == limit:
+            return ImagePage(rows, total)
+    ids = images.find_carriers(tx, repository_id, prefix)
+    newest = sorted((each for each in ids if each < before), reverse=True)[:limit]
+    return ImagePage(images.find_images(tx, repository_id, newest), len(ids))
+
+
+def get_image(tx: Connection, found: ImageRepository, reference: str) -> ImageRow:
+    """Return an image by its id, or by any digest its content was verified with.
+
+    Raises:
+        ManifestUnknown: there is none, nor could be one of that name.
+
+    """
+    if _UUID.fullmatch(reference):
+        image = next(iter(images.find_images(tx, found.repository.id, [reference])), None)
+    else:
+        digest = _canonical(tx, found, reference)
+        image = images.find_image(tx, found.repository.id, digest) if digest else None
+    if image is None:
+        raise _unknown(reference)
+    return image
+
+
+def get_document(tx: Connection, found: ImageRepository, reference: str) -> ManifestDocument:
+    """Return the bytes of an image's manifest as they were pushed; see `get_image`."""
+    image = get_image(tx, found, reference)
+    document = images.find_document(tx, found.repository.id, image.id)
+    if document is None:
+        raise _unknown(reference)
+    return document
+
+
+def list_referrers(
+    tx: Connection,
+    found: ImageRepository,
+    reference: str,
+    artifact_type: str,
+    before: str,
+    limit: int,
+) -> ImagePage:
+    """Return the images about another, which need not be here (or be yet); see end-12.
+
+    An empty `artifact_type` does not filter.
+
+    Raises:
+        ManifestUnknown: `reference` is neither a digest nor the id of an image here.
+
+    """
+    subject = reference
+    if _UUID.fullmatch(reference):
+        subject = get_image(tx, found, reference).digest
+    subjects = blobs.equivalent_digests(tx, found.repository.account_id, _parsed(subject))
+    repository_id = found.repository.id
+    rows = images.list_about(tx, repository_id, subjects, artifact_type, before, limit)
+    return ImagePage(rows, images.count_about(tx, repository_id, subjects, artifact_type))
+
+
+def find_manifest(tx: Connection, found: ImageRepository, reference: str) -> ManifestRow:
+    """Return a manifest for a change of it; see `get_image`."""
+    digest = (
+        get_image(tx, found, reference).digest
+        if _UUID.fullmatch(reference)
+        else _canonical(tx, found, reference)
+    )
+    manifest = manifests.find_manifest(tx, found.repository.id, digest) if digest else None
+    if manifest is None:
+        raise _unknown(reference)
+    return manifest
+
+
+def lock(tx: Connection, found: ImageRepository) -> Repository:
+    """Return the repository locked for a change.
+
+    Raises:
+        ManifestUnknown: it was deleted meanwhile.
+
+    """
+    repository = lock_repository(tx, found.repository.id)
+    if repository is None:
+        raise ManifestUnknown("there is no such repository")
+    return repository
+
+
+def delete_image(
+    tx: Connection, found: ImageRepository, reference: str, act: Act, *, force: bool
+) -> None:
+    """Delete an image and every tag that points to it (rule 3).
+
+    Raises:
+        ManifestReferenced: an index here lists it.
+        Conflict: pins hold it, and `force` is not given.
+        ManifestUnknown.
+
+    """
+    repository = lock(tx, found)
+    manifest = find_manifest(tx, found, reference)
+    publish(tx, act, repository, _delete(tx, repository, manifest, act, force=force))
+
+
+def delete_batch(
+    tx: Connection,
+    found: ImageRepository,
+    digests: Sequence[str],
+    tags: Sequence[str],
+    act: Act,
+    *,
+    force: bool,
+) -> BatchOutcome:
+    """Delete images by digest, then tags by name; what can go goes, and the rest is told.
+
+    Children may stand before their index. A tag that goes with its image needs nothing more.
+    """
+    repository = lock(tx, found)
+    outcome = BatchOutcome([], [])
+    events = _delete_images(tx, found, repository, digests, act, outcome, force=force)
+    gone = {tag for each in outcome.deleted for tag in each.tags}
+    for tag in dict.fromkeys(tags):
+        if tag in gone:
+            continue
+        record = find_tag_record(tx, repository.id, tag)
+        try:
+            events.append(drop_tag(tx, repository, tag, act))
+        except (ManifestUnknown, Conflict) as error:
+            outcome.failures.append(Failure(None, tag, error))
+        else:
+            assert record is not None
+            outcome.deleted.append(Deleted(record.digest, [tag]))
+    publish(tx, act, repository, events)
+    return outcome
+
+
+def _delete_images(
+    tx: Connection,
+    found: ImageRepository,
+    repository: Repository,
+    digests: Sequence[str],
+    act: Act,
+    outcome: BatchOutcome,
+    *,
+    force: bool,
+) -> list[Event]:
+    events: list[Event] = []
+    asked: dict[str, tuple[str, ManifestRow]] = {}
+    for digest in dict.fromkeys(digests):
+        try:
+            manifest = find_manifest(tx, found, _parsed(digest))
+        except ManifestUnknown as error:
+            outcome.failures.append(Failure(digest, None, error))
+        else:
+            asked.setdefault(manifest.id, (digest, manifest))
+    tags = images.tags_of(tx, repository.id, list(asked))
+    # An index is newer than what it lists, but for one that was restored: hence the turns.
+    waiting = sorted(asked, reverse=True)
+    while waiting:
+        refused: dict[str, Conflict] = {}
+        for manifest_id in waiting:
+            digest, manifest = asked[manifest_id]
+            try:
+                events += _delete(tx, repository, manifest, act, force=force)
+            except Conflict as error:
+                refused[manifest_id] = error
+            else:
+                outcome.deleted.append(Deleted(manifest.digest, tags[manifest_id]))
+        if len(refused) == len(waiting):
+            outcome.failures.extend(
+                Failure(asked[manifest_id][0], None, error)
+                for manifest_id, error in refused.items()
+            )
+            break
+        waiting = list(refused)
+    return events
+
+
+def _delete(
+    tx: Connection, repository: Repository, manifest: ManifestRow, act: Act, *, force: bool
+) -> Sequence[Event]:
+    if not force:
+        pins = images.pins_of(tx, repository.id, manifest.id, act.now)
+        if pins:
+            raise Conflict("pins hold the image; take them away, or force", pins=pins)
+    return delete_unpinned(tx, repository, manifest, act)
+
+
+def _canonical(tx: Connection, found: ImageRepository, reference: str) -> str | None:
+    return blobs.canonical_digest(tx, found.handle, _parsed(reference))
+
+
+def _parsed(reference: str) -> Digest:
+    try:
+        return Digest.parse(reference)
+    except DigestInvalid:
+        raise _unknown(reference) from None
+
+
+def _unknown(reference: str) -> ManifestUnknown:
+    return ManifestUnknown("the repository has no such image", reference=reference[:256])

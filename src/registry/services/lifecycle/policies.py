@@ -1,0 +1,54 @@
+"""The one lifecycle policy a repository may have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import NotFound
+from registry.metadata import lifecycle
+from registry.metadata.lifecycle import StoredPolicy
+from registry.metadata.repositories import lock_repository
+from registry.services.lifecycle.rules import DAY, LifecycleRule, check_rules
+
+RUN_EVERY: Final = DAY
+
+
+def put_policy(
+    tx: Connection, repository_id: str, rules: Sequence[LifecycleRule], now: int
+) -> StoredPolicy:
+    """Give a repository a policy in place of the one it had.
+
+    The first run is a day off, so that there is time to see a preview; a change of the policy
+    leaves the schedule as it is, and stops a run that is under way by the old one.
+
+    Raises:
+        InvalidInput: with ``field`` and ``reason``.
+        NotFound: the repository is gone.
+
+    """
+    document = check_rules(rules)
+    if lock_repository(tx, repository_id) is None:
+        raise NotFound("there is no such repository")
+    return lifecycle.put_policy(tx, repository_id, document, now, now + RUN_EVERY)
+
+
+def get_policy(tx: Connection, repository_id: str) -> StoredPolicy:
+    """Return a repository's policy, or raise `NotFound`."""
+    stored = lifecycle.find_policy(tx, repository_id)
+    if stored is None:
+        raise no_policy()
+    return stored
+
+
+def delete_policy(tx: Connection, repository_id: str) -> None:
+    """Take a repository's policy away, or raise `NotFound`; a run under way stops."""
+    lock_repository(tx, repository_id)
+    if not lifecycle.remove_policy(tx, repository_id):
+        raise no_policy()
+
+
+def no_policy() -> NotFound:
+    """Return the error for a repository without a policy."""
+    return NotFound("the repository has no lifecycle policy")

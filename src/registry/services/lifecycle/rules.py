@@ -1,0 +1,203 @@
+"""Rules of a lifecycle policy, as they are written and as they are evaluated (C5).
+
+    priority                    unique; the least comes first
+    action                      ``expire`` or ``keep``
+    selector                    ``untagged``, ``tagged`` or ``any``
+    tag_prefixes, tag_patterns  of ``tagged``: one tag that fits one of them suffices
+    older_than_days | not_pulled_for_days | keep_last
+
+An *expire* rule has exactly one of the three conditions. It claims the images it selects: rules
+after it do not see them, whether or not its condition holds. So the one for ``any`` is the last.
+
+A *keep* rule protects what it selects from every expire rule, whatever the priorities; with
+``keep_last`` only the newest of it. Keep rules do not depend on one another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta, field
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.errors import InvalidInput
+from cloudcore.identity.patterns import Patterns
+from cloudcore.wire import Request
+
+DAY: Final = 24 * 3600 * MICROSECONDS
+MAX_BYTES: Final = 20 * 1024
+MAX_RULES: Final = 50
+
+Selector = Literal["untagged", "tagged", "any"]
+_TagPart = Annotated[str, Meta(min_length=1, max_length=128)]
+_TagParts = Annotated[list[_TagPart], Meta(max_length=100)]
+_Days = Annotated[int, Meta(ge=1, le=36_500)]
+
+_PREFIX: Final = re.compile(r"[A-Za-z0-9_.-]+")
+_PATTERN: Final = re.compile(r"[A-Za-z0-9_.*-]+")
+_CONDITIONS: Final = ("older_than_days", "not_pulled_for_days", "keep_last")
+
+
+class LifecycleRule(Request):
+    """A rule as its owner writes it."""
+
+    priority: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+    """Rules take their turns from the least on; no two have the same."""
+    selector: Selector
+    description: Annotated[str, Meta(max_length=256)] | None = None
+    action: Literal["expire", "keep"] = "expire"
+    """`keep` always wins."""
+    tag_prefixes: _TagParts = field(default_factory=list)
+    """With `tagged`: images with a tag that begins so."""
+    tag_patterns: _TagParts = field(default_factory=list)
+    """With `tagged`: images with a tag that fits; `*` is any run of characters."""
+    older_than_days: _Days | None = None
+    """Days since its push, or since a tag was last pointed to it, or since it lost its last tag."""
+    not_pulled_for_days: _Days | None = None
+    """Days since its last pull; never before it is so old."""
+    keep_last: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+    """The newest so many, by their push, stay."""
+
+
+Rules = Annotated[list[LifecycleRule], Meta(min_length=1, max_length=MAX_RULES)]
+
+
+class Rule(NamedTuple):
+    """A rule as it is evaluated; spans are in microseconds."""
+
+    priority: int
+    is_keep: bool
+    selector: Selector
+    prefixes: tuple[str, ...]
+    patterns: Patterns
+    older_than: int | None
+    not_pulled_for: int | None
+    keep_last: int | None
+
+    def takes_tag(self, tag: str) -> bool:
+        """Say whether an image is selected for this tag of it."""
+        if self.selector != "tagged":
+            return False
+        if not self.prefixes and not self.patterns.texts:
+            return True
+        return tag.startswith(self.prefixes) or self.patterns.match(tag)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Checked rules by priority. Sets of them are integers: bit ``n`` stands for ``rules[n]``."""
+
+    rules: tuple[Rule, ...]
+    keeping: int
+    """The keep rules; the others expire."""
+    of_untagged: int
+    """The rules that select images without a tag."""
+    of_any: int
+    """The rules that select every image."""
+
+    def of_tag(self, tag: str) -> int:
+        """Return the rules that select an image for this tag of it."""
+        found = self.of_any
+        for number, rule in enumerate(self.rules):
+            if rule.takes_tag(tag):
+                found |= 1 << number
+        return found
+
+
+def check_rules(rules: Sequence[LifecycleRule]) -> str:
+    """Return rules in the form that is stored.
+
+    Raises:
+        InvalidInput: with ``field``, such as ``rules[2].priority``, and ``reason``.
+
+    """
+    seen: set[int] = set()
+    for number, rule in enumerate(rules):
+        where = f"rules[{number}]"
+        if rule.priority in seen:
+            raise _refusal(f"{where}.priority", "duplicate", "another rule has this priority")
+        seen.add(rule.priority)
+        _check_tag_parts(rule, where)
+        _check_condition(rule, where)
+    _check_any_is_last(rules)
+    document = msgspec.json.encode({"rules": rules})
+    if len(document) > MAX_BYTES:
+        raise _refusal("rules", "out_of_range", f"a policy has at most {MAX_BYTES} bytes")
+    return document.decode()
+
+
+def parse_rules(document: str) -> list[LifecycleRule]:
+    """Return the rules of a document of `check_rules`."""
+    return msgspec.json.decode(document, type=dict[str, list[LifecycleRule]])["rules"]
+
+
+def policy_of(document: str) -> Policy:
+    """Return a document of `check_rules` in the form that is evaluated."""
+    by_priority = sorted(parse_rules(document), key=lambda each: each.priority)
+    rules = tuple(_compiled(each) for each in by_priority)
+    return Policy(
+        rules,
+        keeping=_bits(rule.is_keep for rule in rules),
+        of_untagged=_bits(rule.selector != "tagged" for rule in rules),
+        of_any=_bits(rule.selector == "any" for rule in rules),
+    )
+
+
+def _compiled(rule: LifecycleRule) -> Rule:
+    return Rule(
+        rule.priority,
+        rule.action == "keep",
+        rule.selector,
+        tuple(rule.tag_prefixes),
+        Patterns(tuple(rule.tag_patterns)),
+        None if rule.older_than_days is None else rule.older_than_days * DAY,
+        None if rule.not_pulled_for_days is None else rule.not_pulled_for_days * DAY,
+        rule.keep_last,
+    )
+
+
+def _bits(marks: Iterable[bool]) -> int:
+    return sum(1 << number for number, mark in enumerate(marks) if mark)
+
+
+def _check_tag_parts(rule: LifecycleRule, where: str) -> None:
+    for name, grammar in (("tag_prefixes", _PREFIX), ("tag_patterns", _PATTERN)):
+        parts: list[str] = getattr(rule, name)
+        if parts and rule.selector != "tagged":
+            words = f"the selector {rule.selector} looks at no tags"
+            raise _refusal(f"{where}.{name}", "not_allowed", words)
+        for number, part in enumerate(parts):
+            if not grammar.fullmatch(part):
+                words = "these are no characters of a tag"
+                raise _refusal(f"{where}.{name}[{number}]", "malformed", words)
+
+
+def _check_condition(rule: LifecycleRule, where: str) -> None:
+    given = [name for name in _CONDITIONS if getattr(rule, name) is not None]
+    if rule.action == "keep":
+        refused = [name for name in given if name != "keep_last"]
+        words = "a keep rule has no condition, or keep_last"
+    else:
+        if not given:
+            words = f"an expire rule has one of {', '.join(_CONDITIONS)}"
+            raise _refusal(where, "missing", words)
+        refused = given[1:]
+        words = "an expire rule has one condition"
+    if refused:
+        raise _refusal(f"{where}.{refused[0]}", "not_allowed", words)
+
+
+def _check_any_is_last(rules: Sequence[LifecycleRule]) -> None:
+    last = max((rule.priority for rule in rules if rule.action == "expire"), default=0)
+    for number, rule in enumerate(rules):
+        if rule.action == "expire" and rule.selector == "any" and rule.priority < last:
+            words = "expire rules after the one for any would see nothing; give it the last turn"
+            raise _refusal(f"rules[{number}].selector", "not_last", words)
+
+
+def _refusal(where: str, reason: str, words: str) -> InvalidInput:
+    return InvalidInput(f"{where}: {words}", field=where, reason=reason)

@@ -1,0 +1,233 @@
+"""Runs of lifecycle policies: started by hand or by the clock, one at a time in a repository.
+
+A run is a job. Its first step plans; each further step deletes a portion of the plan in one
+transaction, in which the selection is made again of what is to go and what it was measured
+against, as these are by then. So a tag, a pull, a pin, an index or a subject that came meanwhile
+saves the image, and a policy that was changed or taken away stops the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+import msgspec
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import NotFound
+from cloudcore.jobs.kinds import Done, Kind, Next
+from cloudcore.jobs.queue import Job, NewJob, enqueue
+from registry.metadata import lifecycle, lifecycle_images, manifests
+from registry.metadata.lifecycle import Run
+from registry.metadata.repositories import Repository, lock_repository
+from registry.services.access import repository_crn
+from registry.services.acts import Act
+from registry.services.context import Context
+from registry.services.deletion import delete_image
+from registry.services.events import LIFECYCLE_COMPLETED, Event, publish
+from registry.services.lifecycle.plans import Cursor, Plan, Plans, divided_subjects
+from registry.services.lifecycle.policies import RUN_EVERY, no_policy
+from registry.services.lifecycle.rules import DAY, Policy, policy_of
+from registry.services.lifecycle.scan import Images, read_all, read_some
+from registry.services.lifecycle.selection import select
+
+KIND: Final = "registry.lifecycle"
+MAX_ATTEMPTS: Final = 10
+"""How often one step is tried before the run fails."""
+KEPT: Final = 90 * DAY
+"""How long a repository's runs are remembered."""
+_DUE: Final = 50
+
+
+class Arguments(msgspec.Struct, frozen=True):
+    """Which run a job is."""
+
+    run_id: str
+    repository_id: str
+
+
+class Portion(NamedTuple):
+    """What one transaction of a run deletes, if it is still to go."""
+
+    plan: Plan
+    policy: Policy
+    ids: Sequence[str]
+    subjects: Collection[str]
+    is_last: bool
+
+
+def lifecycle_kind(ctx: Context) -> Kind:
+    """Return the kind of job that runs policies."""
+    # The run itself must end with its job: so the step, and not the queue, gives up.
+    return Kind(name=KIND, step=partial(run_step, ctx, Plans()), max_attempts=None)
+
+
+def start_run(tx: Connection, repository_id: str, run_id: str, act: Act) -> Run:
+    """Start a run of a repository's policy, or join the one under way, and return it.
+
+    Raises:
+        NotFound: there is no such repository, or it has no policy.
+
+    """
+    repository = lock_repository(tx, repository_id)
+    if repository is None:
+        raise NotFound("there is no such repository")
+    running = lifecycle.find_running(tx, repository_id)
+    if running is not None:
+        return running
+    policy = lifecycle.find_policy(tx, repository_id)
+    if policy is None:
+        raise no_policy()
+    lifecycle.forget_runs(tx, repository_id, act.now - KEPT)
+    lifecycle.add_run(tx, run_id, repository_id, policy.document, act.principal, act.now)
+    job = NewJob(
+        KIND,
+        Arguments(run_id, repository_id),
+        account_id=repository.account_id,
+        resource=repository_crn(act.site.region, repository.account_id, repository.name),
+    )
+    enqueue(tx, job, act.now)
+    run = lifecycle.find_run(tx, repository_id, run_id)
+    assert run is not None
+    return run
+
+
+async def start_due_runs(ctx: Context) -> int:
+    """Start the runs whose time has come, and return how many they are.
+
+    Any number of processes may do so at once: each run is started by one of them.
+    """
+    started = 0
+    while due := await ctx.database.read(lifecycle.list_due, ctx.clock(), _DUE):
+        for repository_id in due:
+            started += await ctx.database.write(
+                _start_due_run, repository_id, ctx.new_id(), ctx.act("")
+            )
+    return started
+
+
+def _start_due_run(tx: Connection, repository_id: str, run_id: str, act: Act) -> bool:
+    is_live = lock_repository(tx, repository_id) is not None
+    if not lifecycle.postpone(tx, repository_id, act.now, act.now + RUN_EVERY):
+        return False
+    return is_live and start_run(tx, repository_id, run_id, act).id == run_id
+
+
+async def run_step(ctx: Context, plans: Plans, job: Job) -> Next | Done:
+    """Plan a run, or delete the next portion of its plan."""
+    arguments = msgspec.convert(job.arguments, Arguments)
+    if job.attempts > MAX_ATTEMPTS:
+        fault = f"{job.fault.code}: {job.fault.message}" if job.fault else "WORKER_LOST"
+        return Done(partial(_fail, arguments, fault, ctx.clock()))
+    run = await ctx.database.read(lifecycle.find_run, arguments.repository_id, arguments.run_id)
+    if run is None or run.status != "running":
+        return Done()
+    policy = policy_of(run.document)
+    cursor = None if job.cursor is None else msgspec.convert(job.cursor, Cursor)
+    plan = None if cursor is None else plans.find(cursor.plan)
+    if cursor is None or plan is None:
+        plan = await make_plan(ctx, run, policy, () if cursor is None else cursor.subjects)
+        plans.keep(plan)
+        evaluated = plan.evaluated if cursor is None else 0
+        return Next(msgspec.to_builtins(plan.cursor(0)), partial(_begin, arguments, evaluated))
+    ids = plan.portion(cursor.position)
+    position = cursor.position + len(ids)
+    is_last = position >= len(plan.order)
+    portion = Portion(plan, policy, ids, cursor.subjects, is_last)
+    change = partial(delete_portion, run, portion, _act(ctx, run, job))
+    if is_last:
+        plans.drop(plan.id)
+        return Done(change)
+    return Next(msgspec.to_builtins(plan.cursor(position)), change)
+
+
+async def make_plan(ctx: Context, run: Run, policy: Policy, subjects: Collection[str] = ()) -> Plan:
+    """Return what a run is going to do; `subjects` are digests whose referrers are to follow."""
+    now = ctx.clock()
+    read = await read_all(ctx.database, run.repository_id, policy, now, frozenset(subjects))
+    selection = await asyncio.to_thread(select, policy, *read, now)
+    return Plan(
+        id=ctx.new_id(),
+        moment=now,
+        evaluated=len(read.images),
+        order=list(selection.expired),
+        newest=selection.newest,
+        subjects=await divided_subjects(ctx.database, run.repository_id, selection, subjects),
+    )
+
+
+def delete_portion(run: Run, portion: Portion, act: Act, tx: Connection) -> None:
+    """Delete what of a portion is still to go; with the last one the run has succeeded."""
+    repository = lock_repository(tx, run.repository_id)
+    if repository is None:
+        return lifecycle.finish_run(
+            tx, run.repository_id, run.id, act.now, "REPOSITORY_DELETED: the repository is gone"
+        )
+    policy = lifecycle.find_policy(tx, run.repository_id)
+    if policy is None or policy.document != run.document:
+        return lifecycle.finish_run(
+            tx, run.repository_id, run.id, act.now, "POLICY_CHANGED: the policy is another by now"
+        )
+    events = _delete(tx, repository, run, _still_expired(tx, run, portion, act.now), act)
+    if portion.is_last:
+        lifecycle.finish_run(tx, run.repository_id, run.id, act.now)
+        events.append(Event(LIFECYCLE_COMPLETED))
+    return publish(tx, act, repository, events)
+
+
+def _still_expired(tx: Connection, run: Run, portion: Portion, now: int) -> list[str]:
+    """Select again, of a portion and of what its images are measured against."""
+    known: Images = Images([], {})
+    ids = set(portion.ids)
+    wanted: set[str] = set()
+    while not ids <= wanted:
+        wanted |= ids
+        known = read_some(
+            tx,
+            run.repository_id,
+            portion.policy,
+            sorted(wanted),
+            now,
+            planned_at=portion.plan.moment,
+            subjects=portion.subjects,
+        )
+        # Whatever rule sees an image measures it against the newest that the rule keeps.
+        seen = {number for image in known.images for number in _numbers(image.rules)}
+        ids = {name for number in seen for name in portion.plan.newest.get(number, ())}
+    going = set(portion.ids)
+    images = [image._replace(is_spared=image.id not in going) for image in known.images]
+    return list(select(portion.policy, images, known.children, portion.plan.moment).expired)
+
+
+def _delete(
+    tx: Connection, repository: Repository, run: Run, ids: Sequence[str], act: Act
+) -> list[Event]:
+    """Delete images and count what that frees."""
+    events: list[Event] = []
+    digests = lifecycle_images.digests_of(tx, repository.id, ids)
+    rows = manifests.find_manifests(tx, repository.id, list(digests.values()))
+    freed = 0
+    for name in ids:
+        freed += lifecycle_images.sole_bytes(tx, name)
+        events += delete_image(tx, repository, rows[digests[name]], act)
+    lifecycle.advance_run(tx, repository.id, run.id, expired=len(ids), freed_bytes=freed)
+    return events
+
+
+def _begin(arguments: Arguments, evaluated: int, tx: Connection) -> None:
+    lifecycle.advance_run(tx, arguments.repository_id, arguments.run_id, evaluated=evaluated)
+
+
+def _fail(arguments: Arguments, fault: str, now: int, tx: Connection) -> None:
+    lifecycle.finish_run(tx, arguments.repository_id, arguments.run_id, now, fault)
+
+
+def _act(ctx: Context, run: Run, job: Job) -> Act:
+    region = ctx.site.region
+    return ctx.act(f"crn:registry:{region}:{job.account_id}:lifecycle-run/{run.id}")
+
+
+def _numbers(rules: int) -> list[int]:
+    return [number for number in range(rules.bit_length()) if rules >> number & 1]

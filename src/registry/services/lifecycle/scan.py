@@ -1,0 +1,132 @@
+"""What the selection needs to know of images: of a whole repository, or again of a few.
+
+A whole repository is read page by page, so neither the event loop nor a lock waits for it, and
+what changes meanwhile may be seen or not. What must be right is read again, in the transaction
+that acts on it (`read_some`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from cloudcore.db.base import Connection, Database, Row
+from registry.metadata import lifecycle_images as rows
+from registry.metadata.lifecycle_images import ImageColumns
+from registry.services.lifecycle.rules import Policy
+from registry.services.lifecycle.selection import Image
+
+PAGE: Final = 2000
+
+
+class Images(NamedTuple):
+    """Images and what ties them."""
+
+    images: list[Image]
+    children: dict[str, list[str]]
+    """Of each index, by ids."""
+
+
+class _Tagging:
+    """What the tags of images tell the rules."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._found: dict[str, tuple[int, int]] = {}
+
+    def note(self, tags: Iterable[Row]) -> None:
+        """Take in rows of a tag's name, its image, and when it was pointed there."""
+        for name, image, moved_at in tags:
+            rules, newest = self._found.get(image, (0, 0))
+            self._found[image] = (rules | self._policy.of_tag(name), max(newest, moved_at))
+
+    def of(self, image: str) -> tuple[int, int]:
+        """Return the rules that select an image for its tags, and when the last tag came."""
+        return self._found.get(image, (self._policy.of_any, 0))
+
+
+async def read_all(
+    database: Database,
+    repository_id: str,
+    policy: Policy,
+    now: int,
+    subjects: Collection[str] = frozenset(),
+) -> Images:
+    """Return the images of a repository; `subjects` are digests that have expired already."""
+    tagging = _Tagging(policy)
+    after = ""
+    while page := await database.read(rows.page_of_tags, repository_id, after, PAGE):
+        tagging.note(page)
+        after = page[-1][0]
+        await asyncio.sleep(0)  # on SQLite nothing else lets others have their turn
+    found = Images([], {})
+    after = ""
+    while page := await database.read(rows.page_of_images, repository_id, after, PAGE, now):
+        columns = [ImageColumns(*row) for row in page]
+        for each in columns:
+            found.images.append(_image(each, policy, tagging, subjects))
+        indexes = [each.id for each in columns if each.is_index]
+        if indexes:
+            edges = await database.read(rows.children_of_some, repository_id, indexes)
+            _add_edges(found.children, edges)
+        after = page[-1][0]
+        await asyncio.sleep(0)
+    return found
+
+
+def read_some(
+    tx: Connection,
+    repository_id: str,
+    policy: Policy,
+    ids: Sequence[str],
+    now: int,
+    *,
+    planned_at: int,
+    subjects: Collection[str],
+) -> Images:
+    """Return those of some images that are there, as they are now.
+
+    Held is what an image outside of `ids` holds, and what was given a tag since `planned_at`.
+    """
+    tagging = _Tagging(policy)
+    tagging.note(rows.tags_of_some(tx, repository_id, ids))
+    columns = [ImageColumns(*row) for row in rows.some_images(tx, repository_id, ids, now)]
+    present = {each.id for each in columns}
+    found = Images([], {})
+    edges = rows.parents_of_some(tx, repository_id, ids)
+    _add_edges(found.children, [edge for edge in edges if edge[0] in present])
+    held = {child for parent, child in edges if parent not in present}
+    for each in columns:
+        image = _image(each, policy, tagging, subjects)
+        is_held = (
+            each.id in held
+            or (each.subject_id is not None and each.subject_id not in present)
+            or tagging.of(each.id)[1] >= planned_at
+        )
+        found.images.append(image._replace(is_held=is_held))
+    return found
+
+
+def _image(
+    columns: ImageColumns, policy: Policy, tagging: _Tagging, subjects: Collection[str]
+) -> Image:
+    if columns.tag_count:
+        rules, renewed_at = tagging.of(columns.id)
+    else:
+        rules, renewed_at = policy.of_untagged, columns.untagged_at or 0
+    return Image(
+        id=columns.id,
+        rules=rules,
+        pushed_at=columns.pushed_at,
+        renewed_at=max(columns.pushed_at, renewed_at),
+        last_pulled_at=columns.last_pulled_at,
+        subject=columns.subject_id,
+        is_pinned=bool(columns.is_pinned),
+        is_orphan=columns.subject_id is None and columns.subject_digest in subjects,
+    )
+
+
+def _add_edges(children: dict[str, list[str]], edges: Iterable[Row]) -> None:
+    for parent, child in edges:
+        children.setdefault(parent, []).append(child)

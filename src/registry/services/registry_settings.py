@@ -1,0 +1,77 @@
+"""What an account decides for all its repositories: how long undo is possible, whose pulls count.
+
+A pull by a scanner, a replication or a backup says nothing of whether an image is in use. So
+principals can be named whose pulls are not recorded, by patterns of their CRNs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import InvalidInput
+from cloudcore.identity.names import UUID
+from cloudcore.identity.patterns import Patterns
+from cloudcore.identity.rows.accounts import find_account_ids
+from registry.metadata import settings
+from registry.metadata.settings import Settings
+
+_FIELD: Final = "uncounted_pullers"
+_PATTERN: Final = re.compile(r"\*|crn:iam::([a-z0-9*?-]{1,36}):([!-~]{1,512})")
+
+
+def update_settings(
+    tx: Connection, account_id: str, changes: Mapping[str, Any], now: int
+) -> Settings:
+    """Change what `changes` gives of an account's settings and return them.
+
+    What was deleted before can be restored for as long as was set then.
+
+    Raises:
+        InvalidInput: with ``field`` and ``reason``.
+
+    """
+    found = settings.lock_settings(tx, account_id, now)
+    if _FIELD in changes:
+        changes = {**changes, _FIELD: _with_ids(tx, changes[_FIELD])}
+    return settings.put_settings(tx, account_id, found._replace(**changes), now)
+
+
+def counts_pulls_of(principal: str, uncounted_pullers: Sequence[str]) -> bool:
+    """Say whether pulls by the principal of this CRN are recorded; anonymous ones have none."""
+    return not uncounted_pullers or not _compiled(tuple(uncounted_pullers)).match(principal)
+
+
+def _with_ids(tx: Connection, patterns: Sequence[str]) -> tuple[str, ...]:
+    """Return patterns with accounts named by id, as CRNs name them."""
+    accounts = [_account(pattern, index) for index, pattern in enumerate(patterns)]
+    ids = find_account_ids(tx, sorted(filter(None, accounts)))
+    kept = []
+    for index, (pattern, handle) in enumerate(zip(patterns, accounts, strict=True)):
+        if handle and handle not in ids:
+            raise _refusal(index, "no such account", "no_such_account")
+        kept.append(pattern.replace(f":{handle}:", f":{ids[handle]}:", 1) if handle else pattern)
+    return tuple(kept)
+
+
+def _account(pattern: str, index: int) -> str:
+    """Return the handle in a pattern; empty where it names no account, or one by id."""
+    found = _PATTERN.fullmatch(pattern)
+    if found is None:
+        form = "* or a pattern of principals: crn:iam::<account>:<type>/<name>"
+        raise _refusal(index, form, "malformed")
+    account = found[1] or ""
+    return "" if UUID.fullmatch(account) or "*" in account or "?" in account else account
+
+
+def _refusal(index: int, words: str, reason: str) -> InvalidInput:
+    field = f"{_FIELD}[{index}]"
+    return InvalidInput(f"{field}: {words}", field=field, reason=reason)
+
+
+@lru_cache(maxsize=1024)
+def _compiled(patterns: tuple[str, ...]) -> Patterns:
+    return Patterns(patterns)

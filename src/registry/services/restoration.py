@@ -1,0 +1,176 @@
+"""Undo: what was deleted a while ago is had again, as it was, or not at all.
+
+A restored image is the image it was: the same id, the same time of its push, the same tags, but
+for those that mean something else by now. An index comes back with those of its children that
+were deleted since.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict, NotFound
+from registry.metadata import blobs, manifests, repositories
+from registry.metadata.deleted_repositories import (
+    DeletedRepository,
+    lock_deleted_repository,
+)
+from registry.metadata.deleted_repositories import restore_repository as revive
+from registry.metadata.manifests import ManifestRow
+from registry.metadata.repositories import Counts, Repository, lock_repository
+from registry.metadata.tag_history import list_tag_events
+from registry.metadata.tombstones import (
+    Tombstone,
+    children_of,
+    find_tombstone,
+    raise_manifest,
+    remove_tombstone,
+)
+from registry.services.acts import Act
+from registry.services.deletion import restorable_since
+from registry.services.events import IMAGE_PUSHED, REPOSITORY_CREATED, Event, publish
+from registry.services.tags import restore_tag as point_restored
+
+
+class Restored(NamedTuple):
+    """An image that is there again."""
+
+    digest: str
+    tags: list[str]
+    """Those that point to it again."""
+
+
+def restore_image(
+    tx: Connection, repository: Repository, digest: str, act: Act
+) -> tuple[list[Restored], list[Event]]:
+    """Restore the image of this sha256, before it the deleted children it needs.
+
+    Returns what is there again, children first, and what to publish. The caller holds the
+    repository's lock.
+
+    Raises:
+        NotFound: no such image was deleted, or too long ago.
+        Conflict: it was pushed again meanwhile, or a child it needs cannot be restored.
+
+    """
+    if manifests.find_manifest(tx, repository.id, digest):
+        raise Conflict(f"the image {digest} is there", digest=digest)
+    if _restorable(tx, repository, digest, act.now) is None:
+        raise NotFound(f"no image {digest} can be restored", digest=digest)
+    restored: list[Restored] = []
+    events: list[Event] = []
+    for tombstone, children in _plan(tx, repository, digest, act.now):
+        tags, told = _raise(tx, repository, tombstone, children, act)
+        restored.append(Restored(tombstone.digest, tags))
+        events += told
+    return restored, events
+
+
+def _plan(
+    tx: Connection, repository: Repository, digest: str, now: int
+) -> list[tuple[Tombstone, list[str]]]:
+    """Return what must be put back for an image to be there, each after its children.
+
+    Nothing is written before all of it is known to be possible.
+    """
+    plan: dict[str, tuple[Tombstone, list[str]]] = {}
+    waiting = [digest]
+    while waiting:
+        tombstone = _restorable(tx, repository, waiting[-1], now)
+        if tombstone is None:
+            raise Conflict(
+                f"{digest} lists {waiting[-1]}, which cannot be restored any more",
+                digest=waiting[-1],
+            )
+        children = children_of(tx, tombstone.id)
+        present = manifests.find_manifests(tx, repository.id, children).keys() | plan.keys()
+        missing = [child for child in children if child not in present]
+        if missing:
+            waiting += missing
+            continue
+        plan[tombstone.digest] = (tombstone, children)
+        waiting = [each for each in waiting if each not in plan]
+    return list(plan.values())
+
+
+def restore_tag(tx: Connection, repository: Repository, tag: str, act: Act) -> Event:
+    """Point a deleted tag to what it pointed to, and return what to publish.
+
+    Raises:
+        NotFound: no such tag was deleted, or too long ago.
+        Conflict: there is a tag of this name, or its image was deleted too.
+
+    """
+    (last,) = list_tag_events(tx, repository.id, tag, None, 1) or (None,)
+    since = restorable_since(tx, repository.account_id, act.now)
+    if last is not None and last.action != "deleted":
+        raise Conflict(f"the tag {tag} is there", tag=tag)
+    if last is None or last.previous_digest is None or last.occurred_at <= since:
+        raise NotFound(f"no tag {tag} can be restored", tag=tag)
+    digest = last.previous_digest
+    manifest = manifests.find_manifest(tx, repository.id, digest)
+    if manifest is None:
+        raise Conflict(f"its image was deleted; restore {digest}", digest=digest)
+    event = point_restored(tx, repository, tag, manifest, digest, act)
+    if event is None:
+        raise Conflict(f"the tag {tag} is there", tag=tag)
+    return event
+
+
+def restore_repository(
+    tx: Connection, account_id: str, repository_id: str, act: Act
+) -> DeletedRepository:
+    """Let a deleted repository live again with all it held.
+
+    Raises:
+        NotFound: no such repository was deleted, or too long ago.
+        Conflict: another has its name by now.
+
+    """
+    found = lock_deleted_repository(tx, account_id, repository_id, act.now)
+    if found is None:
+        raise NotFound("no such repository can be restored")
+    if not revive(tx, repository_id, act.now):
+        raise Conflict("there is a repository of this name; delete it first", name=found.name)
+    repository = lock_repository(tx, repository_id)
+    assert repository is not None
+    publish(tx, act, repository, [Event(REPOSITORY_CREATED)])
+    return found
+
+
+def _restorable(tx: Connection, repository: Repository, digest: str, now: int) -> Tombstone | None:
+    found = find_tombstone(tx, repository.id, digest)
+    return found if found and found.restorable_until > now else None
+
+
+def _raise(
+    tx: Connection, repository: Repository, tombstone: Tombstone, children: list[str], act: Act
+) -> tuple[list[str], list[Event]]:
+    """Put an image back whose children are there, and return its tags and what to publish."""
+    digests = raise_manifest(tx, tombstone, act.now)
+    links = blobs.linked_blobs(tx, repository.id, digests)
+    if digests:
+        manifests.add_blob_edges(tx, tombstone.id, repository.id, digests)
+        blobs.add_references(tx, repository.id, digests, 1)
+    if children:
+        manifests.add_child_edges(tx, tombstone.id, repository.id, children)
+    gained = sum(link.size for link in links.values() if link.manifest_refs == 0)
+    counts = Counts(images=1, size=gained)
+    repositories.add_to_counters(tx, repository.id, act.now, counts)
+    manifest = ManifestRow(tombstone.id, tombstone.digest, tombstone.size_bytes, 0)
+    moved = [
+        (tag, point_restored(tx, repository, tag, manifest, pushed, act))
+        for tag, pushed in tombstone.tags
+    ]
+    remove_tombstone(tx, tombstone.id)
+    tags = [tag for tag, event in moved if event]
+    pushed = Event(
+        IMAGE_PUSHED,
+        digest=tombstone.digest,
+        tag=tags[0] if tags else None,
+        media_type=tombstone.media_type,
+        artifact_type=tombstone.artifact_type,
+        subject=tombstone.subject_digest,
+    )
+    return tags, [pushed, *(event for _, event in moved if event)]

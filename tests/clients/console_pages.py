@@ -1,0 +1,152 @@
+"""The console in headless Chromium, watched: what its pages load, say and break."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from tests.clients.console_world import World
+from tests.entrepot import ADMIN, PASSWORD
+from tests.tools import require_tool
+
+DESKTOP: Final[dict[str, Any]] = {
+    "viewport": {"width": 1280, "height": 800},
+    "color_scheme": "light",
+}
+PHONE: Final[dict[str, Any]] = {
+    "viewport": {"width": 360, "height": 740},
+    "color_scheme": "dark",
+    "device_scale_factor": 2,
+    "has_touch": True,
+    "is_mobile": True,
+}
+
+_PATIENCE: Final = 30_000
+"""Milliseconds."""
+_OVERFLOW: Final = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+_SPILLS: Final = """() => [...document.querySelectorAll("td, tbody th, dd, p, h1, h2, li")]
+  .filter((each) => each.checkVisibility() && !each.closest(".aloud"))
+  .filter((each) => each.scrollWidth > each.clientWidth + 1)
+  .map((each) => each.textContent.trim())"""
+_LOW_CONTRASTS: Final = """() => {
+  const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+  const channels = (colour) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const over = (front, back) => {
+    const part = front[3] / 255;
+    return [0, 1, 2].map((n) => front[n] * part + back[n] * (1 - part));
+  };
+  const light = (colour) => {
+    const [r, g, b] = colour.map((c) => c / 255).map(
+      (c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (element) => {
+    const layers = [];
+    for (let at = element; at; at = at.parentElement) {
+      layers.push(channels(getComputedStyle(at).backgroundColor));
+    }
+    return layers.reverse().reduce((below, layer) => over(layer, below), [255, 255, 255]);
+  };
+  const low = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const own = [...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+    if (!own || element.closest("svg") || !element.checkVisibility()) continue;
+    const back = ground(element);
+    const front = over(channels(getComputedStyle(element).color), back);
+    const [low_, high] = [light(front), light(back)].sort((a, b) => a - b);
+    const ratio = (high + 0.05) / (low_ + 0.05);
+    if (ratio < 4.5) low.push(`${element.tagName}.${element.className} ${ratio.toFixed(2)}`);
+  }
+  return low;
+}"""
+
+
+@dataclass
+class Watched:
+    """A page, and what went wrong in it."""
+
+    page: Page
+    world: World
+    faults: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+    expected: tuple[int, ...] = ()
+    """Statuses of errors that the test provokes."""
+
+    @property
+    def url(self) -> str:
+        """Return where the console is."""
+        return self.world.url
+
+    def watch(self) -> Watched:
+        """Write down each error and each request to elsewhere, from now on."""
+        host = urlsplit(self.url).netloc
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+        self.page.on("console", lambda told: self._told(told.type, told.text))
+        self.page.on("dialog", lambda dialog: self.faults.append(dialog.message))
+        self.page.on(
+            "request",
+            lambda asked: (
+                self.foreign.append(asked.url) if urlsplit(asked.url).netloc != host else None
+            ),
+        )
+        return self
+
+    def open(self, path: str) -> None:
+        """Open a page of the console."""
+        self.page.goto(self.url + path)
+
+    def sign_in(self, to: str = "/console") -> None:
+        """Sign the admin in, on the way to a page."""
+        self.world.pusher.forget_attempts()
+        self.open(to)
+        self.page.fill("#email", ADMIN)
+        self.page.fill("#password", PASSWORD)
+        self.page.click("button[type=submit]")
+        self.page.wait_for_selector(".account")
+
+    def check(self) -> None:
+        """Check that the page fits, can be read, and broke nothing so far."""
+        assert self.page.evaluate(_OVERFLOW) <= 0, self.page.url
+        assert self.page.evaluate(_SPILLS) == [], self.page.url
+        assert self.page.evaluate(_LOW_CONTRASTS) == [], self.page.url
+        assert self.faults == []
+        assert self.foreign == []
+
+    def _told(self, kind: str, text: str) -> None:
+        is_expected = any(f"status of {status}" in text for status in self.expected)
+        if kind in ("error", "warning") and not is_expected:
+            self.faults.append(text)
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Run Debian's Chromium; nothing is downloaded."""
+    expect.set_options(timeout=_PATIENCE)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=require_tool("chromium"),
+            args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
+        )
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def watched(browser: Browser, world: World, **options: Any) -> Iterator[Watched]:  # noqa: ANN401
+    """Open a window of a person who has been nowhere yet."""
+    context: BrowserContext = browser.new_context(**options)
+    context.set_default_timeout(_PATIENCE)
+    try:
+        yield Watched(context.new_page(), world).watch()
+    finally:
+        context.close()

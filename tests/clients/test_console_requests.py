@@ -1,0 +1,491 @@
+"""The console against whoever means ill: forged forms, foreign cookies, ways to elsewhere."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import httpx
+import msgspec
+import pytest
+
+from cloudcore.keyring import Keyring, load_keyring
+from registry.console.sessions import COOKIE, CookieJar, Session, Token
+from tests.clients.console_world import Pusher, serve_people
+from tests.clients.images import OCI
+from tests.entrepot import ADMIN, PASSWORD, Install
+
+SIGN_IN_COOKIE = "entrepot_console_sign_in"
+HOME = "/console/repositories"
+
+
+@dataclass
+class Site:
+    """The install, and the key that seals its cookies."""
+
+    install: Install
+    pusher: Pusher
+    keyring: Keyring
+
+    @property
+    def url(self) -> str:
+        return self.install.url
+
+    @property
+    def jar(self) -> CookieJar:
+        return CookieJar(self.keyring, self.url)
+
+    @contextmanager
+    def visitor(self) -> Iterator[Visitor]:
+        with httpx.Client(base_url=self.url, timeout=60) as http:
+            yield Visitor(self, http)
+
+
+@dataclass
+class Visitor:
+    """A browser that a test drives request by request."""
+
+    site: Site
+    http: httpx.Client
+
+    def sign_in(self, to: str = HOME) -> httpx.Response:
+        """Sign the admin in, and return the redirect that ends it."""
+        self.site.pusher.forget_attempts()
+        page = self.http.get("/console/sign-in", params={"to": to}, follow_redirects=True)
+        hidden = html.unescape(_found(r'name="form" value="([^"]*)"', page.text))
+        fields = {"form": hidden, "email": ADMIN, "password": PASSWORD}
+        sent = self.http.post("/v1/oauth/authorize", data=fields)
+        assert sent.status_code == 303, sent.text
+        assert sent.headers["location"].startswith(f"{self.site.url}/console/signed-in?code=")
+        return self.http.get(sent.headers["location"])
+
+    @property
+    def session(self) -> Session:
+        found = self.site.jar.open(COOKIE, self.http.cookies.get(COOKIE), Session)
+        assert found is not None
+        return found
+
+    def keep(self, session: Session) -> None:
+        """Let the cookie hold this session."""
+        sealed = self.site.jar.seal(COOKIE, session)
+        value = sealed.partition(";")[0].partition("=")[2]
+        self.http.cookies.set(COOKIE, value, domain="127.0.0.1", path="/console")
+
+    def send(self, path: str, **fields: str) -> httpx.Response:
+        return self.http.post(path, data={"csrf": self.session.csrf, **fields})
+
+
+def _found(pattern: str, page: str) -> str:
+    found = re.search(pattern, page)
+    assert found, page
+    return found[1]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    data = tmp_path_factory.mktemp("console") / "data"
+    with serve_people(data) as (install, pusher):
+        yield Site(install, pusher, load_keyring(data / "root.key"))
+
+
+@pytest.fixture
+def visitor(site: Site) -> Iterator[Visitor]:
+    with site.visitor() as stranger:
+        yield stranger
+
+
+@pytest.fixture(scope="module")
+def signed_in(site: Site) -> str:
+    """Return the cookie of a sign-in that no test may end."""
+    with site.visitor() as first:
+        assert first.sign_in().headers["location"] == HOME
+        return first.http.cookies[COOKIE]
+
+
+@pytest.fixture
+def admin(visitor: Visitor, signed_in: str) -> Visitor:
+    visitor.http.cookies.set(COOKIE, signed_in, domain="127.0.0.1", path="/console")
+    return visitor
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        (HOME, 200),
+        ("/console/no", 404),
+        ("/console/roles", 200),
+        ("/console/static/x.js", 404),
+    ],
+)
+def test_each_answer_defends_itself(admin: Visitor, path: str, status: int) -> None:
+    answer = admin.http.get(path)
+    assert answer.status_code == status
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; style-src 'self'; script-src 'self';")
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert answer.headers["referrer-policy"] == "same-origin"
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["x-request-id"]
+
+
+def test_no_page_and_no_cookie_shows_a_token(admin: Visitor) -> None:
+    session = admin.session
+    assert session.acting is not None
+    secrets = (session.person.value, session.refresh_token, session.acting.token.value)
+    raw = admin.http.cookies.get(COOKIE) or ""
+    pages = [admin.http.get(path).text for path in (HOME, "/console/roles", "/console/storage")]
+    for secret in secrets:
+        assert secret not in raw
+        assert not any(secret in page for page in pages)
+    again = admin.http.get(HOME)
+    assert "set-cookie" not in again.headers
+
+
+def test_cookies_are_for_the_console_alone(site: Site, visitor: Visitor) -> None:
+    signed = visitor.sign_in()
+    begun = visitor.http.get("/console/sign-in")
+    for cookie in (*signed.headers.get_list("set-cookie"), *begun.headers.get_list("set-cookie")):
+        parts = set(cookie.split("; ")[1:])
+        assert {"Path=/console", "HttpOnly", "SameSite=Lax"} <= parts
+    secure = CookieJar(site.keyring, "https://registry.example.com")
+    assert "; Secure" in secure.seal(COOKIE, Token("", 0))
+
+
+def test_a_form_of_another_site_does_nothing(admin: Visitor) -> None:
+    good = {"csrf": admin.session.csrf, "name": "forged"}
+    forgeries: list[tuple[dict[str, str], dict[str, str]]] = [
+        ({"name": "forged"}, {}),
+        ({"name": "forged", "csrf": "x" * 43}, {}),
+        (good, {"Origin": "https://evil.example"}),
+        (good, {"Origin": "null"}),
+        (good, {"Origin": admin.site.url + ".evil.example"}),
+    ]
+    for fields, headers in forgeries:
+        answer = admin.http.post(HOME, data=fields, headers=headers)
+        assert answer.status_code == 403, (fields, headers)
+        assert "ACCESS_DENIED" in answer.text
+    assert "forged" not in admin.http.get(HOME).text
+    made = admin.http.post(HOME, data=good, headers={"Origin": admin.site.url})
+    assert made.headers["location"].endswith("?said=repository-created")
+
+
+def test_one_persons_token_is_not_anothers(site: Site, admin: Visitor) -> None:
+    with site.visitor() as other:
+        other.sign_in()
+        answer = admin.http.post(HOME, data={"csrf": other.session.csrf, "name": "mixed"})
+    assert answer.status_code == 403
+
+
+@pytest.mark.parametrize("to", ["//evil.example/console", "/v1/repositories", ""])
+def test_the_sign_in_leads_nowhere_else(visitor: Visitor, to: str) -> None:
+    assert visitor.sign_in(to).headers["location"] == HOME
+
+
+def test_the_sign_in_leads_back(visitor: Visitor) -> None:
+    wanted = "/console/repositories?prefix=a%2Fb"
+    asked = visitor.http.get(wanted)
+    assert asked.status_code == 303
+    assert httpx.URL(asked.headers["location"]).params["to"] == wanted
+    assert visitor.sign_in(wanted).headers["location"] == wanted
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"redirect_uri": "https://evil.example/console/signed-in"},
+        {"redirect_uri": "urn:ietf:wg:oauth:2.0:oob"},
+        {"redirect_uri": "//evil.example"},
+        {"state": "x" * 513},
+        {"state": "a b"},
+        {"code_challenge_method": "plain"},
+        {"client_id": "Console"},
+    ],
+)
+def test_an_authorization_request_is_ours_or_a_page(
+    site: Site, visitor: Visitor, change: dict[str, str]
+) -> None:
+    begun = httpx.URL(visitor.http.get("/console/sign-in").headers["location"])
+    assert begun.params["redirect_uri"] == f"{site.url}/console/signed-in"
+    answer = visitor.http.get(begun.copy_merge_params(change))
+    assert answer.status_code == 400
+    assert "location" not in answer.headers
+
+
+def test_a_code_is_for_the_browser_that_asked(site: Site, visitor: Visitor) -> None:
+    visitor.http.get("/console/sign-in")
+    with site.visitor() as other:
+        page = other.http.get("/console/sign-in", follow_redirects=True)
+        hidden = html.unescape(_found(r'name="form" value="([^"]*)"', page.text))
+        fields = {"form": hidden, "email": ADMIN, "password": PASSWORD}
+        there = other.http.post("/v1/oauth/authorize", data=fields).headers["location"]
+    answer = visitor.http.get(there)  # as a link in a mail would
+    assert answer.status_code == 400
+    assert "did not begin that sign-in" in answer.text
+    assert COOKIE not in visitor.http.cookies
+    code = httpx.URL(there).params["code"]
+    form = {
+        "grant_type": "authorization_code",
+        "code": code,
+        "code_verifier": "v" * 43,
+        "client_id": "cli",
+        "redirect_uri": "urn:ietf:wg:oauth:2.0:oob",
+    }
+    redeemed = visitor.http.post("/v1/oauth/token", data=form)
+    assert redeemed.json()["error"] == "invalid_grant"
+
+
+def test_a_cookie_for_all_of_the_host_is_not_ours(admin: Visitor) -> None:
+    both = f"{COOKIE}={admin.http.cookies[COOKIE]}; {COOKIE}=planted"
+    admin.http.cookies.clear()
+    assert admin.http.get(HOME, headers={"Cookie": both}).status_code == 200
+
+
+def test_a_cookie_is_not_too_large_for_a_browser(admin: Visitor) -> None:
+    session = msgspec.structs.replace(admin.session, email=f"{'e' * 242}@example.com")
+    assert session.acting is not None
+    acting = msgspec.structs.replace(session.acting, role="r" * 64, account="a" * 32)
+    whole = msgspec.structs.replace(session, acting=acting)
+    assert len(admin.site.jar.seal(COOKIE, whole)) < 4096
+
+
+def test_a_person_learns_its_roles(site: Site, admin: Visitor) -> None:
+    person = {"Authorization": f"Bearer {admin.session.person.value}"}
+    page = admin.http.get("/v1/users/me/roles?limit=1", headers=person).json()
+    (role,) = page["roles"]
+    assert (role["name"], role["account"]["name"]) == ("admin", "acme")
+    assert role["crn"] == f"crn:iam::{role['account']['id']}:role/admin"
+    assert page["meta"] == {"total": 1, "limit": 1, "marker": None, "has_more": False}
+    program = {"Authorization": f"Bearer {site.pusher.access_token}"}
+    assert admin.http.get("/v1/users/me/roles", headers=program).status_code == 403
+
+
+@pytest.mark.parametrize("cookie", ["", "x", "AQ==", "=" * 40, "%00", "é".encode().hex()])
+def test_a_foreign_cookie_is_none(visitor: Visitor, cookie: str) -> None:
+    visitor.http.cookies.set(COOKIE, cookie, path="/console")
+    answer = visitor.http.get(HOME)
+    assert answer.status_code == 303
+    assert answer.headers["location"].startswith("/console/sign-in?to=")
+
+
+def test_the_cookie_of_the_sign_in_is_no_session(visitor: Visitor) -> None:
+    visitor.http.get("/console/sign-in")
+    begun = visitor.http.cookies.get(SIGN_IN_COOKIE)
+    assert begun
+    visitor.http.cookies.set(COOKIE, begun, path="/console")
+    assert visitor.http.get(HOME).status_code == 303
+
+
+def test_a_session_ends_with_the_day(admin: Visitor) -> None:
+    admin.keep(msgspec.structs.replace(admin.session, ends_at=1))
+    answer = admin.http.get(HOME)
+    assert answer.headers["location"].startswith("/console/sign-in")
+    assert f"{COOKIE}=; " in answer.headers["set-cookie"]
+    assert "Max-Age=0" in answer.headers["set-cookie"]
+
+
+def _expired(session: Session) -> Session:
+    assert session.acting is not None
+    acting = msgspec.structs.replace(session.acting, token=Token("over", 1))
+    return msgspec.structs.replace(session, person=Token("over", 1), acting=acting)
+
+
+def test_tokens_are_renewed_once_for_all_who_ask_at_once(visitor: Visitor) -> None:
+    admin = visitor
+    admin.sign_in()
+    old = _expired(admin.session)
+    admin.keep(old)
+    headers = {"Cookie": f"{COOKIE}={admin.http.cookies[COOKIE]}"}
+
+    def ask(_: int) -> int:
+        return httpx.get(admin.site.url + HOME, headers=headers, timeout=60).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(ask, range(8))) == {200}
+    assert admin.http.get(HOME).status_code == 200
+    renewed = admin.session
+    assert renewed.refresh_token != old.refresh_token
+    # A window that slept meanwhile still has the first cookie; its way leads on over both.
+    admin.keep(_expired(renewed))
+    assert admin.http.get(HOME).status_code == 200
+    admin.keep(old)
+    assert admin.http.get(HOME).status_code == 200
+
+
+def test_signing_out_ends_every_copy(visitor: Visitor) -> None:
+    admin = visitor
+    admin.sign_in()
+    session = admin.session
+    copy = admin.http.cookies.get(COOKIE)
+    assert copy
+    assert admin.http.post("/console/sign-out").status_code == 403
+    assert admin.send("/console/sign-out").headers["location"] == "/console/signed-out"
+    assert COOKIE not in admin.http.cookies
+    assert "Signed out" in admin.http.get("/console/signed-out").text
+    admin.http.cookies.set(COOKIE, copy, path="/console")
+    assert admin.http.get(HOME).status_code == 303
+    admin.keep(_expired(session))
+    assert admin.http.get(HOME).status_code == 303
+
+
+def test_a_role_says_what_may_be_done(site: Site, visitor: Visitor) -> None:
+    call = site.pusher.call
+    visitor.sign_in()
+    user_id = visitor.session.user_id
+    roles = call("GET", "/v1/roles")["roles"]
+    trust = next(each["trust_policy"] for each in roles if each["name"] == "admin")
+    made = call("POST", "/v1/roles", {"name": "reader", "trust_policy": trust})
+    role_id = made["role"]["id"]
+    document = {
+        "version": "1",
+        "statements": [
+            {
+                "effect": "allow",
+                "actions": ["registry:DescribeRepositories"],
+                "resources": ["*"],
+            }
+        ],
+    }
+    policy = call("POST", "/v1/policies", {"name": "reading", "document": document})
+    call("POST", f"/v1/policies/{policy['policy']['id']}/attachments", {"role": role_id})
+    call("POST", f"/v1/roles/{role_id}/assignments", {"user": user_id})
+    try:
+        repository = site.pusher.repository("seen-by-reader")
+        assert visitor.sign_in().headers["location"].startswith("/console/roles?to=")
+        assert "as reader" in visitor.http.get("/console/roles").text
+        chosen = visitor.send("/console/roles", role=role_id, to=HOME)
+        assert chosen.headers["location"] == HOME
+        assert "seen-by-reader" in visitor.http.get(HOME).text
+        refused = visitor.http.get(f"{HOME}/{repository}")
+        assert refused.status_code == 403
+        assert "You may not do registry:DescribeImages here." in refused.text
+        assert f"request <code>{refused.headers['x-request-id']}</code>" in refused.text
+        assert visitor.send(HOME, name="not-by-reader").status_code == 403
+        assert visitor.send("/console/roles", role="no role").headers["location"] == (
+            "/console/roles"
+        )
+    finally:
+        call("DELETE", f"/v1/roles/{role_id}")
+    gone = visitor.http.get(HOME)
+    assert gone.status_code == 303  # the role's sessions have ended
+
+
+def test_the_root_is_the_consoles_for_browsers_only(visitor: Visitor) -> None:
+    browser = visitor.http.get("/", headers={"Accept": "text/html,application/xhtml+xml"})
+    assert (browser.status_code, browser.headers["location"]) == (303, HOME)
+    assert visitor.http.get("/", headers={"Accept": "*/*"}).status_code == 404
+    assert visitor.http.get("/", headers={"Accept": "*/*"}).json()["error"]["code"] == "NOT_FOUND"
+    assert visitor.http.get("/consoles").json()["error"]["code"] == "NOT_FOUND"
+
+
+def test_odd_requests_have_plain_answers(admin: Visitor) -> None:
+    http, csrf = admin.http, admin.session.csrf
+    head = http.head(HOME)
+    assert (head.status_code, head.content) == (200, b"")
+    assert int(head.headers["content-length"]) > 1000
+    assert http.put(HOME).status_code == 404
+    assert http.post("/console/storage", data={"csrf": csrf}).status_code == 404
+    assert http.post(HOME, json={"csrf": csrf}).status_code == 400
+    assert http.post(HOME, data={"csrf": csrf, "name": "x" * 70_000}).status_code == 413
+    assert http.post(HOME, content="a=1&a=2", headers=_FORM).status_code == 400
+    assert http.get(HOME, params={"marker": "made up"}).status_code == 400
+    assert http.get(HOME + "?" + "a=1&" * 40).status_code == 400
+    assert http.get(f"{HOME}/00000000-0000-0000-0000-000000000000").status_code == 404
+    assert http.get(f"{HOME}/not-an-id").status_code == 404
+    assert admin.send(HOME, name="Not A Name").status_code == 400
+    assert admin.send(HOME, name="dup").status_code == 303
+    conflict = admin.send(HOME, name="dup")
+    assert conflict.status_code == 409
+    assert "Not as things are now" in conflict.text
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        b"",
+        b"\xff\x00",
+        b"[" * 50_000,
+        b'{"os": 1, "architecture": []}',
+        b'{"os": "linux", "history": null, "config": {"Entrypoint": null}}',
+        b'{"os": "linux", "created": "never", "history": [{"created_by": "A"}]}',
+        b'{"os": "' + b"x" * (1 << 20) + b'"}',
+    ],
+    ids=["empty", "binary", "deep", "other-types", "nulls", "odd", "large"],
+)
+def test_an_image_can_be_shown_whatever_its_configuration_is(
+    site: Site, admin: Visitor, config: bytes, request: pytest.FixtureRequest
+) -> None:
+    name = f"odd/{request.node.callspec.id}"
+    repository = site.pusher.repository(name)
+    document = {
+        "schemaVersion": 2,
+        "mediaType": OCI.manifest,
+        "config": site.pusher.blob(name, config, OCI.config),
+        "layers": [site.pusher.blob(name, b"layer", OCI.layer)],
+    }
+    made = site.pusher.manifest(name, document, "odd")
+    page = admin.http.get(f"{HOME}/{repository}/images/{made['digest']}")
+    assert page.status_code == 200
+    assert ">Layers<" in page.text
+    assert (">Configuration<" in page.text) == (b'"linux"' in config)
+    assert admin.http.get(f"{HOME}/{repository}").status_code == 200
+
+
+def test_files_are_kept_as_long_as_they_are_the_same(visitor: Visitor) -> None:
+    page = visitor.http.get("/console/signed-out").text
+    style = _found(r'href="(/console/static/console.css[^"]*)"', page)
+    kept = visitor.http.get(style)
+    assert "immutable" in kept.headers["cache-control"]
+    assert kept.headers["content-type"] == "text/css; charset=utf-8"
+    bare = visitor.http.get("/console/static/console.css?v=other")
+    assert bare.headers["cache-control"] == "no-cache"
+
+
+_FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+def test_pins_policies_and_runs_are_set_by_forms(site: Site, admin: Visitor) -> None:
+    repository = site.pusher.repository("by/forms")
+    made = site.pusher.image("by/forms", [("layer", 10, "COPY")], "1")
+    base = f"{HOME}/{repository}"
+    image = f"{base}/images/{made['digest']}"
+
+    def told(answer: httpx.Response) -> str:
+        assert answer.status_code == 303, answer.text
+        return admin.http.get(answer.headers["location"]).text
+
+    assert ">production</b>" in told(admin.send(f"{image}/pins", name="production", days="30"))
+    for name, days in (("", "1"), ("a/b", "1"), ("a", "0"), ("a", "99999")):
+        assert admin.send(f"{image}/pins", name=name, days=days).status_code == 400
+    pinned = admin.send(f"{image}/delete")
+    assert pinned.status_code == 409
+    assert "production" in pinned.text
+    assert "was taken away" in told(admin.send(f"{image}/pins/production/delete"))
+
+    rules = '[{"priority": 1, "selector": "untagged", "older_than_days": 1}]'
+    lifecycle = f"{base}/lifecycle"
+    assert admin.send(f"{lifecycle}/run").status_code == 404
+    assert "runs every day" in told(admin.send(lifecycle, rules=rules))
+    assert ">Runs<" in told(admin.send(f"{lifecycle}/run"))
+    for wrong in ("", "{}", "[1]", '[{"priority": 1}]', '[{"priority": 1, "selector": "all"}]'):
+        refused = admin.send(f"{lifecycle}/preview", rules=wrong)
+        assert (refused.status_code, 'role="alert"' in refused.text) == (400, True)
+    for numbers in ({}, {"keep_last": "x"}, {"untagged_days": "999999"}):
+        assert admin.send(f"{lifecycle}/preview", by="numbers", **numbers).status_code == 400
+
+    policy = (
+        '{"version": "1", "statements": [{"effect": "allow", "principals": ["*"],'
+        ' "actions": ["registry:PullImage"]}]}'
+    )
+    assert "Revision 1," in told(admin.send(f"{base}/policy", document=policy))
+    assert ">public<" in admin.http.get(base).text
+    for wrong in ("", "[]", '{"version": "2"}'):
+        refused = admin.send(f"{base}/policy", document=wrong)
+        assert (refused.status_code, 'role="alert"' in refused.text) == (400, True)
+    assert "There is no policy" in told(admin.send(f"{base}/policy/delete"))

@@ -1,0 +1,196 @@
+"""The ``entrepot`` command as another process, and an install it has made and serves."""
+
+from __future__ import annotations
+
+import html
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import msgspec
+
+from tests.databases import program, program_environment
+from tests.live import LiveRegistry, start_registry
+
+ADMIN: Final = "admin@example.org"
+PASSWORD: Final = "a password of my own"
+_PAGE: Final = re.compile(r"http://\S+/v1/oauth/authorize\?\S+")
+
+
+@dataclass(frozen=True)
+class Home:
+    """A person's machine: where the command keeps what it keeps."""
+
+    folder: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def credentials(self) -> Path:
+        return self.folder / "entrepot" / "credentials.json"
+
+    @property
+    def environ(self) -> dict[str, str]:
+        environ = program_environment() | {"XDG_CONFIG_HOME": str(self.folder), **self.environment}
+        environ.pop("ENTREPOT_CREDENTIALS", None)
+        return environ
+
+    def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Run the command to its end; it never shows a traceback."""
+        ended = subprocess.run(
+            program("registry", *arguments),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            env=self.environ,
+        )
+        assert "Traceback" not in ended.stderr
+        return ended
+
+    def stored(self) -> dict[str, Any]:
+        """Return what the credentials file holds."""
+        return dict(msgspec.json.decode(self.credentials.read_bytes()))
+
+    def expire(self, url: str, *tokens: str) -> None:
+        """Let tokens have ended by this machine's clock, as time does."""
+        stored = self.stored()
+        for token in tokens:
+            stored[url][token]["expires_at"] = 1
+        self.credentials.write_bytes(msgspec.json.encode(stored))
+
+
+class Waiting:
+    """A login that has shown its page, and waits for the code."""
+
+    def __init__(self, home: Home, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            program("registry", "login", *arguments),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=home.environ,
+        )
+        assert self._process.stdout is not None
+        self.shown = ""
+        while not (found := _PAGE.search(self.shown)):
+            line = self._process.stdout.readline()
+            assert line, self.shown
+            self.shown += line
+        self.page = found[0]
+
+    def give(self, code: str) -> subprocess.CompletedProcess[str]:
+        """Paste the code, and return how the command ended."""
+        return self._ended(f"{code}\n")
+
+    def interrupt(self) -> subprocess.CompletedProcess[str]:
+        """Press Ctrl+C, and return how the command ended."""
+        self._process.send_signal(signal.SIGINT)
+        return self._ended(None)
+
+    def _ended(self, typed: str | None) -> subprocess.CompletedProcess[str]:
+        stdout, stderr = self._process.communicate(typed, timeout=60)
+        assert "Traceback" not in stderr
+        return subprocess.CompletedProcess(
+            [], self._process.returncode, self.shown + stdout, stderr
+        )
+
+
+@dataclass(frozen=True)
+class Install:
+    """A served registry, and what ``entrepot init`` showed once."""
+
+    registry: LiveRegistry
+    url: str
+    one_time_password: str
+    access_key_id: str
+    secret: str
+
+    def sign_in_by_key(self, home: Home, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Sign the admin's service account in."""
+        pair = ("--access-key-id", self.access_key_id)
+        return home.run("login", self.url, *pair, *arguments, stdin=f"{self.secret}\n")
+
+    def sign_in_by_page(self, home: Home, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Sign the admin in, with a page that is fetched as a browser does."""
+        waiting = Waiting(home, self.url, *arguments)
+        return waiting.give(fetch_code(waiting.page, PASSWORD))
+
+    def status(self, access_token: str) -> int:
+        """Return how the control plane answers a token."""
+        headers = {"Authorization": f"Bearer {access_token}"}
+        return httpx.get(f"{self.url}/v1/repositories", headers=headers).status_code
+
+
+@contextmanager
+def installed(data: Path) -> Iterator[Install]:
+    """Make an install as its operator does, and serve it meanwhile."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    made = initialized(data)
+    registry = start_registry(data, "--port", str(port), command="serve", timeout=60)
+    try:
+        yield Install(
+            registry,
+            registry.url,
+            told("one-time password", made),
+            told("access key id", made),
+            told("secret access key", made),
+        )
+    finally:
+        assert registry.stop() == 0, registry.log
+    assert '"level":"error"' not in registry.log.replace(" ", "")
+
+
+def initialized(data: Path) -> str:
+    """Run ``entrepot init`` over a new folder, and return what it shows."""
+    command = program("registry", "init", "--account", "acme", "--admin-email", ADMIN)
+    return subprocess.run(
+        [*command, "--data", str(data)],
+        env=program_environment(),
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=60,
+    ).stdout
+
+
+def told(label: str, shown: str) -> str:
+    """Return what stands after a label of ``entrepot init``."""
+    (value,) = re.findall(rf"^  {label} +(\S+)$", shown, re.MULTILINE)
+    return str(value)
+
+
+def fetch_code(page: str, password: str, new_password: str = "") -> str:
+    """Sign in on a page, choosing a new password if one is given, and return the code."""
+    endpoint = page.partition("?")[0]
+    with httpx.Client() as browser:
+        shown = browser.get(page)
+        fields = {"email": ADMIN, "password": password}
+        shown = browser.post(endpoint, data={"form": _hidden(shown.text), **fields})
+        if new_password:
+            fields = {"new_password": new_password, "repeated_password": new_password}
+            shown = browser.post(endpoint, data={"form": _hidden(shown.text), **fields})
+    found = re.search(r'<output id="code">([^<]*)<', shown.text)
+    assert found, shown.text
+    return found[1]
+
+
+def _hidden(page: str) -> str:
+    found = re.search(r'name="form" value="([^"]*)"', page)
+    assert found, page
+    return html.unescape(found[1])
+
+
+def mode_of(path: Path) -> int:
+    """Return the permission bits of a file."""
+    return path.stat().st_mode & 0o777

@@ -1,0 +1,72 @@
+"""A registry with jobs that count: ``python -m tests.fault.job_registry``.
+
+Arguments: ``dev`` or ``serve``, a data folder, ``working`` or ``stuck``, and seconds between two
+looks for work. It writes a line when it is there, and one for each step it begins; stuck, it never
+ends a step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from functools import partial
+from pathlib import Path
+
+from cloudcore.jobs.kinds import Done, Kind, Next
+from cloudcore.jobs.queue import Job
+from cloudcore.jobs.worker import Pace, Worker
+from registry.cli.running import serve_application
+from registry.main import DevRegistry, Registry, ServedRegistry
+from registry.services.context import Context
+from registry.serving.dispatch import Dispatcher
+from registry.settings import Settings
+from tests.jobs import COUNT, count_steps
+
+
+def say(line: str) -> None:
+    """Write a line at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+async def step(job: Job, *, is_stuck: bool) -> Next | Done:
+    """Do a step, or stop in it for ever."""
+    say(f"step {job.id} {job.cursor}")
+    if is_stuck:
+        await asyncio.Event().wait()
+    return await count_steps(job)
+
+
+def create(kind: type[Registry], pace: Pace, is_stuck: bool, settings: Settings) -> Dispatcher:
+    """Return an application whose worker knows one kind of job."""
+
+    class CountingRegistry(kind):  # type: ignore[misc,valid-type]
+        def make_worker(self, ctx: Context) -> Worker:
+            counting = Kind(
+                name=COUNT, step=partial(step, is_stuck=is_stuck), first_retry_seconds=0.01
+            )
+            return Worker(ctx.database, [counting], pace=pace)
+
+    registry = CountingRegistry(settings)
+    return Dispatcher(
+        registry.data_plane,
+        registry.control_plane,
+        startup=registry.start,
+        shutdown=registry.stop,
+    )
+
+
+def main(command: str, data: str, mode: str, poll_seconds: str) -> int:
+    """Serve until told to stop."""
+    pace = Pace(slots=2, lease_seconds=1, poll_seconds=float(poll_seconds))
+    kind = DevRegistry if command == "dev" else ServedRegistry
+    settings = Settings(data=Path(data), port=0)
+    return serve_application(
+        settings,
+        partial(create, kind, pace, mode == "stuck"),
+        lambda url: say(f"ready {url}"),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,178 @@
+"""Jobs run beside the planes of a registry, outlive its death, and begin when a change put them in.
+
+The registries are processes of their own on one SQLite file, as worker processes are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TypeVar
+
+import httpx
+import pytest
+
+from cloudcore.clock import system_clock, uuid7
+from cloudcore.db.base import Database
+from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
+from cloudcore.keyring import create_root_key, load_keyring
+from registry.main import prepare
+from registry.settings import Settings
+from tests.databases import program, program_environment, with_database
+from tests.jobs import (
+    enqueue_counts,
+    get,
+    list_effects,
+    make_tables,
+    unfinished,
+    until,
+)
+
+T = TypeVar("T")
+
+STEPS: Final = 3
+PATIENCE_SECONDS: Final = 60
+
+
+class CountingRegistry:
+    """A process of `tests.fault.job_registry`."""
+
+    def __init__(self, data: Path, command: str, mode: str, poll_seconds: float) -> None:
+        words = program("tests.fault.job_registry", command, str(data), mode, str(poll_seconds))
+        self._process = subprocess.Popen(
+            words, env=program_environment(), stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        self._output = self._process.stdout
+        self.url = self.read().partition("ready ")[2]
+
+    def read(self) -> str:
+        """Return the next line; the test's own time limit ends a wait in vain."""
+        line = self._output.readline()
+        assert line, f"it ended with {self._process.wait()}"
+        return line.rstrip("\n")
+
+    def kill(self) -> None:
+        """End it without a chance to do anything."""
+        self._process.kill()
+        self._process.wait()
+        self._output.close()
+
+    def stop(self) -> tuple[int, list[str]]:
+        """Ask it to end; return its exit status and the lines not yet read."""
+        self._process.send_signal(signal.SIGTERM)
+        told = self._output.read().splitlines()
+        return self._process.wait(PATIENCE_SECONDS), told
+
+
+@contextmanager
+def running(
+    data: Path, command: str = "dev", mode: str = "working", poll_seconds: float = 0.05
+) -> Iterator[CountingRegistry]:
+    registry = CountingRegistry(data, command, mode, poll_seconds)
+    try:
+        yield registry
+    finally:
+        registry.kill()
+
+
+def with_jobs(data: Path, scenario: Callable[[Database], Awaitable[T]]) -> T:
+    return with_database(
+        Settings(data).database,
+        lambda database: asyncio.wait_for(scenario(database), PATIENCE_SECONDS),
+    )
+
+
+async def put_in(database: Database) -> str:
+    (job,) = await database.write(enqueue_counts, 1, STEPS, system_clock())
+    return job
+
+
+async def drain(database: Database) -> None:
+    async def is_drained() -> bool:
+        return not await database.read(unfinished)
+
+    await until(is_drained)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Return a data folder with a root key, and the table the jobs write to."""
+    settings = Settings(tmp_path / "data")
+    prepare(settings)
+    create_root_key(settings.root_key)
+    make_tables(settings.database)
+    return settings.data
+
+
+@pytest.mark.parametrize("command", ["dev", "serve"])
+def test_a_registry_does_the_jobs_that_are_put_in(data: Path, command: str) -> None:
+    async def scenario(database: Database) -> None:
+        job = await put_in(database)
+        await drain(database)
+        assert await database.read(list_effects) == [(job, step) for step in range(STEPS)]
+        assert (await get(database, job)).state == "succeeded"
+
+    with running(data, command) as registry:
+        with_jobs(data, scenario)
+        status, _ = registry.stop()
+    assert status == 0
+
+
+def test_what_a_killed_registry_was_doing_another_resumes(data: Path) -> None:
+    async def drain_and_look(database: Database) -> None:
+        await drain(database)
+        assert await database.read(list_effects) == [(job, step) for step in range(STEPS)]
+        assert (await get(database, job)).state == "succeeded"
+
+    with running(data, mode="stuck") as killed:
+        job = with_jobs(data, put_in)
+        assert killed.read() == f"step {job} None"
+        with running(data) as other:  # sees the job only when its lease is over
+            killed.kill()
+            with_jobs(data, drain_and_look)
+            status, told = other.stop()
+    assert status == 0
+    assert told == [f"step {job} {cursor}" for cursor in (None, 1, 2)]
+
+
+def test_a_registry_ends_in_time_though_a_step_does_not(data: Path) -> None:
+    with running(data, mode="stuck") as stuck:
+        job = with_jobs(data, put_in)
+        assert stuck.read() == f"step {job} None"
+        assert stuck.stop() == (0, [])
+    with running(data):
+        with_jobs(data, drain)
+
+
+def test_a_change_of_the_control_plane_wakes_the_worker(data: Path) -> None:
+    """The worker looks once an hour by itself; only a commit of its own process rouses it."""
+    settings = Settings(data)
+
+    async def make_account(database: Database) -> FirstCredentials:
+        keyring = load_keyring(settings.root_key)
+        names = {"handle": "acme", "email": "a@example.org"}
+        return await create_first_account(database, keyring, uuid7, system_clock(), **names)
+
+    first = with_jobs(data, make_account)
+    with (
+        running(data, "serve", poll_seconds=3600) as registry,
+        httpx.Client(base_url=registry.url) as client,
+    ):
+        token = client.post(
+            "/v1/oauth/token",
+            data={"grant_type": "client_credentials"},
+            auth=(first.access_key_id, first.secret_access_key),
+        ).json()["access_token"]
+        with_jobs(data, put_in)
+        made = client.post(
+            "/v1/service-accounts",
+            json={"name": "ci"},
+            headers={"Authorization": f"Bearer {token}"},
+        )
+        assert made.status_code == 201, made.text
+        with_jobs(data, drain)

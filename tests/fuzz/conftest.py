@@ -1,0 +1,64 @@
+"""One install for all operations, with something of every kind in it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+import schemathesis
+from schemathesis.config import SchemathesisConfig
+from schemathesis.schemas import BaseSchema
+
+from tests.fuzz.cases import PRIVILEGED
+from tests.fuzz.install import FuzzedInstall, open_fuzzed_install
+from tests.fuzz.known import Known
+from tests.fuzz.seeds import plant, teach
+from tests.tenants import bearer
+
+
+class Target(NamedTuple):
+    """What is fuzzed: an install, what its document says, and what there is in it."""
+
+    install: FuzzedInstall
+    schema: BaseSchema
+    known: Known
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Iterator[Target]:
+    """Set the install up, and read its document and its lists over HTTP."""
+    folder = tmp_path_factory.mktemp("fuzzed")
+    with _quick_passwords(), open_fuzzed_install(folder, migrated_file) as install:
+        plant(install)
+
+        def read(path: str) -> Any:  # noqa: ANN401 - JSON
+            for caller in PRIVILEGED:
+                headers = bearer(install.bearers[caller])
+                answer = install.send(httpx.Request("GET", install.url + path, headers=headers))
+                if answer.status_code == 200 and "json" in answer.headers["Content-Type"]:
+                    return answer.json()
+            return None
+
+        described = read("/v1/openapi.json")
+        known = Known(described["paths"], read)
+        teach(install, known)
+        config = SchemathesisConfig.from_dict({"generation": {"with-security-parameters": False}})
+        yield Target(install, schemathesis.openapi.from_dict(described, config=config), known)
+
+
+@contextmanager
+def _quick_passwords() -> Iterator[None]:
+    """Hash passwords without the time that it is meant to take."""
+    scrypt = hashlib.scrypt
+
+    def quick(password: bytes, **cost: Any) -> bytes:  # noqa: ANN401 - as hashlib has it
+        return scrypt(password, **{**cost, "n": 2})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hashlib, "scrypt", quick)
+        yield

@@ -1,0 +1,137 @@
+"""An install of ``entrepot serve`` in this process, which can be put back as it was.
+
+Every example meets the same state, so that one which suspends its own account, or deletes the
+policy that lets it in, is worth as much as any other, and a failure can be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from cloudcore.clock import MICROSECONDS, system_clock, uuid7
+from cloudcore.db.base import Connection
+from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
+from cloudcore.identity.names import iam_crn
+from cloudcore.identity.rows.accounts import Account, add_account, find_account
+from cloudcore.identity.rows.organizations import Organization, add_organization
+from cloudcore.identity.rows.sessions import Session, add_session
+from cloudcore.identity.rows.users import User, find_user_by_email
+from cloudcore.keyring import create_root_key, load_keyring
+from registry.main import ServedRegistry
+from registry.serving.dispatch import Dispatcher
+from registry.settings import Settings
+from tests.inprocess import ManualClock
+from tests.tenants import ALLOW_ALL, Install, allow, open_install
+
+EMAIL: Final = "admin@example.org"
+HANDLE: Final = "acme"
+_DAY: Final = 86_400 * MICROSECONDS
+_HALF_A_DAY: Final = 43_200 * MICROSECONDS
+# What was compiled of policies is told apart by their account's revision: none may come twice.
+_RAISE: Final = "UPDATE accounts SET iam_revision = iam_revision + 1000"
+
+
+@dataclass
+class FuzzedInstall:
+    """The application, its callers, and the state that examples begin with."""
+
+    runner: asyncio.Runner
+    client: httpx.AsyncClient
+    url: str
+    live: sqlite3.Connection
+    first: FirstCredentials
+    bearers: dict[str, str]
+    """Access tokens, by the name of the caller."""
+    cookie: str = ""
+    """Of a browser that was shown the sign-in page."""
+    kept: sqlite3.Connection = field(default_factory=lambda: sqlite3.connect(":memory:"))
+
+    def send(self, request: httpx.Request) -> httpx.Response:
+        """Return the answer to a request."""
+        return self.runner.run(self.client.send(request))
+
+    def keep(self) -> None:
+        """Take the present state for the one that `rewind` restores."""
+        self.live.backup(self.kept)
+
+    def rewind(self) -> None:
+        """Restore the state that was kept."""
+        self.kept.execute(_RAISE)
+        self.kept.commit()
+        self.kept.backup(self.live)
+
+
+@contextmanager
+def open_fuzzed_install(folder: Path, migrated: Path) -> Iterator[FuzzedInstall]:
+    """Set an install up over a copy of the `migrated` database, with a caller of every kind."""
+    settings = Settings(data=folder)
+    shutil.copy(migrated, folder / "metadata.db")
+    create_root_key(settings.root_key)
+    with asyncio.Runner() as runner:
+        first, bearers = runner.run(_people(settings))
+        registry = ServedRegistry(settings)
+        runner.run(registry.start())
+        app = Dispatcher(registry.data_plane, registry.control_plane)
+        with closing(sqlite3.connect(folder / "metadata.db", timeout=30)) as live:
+            live.execute("PRAGMA synchronous = OFF")
+            client = httpx.AsyncClient(transport=httpx.ASGITransport(app))
+            yield FuzzedInstall(runner, client, settings.url, live, first, bearers)
+        runner.run(registry.stop())
+
+
+async def _people(settings: Settings) -> tuple[FirstCredentials, dict[str, str]]:
+    """Make the first account and another, and a caller of every kind with a token."""
+    keyring = load_keyring(settings.root_key)
+    clock = ManualClock(system_clock())
+    async with open_install(
+        settings.database, clock=clock, keyring=keyring, issuer=settings.url
+    ) as install:
+        first = await create_first_account(
+            install.database, keyring, uuid7, clock(), handle=HANDLE, email=EMAIL
+        )
+        account = await install.database.read(find_account, first.account_id)
+        assert account is not None
+        admin = await install.add_program(account, "fuzz", ALLOW_ALL)
+        role = await install.add_role_session(account, "night", ALLOW_ALL, source=admin)
+        nobody = await install.add_program(account, "nobody", allow("storage:GetObject"))
+        other = Account(uuid7(), uuid7(), "partner", "active", True, clock())
+        await install.database.write(_add_with_organization, other)
+        stranger = await install.add_program(other, "stranger", ALLOW_ALL)
+        return first, {
+            "admin": admin.access_token,
+            "role": role.access_token,
+            "nobody": nobody.access_token,
+            "stranger": stranger.access_token,
+            "person": await install.database.write(_person, install),
+        }
+
+
+def _add_with_organization(tx: Connection, account: Account) -> None:
+    assert account.organization_id is not None
+    now = account.created_at
+    add_organization(tx, Organization(account.organization_id, account.handle, False, now, now))
+    add_account(tx, account)
+
+
+def _person(tx: Connection, install: Install) -> str:
+    """Sign the first person in, without the page; return the access token."""
+    user = find_user_by_email(tx, EMAIL)
+    assert isinstance(user, User)
+    now = install.clock()
+    session = Session(uuid7(), "user", now, now + _DAY, user_id=user.id)
+    add_session(tx, session)
+    return install.access_tokens.issue(
+        iam_crn(user.organization_id, "user", user.id),
+        uuid7(),
+        now + _HALF_A_DAY,
+        sid=session.id,
+    )

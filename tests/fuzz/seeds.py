@@ -1,0 +1,114 @@
+"""Something of every kind, for requests to be about; a new kind of thing needs a line here."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import httpx
+
+from tests.conformance.content import EMPTY, image_manifest, subject_of
+from tests.fuzz.install import HANDLE, FuzzedInstall
+from tests.fuzz.known import Known
+from tests.tenants import ALLOW_ALL, basic, bearer, document, let
+
+_SIGN_IN: Final = {
+    "response_type": "code",
+    "client_id": "cli",
+    "redirect_uri": "urn:ietf:wg:oauth:2.0:oob",
+    "code_challenge": "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM",
+    "code_challenge_method": "S256",
+}
+"""An authorization request; the challenge is that of RFC 7636, appendix B."""
+_VERIFIER: Final = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
+_OUTSIDER: Final = "outsider@example.org"
+_MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
+_HIDDEN: Final = re.compile(r'name="form" value="([^"]*)"')
+
+
+def plant(install: FuzzedInstall) -> None:
+    """Make something of every kind, and keep that state."""
+    _plant_identity(install)
+    _plant_repository(install)
+    install.keep()
+
+
+def _plant_identity(install: FuzzedInstall) -> None:
+    for name in ("ci", "cd"):
+        program = _make(install, "/v1/service-accounts", {"name": name})
+        _make(install, f"/v1/service-accounts/{program}/access-keys")
+        policy = {"name": f"of-{name}", "document": document(ALLOW_ALL)}
+        path = f"/v1/policies/{_make(install, '/v1/policies', policy)}/attachments"
+        _make(install, path, {"service_account": name})
+    _make(install, "/v1/policies", {"name": "unused", "document": document(ALLOW_ALL)})
+    user = _make(install, "/v1/users", {"email": "member@example.org"})
+    _make(install, "/v1/users", {"email": _OUTSIDER}, caller="stranger")
+    trust = document({"effect": "allow", "principals": [install.first.account_id]})
+    role = _make(install, "/v1/roles", {"name": "deploy", "trust_policy": trust})
+    _make(install, f"/v1/roles/{role}/assignments", {"user": user})
+    _make(install, "/v1/accounts", {"handle": "second"})
+    _make(install, "/v1/organizations", {"name": "Side project"}, caller="person")
+
+
+def _plant_repository(install: FuzzedInstall) -> None:
+    for name in ("app", "team/app"):
+        repository = _make(install, "/v1/repositories", {"name": name})
+    path = f"/v1/repositories/{repository}/policy"
+    _ask(install, "PUT", path, bearer(install.bearers["admin"]), json=document(let("*")))
+    login = _ask(install, "POST", "/v1/authorization-token", bearer(install.bearers["admin"]))
+    place = f"/v2/{HANDLE}/{name}"
+    scope = f"/v2/token?scope=repository:{HANDLE}/{name}:pull,push"
+    signed = bearer(_ask(install, "GET", scope, basic(login.json()["password"])).json()["token"])
+    upload = f"{place}/blobs/uploads/?digest={EMPTY.digest}"
+    _ask(install, "POST", upload, signed, content=EMPTY.body)
+    image = image_manifest(EMPTY, [EMPTY])
+    signature = image_manifest(EMPTY, [EMPTY], **subject_of(image), artifactType="text/plain")
+    for content, reference in ((image, "latest"), (image, "v1"), (signature, signature.digest)):
+        headers = {**signed, "Content-Type": _MANIFEST}
+        url = f"{place}/manifests/{reference}"
+        _ask(install, "PUT", url, headers, content=content.body)
+    pin = f"/v1/repositories/{repository}/images/{image.digest}/pins/production"
+    _ask(install, "PUT", pin, bearer(install.bearers["admin"]), json={})
+    topic = f"crn:notifications:local:{install.first.account_id}:topic/pushes"
+    _make(install, "/v1/event-rules", {"topic": topic, "event_types": ["registry.image.pushed"]})
+
+
+def teach(install: FuzzedInstall, known: Known) -> None:
+    """Say what fields hold that no list tells: secrets, and words of protocols."""
+    page = _ask(install, "GET", f"/v1/oauth/authorize?{httpx.QueryParams(_SIGN_IN)}", {})
+    install.cookie = page.headers["set-cookie"].partition(";")[0]
+    words: dict[str, list[Any]] = {
+        "code_challenge": [_SIGN_IN["code_challenge"]],
+        "grant_type": ["client_credentials"],
+        "client_id": [install.first.access_key_id],
+        "client_secret": [install.first.secret_access_key],
+        "code_verifier": [_VERIFIER],
+        "token": [*install.bearers.values(), install.first.secret_access_key],
+        "form": [match[1] for match in _HIDDEN.finditer(page.text)],
+        "email": [install.first.email, _OUTSIDER, "new@example.org"],
+        "password": [install.first.one_time_password, "a long enough password"],
+        "current_password": [install.first.one_time_password],
+        "document": [document(ALLOW_ALL), document(let("*"))],
+        "policy": [document(let("*"))],
+    }
+    for field, values in words.items():
+        known.add(field, *values)
+
+
+def _make(install: FuzzedInstall, path: str, body: object = None, caller: str = "admin") -> str:
+    """Create something; return its id."""
+    answer = _ask(install, "POST", path, bearer(install.bearers[caller]), json=body or {})
+    record = next(iter(answer.json().values()))
+    return str(record.get("id", ""))
+
+
+def _ask(
+    install: FuzzedInstall,
+    method: str,
+    path: str,
+    headers: dict[str, str],
+    **body: Any,  # noqa: ANN401 - httpx's
+) -> httpx.Response:
+    answer = install.send(httpx.Request(method, install.url + path, headers=headers, **body))
+    assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
+    return answer

@@ -1,0 +1,90 @@
+"""Every operation of ``/v1``, asked everything its description allows, and much it does not.
+
+No answer is a 5xx, none is of a status, type or shape that the document does not have, and what
+breaks the schema is refused (G30). ``SOAK=100`` in the environment makes a hundred times as many
+requests, other ones each time; ``--hypothesis-seed`` repeats them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from cloudcore.reference import OWN_PATHS
+from tests.fuzz.answers import check
+from tests.fuzz.cases import Cases, Operation, Sent, operations
+from tests.fuzz.conftest import Target
+from tests.spec.operations import OPERATIONS
+
+SOAK: Final = int(os.environ.get("SOAK", "1"))
+EXAMPLES: Final = 20
+"""Requests to one operation, beside the corner cases."""
+
+PLACES: Final = [
+    operation.place
+    for operation in OPERATIONS
+    if operation.is_built and operation.path.startswith("/v1/") and operation.path not in OWN_PATHS
+]
+
+
+@pytest.fixture
+def operation(request: pytest.FixtureRequest, target: Target) -> Operation:
+    """Return the operation of the document that a line of the table stands for."""
+    method, path = request.param.split(" ")
+    for found in operations(target.schema):
+        if found.method.upper() == method and _template(found.path) == path:
+            return found
+    raise AssertionError(f"the document does not have {request.param}")
+
+
+def _template(path: str) -> str:
+    return re.sub(r"{[^}]*}", "{}", path)
+
+
+def ask(target: Target, sent: Sent) -> None:
+    """Send a request to the install as it was kept, and check the answer."""
+    for caller in sent.callers:
+        target.install.rewind()
+        answer = target.install.send(sent.request(target.install, caller))
+        check(sent.case, answer)
+        if answer.status_code != 403:
+            break
+
+
+@pytest.mark.timeout(300 * SOAK)
+@pytest.mark.parametrize("operation", PLACES, indirect=True)
+def test_an_operation_answers_as_described(target: Target, operation: Operation) -> None:
+    cases = Cases(operation, target.known)
+    for sent in cases.corners():
+        ask(target, sent)
+
+    for strategy in (cases.sensible(), cases.any()):
+
+        @settings(
+            max_examples=EXAMPLES * SOAK,
+            derandomize=SOAK == 1,
+            database=None,
+            deadline=None,
+            phases=[Phase.generate, Phase.shrink],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(strategy)
+        def run(sent: Sent) -> None:
+            ask(target, sent)
+
+        run()
+
+
+def test_the_document_has_what_the_table_has(target: Target) -> None:
+    found = {f"{each.method.upper()} {_template(each.path)}" for each in operations(target.schema)}
+    assert found == set(PLACES)
+
+
+def test_there_is_something_at_every_path(target: Target) -> None:
+    """A path that nothing is known at would be asked of what does not exist only."""
+    empty = [path for path in target.schema.raw_schema["paths"] if not target.known.places(path)]
+    assert empty == [], "tests/fuzz/seeds.py makes nothing for these"

@@ -1,0 +1,150 @@
+"""A served install for tests of the commands that call it, with images pushed over ``/v2``."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from unittest.mock import patch
+from uuid import uuid4
+
+import httpx
+
+from registry.cli.main import main
+from tests.conformance.client import Registry
+from tests.entrepot import Home, Install, installed
+
+JSON: Final = ("--output", "json")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    status: int
+    out: bytes
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out.decode()
+
+    @property
+    def lines(self) -> list[str]:
+        """Return what it printed, the blanks between cells made one."""
+        return [" ".join(line.split()) for line in self.text.splitlines()]
+
+    @property
+    def document(self) -> Any:  # noqa: ANN401 - whatever the command prints
+        assert self.status == 0, self.err
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True)
+class World:
+    """An install, a machine that is signed in to it, and a client that pushes images."""
+
+    install: Install
+    home: Home
+    registry: Registry
+
+    @property
+    def host(self) -> str:
+        return self.install.url.removeprefix("http://")
+
+    def run(self, *arguments: str, stdin: str = "", home: Home | None = None) -> Ended:
+        """Run a command in this process, which saves its start; it never shows a traceback."""
+        out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+        err = io.StringIO()
+        given = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
+        with ExitStack() as stack:
+            stack.enter_context(patch.dict("os.environ", (home or self.home).environ))
+            stack.enter_context(patch.object(sys, "stdin", given))
+            stack.enter_context(redirect_stdout(out))
+            stack.enter_context(redirect_stderr(err))
+            try:
+                status = main(arguments)
+            except SystemExit as ended:  # as argparse ends
+                status = int(str(ended.code))
+        assert isinstance(out.buffer, io.BytesIO)
+        return Ended(status, out.buffer.getvalue(), err.getvalue())
+
+    def done(self, *arguments: str, stdin: str = "") -> Ended:
+        """Run a command that must succeed."""
+        ended = self.run(*arguments, stdin=stdin)
+        assert (ended.status, ended.err) == (0, "")
+        return ended
+
+    def read(self, *arguments: str) -> Any:  # noqa: ANN401 - whatever the command prints
+        """Return the document that a command prints, which must succeed."""
+        return self.done(*arguments, *JSON).document
+
+    def told(self, *arguments: str, stdin: str = "") -> tuple[int, str]:
+        """Run a command that must fail; return its status and its one line."""
+        ended = self.run(*arguments, stdin=stdin)
+        assert ended.err.startswith("entrepot: ")
+        assert ended.err.count("\n") == 1
+        return ended.status, ended.err.removeprefix("entrepot: ").removesuffix("\n")
+
+    def push(self, repository: str, tag: str | None = None) -> str:
+        """Push an image that there was not yet, and return its digest."""
+        return self.registry.push_image(f"acme/{repository}", tag).digest
+
+    def sign_in(self, home: Home, *statements: Mapping[str, Any]) -> None:
+        """Sign a service account in that may do what `statements` say, and no more."""
+        name = f"program-{uuid4().hex[:12]}"
+        account = self._post("/v1/service-accounts", name=name)["service_account"]
+        document = {"version": "1", "statements": statements}
+        policy = self._post("/v1/policies", name=name, document=document)["policy"]
+        self._post(f"/v1/policies/{policy['id']}/attachments", service_account=account["id"])
+        key = self._post(f"/v1/service-accounts/{account['id']}/access-keys")["access_key"]
+        arguments = ("login", self.install.url, "--access-key-id", key["access_key_id"])
+        ended = self.run(*arguments, stdin=f"{key['secret_access_key']}\n", home=home)
+        assert ended.status == 0, ended.err
+
+    def _post(self, path: str, **document: object) -> Any:  # noqa: ANN401 - whatever is answered
+        token = self.home.stored()[self.install.url]["token"]["access_token"]
+        answer = httpx.post(
+            self.install.url + path, json=document, headers={"Authorization": f"Bearer {token}"}
+        )
+        assert answer.is_success, answer.text
+        return answer.json()
+
+
+class ContainerLogin(httpx.Auth):
+    """What a container client does: a bearer of its own for each repository."""
+
+    def __init__(self, url: str, access_token: str) -> None:
+        signed = {"Authorization": f"Bearer {access_token}"}
+        answer = httpx.post(f"{url}/v1/authorization-token", headers=signed).raise_for_status()
+        self._exchange = f"{url}/v2/token"
+        self._login = ("token", answer.json()["password"])
+        self._bearers: dict[str, str] = {}
+
+    def auth_flow(self, request: httpx.Request) -> Iterator[httpx.Request]:  # type: ignore[override]
+        path, _, _ = request.url.path.removeprefix("/v2/").partition("/blobs/")
+        name, _, _ = path.partition("/manifests/")
+        scope = f"repository:{name}:pull,push,delete"
+        if scope not in self._bearers:
+            answer = httpx.get(self._exchange, params={"scope": scope}, auth=self._login)
+            self._bearers[scope] = answer.raise_for_status().json()["token"]
+        request.headers["Authorization"] = f"Bearer {self._bearers[scope]}"
+        yield request
+
+
+@contextmanager
+def cli_world(folder: Path) -> Iterator[World]:
+    """Serve an install, and sign a machine in to it."""
+    with installed(folder / "data") as install:
+        home = Home(folder / "home")
+        ended = install.sign_in_by_key(home)
+        assert ended.returncode == 0, ended.stderr
+        access_token = home.stored()[install.url]["token"]["access_token"]
+        login = ContainerLogin(install.url, access_token)
+        with httpx.Client(base_url=install.url, auth=login, timeout=30) as http:
+            yield World(install, home, Registry(http, "acme", only_standard=False))

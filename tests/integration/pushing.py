@@ -1,0 +1,155 @@
+"""Images pushed through the data plane, for tests of what the control plane makes of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+
+from cloudcore.identity.rows.accounts import Account
+from registry.oci.digest import digest_of
+from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
+from tests.tenants import ALLOW_ALL, Install, bearer
+
+CONFIG_TYPE: Final = "application/vnd.oci.image.config.v1+json"
+LAYER_TYPE: Final = "application/vnd.oci.image.layer.v1.tar"
+
+Descriptor = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class World:
+    """One repository of one account, and connections to both planes with every right."""
+
+    install: Install
+    control: httpx.AsyncClient
+    docker: httpx.AsyncClient
+    account: Account
+    name: str
+    """As it stands in image references."""
+    repository_id: str
+
+    @property
+    def path(self) -> str:
+        """Return the repository's path on the control plane."""
+        return f"/v1/repositories/{self.repository_id}"
+
+    @property
+    def images(self) -> str:
+        """Return the path of the repository's images."""
+        return f"{self.path}/images"
+
+    async def get(self, path: str = "", **query: str | int) -> Any:  # noqa: ANN401 - a document
+        """Return what the control plane answers below the repository."""
+        answer = await self.control.get(f"{self.path}{path}", params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def record(self) -> dict[str, Any]:
+        """Return the repository."""
+        found: dict[str, Any] = (await self.get())["repository"]
+        return found
+
+    async def push_blob(self, data: bytes, media_type: str = LAYER_TYPE) -> Descriptor:
+        """Push a blob and return its descriptor."""
+        digest = digest_of(data)
+        path = f"/v2/{self.name}/blobs/uploads/?digest={digest}"
+        answer = await self.docker.post(path, content=data)
+        assert answer.status_code == 201, answer.text
+        return {"mediaType": media_type, "digest": str(digest), "size": len(data)}
+
+    async def push(
+        self, document: dict[str, Any], *tags: str, reference: str | None = None
+    ) -> Descriptor:
+        """Push a manifest under its digest (or `reference`) and tags; return its descriptor."""
+        body = json.dumps(document).encode()
+        query = "&".join(f"tag={tag}" for tag in tags)
+        answer = await self.docker.put(
+            f"/v2/{self.name}/manifests/{reference or digest_of(body)}?{query}",
+            content=body,
+            headers={"content-type": document["mediaType"]},
+        )
+        assert answer.status_code == 201, answer.text
+        return {
+            "mediaType": document["mediaType"],
+            "digest": str(digest_of(body)),
+            "size": len(body),
+        }
+
+    async def image_document(self, *layers: str, config: str = "{}") -> dict[str, Any]:
+        """Push the blobs of an image and return its manifest."""
+        return {
+            "schemaVersion": 2,
+            "mediaType": OCI_MANIFEST,
+            "config": await self.push_blob(config.encode(), CONFIG_TYPE),
+            "layers": [await self.push_blob(layer.encode()) for layer in layers],
+        }
+
+    async def push_image(self, content: str, *tags: str, **fields: object) -> Descriptor:
+        """Push an image of one layer and return its descriptor."""
+        return await self.push(await self.image_document(content) | fields, *tags)
+
+    async def push_index(self, children: Sequence[Descriptor], *tags: str) -> Descriptor:
+        """Push an index and return its descriptor."""
+        manifests = list(children)
+        index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": manifests}
+        return await self.push(index, *tags)
+
+    async def pulls(self, reference: str) -> bool:
+        """Say whether a manifest can be pulled."""
+        answer = await self.docker.get(f"/v2/{self.name}/manifests/{reference}")
+        assert answer.status_code in (200, 404), answer.text
+        return answer.status_code == 200
+
+    async def tags(self) -> list[str]:
+        """Return the tags as the data plane lists them."""
+        found: list[str] = (await self.docker.get(f"/v2/{self.name}/tags/list")).json()["tags"]
+        return found
+
+    async def another(self, repository: str, **fields: object) -> World:
+        """Return the same with another repository of the account, which is made."""
+        return await _world(self.install, self.control, self.account, repository, **fields)
+
+
+async def make_world(
+    install: Install, handle: str = "acme", repository: str = "app", **fields: object
+) -> World:
+    """Make an account with a repository, and connect to both."""
+    account = await install.add_account(handle)
+    program = await install.add_program(account, "ci", ALLOW_ALL)
+    control = install.connect()
+    control.headers.update(bearer(program.access_token))
+    return await _world(install, control, account, repository, **fields)
+
+
+async def _world(
+    install: Install,
+    control: httpx.AsyncClient,
+    account: Account,
+    repository: str,
+    **fields: object,
+) -> World:
+    answer = await control.post("/v1/repositories", json={"name": repository, **fields})
+    assert answer.status_code == 201, answer.text
+    name = f"{account.handle}/{repository}"
+    password = (await control.post("/v1/authorization-token")).json()["password"]
+    token = await install.exchange(password, f"repository:{name}:pull,push,delete")
+    docker = install.connect()
+    docker.headers.update(bearer(token))
+    made = answer.json()["repository"]["id"]
+    return World(install, control, docker, account, name, made)
+
+
+def refused(answer: httpx.Response, status: int, code: str, field: str | None = None) -> Any:  # noqa: ANN401
+    """Check a refusal of the control plane and return its params."""
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert error["code"] == code
+    assert error["message"]
+    params = error.get("params", {})
+    if field is not None:
+        assert params["field"] == field
+    return params

@@ -1,0 +1,377 @@
+"""All of ``entrepot serve`` in this process, with two tenants who have one of each thing.
+
+Both planes are made by the composition root itself, so an operation added later is here by itself.
+What is asked goes over ASGI; every statement that runs is noted with its parameters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Concatenate, Final, cast
+
+import httpx
+
+from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.db.base import Connection, Database, P, Row, T
+from cloudcore.db.statement import Statement
+from cloudcore.facts import Facts
+from cloudcore.http import ControlPlane
+from cloudcore.identity.names import iam_crn
+from cloudcore.identity.rows import organizations
+from cloudcore.identity.rows.accounts import Account
+from cloudcore.identity.rows.organizations import Membership, Organization
+from cloudcore.identity.rows.policies import Attachment, attach
+from cloudcore.identity.rows.service_accounts import ServiceAccount
+from cloudcore.identity.rows.sessions import Session, add_session
+from cloudcore.identity.rows.users import User
+from cloudcore.identity.services import access_keys, service_accounts
+from cloudcore.identity.services.accounts import FirstIds, Founder, found_account
+from cloudcore.identity.services.users import add_person
+from cloudcore.identity.signing_keys import SigningKeys
+from cloudcore.identity.tokens import AccessTokens
+from cloudcore.keyring import Keyring, create_root_key, load_keyring
+from registry.main import ServedRegistry, open_context, prepare
+from registry.oci.media_types import OCI_MANIFEST
+from registry.serving.dispatch import Application, Dispatcher
+from registry.settings import Settings
+from tests.inprocess import ManualClock
+
+HOST: Final = "registry.test"
+URL: Final = f"http://{HOST}"
+KEPT_PASSWORD: Final = f"scrypt$10$1$1${'A' * 24}${'A' * 44}"  # nobody's
+HOUR: Final = 3600 * MICROSECONDS
+
+
+@dataclass
+class Execution:
+    """A statement that ran, and the texts bound to it."""
+
+    statement: Statement
+    texts: frozenset[str]
+
+
+class _NotingConnection:
+    def __init__(self, connection: Connection, noted: list[Execution]) -> None:
+        self._connection = connection
+        self._noted = noted
+
+    def _note(self, statement: Statement, parameters: dict[str, object]) -> None:
+        texts = frozenset(value for value in parameters.values() if isinstance(value, str))
+        self._noted.append(Execution(statement, texts))
+
+    def row(self, statement: Statement, /, **parameters: object) -> Row | None:
+        self._note(statement, parameters)
+        return self._connection.row(statement, **parameters)
+
+    def rows(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
+        self._note(statement, parameters)
+        return self._connection.rows(statement, **parameters)
+
+    def execute(self, statement: Statement, /, **parameters: object) -> int:
+        self._note(statement, parameters)
+        return self._connection.execute(statement, **parameters)
+
+
+class NotingDatabase:
+    """Notes every statement that it passes on."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.noted: list[Execution] = []
+
+    def _noting(
+        self, call: Callable[Concatenate[Connection, P], T]
+    ) -> Callable[Concatenate[Connection, P], T]:
+        def noted(connection: Connection, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return call(_NotingConnection(connection, self.noted), *args, **kwargs)
+
+        return noted
+
+    async def read(
+        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Read."""
+        return await self._database.read(self._noting(query), *args, **kwargs)
+
+    async def write(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Write."""
+        return await self._database.write(self._noting(change), *args, **kwargs)
+
+    async def write_relaxed(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Write."""
+        return await self._database.write_relaxed(self._noting(change), *args, **kwargs)
+
+    async def close(self) -> None:
+        """Close."""
+        await self._database.close()
+
+
+@dataclass
+class Tenant:
+    """An account and its organization, who acts in them, and one of each thing."""
+
+    handle: str
+    account_id: str
+    organization_id: str
+    person: User
+    person_token: str
+    program_token: str
+    access_key_id: str
+    secret: str
+    login: str = ""
+    """Password of a container login."""
+    ids: dict[str, str] = field(default_factory=dict)
+    """By the place of the parameter in the table of operations."""
+    digest: str = ""
+    blob: str = ""
+    upload_id: str = ""
+
+
+@dataclass
+class Served:
+    """The application, the client in front of it, and its tenants."""
+
+    app: Application
+    database: NotingDatabase
+    keyring: Keyring
+    tokens: AccessTokens
+    clock: ManualClock
+    facts: list[Facts]
+    """Of the control plane's routes."""
+    acme: Tenant = field(init=False)
+    globex: Tenant = field(init=False)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        token: str = "",
+        headers: dict[str, str] | None = None,
+    ) -> httpx.Response:
+        """Send a request; a `body` that is no bytes is sent as JSON."""
+        given = {"Authorization": f"Bearer {token}"} if token else {}
+        if body is not None and not isinstance(body, bytes):
+            given["Content-Type"] = "application/json"
+            body = json.dumps(body).encode()
+        # A port of its own: a connection that repeats itself is told so (B4).
+        self._port = (self._port + 1) % 60_000
+        transport = httpx.ASGITransport(self.app, client=("198.51.100.7", self._port))
+        async with httpx.AsyncClient(transport=transport, base_url=URL) as client:
+            answer = await client.request(
+                method, path, content=body or b"", headers=given | (headers or {})
+            )
+        assert answer.status_code < 500, (method, path, answer.text)
+        return answer
+
+    _port: int = 0
+
+    async def make(self, path: str, body: object, *, token: str) -> Any:  # noqa: ANN401
+        """Create something and return its record."""
+        answer = await self.ask("POST", path, body, token=token)
+        assert answer.status_code == 201, (path, answer.text)
+        (record,) = answer.json().values()
+        return record
+
+    async def bearer(self, tenant: Tenant, *scopes: str) -> str:
+        """Return a bearer of the data plane for a tenant's program."""
+        answer = await self.ask(
+            "GET",
+            f"/v2/token?{httpx.QueryParams([('scope', scope) for scope in scopes])}",
+            headers={"Authorization": httpx.BasicAuth("token", tenant.login)._auth_header},
+        )
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["token"])
+
+    async def add_person(self, name: str) -> tuple[User, str]:
+        """Add a person who has signed in; return the person's token too."""
+        now = self.clock()
+        user = User(
+            id=uuid7(),
+            email=f"{name}@example.org",
+            password=KEPT_PASSWORD,
+            must_change_password=False,
+            organization_id=uuid7(),
+            status="active",
+            created_at=now,
+            updated_at=now,
+        )
+        session = Session(
+            id=uuid7(), kind="user", created_at=now, expires_at=now + HOUR, user_id=user.id
+        )
+        await self.database.write(add_person, user)
+        await self.database.write(add_session, session)
+        crn = iam_crn(user.organization_id, "user", user.id)
+        return user, self.tokens.issue(crn, uuid7(), now + HOUR, sid=session.id)
+
+    async def add_tenant(self, handle: str) -> Tenant:
+        """Add an organization with an account, its owner, and a program that may do everything."""
+        person, person_token = await self.add_person(f"owner-of-{handle}")
+        key = access_keys.new_access_key()
+        ids = FirstIds(uuid7(), uuid7(), uuid7(), uuid7())
+        organization_id, program_id, now = uuid7(), uuid7(), self.clock()
+
+        def add(tx: Connection) -> None:
+            organizations.add_organization(
+                tx, Organization(organization_id, handle, False, now, now)
+            )
+            organizations.add_membership(
+                tx, Membership(organization_id, person.id, "owner", "active", now)
+            )
+            founder = Founder(iam_crn(person.organization_id, "user", person.id), person.id)
+            account = Account(ids.account, organization_id, handle, "active", True, now)
+            found_account(tx, account, founder, ids)
+            made = ServiceAccount(program_id, ids.account, "program", "", "active", now, now)
+            service_accounts.create_service_account(tx, made)
+            attach(tx, Attachment(uuid7(), ids.account, ids.policy, program_id, None, now))
+            row = key.row(self.keyring, uuid7(), ids.account, program_id, now)
+            access_keys.create_access_key(tx, row)
+
+        await self.database.write(add)
+        token = self.tokens.issue(
+            iam_crn(ids.account, "service-account", "program"),
+            uuid7(),
+            now + HOUR,
+            account_id=ids.account,
+            access_key_id=key.access_key_id,
+        )
+        tenant = Tenant(
+            handle,
+            ids.account,
+            organization_id,
+            person,
+            person_token,
+            token,
+            key.access_key_id,
+            key.secret,
+        )
+        await furnish(self, tenant)
+        return tenant
+
+
+async def furnish(served: Served, tenant: Tenant) -> None:
+    """Make one of each thing in a tenant, and note its id by its place in the table."""
+    token, person = tenant.program_token, tenant.person_token
+    member, member_token = await served.add_person(f"member-of-{tenant.handle}")
+    organization = f"/v1/organizations/{tenant.organization_id}"
+    await served.make(f"{organization}/invitations", {"email": member.email}, token=person)
+    joined = await served.ask("POST", f"{organization}/accept", token=member_token)
+    assert joined.status_code == 200, joined.text
+    program = await served.make("/v1/service-accounts", {"name": "owner"}, token=token)
+    key = await served.make(f"/v1/service-accounts/{program['id']}/access-keys", {}, token=token)
+    statement = {"effect": "allow", "actions": ["iam:GetRole"], "resources": ["*"]}
+    document = {"version": "1", "statements": [statement]}
+    trusted = {"effect": "allow", "principals": [tenant.account_id]}
+    trust = {"version": "1", "statements": [trusted]}
+    role = await served.make("/v1/roles", {"name": "role", "trust_policy": trust}, token=token)
+    await served.make(f"/v1/roles/{role['id']}/assignments", {"user": member.email}, token=token)
+    policy = await served.make(
+        "/v1/policies", {"name": "policy", "document": document}, token=token
+    )
+    attachment = await served.make(
+        f"/v1/policies/{policy['id']}/attachments", {"service_account": program["id"]}, token=token
+    )
+    tenant.ids = {
+        "/v1/organizations/{}": tenant.organization_id,
+        "/v1/organizations/{}/members/{}": member.id,
+        "/v1/accounts/{}": tenant.account_id,
+        "/v1/users/{}": member.id,
+        "/v1/service-accounts/{}": program["id"],
+        "/v1/service-accounts/{}/access-keys/{}": key["id"],
+        "/v1/roles/{}": role["id"],
+        "/v1/roles/{}/assignments/{}": member.id,
+        "/v1/policies/{}": policy["id"],
+        "/v1/policies/{}/attachments/{}": attachment["id"],
+    }
+    await _furnish_registry(served, tenant)
+
+
+async def _furnish_registry(served: Served, tenant: Tenant) -> None:
+    token, name = tenant.program_token, f"{tenant.handle}/app"
+    made = await served.make("/v1/repositories", {"name": "app"}, token=token)
+    document = {"version": "1", "statements": [_allow_pull(tenant.account_id)]}
+    path = f"/v1/repositories/{made['id']}/policy"
+    assert (await served.ask("PUT", path, document, token=token)).status_code == 200
+    minted = await served.ask("POST", "/v1/authorization-token", token=token)
+    tenant.login = _password(minted.json())
+    bearer = await served.bearer(tenant, f"repository:{name}:*")
+    blob = f"layer of {tenant.handle}".encode()
+    tenant.blob = f"sha256:{hashlib.sha256(blob).hexdigest()}"
+    uploads = f"/v2/{name}/blobs/uploads/"
+    pushed = await served.ask("POST", f"{uploads}?digest={tenant.blob}", blob, token=bearer)
+    assert pushed.status_code == 201, pushed.text
+    descriptor = {"mediaType": "application/x", "digest": tenant.blob, "size": len(blob)}
+    manifest = {"schemaVersion": 2, "config": descriptor, "layers": [descriptor]}
+    body = json.dumps(manifest | {"mediaType": OCI_MANIFEST}).encode()
+    tenant.digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
+    tagged = f"of-{tenant.handle}"
+    kind = {"Content-Type": OCI_MANIFEST}
+    put = await served.ask(
+        "PUT", f"/v2/{name}/manifests/{tagged}", body, token=bearer, headers=kind
+    )
+    assert put.status_code == 201, put.text
+    pin = f"/v1/repositories/{made['id']}/images/{tenant.digest}/pins/{tagged}"
+    assert (await served.ask("PUT", pin, {}, token=token)).status_code == 201
+    topic = f"crn:notifications:local:{tenant.account_id}:topic/images"
+    asked = {"topic": topic, "event_types": ["registry.*"]}
+    rule = await served.make("/v1/event-rules", asked, token=token)
+    opened = await served.ask("POST", uploads, token=bearer)
+    tenant.upload_id = opened.headers["location"].rpartition("/")[2]
+    tenant.ids |= {
+        "/v1/repositories/{}": made["id"],
+        "/v1/repositories/{}/images/{}": tenant.digest,
+        "/v1/repositories/{}/tags/{}": tagged,
+        "/v1/repositories/{}/images/{}/pins/{}": tagged,
+        "/v1/event-rules/{}": rule["id"],
+    }
+
+
+def _allow_pull(account_id: str) -> dict[str, Any]:
+    return {
+        "effect": "allow",
+        "principals": [account_id],
+        "actions": ["registry:PullImage"],
+    }
+
+
+def _password(answer: dict[str, Any]) -> str:
+    """Return the password of a minted login, wherever the record has it."""
+    for value in answer.values():
+        if isinstance(value, str) and value.startswith("rlc_"):
+            return value
+        if isinstance(value, dict):
+            return _password(value)
+    raise AssertionError(answer)
+
+
+@asynccontextmanager
+async def open_served(data: Path, database_url: str = "") -> AsyncIterator[Served]:
+    """Open a served install in a folder, with both tenants in it."""
+    settings = Settings(data=data, database_url=database_url, public_url=URL)
+    prepare(settings)
+    create_root_key(settings.root_key)
+    clock = ManualClock()
+    async with open_context(settings, clock) as opened, AsyncExitStack() as resources:
+        database = NotingDatabase(opened.database)
+        ctx = replace(opened, database=database, new_id=lambda: uuid7(clock()))
+        planes = await ServedRegistry(settings).make_planes(ctx, resources, lambda: None)
+        keyring = load_keyring(settings.root_key)
+        keys = SigningKeys(database, keyring, clock)
+        await keys.refresh()
+        app = Dispatcher(planes.data, planes.control)
+        control = cast("ControlPlane", planes.control)
+        facts = [route.facts for route in control.routes]
+        served = Served(app, database, keyring, AccessTokens(keys, URL, clock), clock, facts)
+        served.acme = await served.add_tenant("acme")
+        served.globex = await served.add_tenant("globex")
+        yield served

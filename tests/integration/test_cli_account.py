@@ -1,0 +1,255 @@
+"""The commands about policies, lifecycle, storage, settings and events; against a registry."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.databases import program
+from tests.integration.cli_world import JSON, World, cli_world
+
+POLICY = {
+    "version": "1",
+    "statements": [
+        {
+            "sid": "anyone",
+            "effect": "allow",
+            "principals": ["*"],
+            "actions": ["registry:PullImage"],
+        }
+    ],
+}
+RULES = {
+    "rules": [
+        {"priority": 1, "action": "keep", "selector": "tagged", "tag_prefixes": ["v"]},
+        {"priority": 2, "selector": "any", "keep_last": 1, "description": "the newest"},
+        {"priority": 3, "action": "keep", "selector": "any", "keep_last": 1},
+    ]
+}
+TOPIC = "crn:notifications:local:acme:topic/builds"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with cli_world(tmp_path_factory.mktemp("world")) as made:
+        yield made
+
+
+@pytest.fixture
+def app(world: World) -> str:
+    """Return the name of a repository of this test's own."""
+    name = f"app-{uuid4().hex[:12]}"
+    world.done("repositories", "create", name)
+    return name
+
+
+def test_a_policy_from_its_setting_to_its_end(world: World, app: str, tmp_path: Path) -> None:
+    none = (
+        f"{app} has no policy: only its own account's policies count; "
+        f"'entrepot policies set {app} FILE' gives it one"
+    )
+    assert world.told("policies", "show", app) == (3, none)
+    ended = world.done("policies", "set", app, "-", stdin=json.dumps(POLICY))
+    assert ended.text == f"{app} has revision 1 of its policy\n"
+    assert world.done("policies", "show", app).lines == [
+        "SID EFFECT PRINCIPALS ACTIONS CONDITIONS",
+        "anyone allow * registry:PullImage -",
+    ]
+    shown = world.done("policies", "show", app, *JSON)
+    assert shown.document["document"]["statements"][0]["principals"] == ["*"]
+    # What was shown can be set again.
+    file = tmp_path / "policy.json"
+    file.write_bytes(shown.out)
+    assert world.read("policies", "set", app, str(file))["revision"] == 2
+    assert world.done("policies", "delete", app).text == f"{app} has no policy any more\n"
+    assert world.told("policies", "show", app) == (3, none)
+
+
+def test_a_policy_that_locks_out_is_set_by_force(world: World, app: str) -> None:
+    statement = {**POLICY["statements"][0], "effect": "deny"}  # type: ignore[dict-item]
+    document = json.dumps({"version": "1", "statements": [statement]})
+    status, words = world.told("policies", "set", app, "-", stdin=document)
+    assert (status, words.partition(":")[0]) == (1, "CONFLICT")
+    world.done("policies", "set", app, "-", "--force", stdin=document)
+
+
+def test_what_is_no_document_is_told(world: World, app: str, tmp_path: Path) -> None:
+    status, words = world.told("policies", "set", app, "-", stdin="[1]")
+    assert status == 2
+    assert words.startswith("the standard input holds no JSON object: ")
+    file = tmp_path / "rules.json"
+    assert world.told("lifecycle", "set", app, str(file)) == (
+        2,
+        f"{file}: No such file or directory",
+    )
+    file.write_text("{")
+    status, words = world.told("lifecycle", "preview", app, str(file))
+    assert (status, words.partition(" holds")[0]) == (2, str(file))
+    file.write_text('{"rules": [{"priority": 0, "selector": "any"}]}')
+    status, words = world.told("lifecycle", "set", app, str(file))
+    assert status == 1
+    assert words.startswith("INVALID_INPUT: rules")
+
+
+def test_a_lifecycle_policy_from_its_preview_to_its_end(
+    world: World, app: str, tmp_path: Path
+) -> None:
+    none = (
+        f"{app} has no lifecycle policy, so nothing in it expires; "
+        f"'entrepot lifecycle set {app} FILE' gives it one"
+    )
+    for command in (("show", app), ("preview", app), ("run", app), ("run", app, "--dry-run")):
+        assert world.told("lifecycle", *command) == (3, none)
+    world.push(app, "v1")
+    world.push(app)
+    # What was pushed within the hour stays, whatever the rules say.
+    tried = world.done("lifecycle", "preview", app, "-", stdin=json.dumps(RULES))
+    heading, summary = tried.lines
+    assert heading == "RULE DIGEST TAGS SIZE PUSHED LAST PULLED EXPIRES WITH"
+    assert summary == (
+        "0 of 2 images would expire, which frees 0 B when they can be restored no longer; "
+        "kept: rule 1: 1, rule 3: 1"
+    )
+    ended = world.done("lifecycle", "set", app, "-", stdin=json.dumps(RULES))
+    assert ended.text.startswith("Set; it runs at 20")
+    assert f"'entrepot lifecycle preview {app}' shows what would expire" in ended.text
+    shown = world.done("lifecycle", "show", app).lines
+    assert shown[:4] == [
+        "PRIORITY ACTION SELECTOR TAGS WHICH DESCRIPTION",
+        "1 keep tagged v* all -",
+        "2 expire any - all but the newest 1 the newest",
+        "3 keep any - the newest 1 -",
+    ]
+    assert shown[4].startswith("Runs next at 20")
+    document = world.read("lifecycle", "preview", app)
+    assert (document["images"], document["summary"]["evaluated"]) == ([], 2)
+    assert world.read("lifecycle", "run", app, "--dry-run")["summary"]["expired"] == 0
+    file = tmp_path / "policy.json"
+    file.write_bytes(world.done("lifecycle", "show", app, *JSON).out)
+    assert world.read("lifecycle", "set", app, str(file))["revision"] == 2
+    ended = world.done("lifecycle", "delete", app)
+    assert ended.text == f"{app} has no lifecycle policy any more\n"
+
+
+def test_what_is_old_enough_is_previewed_and_expires(world: World, app: str) -> None:
+    kept, gone, last = (world.push(app, tag) for tag in ("v1", "w1", "w2"))
+    new = world.push(app)
+    size = world.read("images", "show", f"{app}:w1")["size_bytes"]
+    with sqlite3.connect(world.install.registry.data / "metadata.db", timeout=30) as database:
+        database.execute("UPDATE manifests SET pushed_at = pushed_at - 172800000000")
+    database.close()
+    world.done("lifecycle", "set", app, "-", stdin=json.dumps(RULES))
+    _, row, summary = world.done("lifecycle", "preview", app).lines
+    assert row.startswith(f"2 {gone} w1 {size} B 20")
+    assert summary == (
+        f"1 of 4 images would expire (rule 2: 1), which frees {size} B "
+        "when they can be restored no longer; kept: rule 1: 1, rule 2: 1, rule 3: 1"
+    )
+    assert world.done("lifecycle", "run", app, "--wait").text == (
+        f"Succeeded: expired 1 of 4 images, which frees {size} B "
+        "when they can be restored no longer\n"
+    )
+    assert [each["digest"] for each in world.read("images", "list", app)] == [new, last, kept]
+    (run,) = world.read("lifecycle", "runs", app)
+    (deleted,) = world.read("images", "deleted", app)
+    assert deleted["deleted_by"].endswith(f":lifecycle-run/{run['id']}")
+
+
+def test_a_run_is_started_and_waited_for(world: World, app: str) -> None:
+    world.push(app, "v1")
+    world.done("lifecycle", "set", app, "-", stdin=json.dumps(RULES))
+    ended = world.done("lifecycle", "run", app, "--wait")
+    assert ended.text == (
+        "Succeeded: expired 0 of 1 images, which frees 0 B when they can be restored no longer\n"
+    )
+    (run,) = world.read("lifecycle", "runs", app)
+    assert (run["status"], run["evaluated"]) == ("succeeded", 1)
+    assert world.done("lifecycle", "runs", app).lines[1].startswith(f"{run['id']} succeeded 20")
+    started = world.done("lifecycle", "run", app).text
+    advice = f"'entrepot lifecycle runs {app}' shows how far it has come"
+    assert started.startswith("Started run ")
+    assert started.endswith(f"; {advice}\n")
+    waited = world.read("lifecycle", "run", app, "--wait")
+    assert (waited["status"], waited["fault"]) == ("succeeded", None)
+
+
+def test_progress_is_shown_to_a_person_alone(world: World, app: str) -> None:
+    world.done("lifecycle", "set", app, "-", stdin=json.dumps(RULES))
+    controller, terminal = pty.openpty()
+    process = subprocess.Popen(
+        program("registry", "lifecycle", "run", app, "--wait", "--yes"),
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        env=world.home.environ,
+    )
+    os.close(terminal)
+    try:
+        printed, _ = process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert printed.startswith(b"Succeeded: ")
+        assert b"expired 0 images, looked at " in os.read(controller, 4096)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(controller)
+
+
+def test_usage_tells_what_is_stored(world: World, app: str) -> None:
+    world.push(app, "v1")
+    usage = world.read("storage", "usage")
+    assert "repositories" not in usage
+    assert usage["unique_bytes"] <= usage["logical_bytes"]
+    assert any(line.startswith("dedup_ratio 1") for line in world.done("storage", "usage").lines)
+    table = world.done("storage", "usage", "--by-repository").lines
+    assert table[0] == "REPOSITORY IMAGES LOGICAL STORED SHARED FREED IF DELETED"
+    size = world.read("repositories", "show", app)["size_bytes"]
+    assert f"{app} 1 {size} B {size} B 0 B {size} B" in table
+    rows = world.read("storage", "usage", "--by-repository")["repositories"]
+    assert app in [row["repository"]["name"] for row in rows]
+
+
+def test_settings_are_shown_and_changed(world: World) -> None:
+    assert world.done("settings", "show").lines == [
+        "FIELD VALUE",
+        "undelete_days 7",
+        "uncounted_pullers -",
+        "updated_at -",
+    ]
+    scanner = "crn:iam::acme:service-account/scan*"
+    changed = ("--undelete-days", "3", "--uncounted-puller", scanner)
+    changed_to = world.read("settings", "update", *changed)
+    assert changed_to["undelete_days"] == 3
+    assert changed_to["uncounted_pullers"][0].endswith(":service-account/scan*")
+    world.done("settings", "update", "--undelete-days", "7", "--no-uncounted-pullers")
+    assert world.read("settings", "show")["uncounted_pullers"] == []
+    status, words = world.told("settings", "update", "--undelete-days", "300")
+    assert (status, words.count("undelete_days")) == (1, 1)
+    assert world.told("settings", "update") == (
+        2,
+        "say what is to change: --undelete-days or --uncounted-puller",
+    )
+
+
+def test_event_rules_are_made_listed_and_deleted(world: World) -> None:
+    made = world.done(
+        *("events", "create", "--topic", TOPIC, "--event-type", "registry.tag.*"),
+        *("--event-type", "registry.image.pushed", "--repository-prefix", "team/"),
+    )
+    assert made.text.startswith("Created the event rule ")
+    (rule,) = world.read("events", "list")
+    assert rule["event_types"] == ["registry.tag.*", "registry.image.pushed"]
+    assert world.done("events", "list").lines[1].startswith(f"{rule['id']} {rule['topic']} ")
+    ended = world.done("events", "delete", rule["id"])
+    assert ended.text == f"Deleted the event rule {rule['id']}\n"
+    assert world.told("events", "delete", rule["id"])[0] == 3
+    assert world.done("events", "list", *JSON).document == []
+    again = ("events", "create", "--topic", TOPIC, "--event-type", "registry.image.deleted")
+    assert world.read(*again)["repository_prefix"] == ""

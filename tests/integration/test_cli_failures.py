@@ -1,0 +1,299 @@
+"""What the command says when something else answers than a registry, or nothing does."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from registry.cli.api import Client
+from registry.cli.failure import FAILED, MISUSE, NOT_FOUND, SIGNED_OUT, Failure
+from registry.cli.transport import Refused, Transport, base_url
+
+Answer = tuple[int, dict[str, str], bytes]
+UNEXPLAINED = (
+    "{url} answered 502 without saying why; is it the URL of the registry, "
+    "and is there a proxy before it?"
+)
+HTML = b"<html><h1>Welcome</h1></html>"
+
+
+class Stranger(ThreadingHTTPServer):
+    """Answers everything with what the test has laid out, in turn; the last one stays."""
+
+    def __init__(self, *answers: Answer) -> None:
+        super().__init__(("127.0.0.1", 0), Answering)
+        self.answers = list(answers)
+        self.asked: list[tuple[str, str]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Answering(BaseHTTPRequestHandler):
+    server: Stranger
+
+    def do_GET(self) -> None:
+        answers = self.server.answers
+        status, headers, body = answers.pop(0) if len(answers) > 1 else answers[0]
+        self.server.asked.append((self.path, self.headers.get("Authorization", "")))
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET  # noqa: N815 - the name that the base class calls
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+@contextmanager
+def serving(server: Stranger) -> Iterator[Stranger]:
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def envelope(code: str, message: str, **params: object) -> bytes:
+    error = {"code": code, "message": message, "request_id": "r-1"}
+    return json.dumps({"error": error | ({"params": params} if params else {})}).encode()
+
+
+class Known:
+    """Tokens that never end."""
+
+    def __init__(self, *tokens: str) -> None:
+        self._tokens = list(tokens)
+
+    def token(self) -> str:
+        return self._tokens[0]
+
+    def renewed_token(self, refused: str | None) -> str:
+        assert refused == self._tokens.pop(0)
+        return self._tokens[0]
+
+    def advice(self) -> str:
+        return ""
+
+
+def client_of(server: Stranger, *tokens: str) -> Client:
+    return Client(Transport(server.url), Known(*(tokens or ("t",))))
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "words"),
+    [
+        ((200, {}, HTML), FAILED, "what answers at {url} is no registry; check the URL"),
+        ((200, {}, b"[1]"), FAILED, "what answers at {url} is no registry; check the URL"),
+        ((200, {}, b"\xff"), FAILED, "what answers at {url} is no registry; check the URL"),
+        (
+            (502, {}, HTML),
+            FAILED,
+            UNEXPLAINED,
+        ),
+        (
+            (301, {"Location": "https://elsewhere/"}, b""),
+            FAILED,
+            "{url} redirects to https://elsewhere/; use that URL",
+        ),
+        (
+            (404, {}, envelope("NOT_FOUND", "there is no such repository")),
+            NOT_FOUND,
+            "NOT_FOUND: there is no such repository (request r-1)",
+        ),
+        (
+            (400, {}, envelope("INVALID_INPUT", "too long", field="name", reason="length")),
+            FAILED,
+            "INVALID_INPUT: name: too long (request r-1)",
+        ),
+        (
+            (403, {}, envelope("ACCESS_DENIED", "no \x1b[2J\u202e")),
+            FAILED,
+            "ACCESS_DENIED: no \\x1b[2J\\u202e (request r-1)",
+        ),
+        (
+            (429, {"Retry-After": "37"}, envelope("RATE_LIMITED", "too many requests")),
+            FAILED,
+            "RATE_LIMITED: too many requests (request r-1); try again in 37 seconds, not before",
+        ),
+        (
+            (400, {}, b'{"error": "invalid_grant", "error_description": "it is over"}'),
+            FAILED,
+            "invalid_grant: it is over",
+        ),
+        ((500, {}, b"{}"), FAILED, "the registry answered 500"),
+        (
+            (200, {"Content-Length": "9"}, b"{"),
+            FAILED,
+            "{url} does not speak HTTP; is it an https:// URL?",
+        ),
+    ],
+)
+def test_every_answer_but_the_expected_one_is_one_line(
+    answer: Answer, status: int, words: str
+) -> None:
+    with serving(Stranger(answer)) as server, pytest.raises(Failure) as told:
+        client_of(server).call("GET", "/v1/repositories")
+    assert str(told.value) == words.format(url=server.url)
+    assert told.value.exit_status == status
+
+
+def test_a_401_is_tried_once_more_with_another_token() -> None:
+    no: Answer = (401, {}, envelope("UNAUTHORIZED", "the token is over"))
+    with serving(Stranger(no, (200, {}, b'{"a": 1}'))) as server:
+        assert client_of(server, "old", "new").call("POST", "/v1/x", {}) == {"a": 1}
+    assert server.asked == [("/v1/x", "Bearer old"), ("/v1/x", "Bearer new")]
+    with serving(Stranger(no)) as server, pytest.raises(Refused) as told:
+        client_of(server, "old", "new").call("GET", "/v1/x")
+    assert told.value.exit_status == SIGNED_OUT
+    assert len(server.asked) == 2
+
+
+def test_a_list_is_read_page_by_page() -> None:
+    def page(marker: str | None, *names: str) -> Answer:
+        answer: dict[str, Any] = {"things": [{"name": name} for name in names]}
+        return 200, {}, json.dumps(answer | {"meta": {"marker": marker}}).encode()
+
+    with serving(Stranger(page("a&b", "x", "y"), page("c"), page(None, "z"))) as server:
+        query = {"name_prefix": None, "deleted": True, "limit": 2}
+        rows = client_of(server).rows("/v1/things", "things", query)
+        assert [row["name"] for row in rows] == ["x", "y", "z"]
+    assert [path for path, _ in server.asked] == [
+        "/v1/things?limit=2&deleted=true",
+        "/v1/things?limit=2&deleted=true&marker=a%26b",
+        "/v1/things?limit=2&deleted=true&marker=c",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("greeting", "scheme", "words"),
+    [
+        (b"SSH-2.0-OpenSSH_9\r\n", "http", "{url} does not speak HTTP; is it an https:// URL?"),
+        (
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            "https",
+            "{url} does not speak TLS as it should; is it an http:// URL?",
+        ),
+    ],
+)
+def test_another_protocol_is_told(greeting: bytes, scheme: str, words: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def greet() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(greeting)
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(Failure) as told:
+            Transport(url).send("GET", "/v1/x", {})
+        thread.join()
+    assert str(told.value) == words.format(url=url)
+
+
+def test_a_refused_connection_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with pytest.raises(Failure) as told:
+        Transport(url).send("GET", "/v1/x", {})
+    assert str(told.value) == (
+        f"cannot reach {url}: Connection refused; check the URL, or try again later"
+    )
+
+
+def test_an_untrusted_certificate_is_told_and_can_be_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = write_certificate(tmp_path)
+    server = Stranger((200, {}, b"{}"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    with serving(server):
+        url = server.url.replace("http:", "https:")
+        with pytest.raises(Failure) as told:
+            Transport(url).send("GET", "/v1/x", {})
+        assert str(told.value).startswith(f"the certificate of {url} is not trusted: self-signed")
+        assert str(told.value).endswith("; name the file of its authority in SSL_CERT_FILE")
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        assert Transport(url).send("GET", "/v1/x", {}) == {}
+
+
+def write_certificate(folder: Path) -> Path:
+    """Write a key and a certificate for it that nobody but itself vouches for."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "registry")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / "server.pem"
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    path.write_bytes(
+        key.private_bytes(pem, pkcs8, serialization.NoEncryption()) + certificate.public_bytes(pem)
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("https://Registry.Example.com/", "https://registry.example.com"),
+        ("http://127.0.0.1:5000", "http://127.0.0.1:5000"),
+        ("http://[::1]:5000/", "http://[::1]:5000"),
+        ("https://example.com/registry/", "https://example.com/registry"),
+    ],
+)
+def test_a_url_has_one_spelling(url: str, kept: str) -> None:
+    assert base_url(url) == kept
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("registry.example.com", "ftp://registry.example.com", "https://", "", "http://[::1"),
+        *("https://host:port", "https://host:70000", "https://user:secret@host", "https://h?q"),
+        *("https://h#f", "https://h\r\nX: y", "https://h\x1b", "https://bücher.example"),
+    ],
+)
+def test_what_is_no_url_of_a_registry_is_misuse(url: str) -> None:
+    with pytest.raises(Failure) as told:
+        base_url(url)
+    assert told.value.exit_status == MISUSE
+    assert str(told.value).isprintable()
+    assert "secret" not in str(told.value)

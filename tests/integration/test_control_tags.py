@@ -1,0 +1,256 @@
+"""``/v1/repositories/{id}/tags`` on both databases: listed, pointed, deleted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import pytest
+
+from tests.integration.pushing import World, refused
+from tests.integration.test_images import ABSENT, Reader, reader, run
+
+__all__ = ["reader"]
+
+FIELDS: Final = {"name", "digest", "image_id", "mutable", "created_at", "updated_at"}
+
+
+async def walk(world: World, **query: str | int) -> list[str]:
+    """Return the tags of all pages of a list, whose meta is checked."""
+    found: list[str] = []
+    while True:
+        page = await world.get("/tags", **query)
+        found += [each["name"] for each in page["tags"]]
+        meta = page["meta"]
+        if not meta["has_more"]:
+            assert meta["marker"] is None
+            assert meta["total"] == len(found)
+            return found
+        assert len(page["tags"]) == meta["limit"] == query["limit"]
+        query["marker"] = meta["marker"]
+
+
+def test_a_tag_has_dates_and_says_whether_it_may_move(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        pushed = await world.push_image("one", "v1", "sig")
+        (image,) = (await world.get("/images"))["images"]
+        listed = (await world.get("/tags"))["tags"]
+        assert [each["name"] for each in listed] == ["sig", "v1"]
+        for each, mutable in zip(listed, (True, False), strict=True):
+            assert each.keys() == FIELDS
+            assert each["digest"] == pushed["digest"]
+            assert each["image_id"] == image["id"]
+            assert each["mutable"] is mutable
+            assert each["created_at"] == each["updated_at"] == image["pushed_at"]
+            assert await world.get(f"/tags/{each['name']}") == {"tag": each}
+
+    run(database_url, scenario, tag_mutability="immutable", immutable_tag_exclusions=["s*"])
+
+
+@pytest.mark.parametrize("limit", [2, 200])
+def test_tags_are_listed_in_byte_order_and_by_prefix(database_url: str, limit: int) -> None:
+    async def scenario(world: World) -> None:
+        names = ["v1", "v1.0", "V1", "_v", "v1-rc", "v1_x", "v10", "w", "9", "a-b", "v1.0.1"]
+        for each in names:
+            await world.push_image("same", each)
+        for prefix, wanted in (
+            ("", sorted(names)),
+            ("v1", ["v1", "v1-rc", "v1.0", "v1.0.1", "v10", "v1_x"]),
+            ("v1.", ["v1.0", "v1.0.1"]),
+            ("_", ["_v"]),
+            ("%", []),
+            ("V", ["V1"]),
+            ("é", []),
+            ("v1.0.1", ["v1.0.1"]),
+        ):
+            assert await walk(world, prefix=prefix, limit=limit) == wanted, prefix
+
+    run(database_url, scenario)
+
+
+def test_pages_of_tags_survive_changes_between_them(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        for number in range(7):
+            await world.push_image(str(number), f"t{number}")
+        first = await world.get("/tags", limit=2)
+        assert [each["name"] for each in first["tags"]] == ["t0", "t1"]
+        for gone in ("t1", "t3"):
+            assert (await world.control.delete(f"{world.path}/tags/{gone}")).status_code == 204
+        digest = first["tags"][0]["digest"]
+        for name in ("t10", "t4", "a"):
+            answer = await world.control.put(f"{world.path}/tags/{name}", json={"digest": digest})
+            assert answer.status_code in (200, 201)
+        rest = await world.get("/tags", limit=2, marker=first["meta"]["marker"])
+        assert [each["name"] for each in rest["tags"]] == ["t10", "t2"]
+        assert rest["meta"]["total"] == 7
+        rest = await world.get("/tags", limit=200, marker=rest["meta"]["marker"])
+        assert [each["name"] for each in rest["tags"]] == ["t4", "t5", "t6"]
+
+    run(database_url, scenario)
+
+
+def test_a_total_under_a_prefix_follows_every_change(database_url: str) -> None:
+    """Such totals are kept between requests."""
+
+    async def scenario(world: World) -> None:
+        one, two = [(await world.push_image(each))["digest"] for each in ("one", "two")]
+
+        async def totals() -> tuple[int, int]:
+            tags = await world.get("/tags", prefix="v", limit=1)
+            images = await world.get("/images", tag_prefix="v", limit=1)
+            return tags["meta"]["total"], images["meta"]["total"]
+
+        async def put(tag: str, digest: str) -> None:
+            answer = await world.control.put(f"{world.path}/tags/{tag}", json={"digest": digest})
+            assert answer.status_code in (200, 201)
+
+        assert await totals() == (0, 0)
+        await put("v1", one)
+        assert await totals() == (1, 1)
+        await put("v2", one)
+        assert await totals() == (2, 1)
+        await put("v2", two)
+        assert await totals() == (2, 2)
+        await put("w", two)
+        await put("v2", one)
+        assert await totals() == (2, 1)
+        assert (await world.control.delete(f"{world.path}/tags/v1")).status_code == 204
+        assert await totals() == (1, 1)
+        assert (await world.docker.delete(f"/v2/{world.name}/manifests/{one}")).status_code == 202
+        assert await totals() == (0, 0)
+
+    run(database_url, scenario)
+
+
+def test_a_tag_is_pointed_without_a_pull(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        one, two = [(await world.push_image(each))["digest"] for each in ("one", "two")]
+        path = f"{world.path}/tags/v1"
+        refused(await world.control.put(path, json={"digest": ABSENT}), 404, "NOT_FOUND")
+        refused(await world.control.get(path), 404, "NOT_FOUND")
+
+        made = await world.control.put(path, json={"digest": one})
+        assert made.status_code == 201
+        assert made.json() == (await world.get("/tags/v1"))
+        moved = await world.control.put(path, json={"digest": two})
+        assert moved.status_code == 200
+        tag = moved.json()["tag"]
+        assert tag["digest"] == two
+        assert tag["created_at"] == made.json()["tag"]["created_at"] < tag["updated_at"]
+        again = await world.control.put(path, json={"digest": two})
+        assert (again.status_code, again.json()) == (200, moved.json())
+        refused(await world.control.put(path, json={"digest": ABSENT}), 404, "NOT_FOUND")
+        assert (await world.get("/tags/v1"))["tag"] == tag
+
+        pulled = await world.docker.get(f"/v2/{world.name}/manifests/v1")
+        assert pulled.headers["docker-content-digest"] == two
+        record = await world.record()
+        assert (record["image_count"], record["tag_count"]) == (2, 1)
+        tagged = await world.get("/images", tag_status="tagged")
+        assert [each["digest"] for each in tagged["images"]] == [two]
+
+    run(database_url, scenario)
+
+
+def test_an_immutable_tag_stays_where_it_is(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        one, two = [(await world.push_image(each))["digest"] for each in ("one", "two")]
+        path = f"{world.path}/tags/latest"
+        assert (await world.control.put(path, json={"digest": one})).status_code == 201
+        assert (await world.control.put(path, json={"digest": one})).status_code == 200
+        params = refused(await world.control.put(path, json={"digest": two}), 409, "CONFLICT")
+        assert params["tag"] == "latest"
+        refused(await world.control.delete(path), 409, "CONFLICT")
+        assert (await world.get("/tags/latest"))["tag"]["digest"] == one
+
+    run(database_url, scenario, tag_mutability="immutable")
+
+
+def test_a_deleted_tag_is_gone_and_its_image_stays(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        digest = (await world.push_image("one", "v1", "v2"))["digest"]
+        path = f"{world.path}/tags/v1"
+        assert (await world.control.delete(path)).status_code == 204
+        refused(await world.control.delete(path), 404, "NOT_FOUND")
+        refused(await world.control.get(path), 404, "NOT_FOUND")
+        assert (await world.get(f"/images/{digest}"))["image"]["tags"] == ["v2"]
+        assert (await world.record())["tag_count"] == 1
+
+    run(database_url, scenario)
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("limit=0", "limit"),
+        ("limit=201", "limit"),
+        ("limit=1_0", "limit"),
+        ("marker=", "marker"),
+        ("marker=abc", "marker"),
+        ("marker=01890000-0000-7000-8000-000000000000", "marker"),
+        ("prefix=%00", "prefix"),
+        ("prefix=%FF", "prefix"),
+        ("prefix=a&prefix=b", "prefix"),
+    ],
+)
+def test_queries_that_are_none(reader: Reader, query: str, field: str) -> None:
+    refused(reader.ask("GET", f"/tags?{query}"), 400, "INVALID_INPUT", field)
+
+
+@pytest.mark.parametrize(
+    "tag", ["absent", ".hidden", "-x", "a" * 129, "a:b", "%20", "v1%0A", "%FF", "é", ABSENT]
+)
+def test_names_of_no_tag(reader: Reader, tag: str) -> None:
+    for method in ("GET", "DELETE"):
+        refused(reader.ask(method, f"/tags/{tag}"), 404, "NOT_FOUND")
+    body = json.dumps({"digest": ABSENT})
+    answer = reader.ask("PUT", f"/tags/{tag}", body)
+    if tag == "absent":
+        refused(answer, 404, "NOT_FOUND")
+    else:
+        refused(answer, 400, "INVALID_INPUT", "tag")
+    assert reader.ask("GET", "/tags").json()["meta"]["total"] == 1
+
+
+@pytest.mark.parametrize("tag", ["", "%00", "a%2Fb", "v1/"])
+def test_paths_that_are_none(reader: Reader, tag: str) -> None:
+    for method in ("GET", "DELETE", "PUT"):
+        assert reader.ask(method, f"/tags/{tag}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "digest"),
+        ({"digest": None}, "digest"),
+        ({"digest": 1}, "digest"),
+        ({"digest": ""}, "digest"),
+        ({"digest": "v1"}, "digest"),
+        ({"digest": "sha256:0"}, "digest"),
+        ({"digest": f"sha256:{'A' * 64}"}, "digest"),
+        ({"digest": f"md5:{'0' * 32}"}, "digest"),
+        ({"digest": f"{ABSENT}\n"}, "digest"),
+        ({"digest": ABSENT, "tag": "v2"}, "tag"),
+        ([], ""),
+        (None, ""),
+    ],
+)
+def test_bodies_that_point_nowhere(reader: Reader, body: Any, field: str) -> None:  # noqa: ANN401
+    answer = reader.ask("PUT", "/tags/new", json.dumps(body))
+    assert refused(answer, 400, "INVALID_INPUT")["field"].startswith(field)
+    refused(reader.ask("GET", "/tags/new"), 404, "NOT_FOUND")
+
+
+def test_a_marker_belongs_to_its_list(sqlite_database: str) -> None:
+    async def scenario(world: World) -> None:
+        for number in range(3):
+            await world.push_image(str(number), f"t{number}")
+        marker = (await world.get("/tags", limit=1))["meta"]["marker"]
+        other = await world.another("other")
+        for client, query in ((world, {"prefix": "t"}), (other, {})):
+            answer = await client.control.get(
+                f"{client.path}/tags", params={"marker": marker, **query}
+            )
+            refused(answer, 400, "INVALID_INPUT", "marker")
+
+    run(sqlite_database, scenario)

@@ -1,0 +1,230 @@
+"""``/v1/event-rules``: which topics are told of what, and that they are."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from tests.integration.layered_images import pusher
+from tests.integration.test_repositories import client_of, create, refused
+from tests.integration.test_tokens_exchange import play
+from tests.recount import querying
+from tests.tenants import ALLOW_ALL, Install, allow, bearer, deny
+
+PATH: Final = "/v1/event-rules"
+TOPIC: Final = "crn:notifications:local:acme:topic/images"
+PUSHED: Final = "registry.image.pushed"
+
+
+async def make(client: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+    body = {"topic": TOPIC, "event_types": [PUSHED]} | fields
+    answer = await client.post(PATH, json=body)
+    assert answer.status_code == 201, answer.text
+    found: dict[str, Any] = answer.json()["event_rule"]
+    assert answer.headers["location"] == f"{PATH}/{found['id']}"
+    return found
+
+
+def test_a_rule_from_its_making_to_its_end(database_url: str) -> None:
+    async def scenario(install: Install) -> None:
+        client = await client_of(install, "acme")
+        rule = await make(client, event_types=["registry.tag.*", PUSHED, PUSHED])
+        account = rule["topic"].split(":")[3]
+        assert rule["topic"] == TOPIC.replace("acme", account)
+        assert len(account) == 36
+        assert rule["crn"] == f"crn:registry:local:{account}:event-rule/{rule['id']}"
+        assert rule["event_types"] == ["registry.tag.*", PUSHED]
+        assert rule["repository_prefix"] == ""
+        assert (await client.get(f"{PATH}/{rule['id']}")).json() == {"event_rule": rule}
+        second = await make(client, repository_prefix="web/")
+        listed = (await client.get(PATH)).json()
+        assert listed["event_rules"] == [rule, second]
+        assert listed["meta"]["total"] == 2
+        page = (await client.get(f"{PATH}?limit=1")).json()
+        rest = (await client.get(f"{PATH}?limit=1&marker={page['meta']['marker']}")).json()
+        assert [page["event_rules"], rest["event_rules"]] == [[rule], [second]]
+        assert not rest["meta"]["has_more"]
+
+        assert (await client.delete(f"{PATH}/{rule['id']}")).status_code == 204
+        refused(await client.get(f"{PATH}/{rule['id']}"), 404, "NOT_FOUND")
+        refused(await client.delete(f"{PATH}/{rule['id']}"), 404, "NOT_FOUND")
+        assert (await client.get(PATH)).json()["event_rules"] == [second]
+
+    play(database_url, scenario)
+
+
+def test_a_retry_with_the_key_makes_one_rule(sqlite_database: str) -> None:
+    async def scenario(install: Install) -> None:
+        client = await client_of(install, "acme")
+        body = {"topic": TOPIC, "event_types": [PUSHED]}
+        headers = {"Idempotency-Key": "k"}
+        first = await client.post(PATH, json=body, headers=headers)
+        again = await client.post(PATH, json=body, headers=headers)
+        assert (first.status_code, again.status_code) == (201, 201)
+        assert first.content == again.content
+        assert (await client.get(PATH)).json()["meta"]["total"] == 1
+        # Without it, the very same rule is refused: it would tell nobody anything more.
+        refused(await client.post(PATH, json=body), 409, "CONFLICT")
+        same = body | {"event_types": [PUSHED, PUSHED]}
+        refused(await client.post(PATH, json=same), 409, "CONFLICT")
+
+    play(sqlite_database, scenario)
+
+
+def test_an_account_has_at_most_fifty(database_url: str) -> None:
+    async def scenario(install: Install) -> None:
+        client, other = await client_of(install, "acme"), await client_of(install, "other")
+        made = [await make(client, repository_prefix=f"r{number}") for number in range(50)]
+        body = {"topic": TOPIC, "event_types": [PUSHED]}
+        answer = await client.post(PATH, json=body)
+        refused(answer, 403, "QUOTA_EXCEEDED")
+        assert answer.json()["error"]["params"] == {"limit": 50}
+        await make(other, topic=TOPIC.replace("acme", "other"))
+        assert (await client.delete(f"{PATH}/{made[7]['id']}")).status_code == 204
+        await make(client)
+
+    play(database_url, scenario)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"event_types": [PUSHED]}, "topic"),
+        ({"topic": TOPIC}, "event_types"),
+        ({"topic": TOPIC, "event_types": []}, "event_types"),
+        ({"topic": TOPIC, "event_types": PUSHED}, "event_types"),
+        ({"topic": TOPIC, "event_types": [PUSHED] * 21}, "event_types"),
+        ({"topic": TOPIC, "event_types": [1]}, "event_types[0]"),
+        ({"topic": TOPIC, "event_types": ["registry.image.eaten"]}, "event_types[0]"),
+        ({"topic": TOPIC, "event_types": [PUSHED, "*"]}, "event_types[1]"),
+        ({"topic": TOPIC, "event_types": ["registry.im*"]}, "event_types[0]"),
+        ({"topic": TOPIC, "event_types": ["registry.none.*"]}, "event_types[0]"),
+        ({"topic": TOPIC, "event_types": ["registry.*.pushed"]}, "event_types[0]"),
+        ({"topic": TOPIC, "event_types": ["storage.*"]}, "event_types[0]"),
+        ({"topic": TOPIC, "event_types": [PUSHED.upper()]}, "event_types[0]"),
+        ({"topic": "images", "event_types": [PUSHED]}, "topic"),
+        ({"topic": "crn:notifications:local:acme:queue/q", "event_types": [PUSHED]}, "topic"),
+        ({"topic": "crn:registry:local:acme:topic/t", "event_types": [PUSHED]}, "topic"),
+        ({"topic": "crn:notifications:local:acme:topic/a/b", "event_types": [PUSHED]}, "topic"),
+        ({"topic": "crn:notifications:local:acme:topic/*", "event_types": [PUSHED]}, "topic"),
+        ({"topic": "crn:notifications:mars:acme:topic/t", "event_types": [PUSHED]}, "topic"),
+        ({"topic": "crn:notifications::acme:topic/t", "event_types": [PUSHED]}, "topic"),
+        ({"topic": "crn:notifications:local:other:topic/t", "event_types": [PUSHED]}, "topic"),
+        ({"topic": "crn:notifications:local:nobody:topic/t", "event_types": [PUSHED]}, "topic"),
+        ({"topic": "x" * 513, "event_types": [PUSHED]}, "topic"),
+        (
+            {"topic": TOPIC, "event_types": [PUSHED], "repository_prefix": "Web"},
+            "repository_prefix",
+        ),
+        ({"topic": TOPIC, "event_types": [PUSHED], "repository_prefix": "%"}, "repository_prefix"),
+        ({"topic": TOPIC, "event_types": [PUSHED], "repository_prefix": None}, "repository_prefix"),
+        ({"topic": TOPIC, "event_types": [PUSHED], "prefix": "web"}, "prefix"),
+    ],
+)
+def test_what_cannot_be_a_rule_is_refused(
+    sqlite_database: str, body: dict[str, Any], field: str
+) -> None:
+    async def scenario(install: Install) -> None:
+        await install.add_account("other")
+        client = await client_of(install, "acme")
+        refused(await client.post(PATH, json=body), 400, "INVALID_INPUT", field)
+        assert (await client.get(PATH)).json()["event_rules"] == []
+
+    play(sqlite_database, scenario)
+
+
+def test_who_may_not_publish_may_not_have_others_publish(sqlite_database: str) -> None:
+    async def scenario(install: Install) -> None:
+        account = await install.add_account("acme")
+        put = allow("registry:PutEventRule")
+        topic = TOPIC.replace("acme", account.id)
+        body = {"topic": TOPIC, "event_types": [PUSHED]}
+        for number, (status, statements) in enumerate(
+            [
+                (403, [put]),
+                (403, [allow("notifications:Publish")]),
+                (403, [put, allow("notifications:Publish", on=f"{topic}-2")]),
+                (403, [ALLOW_ALL, deny("notifications:Publish", on=topic)]),
+                (201, [put, allow("notifications:Publish", on=topic)]),
+            ]
+        ):
+            program = await install.add_program(account, f"p{number}", *statements)
+            async with install.connect() as client:
+                client.headers.update(bearer(program.access_token))
+                answer = await client.post(PATH, json=body)
+                assert answer.status_code == status, answer.text
+
+    play(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize(
+    ("action", "statuses"),
+    [
+        ("registry:DescribeEventRules", (200, 200, 403)),
+        ("registry:DeleteEventRule", (403, 403, 204)),
+        ("registry:PutEventRule", (403, 403, 403)),
+    ],
+)
+def test_each_action_allows_one_thing(
+    sqlite_database: str, action: str, statuses: tuple[int, int, int]
+) -> None:
+    async def scenario(install: Install) -> None:
+        account = await install.add_account("acme")
+        everything = await install.add_program(account, "all", ALLOW_ALL)
+        limited = await install.add_program(account, "limited", allow(action))
+        async with install.connect() as client:
+            rule = await make_as(client, everything.access_token)
+            client.headers.update(bearer(limited.access_token))
+            answers = (
+                await client.get(PATH),
+                await client.get(f"{PATH}/{rule['id']}"),
+                await client.delete(f"{PATH}/{rule['id']}"),
+            )
+        assert tuple(answer.status_code for answer in answers) == statuses
+
+    play(sqlite_database, scenario)
+
+
+async def make_as(client: httpx.AsyncClient, token: str) -> dict[str, Any]:
+    client.headers.update(bearer(token))
+    return await make(client)
+
+
+def test_rules_are_the_accounts_own(sqlite_database: str) -> None:
+    async def scenario(install: Install) -> None:
+        client, other = await client_of(install, "acme"), await client_of(install, "other")
+        rule = await make(client)
+        assert (await other.get(PATH)).json()["event_rules"] == []
+        refused(await other.get(f"{PATH}/{rule['id']}"), 404, "NOT_FOUND")
+        refused(await other.delete(f"{PATH}/{rule['id']}"), 404, "NOT_FOUND")
+        assert (await client.get(f"{PATH}/{rule['id']}")).status_code == 200
+
+    play(sqlite_database, scenario)
+
+
+def test_what_a_rule_asks_for_is_in_the_outbox_and_nothing_else(database_url: str) -> None:
+    async def scenario(install: Install) -> None:
+        account = await install.add_account("acme")
+        program = await install.add_program(account, "ci", ALLOW_ALL)
+        client = install.connect()
+        client.headers.update(bearer(program.access_token))
+        await make(client, repository_prefix="web/")
+        second = TOPIC.replace("images", "all")
+        rule = await make(client, topic=second, event_types=["registry.*"], repository_prefix="w")
+        await create(client, "web/app")
+        await create(client, "db")
+        for name in ("web/app", "db"):
+            docker = await pusher(install, program, f"acme/{name}")
+            await docker.image(b"layer")
+        with querying(database_url) as query:
+            found = {row[0] for row in query("SELECT type FROM outbox")}
+            assert found == {PUSHED, "registry.repository.created"}
+            assert query("SELECT count(*) FROM outbox")[0][0] == 2
+        assert (await client.delete(f"{PATH}/{rule['id']}")).status_code == 204
+        await (await pusher(install, program, "acme/db")).image(b"other")
+        with querying(database_url) as query:
+            assert query("SELECT count(*) FROM outbox")[0][0] == 2
+
+    play(database_url, scenario)

@@ -1,0 +1,159 @@
+"""Images deleted on the control plane: alone, in batches, held by pins and indexes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import pytest
+from sqlalchemy import bindparam, text
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+from registry.metadata.control_tables import image_pins
+from registry.oci.digest import digest_of
+from tests.integration.pushing import World, refused
+from tests.integration.test_images import ABSENT, run
+
+_PIN: Final = Statement(
+    image_pins.insert().values(
+        manifest_id=bindparam("manifest_id"),
+        name=bindparam("name"),
+        repository_id=bindparam("repository_id"),
+        expires_at=bindparam("expires_at"),
+        created_by=text("''"),
+        created_at=text("0"),
+    )
+)
+
+
+async def pin(world: World, image: dict[str, Any], name: str, expires_at: int | None) -> None:
+    """Pin an image."""
+
+    def insert(tx: Connection) -> None:
+        tx.execute(
+            _PIN,
+            manifest_id=image["id"],
+            name=name,
+            repository_id=world.repository_id,
+            expires_at=expires_at,
+        )
+
+    await world.install.database.write(insert)
+
+
+def test_pins_hold_an_image_unless_it_is_forced(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        image = (await world.push_image("one", "v1"))["digest"]
+        record = (await world.get(f"/images/{image}"))["image"]
+        now = world.install.clock()
+        await pin(world, record, "prod", None)
+        await pin(world, record, "canary", now + 3600 * MICROSECONDS)
+        await pin(world, record, "over", now - 1)
+        path = f"{world.images}/{image}"
+        params = refused(await world.control.delete(path), 409, "CONFLICT")
+        assert params["pins"] == ["canary", "prod"]
+        refused(await world.control.delete(f"{path}?force=false"), 409, "CONFLICT")
+        batch = {"digests": [image]}
+        answer = await world.control.post(f"{world.images}/batch-delete", json=batch)
+        (failure,) = answer.json()["failures"]
+        assert (failure["digest"], failure["code"]) == (image, "CONFLICT")
+        assert await world.pulls("v1")
+        assert (await world.control.delete(f"{path}?force=true")).status_code == 204
+        assert not await world.pulls("v1")
+
+        again = await world.push_image("one", "v1")
+        record = (await world.get(f"/images/{again['digest']}"))["image"]
+        await pin(world, record, "over", now - 1)
+        assert (await world.control.delete(path)).status_code == 204
+
+    run(database_url, scenario)
+
+
+def test_force_does_not_break_an_index(sqlite_database: str) -> None:
+    async def scenario(world: World) -> None:
+        child = await world.push_image("one")
+        await world.push_index([child])
+        path = f"{world.images}/{child['digest']}?force=true"
+        refused(await world.control.delete(path), 409, "CONFLICT")
+
+    run(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize("index_first", [True, False])
+def test_a_batch_takes_an_index_with_what_it_lists_in_any_order(
+    database_url: str, index_first: bool
+) -> None:
+    async def scenario(world: World) -> None:
+        children = [await world.push_image(each, each) for each in ("a", "b")]
+        inner = await world.push_index(children, "i")
+        outer = await world.push_index([inner, children[0]])
+        digests = [each["digest"] for each in (*children, inner, outer)]
+        batch = {"digests": digests[::-1] if index_first else digests}
+        answer = await world.control.post(f"{world.images}/batch-delete", json=batch)
+        assert answer.status_code == 200, answer.text
+        outcome = answer.json()
+        assert outcome["failures"] == []
+        deleted = {each["digest"]: each["tags"] for each in outcome["deleted"]}
+        assert [deleted[digest] for digest in digests] == [["a"], ["b"], ["i"], []]
+        record = await world.record()
+        assert (record["image_count"], record["tag_count"], record["size_bytes"]) == (0, 0, 0)
+
+    run(database_url, scenario)
+
+
+def test_a_batch_tells_what_became_of_each_item(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        gone = await world.push_image("gone", "g1", "g2")
+        kept = await world.push_image("kept", "k1", "k2")
+        child = await world.push_image("child")
+        await world.push_index([child])
+        alias = digest_of(json.dumps(await world.image_document("gone")).encode(), "sha512")
+        digests = [gone["digest"], gone["digest"], ABSENT, "sha256:no", alias, child["digest"]]
+        tags = ["g1", "k1", "k1", "absent", "-malformed"]
+        answer = await world.control.post(
+            f"{world.images}/batch-delete", json={"digests": digests, "tags": tags}
+        )
+        assert answer.status_code == 200, answer.text
+        outcome = answer.json()
+        assert outcome["deleted"] == [
+            {"digest": gone["digest"], "tags": ["g1", "g2"]},
+            {"digest": kept["digest"], "tags": ["k1"]},
+        ]
+        failures = [(each["digest"], each["tag"], each["code"]) for each in outcome["failures"]]
+        assert sorted(failures, key=str) == sorted(
+            [
+                (ABSENT, None, "NOT_FOUND"),
+                ("sha256:no", None, "NOT_FOUND"),
+                (alias, None, "NOT_FOUND"),
+                (child["digest"], None, "CONFLICT"),
+                (None, "absent", "NOT_FOUND"),
+                (None, "-malformed", "NOT_FOUND"),
+            ],
+            key=str,
+        )
+        assert all(each["message"] for each in outcome["failures"])
+        assert await world.tags() == ["k2"]
+        again = await world.control.post(f"{world.images}/batch-delete", json={})
+        assert again.json() == {"deleted": [], "failures": []}
+
+    run(database_url, scenario)
+
+
+def test_a_batch_of_a_hundred_and_immutable_tags(sqlite_database: str) -> None:
+    async def scenario(world: World) -> None:
+        made = [(await world.push_image(str(each), f"v{each}"))["digest"] for each in range(3)]
+        fill = [f"sha256:{each:064}" for each in range(97)]
+        batch = {"digests": made + fill, "tags": [f"v{each}" for each in range(100)]}
+        answer = await world.control.post(f"{world.images}/batch-delete", json=batch)
+        outcome = answer.json()
+        assert [each["tags"] for each in outcome["deleted"]] == [["v2"], ["v1"], ["v0"]]
+        assert len(outcome["failures"]) == 97 + 97
+        await world.push_image("one", "v1")
+        answer = await world.control.post(f"{world.images}/batch-delete", json={"tags": ["v1"]})
+        (failure,) = answer.json()["failures"]
+        assert (failure["tag"], failure["code"]) == ("v1", "CONFLICT")
+        assert await world.tags() == ["v1"]
+
+    run(sqlite_database, scenario, tag_mutability="immutable")

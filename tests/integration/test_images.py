@@ -1,0 +1,438 @@
+"""``/v1/repositories/{id}/images`` on both databases: listed, read, deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from registry.oci.digest import digest_of
+from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
+from registry.services import images as image_rules
+from tests.integration.pushing import CONFIG_TYPE, World, make_world, refused
+from tests.integration.test_tokens_exchange import play
+from tests.tenants import Install, open_install
+
+Scenario = Callable[[World], Awaitable[None]]
+
+NOBODY: Final = "01890000-0000-7000-8000-000000000000"
+ABSENT: Final = f"sha256:{'0' * 64}"
+REQUIRED: Final = {
+    *("id", "digest", "media_type", "tags", "manifest_size_bytes", "size_bytes", "is_index"),
+    *("pushed_at", "last_pulled_at"),
+}
+
+
+def run(url: str, scenario: Scenario, **fields: Any) -> None:  # noqa: ANN401 - JSON
+    """Play a scenario in a world with one repository of these fields."""
+
+    async def in_world(install: Install) -> None:
+        await scenario(await make_world(install, **fields))
+
+    play(url, in_world)
+
+
+async def walk(world: World, path: str = "/images", **query: str | int) -> list[str]:
+    """Return the digests of all pages of a list, whose meta is checked."""
+    found: list[str] = []
+    while True:
+        page = await world.get(path, **query)
+        found += [each["digest"] for each in page["images"]]
+        meta = page["meta"]
+        assert meta["limit"] == query.get("limit", 50)
+        if not meta["has_more"]:
+            assert meta["marker"] is None
+            assert meta["total"] == len(found)
+            return found
+        assert len(page["images"]) == meta["limit"]
+        assert meta["marker"] == page["images"][-1]["id"]
+        query["marker"] = meta["marker"]
+
+
+class Reader:
+    """A world of one image, ``v1``, that lives on: what is asked of it changes nothing."""
+
+    def __init__(self, runner: asyncio.Runner, world: World) -> None:
+        self._runner = runner
+        self._world = world
+
+    def ask(
+        self, method: str, path: str, body: str = "", content_type: str = "application/json"
+    ) -> httpx.Response:
+        """Send a request to the repository."""
+        headers = {"content-type": content_type} if body else {}
+        request = self._world.control.request(
+            method, f"{self._world.path}{path}", content=body, headers=headers
+        )
+        return self._runner.run(_awaited(request))
+
+
+async def _awaited(answer: Awaitable[httpx.Response]) -> httpx.Response:
+    return await answer
+
+
+@pytest.fixture(scope="module")
+def reader(migrated_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    """Make a world for requests that are refused."""
+    path = tmp_path_factory.mktemp("images") / "metadata.db"
+    shutil.copy(migrated_file, path)
+    with asyncio.Runner() as runner, ExitStack() as ended:
+        install = open_install(f"sqlite:///{path}")
+        opened = runner.run(install.__aenter__())
+        ended.callback(lambda: runner.run(install.__aexit__(None, None, None)))
+        world = runner.run(make_world(opened))
+        runner.run(world.push_image("one", "v1"))
+        yield Reader(runner, world)
+
+
+def test_an_image_has_the_fields_of_the_specification(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        image = await world.push_image("layer", "b", "B", "a_1")
+        about = {"subject": image, "artifactType": "application/vnd.example.signature"}
+        signature = await world.push_image("sig", **about)
+        index = await world.push_index([image, signature], "latest")
+        listed = (await world.get("/images"))["images"]
+        assert [each["digest"] for each in listed] == [
+            each["digest"] for each in (index, signature, image)
+        ]
+        top, signed, plain = listed
+        assert plain.keys() == REQUIRED | {"config_digest", "artifact_type"}
+        assert plain["tags"] == ["B", "a_1", "b"]
+        assert plain["media_type"] == OCI_MANIFEST
+        assert plain["artifact_type"] == CONFIG_TYPE
+        assert plain["config_digest"] == digest_of(b"{}")
+        assert plain["manifest_size_bytes"] == image["size"]
+        assert plain["size_bytes"] == len("{}") + len("layer")
+        assert plain["is_index"] is False
+        assert plain["last_pulled_at"] is None
+        assert plain["pushed_at"].endswith("Z")
+        assert signed.keys() == REQUIRED | {"config_digest", "artifact_type", "subject"}
+        assert signed["subject"] == image["digest"]
+        assert signed["artifact_type"] == "application/vnd.example.signature"
+        assert signed["tags"] == []
+        assert top.keys() == REQUIRED
+        assert top["media_type"] == OCI_INDEX
+        assert top["is_index"] is True
+        for each in listed:
+            assert await world.get(f"/images/{each['digest']}") == {"image": each}
+            assert await world.get(f"/images/{each['id']}") == {"image": each}
+
+    run(database_url, scenario)
+
+
+def test_a_pull_is_seen_to_the_minute(sqlite_database: str) -> None:
+    async def scenario(world: World) -> None:
+        image = await world.push_image("one", "v1")
+        assert await world.pulls("v1")
+        await world.install.ctx.pulls.flush()
+        found = (await world.get(f"/images/{image['digest']}"))["image"]
+        assert found["last_pulled_at"].endswith(":00.000000Z")
+
+    run(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize("algorithm", ["sha512", "blake3"])
+def test_any_verified_digest_finds_the_image_and_the_answer_says_sha256(
+    sqlite_database: str, algorithm: str
+) -> None:
+    async def scenario(world: World) -> None:
+        image = await world.image_document("one")
+        body = json.dumps(image).encode()
+        alias = digest_of(body, algorithm)
+        pushed = await world.push(image, reference=alias)
+        found = (await world.get(f"/images/{alias}"))["image"]
+        assert found["digest"] == pushed["digest"]
+        raw = await world.control.get(f"{world.images}/{alias}/manifest")
+        assert raw.content == body
+        tag = f"{world.path}/tags/v1"
+        answer = await world.control.put(tag, json={"digest": alias})
+        assert answer.json()["tag"]["digest"] == pushed["digest"]
+        never_verified = digest_of(b"", algorithm)
+        path = f"{world.images}/{never_verified}"
+        refused(await world.control.get(path), 404, "NOT_FOUND")
+        signature = await world.push_image("sig", subject={**image["config"], "digest": alias})
+        assert await walk(world, f"/images/{pushed['digest']}/referrers") == [signature["digest"]]
+        assert (await world.control.delete(f"{world.images}/{alias}")).status_code == 204
+
+    run(sqlite_database, scenario)
+
+
+def test_the_manifest_comes_as_it_was_pushed(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        image = await world.image_document("one")
+        pushed = await world.push(image)
+        answer = await world.control.get(f"{world.images}/{pushed['digest']}/manifest")
+        assert answer.content == json.dumps(image).encode()
+        assert answer.headers["content-type"] == OCI_MANIFEST
+        index = await world.push_index([pushed])
+        path = f"{world.images}/{index['digest']}/manifest"
+        answer = await world.control.get(path)
+        assert answer.headers["content-type"] == OCI_INDEX
+        assert digest_of(answer.content) == index["digest"]
+        head = await world.control.head(path)
+        assert (head.status_code, head.content) == (200, b"")
+
+    run(database_url, scenario)
+
+
+@pytest.mark.parametrize(("limit", "rare"), [(2, 0), (2, 5_000), (200, 0)])
+def test_the_list_is_filtered_and_paged_newest_first(
+    database_url: str, limit: int, rare: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages under a prefix are made in two ways, by how many tags have it; both must agree."""
+    monkeypatch.setattr(image_rules, "RARE_TAGS", rare)
+
+    async def scenario(world: World) -> None:
+        tags = [("v1", "v1.0"), (), ("v10",), ("w_1",), ("w1", "x%"[:1]), (), ("V1",)]
+        made = [await world.push_image(str(each), *names) for each, names in enumerate(tags)]
+        newest = [each["digest"] for each in reversed(made)]
+
+        def of(*numbers: int) -> list[str]:
+            return [made[each]["digest"] for each in numbers]
+
+        for query, wanted in (
+            ({}, newest),
+            ({"tag_status": "any"}, newest),
+            ({"tag_status": "tagged"}, of(6, 4, 3, 2, 0)),
+            ({"tag_status": "untagged"}, of(5, 1)),
+            ({"tag_prefix": "v1"}, of(2, 0)),
+            ({"tag_prefix": "v1", "tag_status": "tagged"}, of(2, 0)),
+            ({"tag_prefix": "v1", "tag_status": "untagged"}, []),
+            ({"tag_prefix": ""}, of(6, 4, 3, 2, 0)),
+            ({"tag_prefix": "w_"}, of(3)),
+            ({"tag_prefix": "_"}, []),
+            ({"tag_prefix": "%"}, []),
+            ({"tag_prefix": "v%"}, []),
+            ({"tag_prefix": "V"}, of(6)),
+            ({"tag_prefix": "é"}, []),
+            ({"tag_prefix": "\x7f"}, []),
+        ):
+            assert await walk(world, limit=limit, **query) == wanted, query
+
+    run(database_url, scenario)
+
+
+@pytest.mark.parametrize(
+    ("query", "rare"),
+    [
+        ({}, 0),
+        ({"tag_status": "tagged"}, 0),
+        ({"tag_prefix": "t"}, 0),
+        ({"tag_prefix": "t"}, 5_000),
+    ],
+)
+def test_pages_survive_deletes_between_them(
+    database_url: str, query: dict[str, str], rare: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I13: no survivor twice, none left out; the marker's own image may be gone."""
+    monkeypatch.setattr(image_rules, "RARE_TAGS", rare)
+
+    async def scenario(world: World) -> None:
+        made = [await world.push_image(str(each), f"t{each}") for each in range(12)]
+        digests = [each["digest"] for each in made]
+
+        async def page(**query: str | None) -> tuple[list[int], str | None, int]:
+            given = {name: value for name, value in query.items() if value is not None}
+            found = await world.get("/images", limit=3, **given)
+            numbers = [digests.index(each["digest"]) for each in found["images"]]
+            return numbers, found["meta"]["marker"], found["meta"]["total"]
+
+        async def delete(number: int) -> None:
+            path = f"{world.images}/{digests[number]}"
+            assert (await world.control.delete(path)).status_code == 204
+
+        numbers, marker, total = await page(**query)
+        assert (numbers, total) == ([11, 10, 9], 12)
+        for number in (11, 9, 8):  # seen, the marker's own, and the next
+            await delete(number)
+        numbers, marker, total = await page(marker=marker, **query)
+        assert (numbers, total) == ([7, 6, 5], 9)
+        await world.push_image("new", "t-new")
+        digests.append("")
+        for number in (5, 4, 3, 0):
+            await delete(number)
+        numbers, marker, total = await page(marker=marker, **query)
+        assert (numbers, marker, total) == ([2, 1], None, 6)
+
+    run(database_url, scenario)
+
+
+def test_a_tag_that_moves_between_pages(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        made = [await world.push_image(str(each), f"t{each}") for each in range(4)]
+        oldest, _, third, newest = (each["digest"] for each in made)
+        first = await world.get("/images", tag_status="tagged", limit=2)
+        assert [each["digest"] for each in first["images"]] == [newest, third]
+        for tag, digest in (("t0", newest), ("t3", oldest)):
+            put = await world.control.put(f"{world.path}/tags/{tag}", json={"digest": digest})
+            assert put.status_code == 200
+        marker = first["meta"]["marker"]
+        rest = await world.get("/images", tag_status="tagged", limit=2, marker=marker)
+        assert [each["tags"] for each in rest["images"]] == [["t1"], ["t3"]]
+        assert rest["meta"]["total"] == 4
+        assert not rest["meta"]["has_more"]
+
+    run(database_url, scenario)
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("limit=0", "limit"),
+        ("limit=201", "limit"),
+        ("limit=-1", "limit"),
+        ("limit=1e1", "limit"),
+        ("limit=5.0", "limit"),
+        ("limit=+5", "limit"),
+        ("limit=05", "limit"),
+        ("limit=", "limit"),
+        ("limit=abc", "limit"),
+        ("limit=%D9%A3", "limit"),
+        ("limit=99999999999999999999", "limit"),
+        ("limit=1&limit=2", "limit"),
+        ("marker=", "marker"),
+        ("marker=abc", "marker"),
+        (f"marker={NOBODY.upper()[:-1]}A", "marker"),
+        (f"marker=%7B{NOBODY}%7D", "marker"),
+        (f"marker={NOBODY}&marker={NOBODY}", "marker"),
+        ("marker=%00", "marker"),
+        ("tag_status=x", "tag_status"),
+        ("tag_status=", "tag_status"),
+        ("tag_status=TAGGED", "tag_status"),
+        ("tag_status=any&tag_status=any", "tag_status"),
+        ("tag_prefix=%00", "tag_prefix"),
+        ("tag_prefix=%FF", "tag_prefix"),
+        ("tag_prefix=a&tag_prefix=b", "tag_prefix"),
+    ],
+)
+def test_queries_that_are_none(reader: Reader, query: str, field: str) -> None:
+    answer = reader.ask("GET", f"/images?{query}")
+    refused(answer, 400, "INVALID_INPUT", field)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [f"marker={NOBODY}", f"marker={'f' * 8}-ffff-ffff-ffff-{'f' * 12}", "unknown=1", "limit=200"],
+)
+def test_queries_that_are_fine(reader: Reader, query: str) -> None:
+    answer = reader.ask("GET", f"/images?{query}")
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["meta"]["total"] == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ABSENT,
+        NOBODY,
+        "sha256:0",
+        f"sha256:{'A' * 64}",
+        f"sha256:{'0' * 63}",
+        f"sha256:{'0' * 65}",
+        f"md5:{'0' * 32}",
+        f"sha512:{'0' * 64}",
+        f"sha256%3A{'0' * 64}",
+        "v1",
+        "%20",
+        "%FF",
+        "{}",
+        "x" * 4000,
+        f"urn:uuid:{NOBODY}",
+        NOBODY.replace("-", ""),
+        "..%5C",
+        "%EF%BC%91",
+    ],
+)
+def test_names_of_no_image(reader: Reader, name: str) -> None:
+    for method, path in (
+        ("GET", f"/images/{name}"),
+        ("GET", f"/images/{name}/manifest"),
+        ("DELETE", f"/images/{name}"),
+        ("DELETE", f"/images/{name}?force=true"),
+    ):
+        refused(reader.ask(method, path), 404, "NOT_FOUND")
+    answer = reader.ask("GET", f"/images/{name}/referrers")
+    if name == ABSENT or name.startswith("sha256%3A"):  # it may come yet
+        assert answer.json()["meta"]["total"] == 0
+    else:
+        refused(answer, 404, "NOT_FOUND")
+    assert reader.ask("GET", "/images").json()["meta"]["total"] == 1
+
+
+@pytest.mark.parametrize("name", ["%00", "", "a%2Fb", "/"])
+def test_paths_that_are_none(reader: Reader, name: str) -> None:
+    for method in ("GET", "DELETE"):
+        answer = reader.ask(method, f"/images/{name}")
+        assert answer.status_code == 404
+        assert answer.json()["error"]["code"] == "NOT_FOUND"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"digests": None}, "digests"),
+        ({"digests": "x"}, "digests"),
+        ({"digests": [1]}, "digests"),
+        ({"digests": [ABSENT] * 101}, "digests"),
+        ({"tags": ["v1"] * 101}, "tags"),
+        ({"tags": [None]}, "tags"),
+        ({"images": []}, "images"),
+        ([], ""),
+        (None, ""),
+    ],
+)
+def test_batches_that_are_none(reader: Reader, body: object, field: str) -> None:
+    answer = reader.ask("POST", "/images/batch-delete", json.dumps(body))
+    params = refused(answer, 400, "INVALID_INPUT")
+    assert params["field"].startswith(field)
+    assert reader.ask("GET", "/images").json()["meta"]["total"] == 1
+
+
+def test_other_requests_that_are_refused(reader: Reader) -> None:
+    ask = reader.ask
+    refused(ask("DELETE", f"/images/{ABSENT}?force=yes"), 400, "INVALID_INPUT", "force")
+    refused(ask("POST", "/images"), 405, "METHOD_NOT_ALLOWED")
+    refused(ask("PUT", f"/images/{ABSENT}"), 405, "METHOD_NOT_ALLOWED")
+    refused(ask("GET", "/images/batch-delete"), 405, "METHOD_NOT_ALLOWED")
+    answer = ask("POST", "/images/batch-delete", "{}", "text/plain")
+    refused(answer, 415, "UNSUPPORTED_MEDIA_TYPE")
+    refused(ask("POST", "/images/batch-delete"), 400, "INVALID_INPUT")
+    refused(ask("POST", "/images/batch-delete", '{"tags":["\\u0000"]}'), 400, "INVALID_INPUT")
+
+
+def test_referrers_are_listed_newest_first_and_filtered(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        image = await world.push_image("one", "v1")
+        made = [
+            await world.push_image(
+                f"r{each}", subject=image, artifactType=f"application/vnd.example.{each % 2}"
+            )
+            for each in range(5)
+        ]
+        digests = [each["digest"] for each in reversed(made)]
+        path = f"/images/{image['digest']}/referrers"
+        assert await walk(world, path) == digests
+        assert await walk(world, path, limit=2) == digests
+        kind = "application/vnd.example.1"
+        assert await walk(world, path, artifact_type=kind, limit=1) == digests[1::2]
+        assert await walk(world, path, artifact_type="'--") == []
+        ident = (await world.get(f"/images/{image['digest']}"))["image"]["id"]
+        assert await walk(world, f"/images/{ident}/referrers") == digests
+        page = await world.get(path, limit=2)
+        assert (await world.control.delete(f"{world.images}/{digests[1]}")).status_code == 204
+        rest = await world.get(path, limit=200, marker=page["meta"]["marker"])
+        assert [each["digest"] for each in rest["images"]] == digests[2:]
+        # They outlive what they are about, as on the data plane.
+        assert (await world.control.delete(f"{world.images}/{image['digest']}")).status_code == 204
+        assert len(await walk(world, path)) == 4
+        answer = await world.control.get(f"{world.path}{path}", params={"artifact_type": "\0"})
+        refused(answer, 400, "INVALID_INPUT", "artifact_type")
+
+    run(database_url, scenario)

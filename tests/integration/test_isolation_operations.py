@@ -1,0 +1,295 @@
+"""G19: every operation of both planes, every id in its path, with the id of somebody else.
+
+Driven by the table of operations and the routes of the data plane: an operation that is added is
+asked here by itself, and fails until the place of its parameter is in `Tenant.ids`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import httpx
+
+from registry.distribution.app import ROUTES
+from registry.distribution.routing import Endpoint
+from tests.integration.served_world import Served, Tenant, open_served
+from tests.integration.statement_scope import Scopes, all_statements
+from tests.integration.test_identity_isolation import BODIES as OF_IDENTITY
+from tests.integration.test_identity_isolation import dump
+from tests.spec.operations import OPERATIONS, Operation
+
+Told = tuple[int, str, dict[str, str]]
+
+UNKNOWN: Final = "01890000-0000-7000-8000-0000000000ff"
+UNKNOWN_DIGEST: Final = "sha256:" + "0" * 64
+RULE: Final = {"priority": 1, "selector": "untagged", "older_than_days": 1}
+STATEMENT: Final = {"effect": "allow", "principals": ["*"], "actions": ["registry:PullImage"]}
+BODIES: Final[dict[str, object]] = {
+    **{re.sub(r"\{\w+\}", "{}", operation): body for operation, body in OF_IDENTITY.items()},
+    "PUT /v1/repositories/{}/policy": {"version": "1", "statements": [STATEMENT]},
+    "PUT /v1/repositories/{}/lifecycle-policy": {"rules": [RULE]},
+    "PUT /v1/repositories/{}/tags/{}": {"digest": UNKNOWN_DIGEST},
+    "POST /v1/repositories/{}/images/restore": {"digests": [UNKNOWN_DIGEST]},
+}
+"""What is sent where ``{}`` would be refused before the id is looked up."""
+OF_PERSONS: Final = ("/v1/organizations", "/v1/users/me")
+
+CROSSING: Final = {
+    "cloudcore.identity.rows.accounts._IDS": "accounts that a policy names",
+    "registry.metadata.image_repositories._FIND": "of any account: its policy decides who may come",
+    "cloudcore.identity.rows.organizations._LOCK": "held while a membership is looked for; no read",
+    "cloudcore.identity.rows.assumable_roles._BY_ID": "a role of another account may be assumed",
+}
+"""Statements that may be given what belongs to another account."""
+
+
+DELETED_ONLY: Final = {
+    "/v1/roles/{}/assignments/{}",
+    "/v1/policies/{}/attachments/{}",
+    "/v1/repositories/{}/images/{}/pins/{}",
+}
+"""Things that no operation but a deletion names, or none that leaves them as they are."""
+SUCCESSES: Final = {("GET /v1/repositories/{}/images/{}/referrers", 1): 200}
+"""Parameters that may name what is not there: what refers to it is an empty list."""
+CHOSEN: Final = ("{tag}", "{name}")
+"""Parameters that a caller chooses: what is put under them is made."""
+
+
+class Place(NamedTuple):
+    """One parameter of one operation."""
+
+    operation: Operation
+    key: str
+    """The path up to it, whatever the parameters before are called."""
+    number: int
+
+
+def places() -> Iterator[Place]:
+    """Yield every parameter of every operation that is built."""
+    for operation in OPERATIONS:
+        if operation.is_built and not operation.is_public:
+            for number, found in enumerate(re.finditer(r"\{\w+\}", operation.path)):
+                prefix = operation.path[: found.end()]
+                if operation.method == "PUT" and prefix.endswith(CHOSEN):
+                    continue
+                yield Place(operation, re.sub(r"\{\w+\}", "{}", prefix), number)
+
+
+PLACES: Final = tuple(places())
+
+
+def filled(place: Place, tenant: Tenant, other: str | None = None) -> str:
+    """Return the path with a tenant's own ids, but for the one that is `other`."""
+    path, parts = "", re.split(r"(\{\w+\})", place.operation.path)
+    number = 0
+    for part in parts:
+        if part.startswith("{"):
+            key = re.sub(r"\{\w+\}", "{}", "".join(parts[: parts.index(part) + 1]))
+            part = other if other and number == place.number else tenant.ids[key]  # noqa: PLW2901
+            number += 1
+        path += part
+    return path
+
+
+def token_of(operation: Operation, tenant: Tenant) -> str:
+    is_of_persons = operation.path.startswith(OF_PERSONS)
+    return tenant.person_token if is_of_persons else tenant.program_token
+
+
+def play(data: Path, scenario: Callable[[Served], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with open_served(data) as served:
+            await scenario(served)
+
+    asyncio.run(run())
+
+
+def told(answer: httpx.Response) -> Told:
+    """Return an answer without what differs from one to the next."""
+    headers = {k: v for k, v in answer.headers.items() if k not in ("x-request-id", "date")}
+    body = answer.text.replace(answer.headers.get("x-request-id", "\0"), "")
+    return answer.status_code, body, headers
+
+
+def test_every_parameter_has_its_thing(tmp_path: Path) -> None:
+    """The control group: some operation on each of the things finds it."""
+
+    async def scenario(served: Served) -> None:
+        unknown = {place.key for place in PLACES} - served.acme.ids.keys()
+        assert unknown == set(), "make one in served_world.furnish"
+        found = set()
+        for place in PLACES:
+            if place.operation.method != "DELETE":
+                path, token = filled(place, served.acme), token_of(place.operation, served.acme)
+                body = BODIES.get(place.operation.place, {})
+                answer = await served.ask(place.operation.method, path, body, token=token)
+                if answer.status_code < 300 or answer.status_code == 409:
+                    found.add(place.key)
+        assert {place.key for place in PLACES} - found <= DELETED_ONLY
+
+    assert len(PLACES) > 45
+    play(tmp_path / "data", scenario)
+
+
+def test_foreign_ids_are_as_unknown_ones(tmp_path: Path) -> None:
+    """G19, G18: 404 byte for byte, and no statement sees a foreign id without our account."""
+
+    async def scenario(served: Served) -> None:
+        own, foreign = served.acme, served.globex
+        before = await served.database.read(dump)
+        served.database.noted.clear()
+        wrong = {}
+        for place in PLACES:
+            operation, token = place.operation, token_of(place.operation, own)
+            body = BODIES.get(operation.place, {})
+            other = foreign.ids[place.key]
+            nothing = UNKNOWN_DIGEST if ":" in other else "nobodys" if "-" not in other else UNKNOWN
+            answers = []
+            for asked in (other, nothing):
+                path = filled(place, own, asked)
+                answer = await served.ask(operation.method, path, body, token=token)
+                answers.append(as_of_nothing(told(answer), {"asked": asked}))
+            status = SUCCESSES.get((operation.place, place.number), 404)
+            if answers[0][0] != status or answers[0] != answers[1]:
+                wrong[operation.place, place.number] = answers
+            theirs = filled(place, foreign)  # all of the path is somebody else's
+            answer = await served.ask(operation.method, theirs, body, token=token)
+            if answer.status_code != 404:
+                wrong[operation.place, place.number] = [told(answer)]
+        assert wrong == {}, sorted(wrong)
+        assert_no_foreign_id_went_unscoped(served)
+        assert await served.database.read(dump) == before
+
+    play(tmp_path / "data", scenario)
+
+
+def test_foreign_names_are_refused(tmp_path: Path) -> None:
+    """G19 on /v2: 403 by a token that was refused them, 401 by one that does not speak of them."""
+
+    async def scenario(served: Served) -> None:
+        scopes = [f"repository:{handle}/app:*" for handle in ("acme", "globex")]
+        refused = await served.bearer(served.acme, *scopes)
+        silent = await served.bearer(served.acme, scopes[0])
+        served.database.noted.clear()
+        for method, argument in requests():
+            path = f"/v2/globex/app/{argument}".format(**things(served.globex))
+            for token, status in ((refused, 403), (silent, 401)):
+                answer = await served.ask(method, path, token=token)
+                assert answer.status_code == status, (method, path)
+        assert served.database.noted == []
+
+    play(tmp_path / "data", scenario)
+
+
+def test_foreign_digests_tags_and_uploads_are_as_unknown_ones(tmp_path: Path) -> None:
+    """G19, G18: in one's own repository; status, bytes and headers are those of the unknown."""
+
+    async def scenario(served: Served) -> None:
+        token = await served.bearer(served.acme, "repository:acme/app:*")
+        served.database.noted.clear()
+        asked = 0
+        for method, argument in requests():
+            if "{" not in argument:
+                continue
+            answers = []
+            for each in (things(served.globex), NOTHING):
+                path = f"/v2/acme/app/{argument}".format(**each)
+                query = f"?digest={UNKNOWN_DIGEST}" if "{upload}" in argument else ""
+                answer = await served.ask(method, path + query, token=token)
+                answers.append(as_of_nothing(told(answer), each))
+            assert answers[0] == answers[1], (method, argument)
+            assert answers[0][0] == REFUSALS.get((method, argument), 404), (method, argument)
+            asked += 1
+        assert asked >= 17
+        assert_no_foreign_id_went_unscoped(served)
+
+    play(tmp_path / "data", scenario)
+
+
+def test_nothing_is_mounted_from_a_foreign_repository(tmp_path: Path) -> None:
+    """G16, G19: 202 as for a blob that nobody has, whether the source is named or not."""
+
+    async def scenario(served: Served) -> None:
+        scopes = [f"repository:{handle}/app:*" for handle in ("acme", "globex")]
+        token = await served.bearer(served.acme, *scopes)
+        for source in ("&from=globex/app", ""):
+            for digest in (served.globex.blob, UNKNOWN_DIGEST):
+                path = f"/v2/acme/app/blobs/uploads/?mount={digest}{source}"
+                answer = await served.ask("POST", path, token=token)
+                assert answer.status_code == 202, answer.text
+
+    play(tmp_path / "data", scenario)
+
+
+PATHS: Final[dict[Endpoint, tuple[str, ...]]] = {
+    Endpoint.BASE: (),
+    Endpoint.CATALOG: (),
+    Endpoint.TAGS: ("tags/list",),
+    Endpoint.UPLOADS: ("blobs/uploads/",),
+    Endpoint.UPLOAD: ("blobs/uploads/{upload}",),
+    Endpoint.BLOB: ("blobs/{blob}",),
+    Endpoint.MANIFEST: ("manifests/{digest}", "manifests/{tag}"),
+    Endpoint.REFERRERS: ("referrers/{digest}",),
+}
+"""What follows the name, for each endpoint of the data plane; tenants' things are in braces."""
+REFUSALS: Final = {
+    ("GET", "referrers/{digest}"): 200,  # an empty list, as the specification has it
+    ("HEAD", "referrers/{digest}"): 200,
+    ("PUT", "manifests/{digest}"): 400,  # one's own manifest, whatever it is called: it has no body
+    ("PUT", "manifests/{tag}"): 400,
+}
+NOTHING: Final = {
+    "upload": UNKNOWN,
+    "blob": UNKNOWN_DIGEST,
+    "digest": UNKNOWN_DIGEST,
+    "tag": "of-nobody",
+    "asked": "of-nobody",
+}
+
+
+def requests() -> Iterator[tuple[str, str]]:
+    """Yield every method and path of the data plane."""
+    for endpoint, methods in ROUTES.items():
+        for argument in PATHS[endpoint]:  # KeyError: say there what the new endpoint's path is
+            yield from ((method, argument) for method in methods)
+
+
+def things(tenant: Tenant) -> dict[str, str]:
+    """Return what fills the braces of `PATHS`."""
+    return {
+        "upload": tenant.upload_id,
+        "blob": tenant.blob,
+        "digest": tenant.digest,
+        "tag": f"of-{tenant.handle}",
+    }
+
+
+def as_of_nothing(told: Told, asked: dict[str, str]) -> Told:
+    """Return an answer as if nobody's thing had been asked for: one's own words are no news."""
+    status, body, headers = told
+    for name, value in asked.items():
+        body = body.replace(value, NOTHING[name])
+        headers = {k: v.replace(value, NOTHING[name]) for k, v in headers.items()}
+    return status, body, {k: v for k, v in headers.items() if k != "content-length"}
+
+
+def assert_no_foreign_id_went_unscoped(served: Served) -> None:
+    """Check all statements that ran: one that saw a foreign id bound our own account with it."""
+    foreign, own = served.globex, served.acme
+    ids = {*foreign.ids.values(), foreign.account_id, foreign.upload_id, foreign.person.id}
+    ids -= {f"of-{foreign.handle}"}
+    named = {id(statement): name for name, statement in all_statements().items()}
+    ours = {own.account_id, own.handle, own.organization_id, own.person.id, *own.ids.values()}
+    wrong = {}
+    assert served.database.noted
+    for execution in served.database.noted:
+        name = named[id(execution.statement)]
+        if execution.texts & ids and name not in CROSSING:
+            is_scoped = not Scopes(execution.statement).unscoped()
+            if not is_scoped or not execution.texts & ours:
+                wrong[name] = execution.texts
+    assert wrong == {}

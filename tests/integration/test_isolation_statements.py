@@ -1,0 +1,132 @@
+"""G19: no statement touches a tenant's table without saying whose rows it means.
+
+What a statement is tied by is read off its construct (`statement_scope`). Those keyed by an id
+alone are believed here because `test_isolation_operations` shows that no foreign id reaches them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from sqlalchemy import BindParameter, bindparam, select
+
+from cloudcore.db.statement import Statement
+from cloudcore.identity.tables import accounts, policies
+from registry.metadata.tables import manifests, repositories, tags
+from tests.integration.statement_scope import (
+    Scopes,
+    all_statements,
+    classified_tables,
+    is_of_a_tenant,
+    makers,
+)
+
+PLATFORMS: Final = {
+    "registry.metadata.audit": "fsck reads everything; that is its work, and no request's",
+    "cloudcore.jobs.queue": "the worker takes what is due, whosesoever it is; no request's",
+}
+"""Modules whose statements belong to the platform itself."""
+
+LOOSE: Final = {
+    "cloudcore.identity.rows.accounts._IDS": "handles in a policy become ids; they are public",
+    "cloudcore.identity.rows.assumable_roles._NAMED": "roles of others may be assumed; `:account`",
+    "cloudcore.identity.rows.policies._COUNT_ON": "by a principal's id, in either of two columns",
+    "cloudcore.identity.rows.revocations._FIND_LOGIN": "by the hash of a secret",
+    "cloudcore.outbox._FORGET": "a sweep of what is over",
+    "cloudcore.outbox._MARK": "by the ids of events read for one account before",
+    "registry.metadata.logins._FIND_BY_PASSWORD": "by the hash of a secret",
+    "registry.metadata.logins._FORGET": "a sweep of what is over",
+    "registry.metadata.pins._FORGET": "a sweep of what is over",
+    "registry.metadata.purge._LIST": "a sweep of what was deleted",
+    "registry.metadata.repositories._LIST_ACCOUNTS": "fsck and the operator's command",
+    "registry.metadata.lifecycle._DUE": "a sweep of what is due",
+    "registry.metadata.tag_history._FORGET": "a sweep of what is over",
+    "registry.metadata.tombstones._OVER": "a sweep of what is over",
+    "registry.metadata.uploads._EXPIRED": "a sweep of what is over",
+}
+"""Statements that nothing ties to one thing, each with its reason."""
+
+NOT_OF_ACCOUNTS: Final = {
+    "organizations": "owns accounts; found by membership",
+    "memberships": "of persons, by organization and person",
+    "users": "persons are in no account",
+    "deleted_manifest_children": "by a deleted manifest, which is a repository's",
+    "role_assignments": "by a role found in its account, or by a person",
+    "sessions": "by the id that a verified token carries",
+    "refresh_tokens": "by the hash of a secret",
+    "auth_codes": "by the hash of a secret",
+    "revoked_tokens": "by the id that a verified token carries",
+    "signing_keys": "the platform's",
+    "idempotency_records": "by principal",
+    "rate_windows": "by the subject that is counted",
+}
+"""Tables without an account; what their rows hang on."""
+
+
+def test_statements_are_found() -> None:
+    """All of them: what makes a statement in a function gives it to a name of a module."""
+    assert len(all_statements()) > 180
+    assert set(makers().values()) == {"Statement"}, makers()
+
+
+def test_every_table_is_a_tenants_or_is_said_not_to_be() -> None:
+    ours, others = classified_tables()
+    assert others == set(NOT_OF_ACCOUNTS)
+    assert len(ours) >= 20
+
+
+def test_every_statement_names_its_tenant() -> None:
+    """G19: 0 statements on a tenant's table without its account, or an id found under it."""
+    loose, scoped, keyed = {}, 0, 0
+    for name, statement in all_statements().items():
+        scopes = Scopes(statement)
+        if name.rpartition(".")[0] in PLATFORMS:
+            continue
+        if scopes.loose():
+            loose[name] = sorted(scopes.loose())
+        elif scopes.unscoped():
+            keyed += 1
+        elif any(map(is_of_a_tenant, scopes.tables())):
+            scoped += 1
+    assert {name: tables for name, tables in loose.items() if name not in LOOSE} == {}
+    assert set(LOOSE) - set(loose) == set(), "the list names what needs no exception"
+    assert scoped > 70
+    assert keyed < scoped
+
+
+_name: Final[BindParameter[str]] = bindparam("name")
+_id: Final[BindParameter[str]] = bindparam("id")
+_of_account = repositories.c.account_id == bindparam("account_id")
+SEEDED: Final = {
+    "a name alone": select(repositories.c.id).where(repositories.c.name == _name),
+    "the account in one branch of a choice": select(repositories.c.id).where(
+        (repositories.c.name == _name) | _of_account
+    ),
+    "the account of another table, not joined": select(manifests.c.id).where(
+        _of_account, manifests.c.digest == _name
+    ),
+    "joined by something that is no key": select(manifests.c.id)
+    .join(tags, tags.c.pushed_digest == manifests.c.digest)
+    .where(tags.c.repository_id == bindparam("repository_id")),
+    "an update of all": policies.update().values(name=_name),
+    "an account that is not this one": select(policies.c.id).where(
+        policies.c.account_id != bindparam("account_id")
+    ),
+    "a query within": select(accounts.c.id).where(
+        accounts.c.id == bindparam("account_id"),
+        select(policies.c.id).where(policies.c.name == _name).exists(),
+    ),
+}
+
+
+@pytest.mark.parametrize("leak", SEEDED)
+def test_a_statement_that_forgot_its_tenant_is_found(leak: str) -> None:
+    """The check of the check."""
+    assert Scopes(Statement(SEEDED[leak])).loose()
+
+
+def test_an_id_alone_is_keyed_and_not_scoped() -> None:
+    scopes = Scopes(Statement(select(policies.c.name).where(policies.c.id == _id)))
+    assert scopes.unscoped() == {"policies"}
+    assert not scopes.loose()

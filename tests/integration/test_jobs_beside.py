@@ -1,0 +1,119 @@
+"""The worker beside the planes: how it ends with them, and that it does not end before."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Concatenate
+
+import pytest
+
+from cloudcore import outbox
+from cloudcore.clock import MICROSECONDS, system_clock
+from cloudcore.db.base import Connection, Database, P, T
+from cloudcore.jobs.kinds import Done, Kind, Next
+from cloudcore.jobs.queue import KEPT_SECONDS, Job
+from cloudcore.jobs.worker import Worker
+from registry.jobs import running
+from registry.main import forget_ended
+from tests.control_plane import count_rows
+from tests.databases import add_account
+from tests.dying import PassingDatabase
+from tests.jobs import COUNT, count_steps, enqueue_counts, get, unfinished, until, with_jobs
+
+
+def test_a_step_under_way_may_finish(sqlite_database: str) -> None:
+    begun = asyncio.Event()
+
+    async def step(job: Job) -> Next | Done:
+        begun.set()
+        await asyncio.sleep(0.05)  # the block ends meanwhile
+        return await count_steps(job)
+
+    async def scenario(database: Database) -> None:
+        (job,) = await database.write(enqueue_counts, 1, 2, system_clock())
+        async with running(Worker(database, [Kind(name=COUNT, step=step)])):
+            await begun.wait()
+        left = await get(database, job)
+        assert (left.cursor, left.lease_token) == (1, None)  # any other may go on at once
+
+    with_jobs(sqlite_database, scenario)
+
+
+def test_a_step_that_does_not_finish_is_dropped(sqlite_database: str) -> None:
+    begun, dropped = asyncio.Event(), asyncio.Event()
+
+    async def step(job: Job) -> Next | Done:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            dropped.set()
+        return await count_steps(job)
+
+    async def scenario(database: Database) -> None:
+        (job,) = await database.write(enqueue_counts, 1, 2, system_clock())
+        async with running(Worker(database, [Kind(name=COUNT, step=step)])):
+            await begun.wait()
+        assert dropped.is_set()
+        left = await get(database, job)
+        assert (left.state, left.cursor, left.fault) == ("running", None, None)
+
+    with_jobs(sqlite_database, scenario)
+
+
+class FailingOnce(PassingDatabase):
+    """Meets a bug at its first query."""
+
+    is_due = True
+
+    async def read(
+        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        if self.is_due:
+            self.is_due = False
+            raise RuntimeError("a bug")
+        return await super().read(query, *args, **kwargs)
+
+
+def test_a_worker_that_failed_begins_again(
+    sqlite_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(database: Database) -> None:
+        await database.write(enqueue_counts, 1, 2, system_clock())
+
+        async def is_done() -> bool:
+            return not await database.read(unfinished)
+
+        kind = Kind(name=COUNT, step=count_steps)
+        async with running(Worker(FailingOnce(database), [kind])):
+            await until(is_done)
+
+    with_jobs(sqlite_database, scenario)
+    (record,) = (each for each in caplog.records if each.name == "registry.jobs")
+    assert record.levelno == logging.ERROR
+    assert "a bug" in str(record.exc_info)
+
+
+def test_a_registry_forgets_what_was_done_long_ago(sqlite_database: str) -> None:
+    def emit(tx: Connection) -> None:
+        outbox.emit(tx, "test.counted", add_account(tx, "acme"), {}, system_clock())
+
+    async def scenario(database: Database) -> None:
+        await database.write(enqueue_counts, 1, 2, system_clock())
+        await database.write(emit)
+        kinds = [Kind(name=COUNT, step=count_steps), outbox.delivery(database, system_clock, [])]
+
+        async def is_done() -> bool:
+            return not await database.read(unfinished)
+
+        async with running(Worker(database, kinds)):
+            await until(is_done)
+        for seconds, left in ((0, (2, 1)), (KEPT_SECONDS, (0, 0))):
+            now = system_clock() + seconds * MICROSECONDS
+            await forget_ended(database, lambda now=now: now)  # type: ignore[misc]
+            found = tuple(count_rows(sqlite_database, table) for table in ("jobs", "outbox"))
+            assert found == left
+
+    with_jobs(sqlite_database, scenario)

@@ -1,0 +1,93 @@
+"""A constraint that refuses a change where the code saw nothing wrong: 409, told by its name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Concatenate
+
+import pytest
+from sqlalchemy import insert, text
+
+from cloudcore.db.base import Connection, ConstraintViolated, Database, P, T
+from cloudcore.db.statement import Statement
+from tests.control_plane import Options, World, count_rows, play
+from tests.dying import PassingDatabase
+from tests.integration.test_kernel_guard import assert_envelope
+from tests.things import things
+
+SECRET = "value-nobody-may-read"
+_DELETE_ALL = Statement(things.delete())
+_INSERT_TWICE = Statement(
+    insert(things).values(
+        id=text("'one' || :suffix"),
+        account_id=text("'acme'"),
+        name=text(":name"),
+        ready_at=text("0"),
+    )
+)
+
+
+def delete_all(tx: Connection) -> None:
+    tx.execute(_DELETE_ALL)
+
+
+class RivalDatabase(PassingDatabase):
+    """Once told to, deletes all things just before the next durable change."""
+
+    is_due = False
+
+    async def write(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        if self.is_due:
+            self.is_due = False
+            await super().write(delete_all)
+        return await super().write(change, *args, **kwargs)
+
+
+def test_a_change_that_a_constraint_refuses_is_a_conflict(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rivals: list[RivalDatabase] = []
+
+    def wrap(database: Database) -> Database:
+        rivals.append(RivalDatabase(database))
+        return rivals[0]
+
+    async def scenario(world: World) -> None:
+        made = (await world.ask("POST", "/v1/things", {"name": SECRET})).json()["thing"]["id"]
+        (rival,) = rivals
+        rival.is_due = True
+        answer = await world.ask("POST", f"/v1/things/{made}/parts", key="once")
+        error = assert_envelope(answer, 409, "CONFLICT")
+        assert "params" not in error
+        assert error["message"] == "the present state of things forbids this"
+        again = await world.ask("POST", f"/v1/things/{made}/parts", key="other")
+        assert_envelope(again, 404, "NOT_FOUND")  # now the code sees it
+        replayed = await world.ask("POST", f"/v1/things/{made}/parts", key="once")
+        assert (replayed.status_code, replayed.content) == (409, answer.content)
+
+    play(database_url, scenario, Options(wrap=wrap))
+    assert count_rows(database_url, "parts") == 0
+    (warning,) = (record for record in caplog.records if record.name == "cloudcore.http")
+    assert warning.levelno == logging.WARNING
+    assert "foreign key constraint" in warning.getMessage().lower()
+    assert warning.exc_info is None  # a driver's own words show the row
+
+
+def test_a_constraint_is_named_and_no_value_shown(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        database: Database = world.database
+
+        def add(tx: Connection) -> None:
+            tx.execute(_INSERT_TWICE, suffix="a", name=SECRET)
+            tx.execute(_INSERT_TWICE, suffix="b", name=SECRET)
+
+        with pytest.raises(ConstraintViolated) as refused:
+            await database.write(add)
+        words = str(refused.value)
+        assert "things.account_id, things.name" in words or "things_account_id_name_key" in words
+        assert SECRET not in words
+
+    play(database_url, scenario)

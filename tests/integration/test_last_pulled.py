@@ -1,0 +1,285 @@
+"""``last_pulled_at``: to the minute, of GET alone, by principals that count (G3)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Database
+from cloudcore.identity.rows.accounts import Account
+from cloudcore.wire import rfc3339
+from registry.blobstore.memory import MemoryStore
+from registry.oci.digest import digest_of
+from registry.oci.media_types import OCI_MANIFEST
+from registry.services.registry_settings import counts_pulls_of
+from tests.inprocess import open_registry
+from tests.integration.counting import CountingDatabase
+from tests.integration.layered_images import Pusher, pusher
+from tests.integration.test_repositories import PATH
+from tests.integration.test_tokens_exchange import play as play_install
+from tests.recount import querying
+from tests.tenants import ALLOW_ALL, Install, Program, bearer, let
+
+MINUTE: Final = 60 * MICROSECONDS
+
+
+@dataclass
+class World:
+    """An image in ``acme/r``."""
+
+    install: Install
+    account: Account
+    program: Program
+    repository: str
+    docker: Pusher
+
+    async def times(self) -> dict[str, str | None]:
+        """Return when each image, and the repository (an empty key), was last pulled."""
+        await self.install.ctx.pulls.flush()
+        async with self.install.connect() as client:
+            client.headers.update(bearer(self.program.access_token))
+            one = (await client.get(f"{PATH}/{self.repository}")).json()["repository"]
+            listed = (await client.get(f"{PATH}?name=r")).json()["repositories"]
+            images = (await client.get(f"{PATH}/{self.repository}/images")).json()["images"]
+        assert listed == [one]
+        found = {image["digest"]: image["last_pulled_at"] for image in images}
+        return found | {"": one["last_pulled_at"]}
+
+    def minute(self) -> str:
+        now = self.install.clock()
+        return rfc3339(now - now % MINUTE)
+
+    async def ignore(self, *patterns: str) -> None:
+        """Let the pulls of these principals not count."""
+        async with self.install.connect() as client:
+            client.headers.update(bearer(self.program.access_token))
+            answer = await client.patch(
+                "/v1/registry-settings", json={"uncounted_pullers": list(patterns)}
+            )
+        assert answer.status_code == 200, answer.text
+
+
+def play(url: str, scenario: Callable[[World], Awaitable[None]]) -> None:
+    async def run(install: Install) -> None:
+        account = await install.add_account("acme")
+        program = await install.add_program(account, "ci", ALLOW_ALL)
+        repository = await install.add_repository(account, "r")
+        docker = await pusher(install, program, "acme/r")
+        await scenario(World(install, account, program, repository, docker))
+
+    play_install(url, run)
+
+
+def test_images_and_their_repository_tell_when_they_were_pulled(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        first = await world.docker.image(b"1", tag="v1")
+        second = await world.docker.image(b"2", tag="v2")
+        assert await world.times() == {first: None, second: None, "": None}
+        await world.docker.pull("v1", "HEAD")
+        assert (await world.times())[""] is None
+        await world.docker.pull("v1")
+        then = world.minute()
+        assert await world.times() == {first: then, second: None, "": then}
+        world.install.clock.advance(120)
+        await world.docker.pull(second)
+        now = world.minute()
+        assert await world.times() == {first: then, second: now, "": now}
+        # The repository's is that of the images it holds.
+        await world.docker.delete(second)
+        assert await world.times() == {first: then, "": then}
+
+    play(database_url, scenario)
+
+
+def test_an_index_and_its_children_count_each_for_itself(sqlite_database: str) -> None:
+    async def scenario(world: World) -> None:
+        child = await world.docker.image(b"1")
+        index = await world.docker.index(child, tag="v1")
+        await world.docker.pull("v1")
+        found = await world.times()
+        assert (found[index], found[child]) == (world.minute(), None)
+        await world.docker.pull(child)
+        assert (await world.times())[child] is not None
+
+    play(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "counts"),
+    [
+        ("*", False),
+        ("crn:iam::acme:service-account/ci", False),
+        ("crn:iam::acme:*", False),
+        ("crn:iam::*:service-account/c?", False),
+        ("crn:iam::acme:service-account/c", True),
+        ("crn:iam::acme:role/*", True),
+        ("crn:iam::other:*", True),
+    ],
+)
+def test_some_principals_do_not_count(sqlite_database: str, pattern: str, *, counts: bool) -> None:
+    async def scenario(world: World) -> None:
+        await world.install.add_account("other")
+        digest = await world.docker.image(b"1", tag="v1")
+        await world.ignore("crn:iam::acme:role/none", pattern)
+        docker = await pusher(world.install, world.program, "acme/r")
+        await docker.pull("v1")
+        await docker.pull(digest)
+        found = await world.times()
+        assert [found[digest] is not None, found[""] is not None] == [counts, counts]
+
+    play(sqlite_database, scenario)
+
+
+def test_whose_pulls_count_is_the_account_s_they_pull_from(sqlite_database: str) -> None:
+    """Nobody makes another account's images look unused, nor its own pulls there count for more."""
+
+    async def scenario(world: World) -> None:
+        digest = await world.docker.image(b"1", tag="v1")
+        partner = await world.install.add_account("partner")
+        program = await world.install.add_program(partner, "scanner", ALLOW_ALL)
+        await world.install.share(world.repository, world.account, let("partner"))
+        async with world.install.connect() as own:
+            own.headers.update(bearer(program.access_token))
+            await own.patch("/v1/registry-settings", json={"uncounted_pullers": ["*"]})
+        await (await pusher(world.install, program, "acme/r")).pull("v1")
+        then = (await world.times())[digest]
+        assert then is not None
+        await world.ignore("crn:iam::partner:service-account/scanner")
+        world.install.clock.advance(120)
+        await (await pusher(world.install, program, "acme/r")).pull("v1")
+        assert (await world.times())[digest] == then
+
+    play(sqlite_database, scenario)
+
+
+def test_it_is_decided_at_the_exchange_and_ends_with_the_bearer(sqlite_database: str) -> None:
+    async def scenario(world: World) -> None:
+        digest = await world.docker.image(b"1", tag="v1")
+        await world.ignore("*")
+        await world.docker.pull("v1")  # its bearer is from before
+        then = (await world.times())[digest]
+        assert then is not None
+        world.install.clock.advance(120)
+        docker = await pusher(world.install, world.program, "acme/r")
+        await docker.pull("v1")
+        assert (await world.times())[digest] == then
+        await world.ignore()
+        await docker.pull("v1")
+        assert (await world.times())[digest] == then
+        await (await pusher(world.install, world.program, "acme/r")).pull("v1")
+        assert (await world.times())[digest] == world.minute() > then
+
+    play(sqlite_database, scenario)
+
+
+def test_the_public_counts_unless_all_do_not(sqlite_database: str) -> None:
+    async def scenario(world: World) -> None:
+        digest = await world.docker.image(b"1", tag="v1")
+        await world.install.share(world.repository, world.account, let("*"))
+
+        async def pull() -> None:
+            token = await world.install.exchange(None, "repository:acme/r:pull")
+            async with world.install.connect() as client:
+                client.headers.update(bearer(token))
+                await Pusher(client, "acme/r").pull("v1")
+
+        await world.ignore("crn:iam::*:*")
+        await pull()
+        then = (await world.times())[digest]
+        assert then is not None
+        world.install.clock.advance(120)
+        await world.ignore("*")
+        await pull()
+        assert (await world.times())[digest] == then
+
+    play(sqlite_database, scenario)
+
+
+def test_a_bearer_says_so_only_where_pulls_do_not_count(sqlite_database: str) -> None:
+    async def scenario(world: World) -> None:
+        partner = await world.install.add_account("partner")
+        await world.install.add_repository(partner, "r", let("acme"))
+        await world.ignore("*")
+        names = ("acme/r", "partner/r", "acme/absent", "nobody/r")
+        password = await world.install.login(world.program)
+        token = await world.install.exchange(
+            password, *(f"repository:{name}:pull" for name in names), "registry:catalog:*"
+        )
+        said = {each["name"]: each.get("uncounted") for each in _access(token)}
+        assert said == {
+            "acme/r": True,
+            "partner/r": None,
+            "acme/absent": True,
+            "nobody/r": None,
+            "catalog": None,
+        }
+        payload = world.install.tokens.verify(token).access
+        assert sum(not entry.counts_pulls for entry in payload.values()) == 2
+
+    play(sqlite_database, scenario)
+
+
+def _access(token: str) -> list[dict[str, Any]]:
+    payload = token.split(".")[1]
+    claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    found: list[dict[str, Any]] = claims["access"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("principal", "patterns", "counts"),
+    [
+        ("crn:iam::a:role/x", (), True),
+        ("", (), True),
+        ("", ("*",), False),
+        ("", ("crn:iam::*:*",), True),
+        ("crn:iam::a:role/x", ("crn:iam::b:*", "crn:iam::a:role/?"), False),
+        ("crn:iam::a:role/xy", ("crn:iam::a:role/?",), True),
+        ("crn:iam::a:role/x.y", ("crn:iam::a:role/x-y",), True),
+    ],
+)
+def test_patterns_are_of_the_whole_name(
+    principal: str, patterns: tuple[str, ...], *, counts: bool
+) -> None:
+    assert counts_pulls_of(principal, patterns) is counts
+
+
+def test_an_image_takes_one_write_a_minute_and_a_pull_no_read_for_it(sqlite_database: str) -> None:
+    """In dev mode, where every pull counts."""
+    counting: list[CountingDatabase] = []
+
+    def around(database: Database) -> Database:
+        counting.append(CountingDatabase(database))
+        return counting[0]
+
+    async def scenario() -> None:
+        async with open_registry(sqlite_database, MemoryStore(), around=around) as registry:
+            ask = registry.client.request
+            push = f"/v2/dev/r/blobs/uploads/?digest={digest_of(b'x')}"
+            assert (await ask("POST", push, b"x")).status == 201
+            descriptor = {"mediaType": "application/x", "digest": digest_of(b"x"), "size": 1}
+            body = {"schemaVersion": 2, "config": descriptor, "layers": []}
+            kind = {"content-type": OCI_MANIFEST}
+            put = await ask("PUT", "/v2/dev/r/manifests/v1", json.dumps(body).encode(), kind)
+            assert put.status == 201
+            counting[0].start()
+            for _ in range(5):
+                assert (await ask("GET", "/v2/dev/r/manifests/v1")).status == 200
+            assert len(counting[0].seen) == 5
+            await registry.ctx.pulls.flush()
+            assert len(counting[0].seen) == 6
+            assert counting[0].changes == 1
+            await registry.ctx.pulls.flush()
+            assert counting[0].changes == 1
+
+    asyncio.run(scenario())
+    with querying(sqlite_database) as query:
+        ((at,),) = query("SELECT last_pulled_at FROM manifests")
+        assert at % MINUTE == 0

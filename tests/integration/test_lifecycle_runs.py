@@ -1,0 +1,376 @@
+"""Runs of lifecycle policies, and what others do while one is under way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import pytest
+
+from cloudcore.jobs.kinds import Done
+from cloudcore.jobs.queue import find_job
+from cloudcore.wire import rfc3339
+from registry.oci.digest import digest_of
+from registry.oci.media_types import OCI_MANIFEST
+from registry.services.lifecycle import runs
+from registry.services.lifecycle.runs import start_due_runs
+from tests.integration.lifecycle_world import DAY, LifecycleWorld, play
+from tests.integration.pushing import Descriptor
+from tests.jobs import job_ids
+from tests.recount import check_counters, querying
+
+UNTAGGED: Final = {"priority": 1, "selector": "untagged", "older_than_days": 7}
+STALE: Final = {"priority": 2, "selector": "any", "not_pulled_for_days": 7}
+NEWEST: Final = {"priority": 3, "selector": "any", "keep_last": 2}
+
+Act = Callable[[LifecycleWorld, Descriptor], Awaitable[object]]
+
+
+async def tag(world: LifecycleWorld, image: Descriptor) -> None:
+    answer = await world.world.control.put(
+        f"{world.world.path}/tags/again", json={"digest": image["digest"]}
+    )
+    assert answer.status_code == 201, answer.text
+
+
+async def pull(world: LifecycleWorld, image: Descriptor) -> None:
+    assert await world.world.pulls(image["digest"])
+    await world.install.ctx.pulls.flush()
+
+
+async def pin(world: LifecycleWorld, image: Descriptor) -> None:
+    path = f"{world.world.images}/{image['digest']}/pins/prod"
+    assert (await world.world.control.put(path, json={})).status_code == 201
+
+
+async def pin_for_an_hour(world: LifecycleWorld, image: Descriptor) -> None:
+    path = f"{world.world.images}/{image['digest']}/pins/prod"
+    end = rfc3339(world.install.clock.now + 3600 * 1_000_000)
+    assert (await world.world.control.put(path, json={"expires_at": end})).status_code == 201
+
+
+async def list_in_an_index(world: LifecycleWorld, image: Descriptor) -> None:
+    await world.world.push_index([image])
+
+
+async def delete_a_newer_one(world: LifecycleWorld, _: Descriptor) -> None:
+    newest = (await world.world.get("/images"))["images"][0]["digest"]
+    assert (await world.world.control.delete(f"{world.world.images}/{newest}")).status_code == 204
+
+
+async def pin_a_newer_one(world: LifecycleWorld, _: Descriptor) -> None:
+    newest = (await world.world.get("/images"))["images"][0]
+    await pin(world, newest)
+
+
+@pytest.mark.parametrize(
+    ("rule", "act"),
+    [
+        (UNTAGGED, tag),
+        (STALE, tag),
+        (NEWEST, tag),
+        (STALE, pull),
+        (UNTAGGED, pin),
+        (STALE, pin_for_an_hour),
+        (NEWEST, list_in_an_index),
+        (UNTAGGED, list_in_an_index),
+        (NEWEST, delete_a_newer_one),  # so it is one of the two newest now
+        (NEWEST, pin_a_newer_one),  # which does not count any more
+    ],
+)
+def test_what_happens_between_selection_and_deletion_saves_the_image(
+    database_url: str, rule: dict[str, Any], act: Act
+) -> None:
+    async def scenario(world: LifecycleWorld) -> None:
+        other, image = [await world.world.push_image(name) for name in ("other", "image")]
+        await world.pass_days(4)
+        if rule is NEWEST:
+            for name in ("newer", "newest"):
+                await world.world.push_image(name)
+        await world.pass_days(4)
+        assert set(await world.previewed(rule)) == {image["digest"], other["digest"]}
+        run = await world.run(rule, meddle=lambda: act(world, image))
+        left = await world.digests()
+        assert run["status"] == "succeeded"
+        assert image["digest"] in left
+        assert other["digest"] not in left
+        assert run["expired"] == 1
+        with querying(database_url) as query:
+            check_counters(query, "acme")
+
+    play(database_url, scenario)
+
+
+def test_a_subject_that_comes_saves_its_referrer(database_url: str) -> None:
+    async def scenario(world: LifecycleWorld) -> None:
+        document = await world.world.image_document("subject")
+        body = json.dumps(document).encode()
+        subject = {"mediaType": OCI_MANIFEST, "digest": str(digest_of(body)), "size": len(body)}
+        signature = await world.world.push_image("signature", subject=subject)
+        await world.pass_days(8)
+
+        async def push_subject() -> None:
+            await world.world.push(document)
+
+        run = await world.run(UNTAGGED, meddle=push_subject)
+        assert run["expired"] == 0
+        assert await world.digests() == {subject["digest"], signature["digest"]}
+
+    play(database_url, scenario)
+
+
+def test_the_family_of_a_saved_image_is_saved(database_url: str) -> None:
+    async def scenario(world: LifecycleWorld) -> None:
+        push = world.world.push_image
+        platform, loose = await push("amd64"), await push("loose")
+        index = await world.world.push_index([platform])
+        signature = await push("signature", subject=index)
+        await world.pass_days(8)
+        expected = {each["digest"] for each in (platform, loose, index, signature)}
+        assert set(await world.previewed(UNTAGGED)) == expected
+        run = await world.run(UNTAGGED, meddle=lambda: tag(world, index))
+        assert await world.digests() == expected - {loose["digest"]}
+        assert run["expired"] == 1
+
+    play(database_url, scenario)
+
+
+def test_what_was_not_to_go_does_not_go_this_time(database_url: str) -> None:
+    """Measured against again, an image may be found to be due now; nobody was shown that."""
+    rules = [
+        {"priority": 1, "selector": "tagged", "tag_prefixes": ["v"], "keep_last": 1},
+        {"priority": 2, "selector": "untagged", "keep_last": 1},
+    ]
+
+    async def scenario(world: LifecycleWorld) -> None:
+        old = await world.world.push_image("old", "v1")
+        await world.world.push_image("new", "v2")
+        await world.world.push_image("newest")
+        await world.pass_days(1)
+        assert await world.previewed(*rules) == {old["digest"]: 1}
+
+        async def untag() -> None:
+            answer = await world.world.control.delete(f"{world.world.path}/tags/v2")
+            assert answer.status_code == 204
+
+        run = await world.run(*rules, meddle=untag)
+        assert run["expired"] == 0
+        assert len(await world.digests()) == 3
+
+    play(database_url, scenario)
+
+
+async def take_the_policy_away(world: LifecycleWorld) -> None:
+    assert (await world.world.control.delete(world.policy)).status_code == 204
+
+
+async def change_the_policy(world: LifecycleWorld) -> None:
+    await world.put(STALE)
+
+
+async def delete_the_repository(world: LifecycleWorld) -> None:
+    answer = await world.world.control.delete(world.world.path, params={"force": "true"})
+    assert answer.status_code == 204
+
+
+@pytest.mark.parametrize(
+    ("act", "fault"),
+    [
+        (take_the_policy_away, "POLICY_CHANGED"),
+        (change_the_policy, "POLICY_CHANGED"),
+        (delete_the_repository, "REPOSITORY_DELETED"),
+    ],
+)
+def test_a_run_stops_when_it_is_no_longer_wanted(
+    database_url: str, act: Callable[[LifecycleWorld], Awaitable[None]], fault: str
+) -> None:
+    async def scenario(world: LifecycleWorld) -> None:
+        await world.world.push_image("image")
+        await world.pass_days(8)
+        await world.put(UNTAGGED)
+        assert (await world.world.control.post(f"{world.policy}/runs")).status_code == 202
+        await world.work(meddle=lambda: act(world))
+        with querying(database_url) as query:
+            rows = query("SELECT status, fault, expired FROM lifecycle_runs")
+            ((status, words, expired),) = rows
+            assert query("SELECT count(*) FROM manifests") == [(1,)]
+        assert (status, expired) == ("failed", 0)
+        assert words.startswith(fault)
+
+    play(database_url, scenario)
+
+
+def test_a_run_that_cannot_work_fails_with_its_fault(sqlite_database: str) -> None:
+    async def scenario(world: LifecycleWorld) -> None:
+        await world.put(UNTAGGED)
+        assert (await world.world.control.post(f"{world.policy}/runs")).status_code == 202
+        (job_id,) = await world.install.database.read(job_ids)
+        job = await world.install.database.read(find_job, job_id)
+        assert job is not None
+        exhausted = job._replace(attempts=runs.MAX_ATTEMPTS + 1, fault=None)
+        outcome = await runs.lifecycle_kind(world.install.ctx).step(exhausted)
+        assert isinstance(outcome, Done)
+        assert outcome.change is not None
+        await world.install.database.write(outcome.change)
+        (run,) = await world.runs()
+        assert (run["status"], run["fault"]) == ("failed", "WORKER_LOST")
+        # It holds up no other.
+        assert (await world.world.control.post(f"{world.policy}/runs")).status_code == 202
+        assert [run["status"] for run in await world.runs()] == ["running", "failed"]
+
+    play(sqlite_database, scenario)
+
+
+def test_many_images_go_in_portions(database_url: str) -> None:
+    """More than one transaction takes, with a subject whose referrers are divided."""
+
+    async def scenario(world: LifecycleWorld) -> None:
+        subject = await world.world.push_image("subject")
+        document = await world.world.image_document("signature")
+        for number in range(60):
+            about = {"subject": subject, "annotations": {"number": str(number)}}
+            await world.world.push(document | about)
+        for number in range(50):
+            await world.world.push(document | {"annotations": {"number": str(number)}})
+        await world.pass_days(8)
+        run = await world.run(UNTAGGED)
+        assert (run["status"], run["evaluated"], run["expired"]) == ("succeeded", 111, 111)
+        assert await world.digests() == set()
+        record = await world.world.record()
+        assert (record["image_count"], record["size_bytes"]) == (0, 0)
+
+    play(database_url, scenario)
+
+
+def test_due_policies_run_once_whoever_starts_them(database_url: str) -> None:
+    async def scenario(world: LifecycleWorld) -> None:
+        ctx = world.install.ctx
+        made = await world.put(UNTAGGED)
+        assert await start_due_runs(ctx) == 0
+        await world.world.push_image("image")
+        await world.pass_days(8)
+        assert await start_due_runs(ctx) == 1
+        assert await start_due_runs(ctx) == 0
+        await world.work()
+        (run,) = await world.runs()
+        assert (run["started_by"], run["status"], run["expired"]) == (None, "succeeded", 1)
+        answer = await world.world.control.get(world.policy)
+        policy = answer.json()["lifecycle_policy"]
+        assert policy["revision"] == 1
+        assert policy["next_run_at"] > made["next_run_at"]
+        world.install.clock.advance(DAY - 60)
+        assert await start_due_runs(ctx) == 0
+        world.install.clock.advance(60)
+        assert await start_due_runs(ctx) == 1
+
+    play(database_url, scenario)
+
+
+def test_the_policy_of_a_deleted_repository_does_not_run(sqlite_database: str) -> None:
+    async def scenario(world: LifecycleWorld) -> None:
+        await world.put(UNTAGGED)
+        await delete_the_repository(world)
+        await world.pass_days(2)
+        assert await start_due_runs(world.install.ctx) == 0
+        with querying(sqlite_database) as query:
+            assert query("SELECT count(*) FROM lifecycle_runs") == [(0,)]
+
+    play(sqlite_database, scenario)
+
+
+def test_an_immutable_tag_does_not_save_its_image(sqlite_database: str) -> None:
+    """A4: content deletion is no change of a tag."""
+
+    async def scenario(world: LifecycleWorld) -> None:
+        answer = await world.world.control.patch(
+            world.world.path, json={"tag_mutability": "immutable"}
+        )
+        assert answer.status_code == 200, answer.text
+        await world.world.push_image("image", "v1")
+        await world.pass_days(8)
+        assert (await world.run(STALE))["expired"] == 1
+        assert await world.digests() == set()
+
+    play(sqlite_database, scenario)
+
+
+def test_a_pin_that_is_over_saves_nothing(sqlite_database: str) -> None:
+    async def scenario(world: LifecycleWorld) -> None:
+        image = await world.world.push_image("image")
+        await world.pass_days(8)
+        await pin_for_an_hour(world, image)
+        assert await world.previewed(UNTAGGED) == {}
+        await world.pass_days(1)
+        assert await world.previewed(UNTAGGED) == {image["digest"]: 1}
+        assert (await world.run(UNTAGGED))["expired"] == 1
+
+    play(sqlite_database, scenario)
+
+
+def test_ages_begin_anew_when_tags_come_and_go(database_url: str) -> None:
+    async def scenario(world: LifecycleWorld) -> None:
+        control, tags = world.world.control, f"{world.world.path}/tags"
+        old = {"priority": 5, "selector": "any", "older_than_days": 7}
+        image = await world.world.push_image("image", "v1")
+        await world.pass_days(8)
+        assert await world.previewed(old) == {image["digest"]: 5}
+        await tag(world, image)
+        assert await world.previewed(old) == {}
+        await world.pass_days(8)
+        assert await world.previewed(old) == {image["digest"]: 5}
+        for name in ("v1", "again"):
+            assert (await control.delete(f"{tags}/{name}")).status_code == 204
+        assert await world.previewed(old) == {}
+        await world.pass_days(8)
+        assert await world.previewed(UNTAGGED) == {image["digest"]: 1}
+        # A tag that is moved away counts as one that is taken away.
+        await tag(world, image)
+        await tag_another(world)
+        assert await world.previewed(UNTAGGED) == {}
+
+    async def tag_another(world: LifecycleWorld) -> None:
+        other = await world.world.push_image("other")
+        answer = await world.world.control.put(
+            f"{world.world.path}/tags/again", json={"digest": other["digest"]}
+        )
+        assert answer.status_code == 200, answer.text
+
+    play(database_url, scenario)
+
+
+def test_bytes_that_another_repository_links_are_not_freed(database_url: str) -> None:
+    async def scenario(world: LifecycleWorld) -> None:
+        other = await world.world.another("other")
+        await world.world.push_image("shared layer")
+        await world.world.push_image("own")
+        await other.push_image("shared layer")
+        await world.pass_days(8)
+        found = await world.preview(UNTAGGED)
+        assert found["summary"]["freed_bytes"] == len("own")
+        assert (await world.run(UNTAGGED))["freed_bytes"] == len("own")
+
+    play(database_url, scenario)
+
+
+def test_the_end_of_a_run_is_told(sqlite_database: str) -> None:
+    async def scenario(world: LifecycleWorld) -> None:
+        account = world.world.account.id
+        rule = {
+            "topic": f"crn:notifications:local:{account}:topic/t",
+            "event_types": ["registry.*"],
+        }
+        answer = await world.world.control.post("/v1/event-rules", json=rule)
+        assert answer.status_code == 201, answer.text
+        await world.world.push_image("image", "v1")
+        await world.pass_days(8)
+        await world.run(STALE)
+        with querying(sqlite_database) as query:
+            types = [row[0] for row in query("SELECT type FROM outbox ORDER BY sequence")]
+        assert types[-3:] == [
+            "registry.image.deleted",
+            "registry.tag.deleted",
+            "registry.lifecycle.completed",
+        ]
+
+    play(sqlite_database, scenario)

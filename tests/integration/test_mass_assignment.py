@@ -1,0 +1,99 @@
+"""G35: what the server owns cannot be sent, in the body of any operation.
+
+Sent are the names of all columns of all tables and of all fields that records show, one at a time
+and each in an otherwise good body: 400 that names it, and nothing has changed. An ordinary run
+sends each operation a part of the columns, ``ENTREPOT_SOAK=1`` all; the shapes themselves are
+checked to take no other field, whatever it is called.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import msgspec
+
+from cloudcore.db.schema import metadata
+from cloudcore.facts import Facts
+from tests.integration.served_world import Served
+from tests.integration.test_identity_isolation import dump, fields_of
+from tests.integration.test_isolation_operations import BODIES as OF_PLACES
+from tests.integration.test_isolation_operations import PLACES, filled, play, token_of
+from tests.spec.operations import OPERATIONS
+
+SHOWN: Final = (
+    *("uri", "crn", "visibility", "encryption", "image_count", "size_bytes", "tag_count"),
+    *("last_pushed_at", "last_pulled_at", "organization", "account", "principal", "permissions"),
+    *("is_admin", "admin", "__class__", "$where", "one_time_password", "secret_access_key"),
+)
+"""Fields of records that are no columns, and some that are nowhere."""
+REASONS: Final = ("unknown_field", "no such field here")  # of bodies, and of policies in them
+COLUMNS: Final = sorted({c.name for table in metadata.tables.values() for c in table.c})
+PARTS: Final = 1 if os.environ.get("ENTREPOT_SOAK") else 6
+BODIES: Final[dict[str, Any]] = {
+    **OF_PLACES,
+    "POST /v1/repositories": {"name": "new"},
+    "PATCH /v1/repositories/{}": {"description": "New."},
+    "POST /v1/assume-role": {"role": "crn:iam::acme:role/role"},
+    "POST /v1/authorization-token": {},
+}
+
+
+def test_no_field_of_the_servers_is_taken(tmp_path: Path) -> None:
+    """G35: 0 changes."""
+
+    async def scenario(served: Served) -> None:
+        by_place = {_place(facts): facts for facts in served.facts}
+        paths = {place.operation.place: filled(place, served.acme) for place in PLACES}
+        before, sent = await served.database.read(dump), 0
+        for number, operation in enumerate(OPERATIONS):
+            facts = by_place.get(operation.place)
+            if facts is None or facts.public or facts.body is None:
+                continue
+            body = BODIES.get(operation.place, {})  # an unknown field is told before a missing one
+            for name in sorted(names_for(number) - fields_of(facts) - {*(body or ())}):
+                answer = await served.ask(
+                    operation.method,
+                    paths.get(operation.place, operation.path),
+                    {**(body or {}), name: "x"},
+                    token=token_of(operation, served.acme),
+                )
+                error = answer.json()["error"]
+                assert answer.status_code == 400, (operation.place, name, error)
+                assert error["params"]["reason"] in REASONS, (operation.place, name, error)
+                assert error["params"]["field"].endswith(name)
+                sent += 1
+        assert sent > 600
+        assert await served.database.read(dump) == before
+
+    play(tmp_path / "data", scenario)
+
+
+def names_for(number: int) -> set[str]:
+    """Return what an operation is sent."""
+    return {*SHOWN, *COLUMNS[number % PARTS :: PARTS]}
+
+
+def test_no_shape_of_a_body_takes_other_fields(tmp_path: Path) -> None:
+    """G35: of every operation, so that no name is forgotten."""
+    strict = []
+
+    async def scenario(served: Served) -> None:
+        for facts in served.facts:
+            shapes = [each for each in (facts.body, *get_args(facts.body)) if is_struct(each)]
+            for shape in shapes:
+                assert shape.__struct_config__.forbid_unknown_fields, facts.operation
+                strict.append(shape)
+
+    play(tmp_path / "data", scenario)
+    assert len(strict) > 20
+
+
+def is_struct(shape: object) -> bool:
+    return isinstance(shape, type) and issubclass(shape, msgspec.Struct)
+
+
+def _place(facts: Facts) -> str:
+    return f"{facts.method} {re.sub(r'{[^}]*}', '{}', facts.path)}"

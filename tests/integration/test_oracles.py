@@ -1,0 +1,226 @@
+"""G18 and G17: what one may not know answers as what is not there, byte for byte.
+
+An oracle is a pair of requests whose answers would tell a stranger something. `PAIRS` names the
+pairs of the bad-input tables, each with the test that compares them; those of roles, layers and
+bytes that are held elsewhere are here.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+
+from registry.oci.media_types import OCI_MANIFEST
+from tests.integration.oauth_world import World, may
+from tests.integration.oauth_world import play as play_oauth
+from tests.integration.test_tokens_exchange import play
+from tests.tenants import ALLOW_ALL, Install, bearer
+
+ROOT: Final = Path(__file__).parents[2]
+HERE: Final = "tests/integration/test_oracles.py"
+PAIRS: Final = {
+    "A22 = A23": "tests/integration/test_tokens_door.py"
+    "::test_missing_and_private_look_alike_to_strangers",
+    "K6 = K7": "tests/integration/test_tokens_exchange.py"
+    "::test_every_wrong_credential_gets_the_same_answer",
+    "J16 = J17": "tests/integration/test_isolation_operations.py"
+    "::test_foreign_ids_are_as_unknown_ones",
+    "O1 = O2": "tests/integration/test_oauth_token.py"
+    "::test_unknown_key_and_wrong_secret_answer_byte_for_byte_alike",
+    "S1 = S2 = S3": f"{HERE}::test_no_permission_no_trust_and_no_role_are_one_refusal",
+    "M23 = M24": "tests/integration/test_bad_input.py::test_sibling_layer_is_as_good_as_unknown",
+    "M23 = M25": f"{HERE}::test_a_layer_held_elsewhere_is_as_unknown_as_any",
+    "X8 = X9": f"{HERE}::test_a_mount_one_may_not_make_is_an_upload",
+    "page": "tests/integration/test_oauth_page.py::test_unknown_wrong_and_suspended_look_alike",
+}
+LAYER: Final = b"a layer that somebody else has"
+DIGEST: Final = f"sha256:{hashlib.sha256(LAYER).hexdigest()}"
+OTHER: Final = b"a layer that nobody at all has"
+OTHER_DIGEST: Final = f"sha256:{hashlib.sha256(OTHER).hexdigest()}"
+UUIDS: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+
+
+def told(answer: httpx.Response) -> tuple[int, str, list[tuple[str, str]]]:
+    """Return an answer without ids, dates and what the caller wrote itself."""
+
+    def plain(text: str) -> str:
+        return UUIDS.sub("<id>", text).replace(DIGEST, "<digest>").replace(OTHER_DIGEST, "<digest>")
+
+    headers = [(k, plain(v)) for k, v in answer.headers.multi_items() if k != "date"]
+    return answer.status_code, plain(answer.text), headers
+
+
+def test_every_pair_has_its_test() -> None:
+    for test in PAIRS.values():
+        path, _, name = test.partition("::")
+        tree = ast.parse((ROOT / path).read_text())
+        assert name in {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
+
+
+def test_no_permission_no_trust_and_no_role_are_one_refusal(database_url: str) -> None:
+    """S1 = S2 = S3: 403 in the same bytes, whichever of the three it is, and of what role."""
+
+    async def scenario(world: World) -> None:
+        acme, other = await world.add_account("acme"), await world.add_account("other")
+        able = await world.add_program(acme, "able", may("iam:AssumeRole"))
+        unable = await world.add_program(acme, "unable", may("test:*"))
+        await world.add_role(other, "open", acme.id)
+        await world.add_role(other, "closed", other.id)
+        tokens = [await world.token_of(each) for each in (able, unable)]
+        named = f"crn:iam::{other.id}:role/"
+        asked = [
+            (tokens[1], "open"),  # S1
+            (tokens[0], "closed"),  # S2
+            (tokens[0], "absent"),  # S3
+            (tokens[1], "closed"),
+            (tokens[1], "absent"),
+        ]
+        answers = {repr(told(await world.assume(who, named + role))) for who, role in asked}
+        assert len(answers) == 1
+        assert answers.pop().startswith("(403,")
+        assert (await world.assume(tokens[0], named + "open")).status_code == 200
+
+    play_oauth(database_url, scenario)
+
+
+async def push(client: httpx.AsyncClient, name: str, data: bytes) -> httpx.Response:
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    return await client.post(f"/v2/{name}/blobs/uploads/?digest={digest}", content=data)
+
+
+async def prepare(install: Install) -> str:
+    """Put the layer where `acme/app` has it not; return a token of a program that may use that.
+
+    A repository of another account holds it, and one of the same account that it may not pull.
+    """
+    acme, other = [await install.add_account(handle) for handle in ("acme", "other")]
+    for account, name in ((acme, "secret"), (other, "theirs")):
+        await install.add_repository(account, name)
+        owner = await install.add_program(account, "owner", ALLOW_ALL)
+        full = f"{account.handle}/{name}"
+        token = await install.exchange(await install.login(owner), f"repository:{full}:pull,push")
+        async with install.connect() as client:
+            client.headers = httpx.Headers(bearer(token))
+            assert (await push(client, full, LAYER)).status_code == 201
+    await install.add_repository(acme, "app")
+    crn = f"crn:registry:local:{acme.id}:repository/app"
+    statement = {"effect": "allow", "actions": ["registry:*"], "resources": [crn]}
+    pusher = await install.add_program(acme, "pusher", statement)
+    scopes = [
+        f"repository:{name}:pull,push" for name in ("acme/app", "acme/secret", "other/theirs")
+    ]
+    return await install.exchange(await install.login(pusher), *scopes)
+
+
+def test_a_layer_held_elsewhere_is_as_unknown_as_any(sqlite_database: str) -> None:
+    """M25 = M24 = M23, and so are GET and HEAD of it."""
+
+    async def scenario(install: Install) -> None:
+        token = await prepare(install)
+        async with install.connect() as client:
+            client.headers = httpx.Headers(bearer(token))
+            config = b"{}"
+            assert (await push(client, "acme/app", config)).status_code == 201
+            for method in ("GET", "HEAD"):
+                path = "/v2/acme/app/blobs"
+                answers = [
+                    await client.request(method, f"{path}/{digest}")
+                    for digest in (DIGEST, OTHER_DIGEST)
+                ]
+                assert told(answers[0]) == told(answers[1])
+                assert answers[0].status_code == 404
+            put = [
+                await client.put(
+                    "/v2/acme/app/manifests/v1",
+                    content=manifest(config, digest),
+                    headers={"Content-Type": OCI_MANIFEST},
+                )
+                for digest in (DIGEST, OTHER_DIGEST)
+            ]
+            assert told(put[0]) == told(put[1])
+            assert put[0].json()["errors"][0]["code"] == "MANIFEST_BLOB_UNKNOWN"
+
+    play(sqlite_database, scenario)
+
+
+def manifest(config: bytes, layer: str) -> bytes:
+    digest = f"sha256:{hashlib.sha256(config).hexdigest()}"
+    described = {"mediaType": "application/x", "digest": digest, "size": len(config)}
+    layers = [{"mediaType": "application/x", "digest": layer, "size": len(LAYER)}]
+    fields = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described, "layers": layers}
+    return json.dumps(fields).encode()
+
+
+@pytest.mark.parametrize("source", ["acme/secret", "other/theirs", "acme/absent", "nobody/x", None])
+def test_a_mount_one_may_not_make_is_an_upload(sqlite_database: str, source: str | None) -> None:
+    """X8 = X9 = X10: 202 for a blob that is there as for one that is nowhere."""
+
+    async def scenario(install: Install) -> None:
+        token = await prepare(install)
+        asked = "" if source is None else f"&from={source}"
+        async with install.connect() as client:
+            client.headers = httpx.Headers(bearer(token))
+            answers = []
+            for digest in (DIGEST, OTHER_DIGEST):
+                path = f"/v2/acme/app/blobs/uploads/?mount={digest}{asked}"
+                answer = await client.post(path)
+                # A token silent on the source is asked for more once, whoever has the blob.
+                again = await client.post(path) if answer.status_code == 401 else answer
+                answers.append((told(answer), told(again)))
+            assert answers[0] == answers[1]
+            assert answers[0][1][0] == 202
+
+    play(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize("way", ["at once", "in chunks"])
+def test_a_push_of_what_is_held_elsewhere_answers_as_of_what_is_new(
+    sqlite_database: str, way: str
+) -> None:
+    """G17: status, headers and bytes; and all of the body is wanted, or nothing is stored."""
+
+    async def scenario(install: Install) -> None:
+        token = await prepare(install)
+        async with install.connect() as client:
+            client.headers = httpx.Headers(bearer(token))
+            answers = [
+                [told(answer) for answer in await exchange(client, data, way)]
+                for data in (LAYER, OTHER)
+            ]
+            assert answers[0] == answers[1]
+            assert [answer[0] for answer in answers[0]] == STATUSES[way]
+            for data in (LAYER, OTHER):
+                digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+                pulled = await client.get(f"/v2/acme/app/blobs/{digest}")
+                assert pulled.content == data
+
+    play(sqlite_database, scenario)
+
+
+STATUSES: Final = {"at once": [400, 404, 201], "in chunks": [202, 202, 400, 202, 202, 404, 201]}
+
+
+async def exchange(client: httpx.AsyncClient, data: bytes, way: str) -> list[httpx.Response]:
+    """Push all but the last byte of `data`, which is not it, then all of it."""
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    uploads, there = "/v2/acme/app/blobs/uploads/", f"/v2/acme/app/blobs/{digest}"
+    if way == "at once":
+        short = await client.post(f"{uploads}?digest={digest}", content=data[:-1])
+        absent = await client.head(there)
+        return [short, absent, await client.post(f"{uploads}?digest={digest}", content=data)]
+    answers = []
+    for length in (len(data) - 1, len(data)):
+        opened = await client.post(uploads)
+        place = opened.headers["location"]
+        answers += [opened, await client.patch(place, content=data[:length])]
+        if length == len(data):
+            answers.append(await client.head(there))
+        answers.append(await client.put(f"{place}?digest={digest}"))
+    return answers

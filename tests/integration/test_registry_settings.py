@@ -1,0 +1,145 @@
+"""``/v1/registry-settings``: how long undo is possible, and whose pulls count."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from registry.metadata.settings import Settings, find_settings
+from tests.integration.test_repositories import client_of, refused
+from tests.integration.test_tokens_exchange import play
+from tests.tenants import Install, allow, deny
+
+PATH: Final = "/v1/registry-settings"
+
+
+async def read(client: httpx.AsyncClient) -> dict[str, Any]:
+    answer = await client.get(PATH)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()["registry_settings"]
+    return found
+
+
+def test_settings_begin_with_defaults_and_change_by_parts(database_url: str) -> None:
+    async def scenario(install: Install) -> None:
+        client = await client_of(install, "acme")
+        other = await client_of(install, "other")
+        begin = {"undelete_days": 7, "uncounted_pullers": [], "updated_at": None}
+        assert await read(client) == begin
+        changed = await client.patch(PATH, json={"undelete_days": 0})
+        assert changed.status_code == 200
+        first = changed.json()["registry_settings"]
+        assert first == begin | {"undelete_days": 0, "updated_at": first["updated_at"]}
+        assert first["updated_at"] is not None
+        pattern = "crn:iam::01890000-0000-7000-8000-000000000001:role/scanner-*"
+        second = await client.patch(PATH, json={"uncounted_pullers": [pattern, "*"]})
+        found = second.json()["registry_settings"]
+        assert found["undelete_days"] == 0
+        assert found["uncounted_pullers"] == [pattern, "*"]
+        assert found["updated_at"] > first["updated_at"]
+        assert (await client.patch(PATH, json={})).status_code == 200
+        assert (await read(client))["uncounted_pullers"] == [pattern, "*"]
+        assert await read(other) == begin
+
+    play(database_url, scenario)
+
+
+def test_changes_at_once_lose_nothing(database_url: str) -> None:
+    async def scenario(install: Install) -> None:
+        client = await client_of(install, "acme")
+        changes = [{"undelete_days": 3}, {"uncounted_pullers": ["*"]}]
+        answers = await asyncio.gather(*(client.patch(PATH, json=body) for body in changes * 5))
+        assert {answer.status_code for answer in answers} == {200}
+        found = await read(client)
+        assert (found["undelete_days"], found["uncounted_pullers"]) == (3, ["*"])
+
+    play(database_url, scenario)
+
+
+def test_handles_are_kept_as_ids(sqlite_database: str) -> None:
+    async def scenario(install: Install) -> None:
+        partner = await install.add_account("partner")
+        client = await client_of(install, "acme")
+        given = ["crn:iam::partner:service-account/backup", "crn:iam::par*:role/x"]
+        answer = await client.patch(PATH, json={"uncounted_pullers": given})
+        kept = [f"crn:iam::{partner.id}:service-account/backup", given[1]]
+        assert answer.json()["registry_settings"]["uncounted_pullers"] == kept
+        again = await client.patch(PATH, json={"uncounted_pullers": kept})
+        assert again.json()["registry_settings"]["uncounted_pullers"] == kept
+
+    play(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"undelete_days": -1}, "undelete_days"),
+        ({"undelete_days": 91}, "undelete_days"),
+        ({"undelete_days": "7"}, "undelete_days"),
+        ({"undelete_days": 7.5}, "undelete_days"),
+        ({"undelete_days": 10**20}, "body"),
+        ({"undelete_days": True}, "undelete_days"),
+        ({"undelete_days": None}, "undelete_days"),
+        ({"uncounted_pullers": None}, "uncounted_pullers"),
+        ({"uncounted_pullers": "*"}, "uncounted_pullers"),
+        ({"uncounted_pullers": [1]}, "uncounted_pullers[0]"),
+        ({"uncounted_pullers": [""]}, "uncounted_pullers[0]"),
+        ({"uncounted_pullers": ["*"] * 51}, "uncounted_pullers"),
+        ({"uncounted_pullers": ["scanner"]}, "uncounted_pullers[0]"),
+        ({"uncounted_pullers": ["crn:iam::*"]}, "uncounted_pullers[0]"),
+        ({"uncounted_pullers": ["crn:iam::x:role/a b"]}, "uncounted_pullers[0]"),
+        ({"uncounted_pullers": ["crn:registry:local:x:repository/r"]}, "uncounted_pullers[0]"),
+        ({"uncounted_pullers": ["*", "crn:iam::nobody:role/x"]}, "uncounted_pullers[1]"),
+        ({"uncounted_pullers": ["x" * 513]}, "uncounted_pullers[0]"),
+        ({"undelete": 1}, "undelete"),
+        ([], "body"),
+        (None, "body"),
+    ],
+)
+def test_what_cannot_be_a_setting_changes_nothing(
+    sqlite_database: str, body: object, field: str
+) -> None:
+    async def scenario(install: Install) -> None:
+        client = await client_of(install, "acme")
+        before = await client.patch(PATH, json={"undelete_days": 3})
+        refused(await client.patch(PATH, json=body), 400, "INVALID_INPUT", field)
+        assert await read(client) == before.json()["registry_settings"]
+
+    play(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize("days", [0, 90])
+def test_the_ends_of_the_range_are_in_it(database_url: str, days: int) -> None:
+    async def scenario(install: Install) -> None:
+        client = await client_of(install, "acme")
+        answer = await client.patch(PATH, json={"undelete_days": days})
+        assert answer.json()["registry_settings"]["undelete_days"] == days
+
+    play(database_url, scenario)
+
+
+def test_reading_and_changing_are_two_actions(sqlite_database: str) -> None:
+    async def scenario(install: Install) -> None:
+        reader = await client_of(install, "acme", allow("registry:GetRegistrySettings"))
+        assert (await reader.get(PATH)).status_code == 200
+        refused(await reader.patch(PATH, json={"undelete_days": 1}), 403, "ACCESS_DENIED")
+        writer = await client_of(install, "other", allow("registry:UpdateRegistrySettings"))
+        assert (await writer.patch(PATH, json={"undelete_days": 1})).status_code == 200
+        refused(await writer.get(PATH), 403, "ACCESS_DENIED")
+        where = "crn:registry:local:*:registry-settings/default"
+        denied = deny("registry:*", on=where)
+        nobody = await client_of(install, "third", allow("registry:*"), denied)
+        refused(await nobody.get(PATH), 403, "ACCESS_DENIED")
+
+    play(sqlite_database, scenario)
+
+
+def test_an_account_without_a_row_has_the_defaults(sqlite_database: str) -> None:
+    async def scenario(install: Install) -> None:
+        account = await install.add_account("acme")
+        assert await install.database.read(find_settings, account.id) == Settings(7, ())
+
+    play(sqlite_database, scenario)

@@ -1,0 +1,432 @@
+"""Undo on both databases: what was deleted is gone at once, and for a while can be had again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+import httpx
+
+from cloudcore.identity.rows.accounts import find_account, find_account_ids
+from registry.gc.repositories import purge_deleted_repositories
+from registry.gc.tombstones import forget_tag_history, purge_tombstones
+from registry.metadata.settings import Settings, put_settings
+from registry.oci.digest import digest_of
+from tests.integration.test_repositories import (
+    PATH,
+    client_of,
+    create,
+    push_blob,
+    push_index,
+    push_manifest,
+    refused,
+)
+from tests.integration.test_tokens_exchange import play
+from tests.recount import check_counters, querying
+from tests.tenants import ALLOW_ALL, Install, bearer
+
+DAY: Final = 24 * 3600
+KIND: Final = "application/vnd.oci.image.manifest.v1+json"
+
+
+class Shop(NamedTuple):
+    """An account with one repository, ``acme/r``, as both planes reach it."""
+
+    client: httpx.AsyncClient
+    docker: httpx.AsyncClient
+    path: str
+    repository_id: str
+
+    async def push(self, text: str, tag: str = "") -> str:
+        """Push an image of one layer and return its digest."""
+        config, layer = [await push_blob(self.docker, each) for each in (b"{}", text.encode())]
+        manifest = {"schemaVersion": 2, "mediaType": KIND, "config": config, "layers": [layer]}
+        digest: str = (await push_manifest(self.docker, manifest, tag))["digest"]
+        return digest
+
+    async def delete(self, reference: str) -> None:
+        """Delete a manifest or tag as a client does."""
+        answer = await self.docker.delete(f"/v2/acme/r/manifests/{reference}")
+        assert answer.status_code == 202, answer.text
+
+    async def pull(self, reference: str) -> httpx.Response:
+        """Pull a manifest."""
+        return await self.docker.get(f"/v2/acme/r/manifests/{reference}")
+
+    async def restore(self, *digests: str) -> dict[str, Any]:
+        """Restore images and return what became of each."""
+        answer = await self.client.post(
+            f"{self.path}/images/restore", json={"digests": list(digests)}
+        )
+        assert answer.status_code == 200, answer.text
+        outcome: dict[str, Any] = answer.json()
+        return outcome
+
+    async def deleted(self) -> list[dict[str, Any]]:
+        """Return the deleted images."""
+        answer = await self.client.get(f"{self.path}/images/deleted")
+        assert answer.status_code == 200, answer.text
+        body = answer.json()
+        images: list[dict[str, Any]] = body["images"]
+        assert body["meta"]["total"] == len(images)
+        return images
+
+    async def history(self, tag: str) -> list[tuple[str, str | None, str | None]]:
+        """Return what became of a tag, the newest first."""
+        answer = await self.client.get(f"{self.path}/tags/{tag}/history")
+        assert answer.status_code == 200, answer.text
+        return [
+            (each["action"], each["previous_digest"], each["digest"])
+            for each in answer.json()["history"]
+        ]
+
+
+@asynccontextmanager
+async def open_shop(install: Install) -> AsyncIterator[Shop]:
+    client = await client_of(install, "acme")
+    made = await create(client, "r")
+    password = (await client.post("/v1/authorization-token")).json()["password"]
+    token = await install.exchange(password, "repository:acme/r:pull,push,delete")
+    async with install.connect() as docker:
+        docker.headers.update(bearer(token))
+        yield Shop(client, docker, f"{PATH}/{made['id']}", made["id"])
+
+
+def test_a_deleted_image_comes_back_as_it_was(database_url: str) -> None:
+    async def scenario(install: Install) -> None:
+        async with open_shop(install) as shop:
+            digest = await shop.push("one", "v1")
+            await shop.docker.put(
+                f"/v2/acme/r/manifests/{digest}?tag=a&tag=b",
+                content=(await shop.pull("v1")).content,
+                headers={"content-type": KIND},
+            )
+            before = (await shop.client.get(f"{shop.path}/images/{digest}")).json()
+            pulled = await shop.pull(digest)
+            assert pulled.status_code == 200
+
+            await shop.delete(digest)
+            for reference in (digest, "v1", "a", "b"):
+                assert (await shop.pull(reference)).status_code == 404
+            refused(await shop.client.get(f"{shop.path}/images/{digest}"), 404, "NOT_FOUND")
+            (found,) = await shop.deleted()
+            assert found["digest"] == digest
+            assert found["tags"] == ["a", "b", "v1"]
+            assert found["deleted_by"].endswith(":service-account/ci")
+            ends = datetime.fromisoformat(found["restorable_until"])
+            assert ends - datetime.fromisoformat(found["deleted_at"]) == timedelta(days=7)
+
+            outcome = await shop.restore(digest)
+            assert outcome == {
+                "restored": [{"digest": digest, "tags": ["a", "b", "v1"]}],
+                "failures": [],
+            }
+            assert (await shop.pull("b")).content == pulled.content
+            assert (await shop.client.get(f"{shop.path}/images/{digest}")).json() == before
+            assert await shop.deleted() == []
+            assert await shop.restore(digest) == {
+                "restored": [],
+                "failures": [
+                    {
+                        "digest": digest,
+                        "code": "CONFLICT",
+                        "message": f"the image {digest} is there",
+                    }
+                ],
+            }
+        with querying(database_url) as query:
+            check_counters(query, "acme")
+
+    play(database_url, scenario)
+
+
+def test_an_index_brings_back_the_children_it_needs(database_url: str) -> None:
+    async def scenario(install: Install) -> None:
+        async with open_shop(install) as shop:
+            await push_index(shop.docker)
+            index = (await shop.pull("v1")).headers["docker-content-digest"]
+            children = [each["digest"] for each in (await shop.pull("v1")).json()["manifests"]]
+            await shop.delete(index)
+            for child in children:
+                await shop.delete(child)
+            assert len(await shop.deleted()) == 3
+
+            outcome = await shop.restore(index)
+            assert [each["digest"] for each in outcome["restored"]][-1] == index
+            assert {each["digest"] for each in outcome["restored"]} == {index, *children}
+            refused(await shop.client.delete(f"{shop.path}/images/{children[0]}"), 409, "CONFLICT")
+            for digest in children:
+                assert (await shop.pull(digest)).status_code == 200
+        with querying(database_url) as query:
+            check_counters(query, "acme")
+
+    play(database_url, scenario)
+
+
+def test_an_index_whose_child_is_gone_stays_away_with_the_others(database_url: str) -> None:
+    async def scenario(install: Install) -> None:
+        async with open_shop(install) as shop:
+            await push_index(shop.docker)
+            index = (await shop.pull("v1")).headers["docker-content-digest"]
+            children = [each["digest"] for each in (await shop.pull("v1")).json()["manifests"]]
+            await shop.delete(index)
+            with querying(database_url) as query:
+                account_id = query("SELECT id FROM accounts WHERE handle = 'acme'")[0][0]
+            await install.database.write(
+                put_settings, account_id, Settings(undelete_days=0), install.clock()
+            )
+            await shop.delete(children[0])
+            await install.database.write(put_settings, account_id, Settings(), install.clock())
+            await shop.delete(children[1])
+            assert {each["digest"] for each in await shop.deleted()} == {index, children[1]}
+
+            (failure,) = (await shop.restore(index))["failures"]
+            assert (failure["digest"], failure["code"]) == (index, "CONFLICT")
+            assert children[0] in failure["message"]
+            assert (await shop.pull(children[1])).status_code == 404
+            assert len((await shop.restore(children[1]))["restored"]) == 1
+        with querying(database_url) as query:
+            check_counters(query, "acme")
+
+    play(database_url, scenario)
+
+
+def test_tags_that_mean_something_else_by_now_stay_where_they_are(database_url: str) -> None:
+    async def scenario(install: Install) -> None:
+        async with open_shop(install) as shop:
+            old = await shop.push("old", "latest")
+            await shop.docker.put(
+                f"/v2/acme/r/manifests/{old}?tag=v1",
+                content=(await shop.pull("latest")).content,
+                headers={"content-type": KIND},
+            )
+            await shop.delete(old)
+            new = await shop.push("new", "latest")
+            outcome = await shop.restore(old)
+            assert outcome["restored"] == [{"digest": old, "tags": ["v1"]}]
+            assert (await shop.pull("latest")).headers["docker-content-digest"] == new
+            assert await shop.history("latest") == [
+                ("created", None, new),
+                ("deleted", old, None),
+                ("created", None, old),
+            ]
+            assert (await shop.history("v1"))[0] == ("restored", None, old)
+
+    play(database_url, scenario)
+
+
+def test_after_its_time_a_deleted_image_is_gone_for_good(database_url: str) -> None:
+    async def scenario(install: Install) -> None:
+        async with open_shop(install) as shop:
+            digest = await shop.push("one", "v1")
+            await shop.delete(digest)
+            install.clock.advance(7 * DAY - 1)
+            assert await purge_tombstones(install.ctx) == 0
+            install.clock.advance(1)
+        async with open_again(install) as shop:
+            assert await shop.deleted() == []
+            (failure,) = (await shop.restore(digest))["failures"]
+            assert failure["code"] == "NOT_FOUND"
+            assert await purge_tombstones(install.ctx) == 1
+        with querying(database_url) as query:
+            for table in ("deleted_manifests", "deleted_manifest_blobs", "manifest_bodies"):
+                assert query(f"SELECT count(*) FROM {table}")[0][0] == 0
+
+    play(database_url, scenario)
+
+
+@asynccontextmanager
+async def open_again(install: Install) -> AsyncIterator[Shop]:
+    """Sign in once more, since tokens have ended meanwhile."""
+    ids = await install.database.read(find_account_ids, ["acme"])
+    account = await install.database.read(find_account, ids["acme"])
+    assert account is not None
+    program = await install.add_program(account, "later", ALLOW_ALL)
+    async with install.connect() as client:
+        client.headers.update(bearer(program.access_token))
+        found = (await client.get(PATH)).json()["repositories"][0]
+        yield Shop(client, client, f"{PATH}/{found['id']}", found["id"])
+
+
+def test_the_objects_of_a_deleted_image_cannot_be_collected(database_url: str) -> None:
+    """The database itself refuses it, whatever a collector believes."""
+
+    async def scenario(install: Install) -> None:
+        async with open_shop(install) as shop:
+            digest = await shop.push("held", "v1")
+            await shop.delete(digest)
+            blob = digest_of(b"held")
+            assert (await shop.docker.delete(f"/v2/acme/r/blobs/{blob}")).status_code == 202
+            assert (await shop.docker.get(f"/v2/acme/r/blobs/{blob}")).status_code == 404
+            with querying(database_url) as query:
+                links = query("SELECT count(*) FROM repository_blobs WHERE digest = ?", blob)
+                assert links[0][0] == 0
+                refusal = ""
+                try:
+                    query("DELETE FROM blob_objects WHERE digest = ?", blob)
+                except Exception as error:  # noqa: BLE001 - each driver has its own
+                    refusal = type(error).__name__
+                if not database_url.startswith("sqlite"):  # which enforces keys when asked to
+                    assert refusal == "ForeignKeyViolation"
+            if not database_url.startswith("sqlite"):
+                assert len((await shop.restore(digest))["restored"]) == 1
+                assert (await shop.docker.get(f"/v2/acme/r/blobs/{blob}")).content == b"held"
+
+    play(database_url, scenario)
+
+
+def test_an_image_pushed_again_meanwhile_needs_no_restoration(database_url: str) -> None:
+    async def scenario(install: Install) -> None:
+        async with open_shop(install) as shop:
+            first = await shop.push("same", "v1")
+            await shop.delete(first)
+            assert await shop.push("same", "v2") == first
+            assert (await shop.restore(first))["failures"][0]["code"] == "CONFLICT"
+            await shop.delete(first)
+            (found,) = await shop.deleted()
+            assert found["tags"] == ["v2"]
+            assert (await shop.restore(first))["restored"] == [{"digest": first, "tags": ["v2"]}]
+
+    play(database_url, scenario)
+
+
+def test_a_deleted_repository_comes_back_with_all_it_held(database_url: str) -> None:
+    async def scenario(install: Install) -> None:
+        async with open_shop(install) as shop:
+            digest = await shop.push("one", "v1")
+            lost = await shop.push("two")
+            await shop.delete(lost)
+            before = (await shop.client.get(shop.path)).json()["repository"]
+            assert (await shop.client.delete(f"{shop.path}?force=true")).status_code == 204
+            assert (await shop.pull("v1")).status_code == 404
+            listed = (await shop.client.get(f"{PATH}/deleted")).json()
+            (found,) = listed["repositories"]
+            assert (found["id"], found["name"]) == (shop.repository_id, "r")
+            assert (found["image_count"], found["tag_count"]) == (1, 1)
+            assert found["deleted_by"].endswith(":service-account/ci")
+            assert listed["meta"]["total"] == 1
+
+            other = await create(shop.client, "r")
+            refused(await shop.client.post(f"{shop.path}/restore"), 409, "CONFLICT")
+            await shop.client.delete(f"{PATH}/{other['id']}")
+            answer = await shop.client.post(f"{shop.path}/restore")
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["repository"] == {
+                **before,
+                "updated_at": answer.json()["repository"]["updated_at"],
+            }
+            assert (await shop.pull("v1")).headers["docker-content-digest"] == digest
+            assert len((await shop.restore(lost))["restored"]) == 1
+            refused(await shop.client.post(f"{shop.path}/restore"), 404, "NOT_FOUND")
+        with querying(database_url) as query:
+            check_counters(query, "acme")
+
+    play(database_url, scenario)
+
+
+def test_a_repository_whose_time_is_over_goes_with_its_tombstones(database_url: str) -> None:
+    async def scenario(install: Install) -> None:
+        async with open_shop(install) as shop:
+            await shop.push("one", "v1")
+            await shop.delete(await shop.push("two"))
+            assert (await shop.client.delete(f"{shop.path}?force=true")).status_code == 204
+            install.clock.advance(7 * DAY)
+            assert await purge_deleted_repositories(install.ctx) == 1
+        with querying(database_url) as query:
+            for table in ("repositories", "manifests", "deleted_manifests", "tag_events",
+                          "manifest_bodies", "repository_blobs"):  # fmt: skip
+                assert query(f"SELECT count(*) FROM {table}")[0][0] == 0
+
+    play(database_url, scenario)
+
+
+def test_a_tag_tells_what_became_of_it_and_by_whom(database_url: str) -> None:
+    async def scenario(install: Install) -> None:
+        async with open_shop(install) as shop:
+            one, two = await shop.push("one", "v1"), await shop.push("two")
+            moved = await shop.client.put(f"{shop.path}/tags/v1", json={"digest": two})
+            assert moved.status_code == 200, moved.text
+            await shop.delete("v1")
+            listed = (await shop.client.get(f"{shop.path}/deleted-tags")).json()
+            assert [each["tag"] for each in listed["tags"]] == ["v1"]
+            assert listed["meta"]["total"] == 1
+            answer = await shop.client.post(f"{shop.path}/tags/v1/restore")
+            assert answer.json() == {"tag": {"name": "v1", "digest": two}}
+            assert await shop.history("v1") == [
+                ("restored", None, two),
+                ("deleted", two, None),
+                ("moved", one, two),
+                ("created", None, one),
+            ]
+            page = (await shop.client.get(f"{shop.path}/tags/v1/history?limit=3")).json()
+            assert page["meta"]["total"] == 4
+            last = (
+                await shop.client.get(
+                    f"{shop.path}/tags/v1/history",
+                    params={"limit": 3, "marker": page["meta"]["marker"]},
+                )
+            ).json()
+            assert [each["action"] for each in last["history"]] == ["created"]
+            assert last["history"][0]["principal"].endswith(":service-account/ci")
+            refused(await shop.client.post(f"{shop.path}/tags/v1/restore"), 409, "CONFLICT")
+            refused(await shop.client.post(f"{shop.path}/tags/v9/restore"), 404, "NOT_FOUND")
+            refused(await shop.client.get(f"{shop.path}/tags/v9/history"), 404, "NOT_FOUND")
+            assert (await shop.client.get(f"{shop.path}/deleted-tags")).json()["tags"] == []
+
+    play(database_url, scenario)
+
+
+def test_a_tag_does_not_come_back_without_its_image(database_url: str) -> None:
+    async def scenario(install: Install) -> None:
+        async with open_shop(install) as shop:
+            digest = await shop.push("one", "v1")
+            await shop.delete("v1")
+            await shop.delete(digest)
+            assert (await shop.client.get(f"{shop.path}/deleted-tags")).json()["tags"] == []
+            answer = await shop.client.post(f"{shop.path}/tags/v1/restore")
+            refused(answer, 409, "CONFLICT")
+            assert digest in answer.json()["error"]["message"]
+            await shop.restore(digest)
+            assert (await shop.client.post(f"{shop.path}/tags/v1/restore")).status_code == 200
+
+    play(database_url, scenario)
+
+
+def test_history_is_forgotten_after_a_year(database_url: str) -> None:
+    async def scenario(install: Install) -> None:
+        async with open_shop(install) as shop:
+            await shop.push("one", "v1")
+            install.clock.advance(365 * DAY - 1)
+            await forget_tag_history(install.ctx)
+            with querying(database_url) as query:
+                assert query("SELECT count(*) FROM tag_events")[0][0] == 1
+            install.clock.advance(1)
+            await forget_tag_history(install.ctx)
+            with querying(database_url) as query:
+                assert query("SELECT count(*) FROM tag_events")[0][0] == 0
+
+    play(database_url, scenario)
+
+
+def test_the_deleted_are_paged_the_last_deleted_first(database_url: str) -> None:
+    async def scenario(install: Install) -> None:
+        async with open_shop(install) as shop:
+            digests = [await shop.push(f"{number}") for number in range(7)]
+            for digest in digests:
+                await shop.delete(digest)
+            seen: list[str] = []
+            marker = None
+            while True:
+                params = {"limit": 3, **({"marker": marker} if marker else {})}
+                answer = await shop.client.get(f"{shop.path}/images/deleted", params=params)
+                seen += [each["digest"] for each in answer.json()["images"]]
+                marker = answer.json()["meta"]["marker"]
+                assert answer.json()["meta"]["total"] == 7
+                if marker is None:
+                    break
+            assert sorted(seen) == sorted(digests)
+            assert len(seen) == 7
+
+    play(database_url, scenario)

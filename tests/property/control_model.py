@@ -1,0 +1,301 @@
+"""Both planes of an account as dictionaries: what each change must answer, and must leave behind.
+
+Lifecycle rules are told by `lifecycle_oracle`. Moments are those a test reads off its clock after
+a request, so they are right to a few milliseconds: let time pass in spans that meet no limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from fnmatch import fnmatchcase
+from typing import Any, Final, NamedTuple
+
+from tests.property import lifecycle_oracle
+from tests.property.control_documents import BY_DIGEST, SIZES, Document
+from tests.property.lifecycle_oracle import DAY, HOUR
+
+HISTORY: Final = 365 * DAY
+
+
+class Outcome(Enum):
+    """What becomes of a request."""
+
+    DONE = auto()
+    NEW = auto()
+    """Done, and what it asked for was not there before."""
+    UNKNOWN = auto()
+    IMMUTABLE = auto()
+    LISTED = auto()
+    """An index lists it."""
+    PINNED = auto()
+    CONFLICT = auto()
+
+
+class Act(NamedTuple):
+    """Who does something, when."""
+
+    principal: str
+    now: int
+
+
+class Change(NamedTuple):
+    """An event of a tag."""
+
+    tag: str
+    action: str
+    digest: str | None
+    previous: str | None
+    principal: str
+    at: int
+
+
+@dataclass
+class Image:
+    """An image that is there."""
+
+    document: Document
+    pushed_at: int
+    pins: dict[str, int | None] = field(default_factory=dict)
+    """Until when each holds; None: until it is taken away."""
+
+    def held(self, now: int) -> set[str]:
+        """Return the pins that are not over."""
+        return {name for name, until in self.pins.items() if until is None or until > now}
+
+
+@dataclass
+class Grave:
+    """An image that was deleted."""
+
+    document: Document
+    pushed_at: int
+    tags: list[str]
+    until: int
+    """When it cannot be restored any more."""
+
+
+@dataclass
+class Repository:
+    """One repository, live or deleted."""
+
+    id: str
+    name: str
+    is_immutable: bool = False
+    exclusions: list[str] = field(default_factory=list)
+    blobs: set[str] = field(default_factory=set)
+    images: dict[str, Image] = field(default_factory=dict)
+    """By sha256."""
+    tags: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Where each points, since when."""
+    graves: dict[str, Grave] = field(default_factory=dict)
+    history: list[Change] = field(default_factory=list)
+    rules: list[dict[str, Any]] | None = None
+    next_run_at: int = 0
+    deleted_at: int | None = None
+    until: int = 0
+    """Of a deleted one: when it cannot be restored any more."""
+
+    def may_move(self, tag: str) -> bool:
+        return not self.is_immutable or any(fnmatchcase(tag, glob) for glob in self.exclusions)
+
+    def tags_of(self, digest: str) -> list[str]:
+        return sorted(tag for tag, (to, _) in self.tags.items() if to == digest)
+
+    def parents_of(self, digest: str) -> list[str]:
+        return [one for one, image in self.images.items() if digest in image.document.children]
+
+    def newest_first(self) -> list[str]:
+        """Return the digests of all images."""
+        return sorted(self.images, key=lambda digest: -self.images[digest].pushed_at)
+
+    @property
+    def size(self) -> int:
+        used = set[str]().union(*(image.document.blobs for image in self.images.values()))
+        return sum(SIZES[digest] for digest in used)
+
+    def restorable(self, now: int) -> dict[str, list[str]]:
+        """Return the tags of each deleted image that can be had again."""
+        return {digest: each.tags for digest, each in self.graves.items() if each.until > now}
+
+    # Tags
+
+    def put(self, document: Document, tags: Sequence[str], act: Act) -> Outcome:
+        """Store a manifest that has all it refers to, and point tags to it; or nothing."""
+        if any(self._is_fixed_elsewhere(tag, document.digest) for tag in tags):
+            return Outcome.IMMUTABLE
+        is_new = document.digest not in self.images
+        if is_new:
+            self.images[document.digest] = Image(document, act.now)
+        for tag in tags:
+            self._point(tag, document.digest, act)
+        return Outcome.NEW if is_new else Outcome.DONE
+
+    def retag(self, tag: str, digest: str, act: Act) -> Outcome:
+        if digest not in self.images:
+            return Outcome.UNKNOWN
+        if self._is_fixed_elsewhere(tag, digest):
+            return Outcome.IMMUTABLE
+        is_new = tag not in self.tags
+        self._point(tag, digest, act)
+        return Outcome.NEW if is_new else Outcome.DONE
+
+    def delete_tag(self, tag: str, act: Act) -> Outcome:
+        if tag not in self.tags:
+            return Outcome.UNKNOWN
+        if not self.may_move(tag):
+            return Outcome.IMMUTABLE
+        self._drop(tag, act)
+        return Outcome.DONE
+
+    def deleted_tags(self, since: int) -> dict[str, str]:
+        """Return the tags that can be restored, each with its image, which is there."""
+        last = {change.tag: change for change in self.history}
+        return {
+            tag: change.previous
+            for tag, change in last.items()
+            if change.action == "deleted" and change.at > since and change.previous in self.images
+        }
+
+    def restore_tag(self, tag: str, act: Act, since: int) -> Outcome:
+        last = next((change for change in reversed(self.history) if change.tag == tag), None)
+        if last is not None and last.action != "deleted":
+            return Outcome.CONFLICT
+        if last is None or last.previous is None or last.at <= since:
+            return Outcome.UNKNOWN
+        if last.previous not in self.images or tag in self.tags:
+            return Outcome.CONFLICT
+        self._set(tag, "restored", last.previous, None, act)
+        return Outcome.DONE
+
+    def _is_fixed_elsewhere(self, tag: str, digest: str) -> bool:
+        return tag in self.tags and self.tags[tag][0] != digest and not self.may_move(tag)
+
+    def _point(self, tag: str, digest: str, act: Act) -> None:
+        current = self.tags[tag][0] if tag in self.tags else None
+        if current != digest:
+            self._set(tag, "moved" if current else "created", digest, current, act)
+
+    def _set(self, tag: str, action: str, digest: str, previous: str | None, act: Act) -> None:
+        self.tags[tag] = digest, act.now
+        self.history.append(Change(tag, action, digest, previous, *act))
+
+    def _drop(self, tag: str, act: Act) -> None:
+        digest, _ = self.tags.pop(tag)
+        self.history.append(Change(tag, "deleted", None, digest, *act))
+
+    # Images
+
+    def refusal(self, digest: str, now: int, *, heeds_pins: bool) -> Outcome | None:
+        """Return why an image cannot be deleted."""
+        if digest not in self.images:
+            return Outcome.UNKNOWN
+        if heeds_pins and self.images[digest].held(now):
+            return Outcome.PINNED
+        return Outcome.LISTED if self.parents_of(digest) else None
+
+    def bury(self, digest: str, act: Act, undelete_days: int) -> None:
+        """Delete an image with its tags; for a while it can be restored."""
+        image, tags = self.images[digest], self.tags_of(digest)
+        if undelete_days:
+            until = act.now + undelete_days * DAY
+            self.graves[digest] = Grave(image.document, image.pushed_at, tags, until)
+        for tag in tags:
+            self._drop(tag, act)
+        del self.images[digest]
+
+    def plan(self, digest: str, now: int) -> Outcome | set[str]:
+        """Return what must be restored with an image (itself too), or why it cannot be."""
+        graves = self.restorable(now)
+        if digest in self.images:
+            return Outcome.CONFLICT
+        if digest not in graves:
+            return Outcome.UNKNOWN
+        found, waiting = set[str](), [digest]
+        while waiting:
+            one = waiting.pop()
+            if one not in graves:
+                return Outcome.CONFLICT
+            found.add(one)
+            waiting += [child for child in BY_DIGEST[one].children if child not in self.images]
+        return found
+
+    def exhume(self, digest: str, act: Act) -> list[str]:
+        """Restore an image whose children are there; return the tags that point to it again."""
+        grave = self.graves.pop(digest)
+        assert all(child in self.images for child in grave.document.children)
+        self.images[digest] = Image(grave.document, grave.pushed_at)
+        self.blobs |= grave.document.blobs
+        tags = [tag for tag in grave.tags if tag not in self.tags]
+        for tag in tags:
+            self._set(tag, "restored", digest, None, act)
+        return tags
+
+    def expiring(self, now: int) -> set[str]:
+        """Return what the lifecycle policy takes."""
+        assert self.rules is not None
+        images = [self._as_rules_see(digest, now) for digest in self.images]
+        return set(lifecycle_oracle.expire(images, self.rules, now))
+
+    def _as_rules_see(self, digest: str, now: int) -> lifecycle_oracle.Image:
+        image = self.images[digest]
+        losses = [change.at for change in self.history if change.previous == digest]
+        return lifecycle_oracle.Image(
+            name=digest,
+            pushed_at=image.pushed_at,
+            tags=tuple((tag, self.tags[tag][1]) for tag in self.tags_of(digest)),
+            untagged_at=max(losses, default=None),
+            children=image.document.children,
+            subject=image.document.subject,
+            is_pinned=bool(image.held(now)),
+        )
+
+
+@dataclass
+class Model:
+    """All repositories of one account."""
+
+    live: dict[str, Repository] = field(default_factory=dict)
+    deleted: dict[str, Repository] = field(default_factory=dict)
+    """By id, until they are purged."""
+    undelete_days: int = 7
+
+    @property
+    def everything(self) -> list[Repository]:
+        return [*self.live.values(), *self.deleted.values()]
+
+    def restorable(self, now: int) -> set[str]:
+        """Return the ids of the repositories that can be restored."""
+        return {each.id for each in self.deleted.values() if each.until > now}
+
+    def delete_repository(self, name: str, now: int, *, force: bool) -> Outcome:
+        if self.live[name].images and not force:
+            return Outcome.CONFLICT
+        gone = self.live.pop(name)
+        gone.deleted_at, gone.until = now, now + self.undelete_days * DAY
+        self.deleted[gone.id] = gone
+        return Outcome.DONE
+
+    def restore_repository(self, repository_id: str, now: int) -> Outcome:
+        if repository_id not in self.restorable(now):
+            return Outcome.UNKNOWN
+        if self.deleted[repository_id].name in self.live:
+            return Outcome.CONFLICT
+        back = self.deleted.pop(repository_id)
+        back.deleted_at = None
+        self.live[back.name] = back
+        return Outcome.DONE
+
+    def purge(self, now: int) -> None:
+        """Do what the chores do."""
+        for each in self.everything:
+            each.graves = {d: grave for d, grave in each.graves.items() if grave.until > now}
+            each.history = [change for change in each.history if change.at > now - HISTORY]
+        for each in list(self.deleted.values()):
+            if each.until > now:
+                continue
+            each.images, each.tags, each.graves, each.blobs = {}, {}, {}, set()
+            assert each.deleted_at is not None
+            if each.deleted_at + HOUR <= now:
+                del self.deleted[each.id]

@@ -1,0 +1,217 @@
+"""The authorization matrix of `/v2`, whole: 14 callers, 14 actions, 9 x 9 policies, 9 states.
+
+Each row asks the decision path itself (exchange of a login, check of the bearer at the door, and
+the look at live policies where a request takes one) and the oracle of `access_oracle`. Rows of
+states that nothing can be in yet are those of the state they are like, and are counted with it.
+`test_access_oracle` plays a pairwise cover of the same over HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from itertools import product
+from typing import Final, NamedTuple
+
+import pytest
+
+from registry.distribution.auth import DELETE, PUSH
+from registry.metadata.repositories import find_repository
+from tests.property.access_oracle import Asker, Outcome, Statement, outcome
+from tests.property.matrix_world import (
+    ACTIONS,
+    COLLAPSED,
+    CREATES,
+    DEAD,
+    IDENTITY,
+    NO_CREDENTIAL,
+    PRINCIPALS,
+    PULLS,
+    PUSHES,
+    RESOURCE,
+    SECOND,
+    STATES,
+    Callers,
+    Matrix,
+    StandingClock,
+    open_matrix,
+)
+from tests.tenants import deny, open_install, refuse
+
+DELETES: Final = "registry:DeleteImage"
+ROWS: Final = 14 * 14 * 9 * 9 * 9
+OLD: Final = ("expired", "old login")
+GONE: Final = deny("*")
+CLOSED: Final = refuse("*", actions=(PULLS, PUSHES))
+
+
+class Row(NamedTuple):
+    """One case: a caller by its number, a repository by its number, an action."""
+
+    callers: Callers
+    identity: int
+    resource: int
+    action: str
+
+
+def needed(action: str, state: str) -> list[str]:
+    """Return the actions of policies that a request takes."""
+    need = ACTIONS[action]
+    if action == "ping":
+        return []
+    if action == "mount from":
+        return [PULLS]
+    if need is PUSH:
+        return [PUSHES, CREATES] if state == "absent" else [PUSHES]
+    return [DELETES] if need is DELETE else [PULLS]
+
+
+def asker_of(row: Row, state: str) -> Asker | None:
+    """Return whom the oracle takes the caller for."""
+    callers = row.callers
+    is_insider = callers.principal not in ("anonymous", "another account")
+    if callers.principal in DEAD or (state == "owner suspended" and is_insider):
+        return None
+    if callers.principal == "anonymous":
+        return Asker((), is_insider=False, statements=())
+    crn = callers.programs[row.identity].crn
+    return Asker({crn, callers.home.id}, is_insider, callers.statements[row.identity])
+
+
+def expected(row: Row, state: str, *, is_removed: bool = False) -> Outcome:
+    """Ask the oracle; `is_removed`: every grant was taken away before the bearer was made."""
+    asker, takes = asker_of(row, state), needed(row.action, state)
+    attached: list[Statement] = row.callers.attached[row.resource]
+    if asker is not None and is_removed:
+        asker, attached = Asker(asker.names, asker.is_insider, [GONE] if asker.names else []), []
+    if asker is not None and state == "owner suspended" and takes:
+        return "403" if asker.names or row.action == "mount from" else "401"
+    found = outcome(asker, takes, row.callers.crns[row.resource], attached)
+    # Who is refused a mount is told so by the upload it gets instead.
+    return "403" if row.action == "mount from" and asker is not None and found != "in" else found
+
+
+def rows(callers: Callers, identity: int) -> Iterator[Row]:
+    for resource, action in product(range(len(RESOURCE)), ACTIONS):
+        yield Row(callers, identity, resource, action)
+
+
+class Play:
+    """Plays all rows of one state."""
+
+    def __init__(self, matrix: Matrix) -> None:
+        self.matrix = matrix
+        self.state = matrix.state
+        self.outcomes: Counter[Outcome] = Counter()
+        self.kept: dict[int, bytes | None] = {}
+
+    async def set_up(self) -> list[Callers]:
+        """Make all callers; the old ones half a day before the others."""
+        matrix, found = self.matrix, {}
+        for principal in (*OLD, *(each for each in PRINCIPALS if each not in OLD)):
+            callers = found[principal] = await matrix.callers(principal)
+            await matrix.mint(callers)
+            if principal == "expired":
+                for number in range(len(IDENTITY)):
+                    self.kept[number] = await matrix.exchange(callers, number)
+                    assert self.kept[number]
+                matrix.clock.now += 1200 * SECOND
+            if principal == "old login":
+                matrix.clock.now += (12 * 3600 - 600) * SECOND
+        return [found[principal] for principal in PRINCIPALS]
+
+    async def bearer(self, callers: Callers, number: int) -> bytes | None:
+        """Return the bearer a caller gets, or what it has instead."""
+        made = await self.matrix.exchange(callers, number)
+        is_out = asker_of(Row(callers, number, 0, "ping"), self.state) is None
+        assert (made is None) == is_out, callers.principal
+        if made is not None or callers.principal in NO_CREDENTIAL:
+            return made
+        if callers.principal == "expired":
+            return self.kept[number]
+        if callers.principal == "garbage token":
+            return b"Bearer eyJhbGciOiJub25lIn0.e30."
+        return b"Bearer " + callers.programs[number].access_token.encode()
+
+    async def check(self, row: Row, credential: bytes | None, wanted: Outcome) -> None:
+        name = row.callers.repositories[row.resource]
+        found = await self.matrix.answer(credential, row.action, name)
+        assert found == wanted, (
+            f"{self.state}, {row.callers.principal}, {row.action}, "
+            f"{RESOURCE[row.resource]}, {IDENTITY[row.identity]}: {found}, not {wanted}"
+        )
+
+    async def play(self) -> None:
+        """Check every row of the state."""
+        everyone = await self.set_up()
+        if self.state == "owner suspended":
+            await self.matrix.install.suspend_account(self.matrix.owner)
+        for callers, number in product(everyone, range(len(IDENTITY))):
+            credential = await self.bearer(callers, number)
+            for row in rows(callers, number):
+                wanted = expected(row, self.state)
+                await self.check(row, credential, wanted)
+                self.outcomes[wanted] += 1
+
+    async def play_removal(self) -> None:
+        """Check every row at once, 299 s and 301 s after all grants were removed."""
+        everyone = await self.set_up()
+        bearers = {
+            (callers.principal, number): await self.bearer(callers, number)
+            for callers, number in product(everyone, range(len(IDENTITY)))
+        }
+        await self.remove(everyone)
+        for seconds in (0, 299, 2):
+            self.matrix.clock.now += seconds * SECOND
+            is_over = seconds == 2
+            for callers, number in product(everyone, range(len(IDENTITY))):
+                for row in rows(callers, number):
+                    wanted = expected(row, self.state)
+                    if row.action == "mount from":  # policies are asked as they are
+                        wanted = expected(row, self.state, is_removed=True)
+                    if is_over:
+                        wanted = "401"
+                    await self.check(row, bearers[callers.principal, number], wanted)
+                    self.outcomes[wanted] += is_over
+        for callers, number in product(everyone, range(len(IDENTITY))):
+            credential = await self.bearer(callers, number)
+            for row in rows(callers, number):
+                await self.check(row, credential, expected(row, self.state, is_removed=True))
+
+    async def remove(self, everyone: list[Callers]) -> None:
+        """Take every right away."""
+        install, owner = self.matrix.install, self.matrix.owner
+        for callers in everyone:
+            for program in callers.programs:
+                if callers.principal != "deleted":
+                    await install.say(program, GONE)
+            for name in callers.repositories:
+                found = await install.database.read(find_repository, name.handle, name.repository)
+                assert found is not None
+                await install.share(found.id, owner, CLOSED)
+
+
+@pytest.mark.parametrize("state", [state for state in STATES if state not in COLLAPSED])
+def test_every_row_is_as_the_oracle_says(sqlite_database: str, state: str) -> None:
+    """G14, G15, G16, G20: no row differs; each state is a ninth of the matrix."""
+
+    async def run() -> Counter[Outcome]:
+        async with open_install(sqlite_database, clock=StandingClock()) as install:
+            play = Play(await open_matrix(install, state))
+            await (play.play_removal() if state == "grant removed" else play.play())
+            return play.outcomes
+
+    outcomes = asyncio.run(run())
+    assert outcomes.total() == ROWS // len(STATES) == 15_876
+    assert outcomes["401"] > 5_000
+    if state not in ("owner suspended", "grant removed"):
+        assert outcomes["in"] > 2_000
+        assert outcomes["403"] > 1_000
+
+
+def test_all_states_are_played_or_are_like_one_that_is() -> None:
+    played = [state for state in STATES if state not in COLLAPSED]
+    assert set(COLLAPSED.values()) <= set(played)
+    assert len(PRINCIPALS) * len(ACTIONS) * len(RESOURCE) * len(IDENTITY) * len(STATES) == ROWS
+    assert ROWS == 142_884

@@ -1,0 +1,67 @@
+"""Completion scripts of shells."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from registry.cli.main import main
+from tests.tools import require_tool
+
+
+def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["completion", shell]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def bash_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    path = tmp_path / "entrepot.bash"
+    path.write_text(script("bash", capsys))
+    return path
+
+
+def completed(path: Path, *words: str) -> list[str]:
+    """Return what bash offers for the last of some words."""
+    typed = ("entrepot", *words)
+    asked = (
+        'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
+        '_shtab_entrepot 2>/dev/null; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    bash = require_tool("bash")
+    command = [bash, "--norc", "--noprofile", "-c", asked, "bash", str(path), *typed]
+    ended = subprocess.run(
+        command, capture_output=True, check=True, text=True, timeout=30, cwd=path.parent
+    )
+    assert ended.stderr == ""
+    return ended.stdout.split()
+
+
+def test_bash_completes_commands_options_choices_and_files(bash_script: Path) -> None:
+    subprocess.run([require_tool("bash"), "-n", bash_script], check=True, timeout=30)
+    assert completed(bash_script, "repos") == ["repositories"]
+    assert completed(bash_script, "images", "re") == ["restore", "referrers"]
+    assert completed(bash_script, "lifecycle", "run", "--w") == ["--wait"]
+    assert completed(bash_script, "tags", "list", "--output", "j") == ["json"]
+    (bash_script.parent / "rules.json").touch()
+    assert completed(bash_script, "lifecycle", "set", "app", "ru") == ["rules.json"]
+
+
+@pytest.mark.parametrize(
+    ("shell", "begin"), [("zsh", "#compdef entrepot"), ("fish", "# AUTOMATICALLY GENERATED")]
+)
+def test_other_shells_have_theirs(
+    shell: str, begin: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = script(shell, capsys)
+    assert text.startswith(begin)
+    for command in ("repositories", "images", "tags", "policies", "lifecycle", "events"):
+        assert command in text
+
+
+def test_another_shell_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["completion", "cmd"])
+    assert "invalid choice: 'cmd'" in capsys.readouterr().err

@@ -1,0 +1,121 @@
+"""Tables and JSON of the command."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from registry.cli.output import (
+    Column,
+    column,
+    printable,
+    size_text,
+    text_of,
+    time_text,
+    write_record,
+    write_records,
+)
+
+ROWS: list[dict[str, Any]] = [
+    {"name": "api", "size": 1_234_567, "tags": ["1.0", "latest"], "extra": None},
+    {"name": "図書館", "size": 7, "tags": [], "extra": {"a": 1}},
+]
+COLUMNS = (
+    column("NAME", "name"),
+    column("SIZE", "size", size_text, is_number=True),
+    Column("TAGS", lambda row: row["tags"]),
+)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def written(rows: list[dict[str, Any]], form: str, out: io.StringIO | None = None) -> str:
+    out = out or io.StringIO()
+    write_records(iter(rows), COLUMNS, form, out)
+    return out.getvalue()
+
+
+def test_a_table_is_aligned_and_ends_no_line_in_blanks() -> None:
+    assert written(ROWS, "table") == (
+        "NAME      SIZE  TAGS\napi     1.2 MB  1.0, latest\n図書館     7 B  -\n"
+    )
+    assert written([], "table") == "NAME  SIZE  TAGS\n"
+
+
+def test_a_table_in_a_file_folds_nothing() -> None:
+    long = "x" * 500
+    (line,) = written([{"name": long, "size": 1, "tags": []}], "table").splitlines()[1:]
+    assert line.startswith(long)
+
+
+def test_a_table_on_a_terminal_fits_it_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    row = {"name": "x" * 50, "size": 1, "tags": []}
+    shown = re.sub("\x1b[^m]*m", "", written([row], "table", Terminal()))
+    assert all(len(line) <= 40 for line in shown.splitlines())
+    assert shown.count("x") == 50
+
+
+def test_nothing_in_a_table_steers_the_terminal_or_is_markup() -> None:
+    row = {"name": "\x1b[31m[red]a\nb\x9b\u202e", "size": 0, "tags": ["\x07"]}
+    shown = written([row], "table")
+    assert shown.splitlines()[1].split() == ["\\x1b[31m[red]a\\nb\\x9b\\u202e", "0", "B", "\\x07"]
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS[:1], []])
+def test_json_is_one_document_with_every_field(rows: list[dict[str, Any]]) -> None:
+    assert json.loads(written(rows, "json")) == rows
+
+
+def test_json_flows_as_it_comes() -> None:
+    out = io.StringIO()
+
+    def rows() -> Iterator[dict[str, Any]]:
+        yield ROWS[0]
+        assert "api" in out.getvalue()
+        yield ROWS[1]
+
+    write_records(rows(), COLUMNS, "json", out)
+    assert json.loads(out.getvalue()) == ROWS
+
+
+def test_one_record_has_a_line_a_field() -> None:
+    out = io.StringIO()
+    write_record({"name": "api", "tag_count": 3, "shared": False}, "table", out)
+    assert out.getvalue() == (
+        "FIELD      VALUE\n"
+        "name       api\n"
+        "tag_count  3\n"
+        "shared     no\n"
+    )  # fmt: skip
+    out = io.StringIO()
+    write_record(ROWS[0], "json", out)
+    assert json.loads(out.getvalue()) == ROWS[0]
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        *((0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (999_949, "999.9 kB")),
+        *((999_950, "1.0 MB"), (5_000_000_000, "5.0 GB"), (10**18, "1000.0 PB")),
+    ],
+)
+def test_sizes(size: int, shown: str) -> None:
+    assert size_text(size) == shown
+
+
+def test_cells() -> None:
+    assert text_of(None) == text_of([]) == text_of({}) == text_of("") == "-"
+    assert text_of({"a": [1, True]}) == "a=1, yes"
+    assert text_of(0) == "0"
+    assert time_text("2026-01-02T03:04:05.678901Z") == "2026-01-02 03:04:05Z"
+    assert printable("é 図 🎉") == "é 図 🎉"

@@ -1,0 +1,57 @@
+"""Under which names the registry is known: one public URL, or hosts that requests may name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from registry.settings import Settings, SettingsError
+
+HERE = Path("here")
+
+
+@pytest.mark.parametrize(
+    ("settings", "url", "pull_host"),
+    [
+        (Settings(HERE), "http://127.0.0.1:5000", "127.0.0.1:5000"),
+        (Settings(HERE, host="::1", port=80), "http://[::1]:80", "[::1]:80"),
+        (Settings(HERE, public_url="https://r.example/"), "https://r.example", "r.example"),
+        (Settings(HERE, allowed_hosts="one:80, two"), "http://one:80", "one:80"),
+        (
+            Settings(HERE, public_url="https://r.example:8443", allowed_hosts="one"),
+            "https://r.example:8443",
+            "r.example:8443",
+        ),
+    ],
+)
+def test_one_name_stands_in_tokens_and_references(
+    settings: Settings, url: str, pull_host: str
+) -> None:
+    assert (settings.url, settings.pull_host) == (url, pull_host)
+
+
+def test_hosts_are_listed_in_the_environment() -> None:
+    found = Settings.from_env({"ENTREPOT_ALLOWED_HOSTS": "one:5000,[::1]:80, two,"}, Settings(HERE))
+    assert found.hosts == ("one:5000", "[::1]:80", "two")
+    assert Settings(HERE).hosts == ()
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "http://one",
+        "one/two",
+        'o"e',
+        "one two",
+        "one:port",
+        "u@one",
+        "*.one",
+        ":80",
+        "one:",
+        "-one",
+    ],
+)
+def test_a_host_is_a_host(host: str) -> None:
+    with pytest.raises(SettingsError, match="allowed_hosts"):
+        _ = Settings(HERE, allowed_hosts=f"fine,{host}").hosts
