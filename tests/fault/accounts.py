@@ -39,10 +39,13 @@ def store(connection: Connection, handle: str) -> None:
         source="user",
         image_count=0,
         tag_count=0,
+        tagged_image_count=0,
         size_bytes=0,
         created_at=0,
         updated_at=0,
         deleted_at=None,
+        deleted_by=None,
+        restorable_until=None,
     )
 
 
