@@ -27,7 +27,7 @@ from registry.services.prefix_totals import total_under
 from registry.services.tags import drop_tag
 
 RARE_TAGS: Final = 5_000
-"""Up to so many tags, the images behind them are gathered; beyond, images are gone through."""
+"""Up to so many tags, the images behind them are gathered; beyond, recent images come first."""
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
