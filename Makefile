@@ -41,13 +41,14 @@ SOAK ?= 60
 SEED ?= $(shell date +%s)
 
 soak: $(DEVELOPMENT) ## Search for about an hour where tests draw at random; SOAK=120 doubles it
-	SOAK=$(SOAK) ENTREPOT_SOAK=1 ENTREPOT_CRASH_SEEDS=$$((6 * $(SOAK))) $(BIN)/python -m pytest \
+	SOAK=$(SOAK) COLLECTOR_SEED=$(SEED) ENTREPOT_SOAK=1 ENTREPOT_CRASH_SEEDS=$$((6 * $(SOAK))) $(BIN)/python -m pytest \
 		-n $(WORKERS) \
 		--timeout=7200 --hypothesis-seed=$(SEED) tests/fuzz tests/property/test_registry_model.py \
 		tests/property/test_jobs_model.py tests/property/test_control_model.py \
 		tests/fault/test_blobstore_crash.py tests/integration/test_oauth_races.py \
 		tests/integration/test_kernel_idempotency_races.py \
-		tests/integration/test_mass_assignment.py $(ARGS)
+		tests/integration/test_mass_assignment.py tests/integration/test_collector_races.py \
+		tests/property/test_collector_interleavings.py $(ARGS)
 
 # pip check fails when pyproject.toml names what the lock files do not hold: make lock.
 lint: $(DEVELOPMENT) ## Check format, style, types and import contracts

@@ -74,7 +74,7 @@ class Row:
     def cells(self) -> list[str]:
         """Return its line of the table."""
         if not self.valid:
-            return [self.name, "INVALID", *[ABSENT] * 5]
+            return [self.name, "INVALID", *[ABSENT] * 6]
         mark = " >" if max(self.latency_ratio, self.cpu_ratio) > LIMIT else ""
         latencies = (self.latency_ms(0), self.latency_ms(1), self.latency_ratio)
         costs = (self.cpu_us(0), self.cpu_us(1), self.cpu_ratio)

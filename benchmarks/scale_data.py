@@ -216,9 +216,12 @@ class Contents:
         yield Rows(
             "repositories",
             "id,account_id,name,tag_mutability,source,image_count,tag_count,tagged_image_count,"
-            "size_bytes,created_at,updated_at,deleted_at,deleted_by,restorable_until",
+            "size_bytes,deleted_image_count,deleted_tag_count,created_at,updated_at,deleted_at,"
+            "deleted_by,restorable_until",
             self._repositories(),
         )
+        columns = "account_id,folder,repository_count"
+        yield Rows("repository_folders", columns, self._folders())
         yield Rows(
             "blob_objects",
             "id,account_id,digest,size,stored_size,layout,is_current,state,created_at",
@@ -242,6 +245,10 @@ class Contents:
         yield Rows("tags", columns, self._tags())
         columns = "repository_id,tag,action,digest,previous_digest,principal,occurred_at"
         yield Rows("tag_events", columns, self._events())
+        columns = (
+            "repository_id,name,sequence,digest,has_image,deleted_at,deleted_by,restorable_until"
+        )
+        yield Rows("deleted_tags", columns, self._gone_tags())
         deleted = described + "tags,deleted_at,deleted_by,restorable_until"
         yield Rows("deleted_manifests", deleted, self._deleted())
         columns = "manifest_id,digest,object_id,account_id,size"
@@ -257,10 +264,12 @@ class Contents:
             end = (self.now - DAY + number, "", self.now + 6 * DAY) if gone else (None, None, None)
             identifier = self.identifier(kind, number)
             head = (identifier, account_id, name, "mutable", "user")
-            return (*head, *counts, moment, moment, *end)
+            deleted = counts[4:] or (0, 0)
+            return (*head, *counts[:4], *deleted, moment, moment, *end)
 
         tagged = len(self.tag_counts)
-        yield row(0, 0, REPOSITORY, self.images, self.tags, tagged, size)
+        deleted = (self.tombstones, self.gone_tags)
+        yield row(0, 0, REPOSITORY, self.images, self.tags, tagged, size, *deleted)
         for number in range(1, self.repositories):
             team = "few" if number <= 5 else "many"
             yield row(
@@ -268,6 +277,13 @@ class Contents:
             )
         for number in range(self.deleted_repositories):
             yield row(6, number, f"gone/service-{number:06d}", 0, 0, 0, 0, gone=True)
+
+    def _folders(self) -> Iterator[tuple[Any, ...]]:
+        few = min(5, self.repositories - 1)
+        many = self.repositories - 1 - few
+        counts = {"": self.repositories, "few/": few, "many/": many, "team/": 1}
+        for folder, count in counts.items():
+            yield self.account_id, folder, count
 
     def _images(self) -> Iterator[Image]:
         return (self.image(number) for number in range(self.images))
@@ -373,6 +389,13 @@ class Contents:
             yield self._event(name, "created", image.digest, None, image.pushed_at)
             yield self._event(name, "deleted", None, image.digest, self.now - DAY + tag)
         yield from self._moves()
+
+    def _gone_tags(self) -> Iterator[tuple[Any, ...]]:
+        for tag in range(self.gone_tags):
+            digest = self.image(self.carrier(tag)).digest
+            event = self.tags - 1 + 2 * (tag + 1)  # they are numbered as they come
+            end = (self.now - DAY + tag, "", self.now + 6 * DAY + tag)
+            yield self.repository_id, f"gone-{tag:06d}", event, digest, True, *end
 
     def _moves(self) -> Iterator[tuple[Any, ...]]:
         """Yield the history of the tag that moves with many pushes, and ends where it points."""

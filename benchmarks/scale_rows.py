@@ -132,6 +132,10 @@ def images(query: str) -> Callable[[View], Call]:
     return lambda view: view.page(f"{view.path}/images", query)
 
 
+def _tags_under(prefix: str) -> Callable[[View], Call]:
+    return lambda view: view.page(f"{view.path}/tags", f"&prefix={prefix}")
+
+
 def _deep_images(status: str) -> Callable[[View], Call]:
     def call(view: View) -> Call:
         query = f"&tag_status={status}"
@@ -157,12 +161,12 @@ def _moving(view: View, count: int) -> Iterator[tuple[str, Sequence[Call]]]:
     yield "tag move back", [_move(view, number, number) for number in numbers]
 
 
-def _changing(query: str) -> Callable[[View, int], Sequence[Call]]:
+def _changing(call: Callable[[View], Call]) -> Callable[[View, int], Sequence[Call]]:
     """Return what asks for a page after a change each, of which nothing kept can tell."""
 
     def calls(view: View, count: int) -> Sequence[Call]:
         (number,) = view.tags(1)
-        page = images(query)(view)
+        page = call(view)
         return [
             page._replace(before=_move(view, number, number - n % 2)) for n in range(1, count + 1)
         ]
@@ -296,8 +300,8 @@ CASES: Final = (
     listing("images under mid- (4 % of tags)", images("&tag_prefix=mid-")),
     listing("images under old- (8 %, the oldest)", images("&tag_prefix=old-")),
     listing("images under v- (nearly all)", images("&tag_prefix=v-")),
-    reading("images under v-, after a change", _changing("&tag_prefix=v-"), 6),
-    reading("images under mid-, after a change", _changing("&tag_prefix=mid-"), 6),
+    reading("images under v-, after a change", _changing(images("&tag_prefix=v-")), 6),
+    reading("images under mid-, after a change", _changing(images("&tag_prefix=mid-")), 6),
     each("image by digest", _image("")),
     each("image by id", lambda view, image: f"{view.path}/images/{image.id}"),
     each("image manifest", _image("/manifest")),
@@ -305,8 +309,9 @@ CASES: Final = (
     each("image storage", _image("/storage")),
     listing("tags, first page", lambda view: view.page(f"{view.path}/tags")),
     listing("tags, deep page", lambda view: view.last_page(f"{view.path}/tags")),
-    listing("tags under rare-", lambda view: view.page(f"{view.path}/tags", "&prefix=rare-")),
-    listing("tags under v-", lambda view: view.page(f"{view.path}/tags", "&prefix=v-")),
+    listing("tags under rare-", _tags_under("rare-")),
+    listing("tags under v-", _tags_under("v-")),
+    reading("tags under v-, after a change", _changing(_tags_under("v-")), 6),
     asking("tag", lambda view: f"{view.path}/tags/{_tag(view, view.tags(3)[1])}"),
     listing(
         "tag history",
@@ -321,6 +326,7 @@ CASES: Final = (
         "deleted images, deep page", lambda view: view.last_page(f"{view.path}/images/deleted")
     ),
     listing("deleted tags", lambda view: view.page(f"{view.path}/deleted-tags")),
+    listing("deleted tags, deep page", lambda view: view.last_page(f"{view.path}/deleted-tags")),
     listing("deleted repositories", lambda view: view.page("/v1/repositories/deleted")),
     listing("repositories, first page", lambda view: view.page("/v1/repositories")),
     listing("repositories, deep page", lambda view: view.last_page("/v1/repositories")),

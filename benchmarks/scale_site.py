@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -59,17 +59,25 @@ class Costs(NamedTuple):
 class Site:
     """A registry of some size, over a database of its own."""
 
-    def __init__(self, name: str, data: Path, store: Store, database_pid: int | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        data: Path,
+        store: Store,
+        database_pid: int | None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
         self.store = store
-        self._data = data
-        self._database_pid = database_pid
+        self.data = data
+        self.database_pid = database_pid
         self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         self._environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT / "src"),
             "ENTREPOT_DATABASE_URL": store.url,
+            **(settings or {}),
         }
         self._process: subprocess.Popen[bytes] | None = None
         self._secrets: tuple[str, ...] = ()
@@ -96,7 +104,7 @@ class Site:
 
     def start(self) -> None:
         """Serve it, and sign in."""
-        log = self._data / "log"
+        log = self.data / "log"
         with log.open("wb") as output:
             self._process = subprocess.Popen(
                 self._command("serve", "--port", str(self._port)),
@@ -137,7 +145,7 @@ class Site:
     def pids(self) -> list[int]:
         """Return the processes that work for it, the database's too."""
         assert self._process is not None
-        database = [] if self._database_pid is None else process_tree(self._database_pid)
+        database = [] if self.database_pid is None else process_tree(self.database_pid)
         return process_tree(self._process.pid) + database
 
     def refresh(self) -> None:
@@ -153,6 +161,11 @@ class Site:
         )
         self._signed["/v2"] = f"Bearer {json.loads(answer)['token']}"
         self._bearer_until = time.monotonic() + _BEARER_SECONDS
+
+    def bearer(self) -> str:
+        """Return the header that signs requests to ``/v2``, good for some minutes."""
+        self.refresh()
+        return f"Authorization: {self._signed['/v2']}"
 
     def ask(self, call: Call) -> bytes:
         """Return the body of the answer.
@@ -221,7 +234,7 @@ class Site:
         return body
 
     def _command(self, command: str, *options: str) -> list[str]:
-        return [sys.executable, "-m", "registry", command, "--data", str(self._data), *options]
+        return [sys.executable, "-m", "registry", command, "--data", str(self.data), *options]
 
 
 def _basic(name: str, secret: str) -> str:

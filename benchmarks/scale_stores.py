@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import sqlite3
@@ -9,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -22,6 +24,7 @@ DEBIAN: Final = Path("/usr/lib/postgresql")  # keeps the server's programs off t
 UNPRIVILEGED: Final = "postgres"  # the server refuses to run as root
 
 _CACHE_KIB: Final = 1 << 20
+_BATCH: Final = 1_000
 
 RECOUNTS: Final = {
     "counters of repositories": """
@@ -34,7 +37,16 @@ RECOUNTS: Final = {
         LEFT JOIN (SELECT repository_id, sum(size) AS bytes FROM repository_blobs
             WHERE manifest_refs > 0 GROUP BY repository_id) l ON l.repository_id = r.id
         WHERE image_count <> coalesce(m.counted, 0) OR tag_count <> coalesce(t.counted, 0)
-          OR tagged_image_count <> coalesce(t.images, 0) OR size_bytes <> coalesce(l.bytes, 0)""",
+          OR tagged_image_count <> coalesce(t.images, 0) OR size_bytes <> coalesce(l.bytes, 0)
+          OR deleted_image_count <> (SELECT count(*) FROM deleted_manifests d
+            WHERE d.repository_id = r.id)
+          OR deleted_tag_count <> (SELECT count(*) FROM deleted_tags d
+            JOIN manifests i ON i.repository_id = d.repository_id AND i.digest = d.digest
+            WHERE d.repository_id = r.id)""",
+    "repositories of folders": """
+        SELECT count(*) FROM repository_folders f WHERE repository_count <> (
+            SELECT count(*) FROM repositories r WHERE r.account_id = f.account_id
+              AND deleted_at IS NULL AND substr(name, 1, length(folder)) = folder)""",
     "manifest_refs of links": """
         SELECT count(*) FROM repository_blobs l LEFT JOIN (
             SELECT repository_id, digest, count(*) AS counted FROM manifest_blobs
@@ -66,6 +78,9 @@ class Store(Protocol):
     def fill(self, contents: Contents) -> None:
         """Write all rows, as pushes would have, and let the planner know of them."""
 
+    def add(self, rows: Rows) -> None:
+        """Write rows beside a registry that is being served."""
+
     def miscounts(self) -> list[str]:
         """Return which counters differ from a recount."""
 
@@ -90,20 +105,33 @@ class SqliteStore:
             raw.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
             raw.execute("BEGIN")
             for rows in contents.tables():
-                marks = ",".join("?" * (rows.columns.count(",") + 1))
-                into = f"INSERT INTO {rows.table} ({rows.columns}) VALUES ({marks})"
-                raw.executemany(into, rows.rows)
+                raw.executemany(_insertion(rows), rows.rows)
             raw.execute("COMMIT")
             broken = raw.execute("PRAGMA foreign_key_check").fetchmany(3)
             if broken:
                 raise UnavailableError(f"rows that refer to nothing: {broken}")
             raw.execute("PRAGMA journal_mode=WAL")
 
+    def add(self, rows: Rows) -> None:
+        """Write rows beside a registry, under the lock that its processes write under."""
+        lock = self._path.with_name(f"{self._path.name}.lock")
+        with lock.open("ab") as held, closing(sqlite3.connect(self._path, timeout=60)) as raw:
+            while batch := list(islice(rows.rows, _BATCH)):
+                fcntl.flock(held, fcntl.LOCK_EX)
+                with raw:
+                    raw.executemany(_insertion(rows), batch)
+                fcntl.flock(held, fcntl.LOCK_UN)
+
     def miscounts(self) -> list[str]:
         """Return which counters differ from a recount."""
         with closing(sqlite3.connect(self._path)) as raw:
             raw.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
             return [what for what, query in RECOUNTS.items() if raw.execute(query).fetchone()[0]]
+
+
+def _insertion(rows: Rows) -> str:
+    marks = ",".join("?" * (rows.columns.count(",") + 1))
+    return f"INSERT INTO {rows.table} ({rows.columns}) VALUES ({marks})"
 
 
 class PostgresqlStore:
@@ -123,6 +151,11 @@ class PostgresqlStore:
                 _copy(cursor, rows)
         with psycopg.connect(self.url, autocommit=True) as raw:
             raw.execute("VACUUM (ANALYZE)")
+
+    def add(self, rows: Rows) -> None:
+        """Write rows beside a registry."""
+        with psycopg.connect(self.url) as raw, raw.cursor() as cursor:
+            _copy(cursor, rows)
 
     def miscounts(self) -> list[str]:
         """Return which counters differ from a recount."""

@@ -35,6 +35,9 @@ class PassingDatabase:
     ) -> T:
         return await self._database.write_relaxed(change, *args, **kwargs)
 
+    def listen(self, listener: Callable[[], None]) -> None:
+        self._database.listen(listener)
+
     async def close(self) -> None:
         await self._database.close()
 

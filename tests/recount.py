@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, Final
@@ -20,8 +21,22 @@ SELECT r.name,
        (SELECT coalesce(sum(l.size), 0) FROM repository_blobs l WHERE l.repository_id = r.id
            AND l.digest IN (SELECT e.digest FROM manifest_blobs e WHERE e.repository_id = r.id)),
        r.tagged_image_count,
-       (SELECT count(DISTINCT t.manifest_id) FROM tags t WHERE t.repository_id = r.id)
+       (SELECT count(DISTINCT t.manifest_id) FROM tags t WHERE t.repository_id = r.id),
+       r.deleted_image_count,
+       (SELECT count(*) FROM deleted_manifests d WHERE d.repository_id = r.id),
+       r.deleted_tag_count,
+       (SELECT count(*) FROM deleted_tags d JOIN manifests m
+           ON m.repository_id = d.repository_id AND m.digest = d.digest
+         WHERE d.repository_id = r.id)
   FROM repositories r JOIN accounts a ON a.id = r.account_id WHERE a.handle = ?
+"""
+_LIVE_NAMES: Final = """
+SELECT r.name FROM repositories r JOIN accounts a ON a.id = r.account_id
+ WHERE a.handle = ? AND r.deleted_at IS NULL
+"""
+_FOLDERS: Final = """
+SELECT f.folder, f.repository_count FROM repository_folders f JOIN accounts a
+    ON a.id = f.account_id WHERE a.handle = ?
 """
 _LINKS: Final = """
 SELECT r.name, l.digest, l.manifest_refs,
@@ -65,6 +80,13 @@ def check_counters(query: Query, account: str) -> None:
     for name, *counts in query(_REPOSITORIES, account):
         kept, counted = counts[0::2], counts[1::2]
         assert [int(n) for n in kept] == [int(n) for n in counted], f"repository {name}"
+    folders = Counter(
+        name[: end + 1]
+        for (name,) in query(_LIVE_NAMES, account)
+        for end in range(-1, len(name))
+        if end < 0 or name[end] == "/"
+    )
+    assert {row[0]: int(row[1]) for row in query(_FOLDERS, account)} == folders
     for name, digest, kept, counted in query(_LINKS, account):
         assert kept == counted, f"manifest_refs of {digest} in {name}"
     for name, digest, kept, counted, _ in query(_MANIFESTS, account):

@@ -33,6 +33,7 @@ from cloudcore.identity.tokens import AccessTokens, BearerSigner
 from cloudcore.keyring import Keyring
 from registry.blobstore.memory import MemoryStore
 from registry.control import routes
+from registry.control.garbage_collection import garbage_collection_handlers
 from registry.distribution.app import DataPlane
 from registry.distribution.challenge import Challenges
 from registry.distribution.token import TokenEndpoint
@@ -46,7 +47,7 @@ from registry.services.pulls import PullLog
 from registry.services.repository_records import create_repository
 from registry.services.tokens import Tokens
 from registry.serving.dispatch import Application, Dispatcher
-from registry.settings import Limits
+from registry.settings import Delays, Limits
 from tests.inprocess import ManualClock
 
 REGION: Final = "local"
@@ -287,6 +288,7 @@ async def open_install(
         control = create_app(
             [
                 *routes.HANDLERS,
+                *garbage_collection_handlers(Delays()),
             ],
             platform,
         )

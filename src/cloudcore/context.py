@@ -57,10 +57,6 @@ class Origin(NamedTuple):
     source_ip: IPv4Address | IPv6Address | None
 
 
-def wake_nobody() -> None:
-    """Leave new jobs to be found by whoever looks for some."""
-
-
 class Authenticator(Protocol):
     """Who stands behind a bearer token, and what they may do."""
 
@@ -89,8 +85,6 @@ class Platform:
     authenticator: Authenticator
     settings: ControlSettings = ControlSettings()
     passwords: PasswordChecks = field(default_factory=PasswordChecks)
-    wake: Callable[[], None] = wake_nobody
-    """Called when a change has committed: it may have put a job in. Cheap, and never fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +131,6 @@ class Context:
         self.claim: idempotency.Claim | None = None
         """This attempt's hold on the record of its ``Idempotency-Key``."""
         self.is_committed = False
-        self._wake = platform.wake
         self._status = status
         self._path = path
         self._query_string = query_string
@@ -212,7 +205,6 @@ class Context:
 
         reply = await self.database.write(run)
         self.is_committed = True
-        self._wake()
         return reply
 
     def _check_authorized(self) -> None:

@@ -22,6 +22,7 @@ TABLE: Final[dict[type[errors.PlatformError], tuple[int, str]]] = {
     errors.QuotaExceeded: (403, "QUOTA_EXCEEDED"),
     errors.NotFound: (404, "NOT_FOUND"),
     errors.Conflict: (409, "CONFLICT"),
+    errors.PreconditionFailed: (412, "PRECONDITION_FAILED"),
     errors.PayloadTooLarge: (413, "PAYLOAD_TOO_LARGE"),
     errors.UnsupportedMediaType: (415, "UNSUPPORTED_MEDIA_TYPE"),
     errors.MethodNotAllowed: (405, "METHOD_NOT_ALLOWED"),

@@ -6,6 +6,7 @@
     ├── AccessDenied            known, and not allowed (QuotaExceeded: no more than so much)
     ├── NotFound                no such thing, or none the caller may know of
     ├── Conflict                the state of things forbids it now
+    ├── PreconditionFailed      the request's own condition does not hold
     ├── PayloadTooLarge         more bytes than the operation takes
     ├── UnsupportedMediaType    the body is of a type the operation does not read
     ├── MethodNotAllowed        the resource exists; this verb is not for it
@@ -56,6 +57,10 @@ class NotFound(PlatformError):
 
 class Conflict(PlatformError):
     """The present state of things forbids the operation."""
+
+
+class PreconditionFailed(PlatformError):
+    """What the request's ``If-Match`` or ``If-None-Match`` asks for does not hold."""
 
 
 class PayloadTooLarge(PlatformError):

@@ -7,6 +7,7 @@
     query           the `msgspec.Struct` of its query parameters
     form            the Struct of the form it reads from the request itself; described, not decoded
     statuses        what it can answer beside what the kernel knows of
+    conditional     it minds ``If-Match`` and ``If-None-Match``, else answers 412
     pages           those of its statuses that it tells by a page of HTML
     malformed_id    400 where the specification lists that instead of 404
 
@@ -37,6 +38,7 @@ _OPTIONAL: Final[dict[str, type]] = {
     "query": type,
     "form": type,
     "statuses": tuple,
+    "conditional": bool,
     "pages": tuple,
     "malformed_id": int,
 }
@@ -60,6 +62,7 @@ class Facts:
     query: type[msgspec.Struct] | None = None
     form: type[msgspec.Struct] | None = None
     statuses: tuple[int, ...] = ()
+    conditional: bool = False
     pages: tuple[int, ...] = ()
     malformed_id: int = 404
     id_parameters: tuple[str, ...] = ()

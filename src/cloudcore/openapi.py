@@ -42,6 +42,10 @@ _IDEMPOTENCY_KEY: Final[dict[str, Any]] = {
     "description": "Sent again within 24 hours, the request has the outcome of its first time.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
 }
+_CONDITIONS: Final = {
+    "If-Match": "Entity tags of which the resource must have one; `*`: it must exist.",
+    "If-None-Match": "Entity tags of which the resource must have none; `*`: it must not exist.",
+}
 
 Json = dict[str, Any]
 
@@ -88,6 +92,7 @@ def statuses(facts: Facts) -> list[int]:
         or bool(facts.id_parameters and facts.malformed_id == 400),
         404: "{" in facts.path and facts.malformed_id == 404,
         409: facts.idempotent,
+        412: facts.conditional,
         413: bool(facts.body or facts.form),
         415: facts.body is not None,
         422: facts.idempotent,
@@ -186,6 +191,11 @@ def _parameters(facts: Facts, types: _Types) -> list[Json]:
         )
     if facts.idempotent:
         found.append(_IDEMPOTENCY_KEY)
+    if facts.conditional:
+        found.extend(
+            {"name": name, "in": "header", "description": words, "schema": {"type": "string"}}
+            for name, words in _CONDITIONS.items()
+        )
     return found
 
 

@@ -2,11 +2,13 @@
 
 An event is in the outbox if and only if its change is. Of one account the events are handed on
 in the order in which their changes committed, by one job at a time, so an event that nobody can
-take holds back later ones of its account and of no other.
+take holds back later ones of its account and of no other. It does so for `UNDELIVERED_SECONDS`
+at most: then it is forgotten, as are events of an account that nobody is there to take.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
@@ -37,6 +39,11 @@ from cloudcore.jobs.queue import Job, NewJob, enqueue
 DELIVER: Final = "outbox.deliver"
 BATCH: Final = 20
 KEPT_SECONDS: Final = 7 * 24 * 3600
+UNDELIVERED_SECONDS: Final = 30 * 24 * 3600
+"""How long an event waits for someone to take it."""
+_FORGOTTEN_AT_ONCE: Final = 500
+
+_log = logging.getLogger(__name__)
 
 outbox = Table(
     "outbox",
@@ -54,6 +61,12 @@ Index(
     "ix_outbox_pending",
     outbox.c.account_id,
     outbox.c.sequence,
+    sqlite_where=outbox.c.delivered_at.is_(None),
+    postgresql_where=outbox.c.delivered_at.is_(None),
+)
+Index(
+    "ix_outbox_undelivered",
+    outbox.c.created_at,
     sqlite_where=outbox.c.delivered_at.is_(None),
     postgresql_where=outbox.c.delivered_at.is_(None),
 )
@@ -110,6 +123,17 @@ _MARK: Final = Statement(
     update(outbox).where(_o.id.in_(listed("ids"))).values(delivered_at=bindparam("now"))
 )
 _FORGET: Final = Statement(delete(outbox).where(_o.delivered_at <= bindparam("before")))
+_FORGET_UNDELIVERED: Final = Statement(
+    delete(outbox).where(
+        _o.sequence.in_(
+            page(
+                select(_o.sequence)
+                .where(_o.delivered_at.is_(None), _o.created_at <= bindparam("before"))
+                .order_by(_o.created_at)
+            )
+        )
+    )
+)
 
 
 def emit(tx: Connection, event_type: str, account_id: str, payload: object, now: int) -> str:
@@ -143,6 +167,21 @@ def delivery(database: Database, clock: Clock, subscribers: Sequence[Subscriber]
 def forget_delivered(tx: Connection, now: int) -> int:
     """Delete the events that were delivered long ago; return how many there were."""
     return tx.execute(_FORGET, before=now - KEPT_SECONDS * MICROSECONDS)
+
+
+async def forget_undelivered(database: Database, clock: Clock) -> int:
+    """Delete the events that nobody took for long, in batches; return how many there were."""
+    before = clock() - UNDELIVERED_SECONDS * MICROSECONDS
+    forgotten = 0
+    while gone := await database.write_relaxed(_forget_undelivered, before, _FORGOTTEN_AT_ONCE):
+        forgotten += gone
+    if forgotten:
+        _log.warning("%d events are forgotten: nobody took them in time", forgotten)
+    return forgotten
+
+
+def _forget_undelivered(tx: Connection, before: int, limit: int) -> int:
+    return tx.execute(_FORGET_UNDELIVERED, before=before, limit=limit)
 
 
 async def _deliver(

@@ -6,7 +6,7 @@
     NotFound          NameUnknown · ManifestUnknown · BlobUnknown · UploadUnknown
                       ManifestBlobUnknown · ExtensionUnknown
     Conflict          TagImmutable · TagDeleteForbidden · ManifestReferenced · BlobReferenced
-                      UploadBusy · UploadOutOfOrder · PreconditionFailed
+                      UploadBusy · UploadOutOfOrder
     PayloadTooLarge   ManifestTooLarge · BlobTooLarge · TooManyTags
     Unauthenticated   TokenRequired
     AccessDenied      TokenDenied
@@ -127,10 +127,6 @@ class UploadOutOfOrder(Conflict):
     def __init__(self, received_bytes: int) -> None:
         super().__init__(f"the next chunk must start at byte {received_bytes}")
         self.received_bytes = received_bytes
-
-
-class PreconditionFailed(Conflict):
-    """``If-Match`` or ``If-None-Match`` does not hold for the tag."""
 
 
 class ManifestTooLarge(PayloadTooLarge):

@@ -13,6 +13,8 @@ from typing import Final
 
 from cloudcore.jobs.kinds import Kind
 from cloudcore.jobs.worker import Worker
+from registry.blobstore.base import BlobSweeper
+from registry.gc.collector import collection_kind
 from registry.services.context import Context
 from registry.services.lifecycle.runs import lifecycle_kind
 
@@ -23,12 +25,12 @@ _STOP_SECONDS: Final = 1
 _log = logging.getLogger(__name__)
 
 
-def job_kinds(ctx: Context) -> Sequence[Kind]:
+def job_kinds(ctx: Context, sweeper: BlobSweeper) -> Sequence[Kind]:
     """Return the kinds of jobs of the registry, bound to their surroundings.
 
     A family that has work to do later writes a step function and adds its `Kind` here.
     """
-    return [lifecycle_kind(ctx)]
+    return [lifecycle_kind(ctx), collection_kind(ctx, sweeper)]
 
 
 @asynccontextmanager

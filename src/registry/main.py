@@ -29,9 +29,11 @@ from cloudcore.identity.tokens import AccessTokens, BearerSigner
 from cloudcore.jobs import queue
 from cloudcore.jobs.worker import Worker
 from cloudcore.keyring import load_keyring
+from registry.blobstore.base import BlobSweeper
 from registry.blobstore.filesystem import FilesystemStore
 from registry.console.app import Console
 from registry.control import routes
+from registry.control.garbage_collection import garbage_collection_handlers
 from registry.control.health import readiness, report_alive
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
@@ -40,6 +42,8 @@ from registry.distribution.challenge import Challenges
 from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess
 from registry.errors import StoreUnavailable
+from registry.gc.deleted_tags import purge_deleted_tags
+from registry.gc.leaks import EVERY_SECONDS, patrol
 from registry.gc.repositories import purge_deleted_repositories
 from registry.gc.tombstones import forget_tag_history, purge_tombstones
 from registry.gc.uploads import discard_expired_uploads
@@ -48,6 +52,7 @@ from registry.metadata import logins, pins
 from registry.metadata.database import migrate
 from registry.metadata.repositories import add_account, find_account
 from registry.services.acts import Site
+from registry.services.collection import start_due_runs as start_due_collections
 from registry.services.context import Context
 from registry.services.lifecycle.runs import start_due_runs
 from registry.services.pulls import PullLog
@@ -60,6 +65,7 @@ DEV_ACCOUNT = "dev"
 _PULL_FLUSH_SECONDS = 10
 _SWEEP_SECONDS = 3600
 _PURGE_SECONDS = 60
+_COLLECT_SECONDS = 300
 _KEY_REFRESH_SECONDS = 60
 
 _log = logging.getLogger(__name__)
@@ -88,10 +94,21 @@ async def open_context(settings: Settings, clock: Clock = system_clock) -> Async
             limits=settings.limits,
             pulls=pulls,
             site=Site(settings.region, settings.pull_host),
+            delays=settings.delays,
         )
         await pulls.flush()
     finally:
         await database.close()
+
+
+@asynccontextmanager
+async def open_sweeper(settings: Settings) -> AsyncIterator[BlobSweeper]:
+    """Open the way to delete bytes, which is the collector's alone."""
+    store = FilesystemStore(settings.blobs)
+    try:
+        yield store
+    finally:
+        store.close()
 
 
 class Planes(NamedTuple):
@@ -116,31 +133,30 @@ class Registry:
         """Open the stores, make the planes, begin the chores."""
         enter = self._resources.enter_async_context
         ctx = self._ctx = await enter(open_context(self._settings))
+        sweeper = await enter(open_sweeper(self._settings))
         for seconds, chore in (
             (_PULL_FLUSH_SECONDS, ctx.pulls.flush),
             (_SWEEP_SECONDS, partial(discard_expired_uploads, ctx)),
             (_PURGE_SECONDS, partial(purge_deleted_repositories, ctx)),
             (_PURGE_SECONDS, partial(purge_tombstones, ctx)),
+            (_PURGE_SECONDS, partial(purge_deleted_tags, ctx)),
             (_PURGE_SECONDS, partial(start_due_runs, ctx)),
+            (_COLLECT_SECONDS, partial(start_due_collections, ctx)),
+            (EVERY_SECONDS, partial(patrol, ctx, sweeper)),
             (_SWEEP_SECONDS, partial(forget_tag_history, ctx)),
             (_SWEEP_SECONDS, partial(forget_ended, ctx.database, ctx.clock)),
         ):
             await enter(_repeated(seconds, chore))
-        worker = self.make_worker(ctx)
-        self._planes = await self.make_planes(ctx, self._resources, worker.wake)
+        worker = self.make_worker(ctx, sweeper)
+        self._planes = await self.make_planes(ctx, self._resources)
         await enter(running(worker))
 
-    def make_worker(self, ctx: Context) -> Worker:
+    def make_worker(self, ctx: Context, sweeper: BlobSweeper) -> Worker:
         """Return what runs jobs beside the planes."""
-        return Worker(ctx.database, job_kinds(ctx), clock=ctx.clock, new_id=ctx.new_id)
+        return Worker(ctx.database, job_kinds(ctx, sweeper), clock=ctx.clock, new_id=ctx.new_id)
 
-    async def make_planes(
-        self, ctx: Context, resources: AsyncExitStack, wake: Callable[[], None]
-    ) -> Planes:
-        """Return the two applications; what they need to be closed goes to `resources`.
-
-        They call `wake` when they may have put a job in.
-        """
+    async def make_planes(self, ctx: Context, resources: AsyncExitStack) -> Planes:
+        """Return the two applications; what they need to be closed goes to `resources`."""
         raise NotImplementedError
 
     async def stop(self) -> None:
@@ -175,11 +191,9 @@ class Registry:
 class DevRegistry(Registry):
     """``entrepot dev``: one account, no sign-in, health beside the data plane."""
 
-    async def make_planes(
-        self, ctx: Context, resources: AsyncExitStack, wake: Callable[[], None]
-    ) -> Planes:
+    async def make_planes(self, ctx: Context, resources: AsyncExitStack) -> Planes:
         """Make the account, unless it is there, and open the door to everyone."""
-        del resources, wake
+        del resources
         if await ctx.database.read(find_account, DEV_ACCOUNT) is None:
             await ctx.database.write(add_account, uuid7(), DEV_ACCOUNT, ctx.clock())
         control = create_control_plane([report_alive, readiness(self.probe)])
@@ -189,9 +203,7 @@ class DevRegistry(Registry):
 class ServedRegistry(Registry):
     """``entrepot serve``: every caller signs in, and policies decide."""
 
-    async def make_planes(
-        self, ctx: Context, resources: AsyncExitStack, wake: Callable[[], None]
-    ) -> Planes:
+    async def make_planes(self, ctx: Context, resources: AsyncExitStack) -> Planes:
         """Load the keys, and build identity below both planes."""
         settings, database, clock = self._settings, ctx.database, ctx.clock
         keyring = load_keyring(settings.root_key)
@@ -208,7 +220,6 @@ class ServedRegistry(Registry):
             settings=ControlSettings(
                 region=settings.region, auth_url=settings.url, trusted_proxies=settings.proxies
             ),
-            wake=wake,
         )
         control = create_control_plane(
             [
@@ -219,6 +230,7 @@ class ServedRegistry(Registry):
                 *discovery_handlers(keys, settings.url),
                 *authorize_handlers(),
                 *routes.HANDLERS,
+                *garbage_collection_handlers(settings.delays),
             ],
             platform,
             error_shapes=ERROR_SHAPES,
@@ -245,6 +257,7 @@ async def forget_ended(database: Database, clock: Clock) -> None:
         outbox.forget_delivered,
     ):
         await database.write_relaxed(forget, clock())
+    await outbox.forget_undelivered(database, clock)
 
 
 def create_dev_app(settings: Settings) -> Dispatcher:

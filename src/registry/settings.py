@@ -45,6 +45,37 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Delays:
+    """How long the collector waits before each of its steps, in seconds.
+
+    None of them makes it safe: keys and locks do, and it may run with all of them at 0. They are
+    for clients that were told of a blob and have not used it yet, and for second thoughts.
+    """
+
+    gc_grace_seconds: int = 24 * 3600
+    """How long a blob that no manifest references stays in its repository after its last use."""
+    gc_condemned_seconds: int = 900
+    """How long an object that no repository has is kept for the next push of the same bytes."""
+    gc_quarantine_seconds: int = 3600
+    """How long the bytes of a swept object can still be brought back."""
+
+    @property
+    def grace(self) -> int:
+        """Return the grace of an unreferenced blob in microseconds."""
+        return self.gc_grace_seconds * MICROSECONDS
+
+    @property
+    def condemned(self) -> int:
+        """Return how long objects stay condemned, in microseconds."""
+        return self.gc_condemned_seconds * MICROSECONDS
+
+    @property
+    def quarantine(self) -> int:
+        """Return how long swept bytes stay, in microseconds."""
+        return self.gc_quarantine_seconds * MICROSECONDS
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything a process needs to know to run."""
 
@@ -68,6 +99,7 @@ class Settings:
     trusted_proxies: str = ""
     """Networks, separated by commas, whose ``X-Forwarded-For`` is believed."""
     limits: Limits = field(default_factory=Limits)
+    delays: Delays = field(default_factory=Delays)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be what it is said to be, before anything begins under it."""
@@ -143,23 +175,28 @@ class Settings:
             SettingsError: a variable of the prefix names no setting, or a number is none.
 
         """
-        top = {item.name: item for item in fields(cls) if item.name != "limits"}
-        limits = {item.name for item in fields(Limits)}
+        numbers: dict[str, dict[str, int]] = {"limits": {}, "delays": {}}
+        group_of = {
+            **{item.name: "limits" for item in fields(Limits)},
+            **{item.name: "delays" for item in fields(Delays)},
+        }
+        top = {item.name for item in fields(cls)} - numbers.keys()
         values: dict[str, object] = {}
-        limit_values: dict[str, int] = {}
         for variable, text in environ.items():
             if not variable.startswith(PREFIX):
                 continue
             name = variable.removeprefix(PREFIX).lower()
-            if name in limits:
-                limit_values[name] = _number(variable, text)
+            if name in group_of:
+                numbers[group_of[name]][name] = _number(variable, text)
             elif name in ("port", "workers"):
                 values[name] = _number(variable, text)
             elif name in top:
                 values[name] = Path(text) if name == "data" else text
             else:
                 raise SettingsError(f"{variable} is no setting; see the README for those there are")
-        return replace(defaults, **values, limits=replace(defaults.limits, **limit_values))  # type: ignore[arg-type]
+        values["limits"] = replace(defaults.limits, **numbers["limits"])
+        values["delays"] = replace(defaults.delays, **numbers["delays"])
+        return replace(defaults, **values)  # type: ignore[arg-type]
 
 
 def _listed(text: str) -> tuple[str, ...]:

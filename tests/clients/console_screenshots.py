@@ -38,10 +38,13 @@ def take(browser: Browser, world: World, folder: Path) -> None:
         )
         shoot(window, "", folder / "layers-light.png")
         shoot(window, "/console/storage", folder / "storage-light.png")
+        world.pusher.fill_stages("shop/api")
+        shoot(window, "/console/storage/collection", folder / "collection-light.png")
         window.open(f"{base}/lifecycle")
         window.page.fill("#untagged_days", "1")
         window.page.fill("#keep_last", "2")
         window.page.get_by_role("button", name="Preview").first.click()
+        window.page.wait_for_url("**/preview#result")
         window.page.evaluate("scrollTo(0, 0)")
         shoot(window, "", folder / "lifecycle-light.png")
     with watched(browser, world, **PHONE) as window:

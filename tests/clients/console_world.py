@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -21,11 +22,18 @@ SIGNATURE: Final = "application/vnd.cncf.notary.signature"
 SBOM: Final = "application/spdx+json"
 ATTESTATION: Final = "application/vnd.in-toto+json"
 
+_PATIENCE: Final = 60.0
+"""Seconds."""
 _MOMENTS: Final = {
     "manifests": ("pushed_at",),
     "tags": ("created_at", "updated_at"),
     "tag_events": ("occurred_at",),
     "repositories": ("created_at", "updated_at"),
+}
+_MOMENTS_OF_THE_COLLECTOR: Final = {
+    "repository_blobs": ("touched_at",),
+    "blob_objects": ("condemned_at",),
+    "quarantined_objects": ("swept_at",),
 }
 
 Descriptor = dict[str, Any]
@@ -146,11 +154,40 @@ class Pusher:
 
     def age(self, hours: float) -> None:
         """Let so much time have passed since all that was pushed until now."""
+        self._shift(_MOMENTS, hours)
+
+    def _shift(self, moments: Mapping[str, Sequence[str]], hours: float) -> None:
         passed = int(hours * 3600 * MICROSECONDS)
         with closing(sqlite3.connect(self.data / "metadata.db", timeout=30)) as database, database:
-            for table, columns in _MOMENTS.items():
+            for table, columns in moments.items():
                 changes = ", ".join(f"{each} = {each} - {passed}" for each in columns)
                 database.execute(f"UPDATE {table} SET {changes}")
+
+    def collect(self) -> None:
+        """Let the collector take what is due, and wait until it has."""
+        path = "/v1/garbage-collection"
+        self.call("POST", f"{path}/runs")
+        deadline = time.monotonic() + _PATIENCE
+        while self.call("GET", path)["garbage_collection"]["status"] == "running":
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def fill_stages(self, name: str) -> None:
+        """Let each stage of the collector hold something that was pushed to a repository.
+
+        The first blob comes to quarantine, the second is condemned, the third waits.
+        """
+
+        def push(size: float) -> None:
+            self.blob(name, noise(int(size * self.scale), ("garbage", size)), OCI.layer)
+
+        push(18.2)
+        self._shift(_MOMENTS_OF_THE_COLLECTOR, 0.5)
+        push(7.7)
+        for hours in (23.8, 0.3):
+            self._shift(_MOMENTS_OF_THE_COLLECTOR, hours)
+            self.collect()
+        push(11.3)
 
     def forget_attempts(self) -> None:
         """Let nobody have tried to sign in lately: ten times in five minutes are the most."""
@@ -193,6 +230,20 @@ class World:
     def url(self) -> str:
         """Return where it answers."""
         return self.install.url
+
+    def set_up_account(self) -> None:
+        """Give the account settings and event rules, and the collector something to do."""
+        call = self.pusher.call
+        scanner = "crn:iam::acme:service-account/a-scanner-with-a-rather-long-name-*"
+        call("PATCH", "/v1/registry-settings", {"uncounted_pullers": [scanner]})
+        topic = "crn:notifications:local:acme:topic/deployments-of-everything-we-have"
+        for types, prefix in (
+            (["registry.image.pushed", "registry.tag.*", "registry.lifecycle.completed"], ""),
+            (["registry.*"], "shop/frontend/with/a/name/of/some/length"),
+        ):
+            rule = {"topic": topic, "event_types": types, "repository_prefix": prefix}
+            call("POST", "/v1/event-rules", rule)
+        self.pusher.fill_stages("shop/api")
 
     def leave_traces(self) -> None:
         """Delete a repository, and an image and a tag of another, all of them made for that."""

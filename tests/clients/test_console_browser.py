@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
+from cloudcore.identity.authorize_page import (
+    HEADERS,
+    code_page,
+    new_password_page,
+    refusal_page,
+)
 from tests.clients.console_pages import DESKTOP, PHONE, Watched, chromium, watched
 from tests.clients.console_world import World, serve_world
 from tests.entrepot import ADMIN, PASSWORD
+
+_OPEN_ALL = "document.querySelectorAll('main details').forEach((each) => { each.open = true; })"
 
 pytestmark = pytest.mark.client("chromium")
 
@@ -17,6 +26,7 @@ pytestmark = pytest.mark.client("chromium")
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with serve_world(tmp_path_factory.mktemp("console") / "data") as made:
+        made.set_up_account()
         yield made
 
 
@@ -42,6 +52,9 @@ def pages_of(world: World) -> list[str]:
         "/console/repositories?prefix=shop",
         "/console/repositories/deleted",
         "/console/storage",
+        "/console/storage/collection",
+        "/console/settings",
+        "/console/settings/events",
         "/console/roles",
         "/console/signed-out",
         *(base + part for part in parts),
@@ -144,6 +157,122 @@ def test_a_repository_comes_goes_and_comes_back(world: World, browser: Browser) 
         window.check()
 
 
+def test_an_account_is_set_up_by_mouse(world: World, browser: Browser) -> None:
+    with watched(browser, world, **DESKTOP) as window:
+        page = window.page
+        window.sign_in()
+        page.get_by_role("link", name="Settings").click()
+        title(window, "Settings")
+        page.fill("#undelete_days", "9")
+        page.fill("#uncounted_pullers", "crn:iam::acme:service-account/mirror")
+        press(window, "Save")
+        expect(page.locator(".said")).to_have_text("The settings were saved.")
+        window.expected = (400,)
+        page.fill("#uncounted_pullers", "mirror")
+        press(window, "Save")
+        expect(page.get_by_role("alert")).to_contain_text("mirror: ")
+        expect(page.locator("[aria-invalid]")).to_have_accessible_description(
+            re.compile("mirror: ")
+        )
+        window.check()
+        page.fill("#uncounted_pullers", "")
+        page.fill("#undelete_days", "7")
+        press(window, "Save")
+        expect(page.locator(".said")).to_be_visible()
+
+        page.get_by_role("link", name="Event rules").click()
+        page.fill("#topic", "by-mouse")
+        page.get_by_label("A tag was deleted").check()
+        press(window, "Create the rule")
+        rule = page.locator("tbody tr", has_text="by-mouse")
+        expect(rule).to_contain_text("A tag was deleted")
+        rule.locator("summary").click()
+        window.check()
+        rule.get_by_role("button", name="Delete rule").click()
+        expect(page.locator(".said")).to_have_text("The rule was deleted.")
+        expect(rule).to_have_count(0)
+        page.get_by_role("link", name="Storage").click()
+        page.get_by_role("link", name="Garbage collection").click()
+        press(window, "Collect now")
+        expect(page.locator(".said")).to_have_text("The collector is at work.")
+        window.check()
+
+
+def test_an_index_goes_with_its_images(world: World, browser: Browser) -> None:
+    pusher, name = world.pusher, "index/made-here"
+    repository = pusher.repository(name)
+    images = [
+        pusher.image(name, [(each, 3, "RUN")], architecture=each) for each in ("s390x", "arm")
+    ]
+    pusher.index(name, images[1:], "other")
+    index = pusher.index(name, images, "1")
+    with watched(browser, world, **PHONE) as window:
+        page = window.page
+        window.sign_in()
+        window.open(f"/console/repositories/{repository}/images/{index['digest']}")
+        page.get_by_text("Delete this index with its images…").click()
+        going = page.locator("details[open] tbody tr")
+        expect(going).to_have_count(3)
+        expect(going.filter(has_text="linux/arm")).to_contain_text("stays: another index lists it")
+        window.check()
+        press(window, "Delete index and 1 image")
+        expect(page.get_by_role("status").first).to_contain_text("2 images were deleted.")
+        window.check()
+        page.get_by_role("status").get_by_role("link", name="Deleted").click()
+        expect(page.locator("tbody tr", has_text=index["digest"][:19])).to_be_visible()
+
+
+@pytest.mark.parametrize("options", [DESKTOP, PHONE], ids=["desktop, light", "phone, dark"])
+def test_the_sign_in_looks_like_the_console(
+    world: World, browser: Browser, options: dict[str, object]
+) -> None:
+    shown = {
+        "new": new_password_page("sealed", f"{'long' * 20}@example.com", "The two differ."),
+        "code": code_page("c" * 90),
+        "refusal": refusal_page("invalid_request", "The redirect is none of ours"),
+    }
+    with watched(browser, world, **options) as window:
+        world.pusher.forget_attempts()
+        window.open("/console")
+        looks_like_the_console(window)
+        own = colours_of(window.page)
+        window.expected = (403,)
+        window.page.fill("#email", ADMIN)
+        window.page.fill("#password", "not this one")
+        window.page.click("button[type=submit]")
+        expect(window.page.get_by_role("alert")).to_contain_text("is wrong.")
+        expect(window.page.locator("#password")).to_be_focused()
+        looks_like_the_console(window)
+        for name, page in shown.items():
+            window.page.route(
+                f"**/{name}",
+                lambda route, _, page=page: route.fulfill(
+                    body=page, content_type="text/html; charset=utf-8", headers=HEADERS
+                ),
+            )
+            window.open(f"/{name}")
+            looks_like_the_console(window)
+        window.open("/console/signed-out")
+        assert colours_of(window.page) == own
+
+
+def looks_like_the_console(window: Watched) -> None:
+    """Check that a page's own style was let in, and that the page can be read."""
+    assert colours_of(window.page)[0] != "rgba(0, 0, 0, 0)"
+    window.check()
+
+
+def colours_of(page: Page) -> list[str]:
+    """Return how a page is coloured and lettered."""
+    found: list[str] = page.evaluate(
+        """() => [document.body, document.querySelector(".brand")].flatMap((each) => {
+          const style = getComputedStyle(each);
+          return [style.backgroundColor, style.color, style.fontFamily, style.fontWeight];
+        })"""
+    )
+    return found
+
+
 @pytest.mark.parametrize("options", [DESKTOP, PHONE], ids=["desktop, light", "phone, dark"])
 def test_each_page_fits_and_can_be_read(
     world: World, browser: Browser, options: dict[str, object]
@@ -154,6 +283,7 @@ def test_each_page_fits_and_can_be_read(
         for path in pages_of(world):
             window.open(path)
             expect(window.page.locator("main h1")).to_be_visible()
+            window.page.evaluate(_OPEN_ALL)
             window.check()
 
 
@@ -184,16 +314,43 @@ def test_a_keyboard_is_enough(world: World, browser: Browser) -> None:
         window.check()
 
 
-def tab_to(window: Watched, text: str) -> None:
-    """Press Tab until the focus, which must be seen, is on what has this text."""
+def tab_to(window: Watched, text: str, name: str = "") -> None:
+    """Press Tab until the focus, which must be seen, is on what has this text (and name)."""
     window.page.wait_for_load_state()
     focus = window.page.locator(":focus")
     for _ in range(60):
         window.page.keyboard.press("Tab")
-        if focus.inner_text().strip() == text:
+        label = focus.get_attribute("aria-label") or ""
+        if focus.inner_text().strip() == text and label == name:
             assert focus.evaluate("each => getComputedStyle(each).outlineStyle") == "solid"
             return
     pytest.fail(f"Tab never came to {text}")
+
+
+def test_a_keyboard_sets_an_account_up(world: World, browser: Browser) -> None:
+    with watched(browser, world, **DESKTOP) as window:
+        page, keyboard = window.page, window.page.keyboard
+        window.sign_in()
+        tab_to(window, "Settings")
+        keyboard.press("Enter")
+        title(window, "Settings")
+        tab_to(window, "Event rules")
+        keyboard.press("Enter")
+        title(window, "Settings")
+        page.locator("#topic").focus()
+        keyboard.type("by-keyboard")
+        keyboard.press("Tab")
+        keyboard.press("Tab")
+        expect(page.locator(":focus")).to_have_attribute("name", "registry.*")
+        keyboard.press("Space")
+        tab_to(window, "Create the rule")
+        keyboard.press("Enter")
+        expect(page.locator(".said")).to_have_text("The rule was created.")
+        tab_to(window, "Delete…", name="Delete the rule for by-keyboard…")
+        keyboard.press("Enter")
+        tab_to(window, "Delete rule")
+        keyboard.press("Enter")
+        expect(page.locator(".said")).to_have_text("The rule was deleted.")
 
 
 def test_no_script_is_needed(world: World, browser: Browser) -> None:
@@ -208,6 +365,15 @@ def test_no_script_is_needed(world: World, browser: Browser) -> None:
         press(window, "Delete tag")
         press(window, "Restore no-script")
         title(window, "no-script")
+        window.open("/console/settings/events")
+        page.fill("#topic", "no-script")
+        page.get_by_label("An image was pushed").check()
+        press(window, "Create the rule")
+        rule = page.locator("tbody tr", has_text="no-script")
+        rule.locator("summary").click()
+        rule.get_by_role("button", name="Delete rule").click()
+        expect(page.locator(".said")).to_have_text("The rule was deleted.")
+        window.open(f"/console/repositories/{world.frontend}/tags/no-script")
         expect(page.locator("[data-copy]").first).to_be_hidden()
         assert window.faults == []
 

@@ -3,93 +3,34 @@
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
 
 import httpx
 import msgspec
 import pytest
 
-from cloudcore.keyring import Keyring, load_keyring
 from registry.console.sessions import COOKIE, CookieJar, Session, Token
-from tests.clients.console_world import Pusher, serve_people
+from tests.clients.console_visitors import HOME, Site, Visitor, found_in, serve_site
 from tests.clients.images import OCI
-from tests.entrepot import ADMIN, PASSWORD, Install
+from tests.entrepot import ADMIN, PASSWORD
 
 SIGN_IN_COOKIE = "entrepot_console_sign_in"
-HOME = "/console/repositories"
-
-
-@dataclass
-class Site:
-    """The install, and the key that seals its cookies."""
-
-    install: Install
-    pusher: Pusher
-    keyring: Keyring
-
-    @property
-    def url(self) -> str:
-        return self.install.url
-
-    @property
-    def jar(self) -> CookieJar:
-        return CookieJar(self.keyring, self.url)
-
-    @contextmanager
-    def visitor(self) -> Iterator[Visitor]:
-        with httpx.Client(base_url=self.url, timeout=60) as http:
-            yield Visitor(self, http)
-
-
-@dataclass
-class Visitor:
-    """A browser that a test drives request by request."""
-
-    site: Site
-    http: httpx.Client
-
-    def sign_in(self, to: str = HOME) -> httpx.Response:
-        """Sign the admin in, and return the redirect that ends it."""
-        self.site.pusher.forget_attempts()
-        page = self.http.get("/console/sign-in", params={"to": to}, follow_redirects=True)
-        hidden = html.unescape(_found(r'name="form" value="([^"]*)"', page.text))
-        fields = {"form": hidden, "email": ADMIN, "password": PASSWORD}
-        sent = self.http.post("/v1/oauth/authorize", data=fields)
-        assert sent.status_code == 303, sent.text
-        assert sent.headers["location"].startswith(f"{self.site.url}/console/signed-in?code=")
-        return self.http.get(sent.headers["location"])
-
-    @property
-    def session(self) -> Session:
-        found = self.site.jar.open(COOKIE, self.http.cookies.get(COOKIE), Session)
-        assert found is not None
-        return found
-
-    def keep(self, session: Session) -> None:
-        """Let the cookie hold this session."""
-        sealed = self.site.jar.seal(COOKIE, session)
-        value = sealed.partition(";")[0].partition("=")[2]
-        self.http.cookies.set(COOKIE, value, domain="127.0.0.1", path="/console")
-
-    def send(self, path: str, **fields: str) -> httpx.Response:
-        return self.http.post(path, data={"csrf": self.session.csrf, **fields})
-
-
-def _found(pattern: str, page: str) -> str:
-    found = re.search(pattern, page)
-    assert found, page
-    return found[1]
+_PAGES = (
+    HOME,
+    "/console/roles",
+    "/console/storage",
+    "/console/storage/collection",
+    "/console/settings",
+    "/console/settings/events",
+)
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    data = tmp_path_factory.mktemp("console") / "data"
-    with serve_people(data) as (install, pusher):
-        yield Site(install, pusher, load_keyring(data / "root.key"))
+    with serve_site(tmp_path_factory.mktemp("console") / "data") as served:
+        yield served
 
 
 @pytest.fixture
@@ -115,9 +56,8 @@ def admin(visitor: Visitor, signed_in: str) -> Visitor:
 @pytest.mark.parametrize(
     ("path", "status"),
     [
-        (HOME, 200),
+        *((page, 200) for page in _PAGES),
         ("/console/no", 404),
-        ("/console/roles", 200),
         ("/console/static/x.js", 404),
     ],
 )
@@ -140,7 +80,7 @@ def test_no_page_and_no_cookie_shows_a_token(admin: Visitor) -> None:
     assert session.acting is not None
     secrets = (session.person.value, session.refresh_token, session.acting.token.value)
     raw = admin.http.cookies.get(COOKIE) or ""
-    pages = [admin.http.get(path).text for path in (HOME, "/console/roles", "/console/storage")]
+    pages = [admin.http.get(path).text for path in _PAGES]
     for secret in secrets:
         assert secret not in raw
         assert not any(secret in page for page in pages)
@@ -222,7 +162,7 @@ def test_a_code_is_for_the_browser_that_asked(site: Site, visitor: Visitor) -> N
     visitor.http.get("/console/sign-in")
     with site.visitor() as other:
         page = other.http.get("/console/sign-in", follow_redirects=True)
-        hidden = html.unescape(_found(r'name="form" value="([^"]*)"', page.text))
+        hidden = html.unescape(found_in(r'name="form" value="([^"]*)"', page.text))
         fields = {"form": hidden, "email": ADMIN, "password": PASSWORD}
         there = other.http.post("/v1/oauth/authorize", data=fields).headers["location"]
     answer = visitor.http.get(there)  # as a link in a mail would
@@ -393,7 +333,7 @@ def test_odd_requests_have_plain_answers(admin: Visitor) -> None:
     assert http.post("/console/storage", data={"csrf": csrf}).status_code == 404
     assert http.post(HOME, json={"csrf": csrf}).status_code == 400
     assert http.post(HOME, data={"csrf": csrf, "name": "x" * 70_000}).status_code == 413
-    assert http.post(HOME, content="a=1&a=2", headers=_FORM).status_code == 400
+    assert http.post(HOME, content="a=1&a=2", headers=FORM).status_code == 400
     assert http.get(HOME, params={"marker": "made up"}).status_code == 400
     assert http.get(HOME + "?" + "a=1&" * 40).status_code == 400
     assert http.get(f"{HOME}/00000000-0000-0000-0000-000000000000").status_code == 404
@@ -439,53 +379,9 @@ def test_an_image_can_be_shown_whatever_its_configuration_is(
 
 def test_files_are_kept_as_long_as_they_are_the_same(visitor: Visitor) -> None:
     page = visitor.http.get("/console/signed-out").text
-    style = _found(r'href="(/console/static/console.css[^"]*)"', page)
+    style = found_in(r'href="(/console/static/console.css[^"]*)"', page)
     kept = visitor.http.get(style)
     assert "immutable" in kept.headers["cache-control"]
     assert kept.headers["content-type"] == "text/css; charset=utf-8"
     bare = visitor.http.get("/console/static/console.css?v=other")
     assert bare.headers["cache-control"] == "no-cache"
-
-
-_FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-
-
-def test_pins_policies_and_runs_are_set_by_forms(site: Site, admin: Visitor) -> None:
-    repository = site.pusher.repository("by/forms")
-    made = site.pusher.image("by/forms", [("layer", 10, "COPY")], "1")
-    base = f"{HOME}/{repository}"
-    image = f"{base}/images/{made['digest']}"
-
-    def told(answer: httpx.Response) -> str:
-        assert answer.status_code == 303, answer.text
-        return admin.http.get(answer.headers["location"]).text
-
-    assert ">production</b>" in told(admin.send(f"{image}/pins", name="production", days="30"))
-    for name, days in (("", "1"), ("a/b", "1"), ("a", "0"), ("a", "99999")):
-        assert admin.send(f"{image}/pins", name=name, days=days).status_code == 400
-    pinned = admin.send(f"{image}/delete")
-    assert pinned.status_code == 409
-    assert "production" in pinned.text
-    assert "was taken away" in told(admin.send(f"{image}/pins/production/delete"))
-
-    rules = '[{"priority": 1, "selector": "untagged", "older_than_days": 1}]'
-    lifecycle = f"{base}/lifecycle"
-    assert admin.send(f"{lifecycle}/run").status_code == 404
-    assert "runs every day" in told(admin.send(lifecycle, rules=rules))
-    assert ">Runs<" in told(admin.send(f"{lifecycle}/run"))
-    for wrong in ("", "{}", "[1]", '[{"priority": 1}]', '[{"priority": 1, "selector": "all"}]'):
-        refused = admin.send(f"{lifecycle}/preview", rules=wrong)
-        assert (refused.status_code, 'role="alert"' in refused.text) == (400, True)
-    for numbers in ({}, {"keep_last": "x"}, {"untagged_days": "999999"}):
-        assert admin.send(f"{lifecycle}/preview", by="numbers", **numbers).status_code == 400
-
-    policy = (
-        '{"version": "1", "statements": [{"effect": "allow", "principals": ["*"],'
-        ' "actions": ["registry:PullImage"]}]}'
-    )
-    assert "Revision 1," in told(admin.send(f"{base}/policy", document=policy))
-    assert ">public<" in admin.http.get(base).text
-    for wrong in ("", "[]", '{"version": "2"}'):
-        refused = admin.send(f"{base}/policy", document=wrong)
-        assert (refused.status_code, 'role="alert"' in refused.text) == (400, True)
-    assert "There is no policy" in told(admin.send(f"{base}/policy/delete"))

@@ -239,6 +239,93 @@ def test_a_caller_that_stops_waiting_stops_nothing(database_url: str) -> None:
     assert kept == ["a", "b", "c"]
 
 
+def announced(connection: Connection, handle: str) -> None:
+    connection.announce()
+    add_account(connection, handle)
+
+
+def test_a_change_that_announces_itself_is_heard_of_once_it_is_committed(
+    database_url: str,
+) -> None:
+    async def scenario(database: Database) -> None:
+        heard: list[tuple[str, list[str]]] = []
+        loop = asyncio.get_running_loop()
+
+        def listen_as(name: str) -> Callable[[], None]:
+            def listener() -> None:
+                assert asyncio.get_running_loop() is loop
+                heard.append((name, answered.copy()))
+
+            return listener
+
+        answered: list[str] = []
+        database.listen(listen_as("first"))
+        database.listen(listen_as("second"))
+        for handle in "ab":
+            await database.write(announced, handle)
+            answered.append(handle)
+        await database.write_relaxed(announced, "c")
+        assert heard == [
+            (name, before) for before in ([], ["a"], ["a", "b"]) for name in ("first", "second")
+        ]
+
+    with_database(database_url, scenario)
+
+
+def test_nothing_is_heard_of_other_changes(database_url: str) -> None:
+    """Of silent ones, of those that fail, and of those of other openers; alone and in a group."""
+
+    def fail(connection: Connection) -> NoReturn:
+        announced(connection, "gone")
+        raise NameUnknown("no such repository")
+
+    def collide(connection: Connection) -> None:
+        with suppress(ConstraintViolated):
+            announced(connection, "taken")
+
+    async def scenario(database: Database) -> None:
+        heard: list[None] = []
+        database.listen(lambda: heard.append(None))
+        await database.write(add_account, "taken")
+        other = open_database(database_url)
+        await other.write(announced, "elsewhere")
+        await other.close()
+        for change in (fail, collide):
+            with pytest.raises((NameUnknown, ConstraintViolated)):
+                await database.write(change)
+        await database.write(add_account, "silent")
+        async with held_writer(database):
+            group = [
+                asyncio.ensure_future(changing)
+                for changing in (
+                    database.write(fail),
+                    database.write(add_account, "in a group"),
+                    database.write(collide),
+                )
+            ]
+        await asyncio.wait(group)
+        assert heard == []
+        await database.write(announced, "heard")
+        assert heard == [None]
+
+    with_database(database_url, scenario)
+
+
+def test_a_change_is_heard_of_though_its_caller_stopped_waiting(database_url: str) -> None:
+    async def scenario(database: Database) -> None:
+        heard = asyncio.Event()
+        database.listen(heard.set)
+        async with held_writer(database):
+            cancelled = asyncio.ensure_future(database.write(announced, "a"))
+            await asyncio.sleep(0)
+            cancelled.cancel()
+        await asyncio.wait_for(heard.wait(), 60)
+        assert cancelled.cancelled()
+        assert await database.read(handles) == ["a"]
+
+    with_database(database_url, scenario)
+
+
 def test_close_answers_what_was_accepted_and_nothing_more(database_url: str) -> None:
     async def scenario(database: Database) -> None:
         changes = [asyncio.ensure_future(database.write(add_account, str(n))) for n in range(20)]

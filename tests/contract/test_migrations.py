@@ -20,6 +20,7 @@ import cloudcore.idempotency
 import cloudcore.jobs.tables
 import cloudcore.outbox
 import cloudcore.ratelimit  # noqa: F401
+import registry.metadata.collection_tables
 import registry.metadata.control_tables
 import registry.metadata.tables  # noqa: F401
 from cloudcore.db.schema import metadata
@@ -48,14 +49,13 @@ def schema(connection: Connection) -> list[Any]:
         ]
         return sorted(map(repr, (row for row in found if row[0] != "alembic_version")))
     rows = connection.execute(text("SELECT tbl_name, name, sql FROM sqlite_master"))
-    lines = [
-        # SQLite quotes the name of a table that was copied.
-        (table, name, line.strip().rstrip(",").replace('"', ""))
+    return sorted(
+        # SQLite quotes the name of a table that was copied, and adds columns on a line of others.
+        (table, name, " ".join(part.split()).removesuffix(" )").replace('"', ""))
         for table, name, sql in rows
-        for line in (sql or "").splitlines()
+        for part in (sql or "").split(",")
         if table != "alembic_version"
-    ]
-    return sorted(line for line in lines if line[2])
+    )
 
 
 def test_the_newest_revision_is_the_tables(bare_url: str) -> None:

@@ -41,6 +41,8 @@ def store(connection: Connection, handle: str) -> None:
         tag_count=0,
         tagged_image_count=0,
         size_bytes=0,
+        deleted_image_count=0,
+        deleted_tag_count=0,
         created_at=0,
         updated_at=0,
         deleted_at=None,

@@ -2,7 +2,7 @@
 
 Arguments: ``dev`` or ``serve``, a data folder, ``working`` or ``stuck``, and seconds between two
 looks for work. It writes a line when it is there, and one for each step it begins; stuck, it never
-ends a step.
+ends a step of those that count. Events are told in a line, too, and delivered to nobody.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from pathlib import Path
 from cloudcore.jobs.kinds import Done, Kind, Next
 from cloudcore.jobs.queue import Job
 from cloudcore.jobs.worker import Pace, Worker
+from cloudcore.outbox import DELIVER
+from registry.blobstore.base import BlobSweeper
 from registry.cli.running import serve_application
 from registry.main import DevRegistry, Registry, ServedRegistry
 from registry.services.context import Context
@@ -37,15 +39,22 @@ async def step(job: Job, *, is_stuck: bool) -> Next | Done:
     return await count_steps(job)
 
 
+async def deliver(job: Job) -> Done:
+    """Say whose events there are."""
+    say(f"deliver {job.account_id}")
+    return Done()
+
+
 def create(kind: type[Registry], pace: Pace, is_stuck: bool, settings: Settings) -> Dispatcher:
-    """Return an application whose worker knows one kind of job."""
+    """Return an application whose worker knows jobs that count, and those of events."""
 
     class CountingRegistry(kind):  # type: ignore[misc,valid-type]
-        def make_worker(self, ctx: Context) -> Worker:
+        def make_worker(self, ctx: Context, sweeper: BlobSweeper) -> Worker:
             counting = Kind(
                 name=COUNT, step=partial(step, is_stuck=is_stuck), first_retry_seconds=0.01
             )
-            return Worker(ctx.database, [counting], pace=pace)
+            delivering = Kind(name=DELIVER, step=deliver)
+            return Worker(ctx.database, [counting, delivering], pace=pace)
 
     registry = CountingRegistry(settings)
     return Dispatcher(

@@ -65,6 +65,10 @@ class SteppingDatabase:
         self._steps.take(f"after {change.__name__}")
         return result
 
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Listen."""
+        self._database.listen(listener)
+
     async def close(self) -> None:
         """Close."""
         await self._database.close()
@@ -111,9 +115,9 @@ class SteppingStore:
         self._store.remove_duplicate(object_id)
         self._steps.take("after remove_duplicate")
 
-    def list_objects(self) -> Iterator[StoredObject]:
+    def list_objects(self, shard: int | None = None) -> Iterator[StoredObject]:
         """List objects."""
-        return self._store.list_objects()
+        return self._store.list_objects(shard)
 
     def list_staged(self) -> Iterator[StoredObject]:
         """List what is staged."""

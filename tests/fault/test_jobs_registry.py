@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import httpx
 import pytest
@@ -21,6 +21,7 @@ from cloudcore.db.base import Database
 from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
 from cloudcore.keyring import create_root_key, load_keyring
 from registry.main import prepare
+from registry.oci.media_types import OCI_INDEX
 from registry.settings import Settings
 from tests.databases import program, program_environment, with_database
 from tests.jobs import (
@@ -149,7 +150,7 @@ def test_a_registry_ends_in_time_though_a_step_does_not(data: Path) -> None:
         with_jobs(data, drain)
 
 
-def test_a_change_of_the_control_plane_wakes_the_worker(data: Path) -> None:
+def test_changes_of_both_planes_wake_the_worker(data: Path) -> None:
     """The worker looks once an hour by itself; only a commit of its own process rouses it."""
     settings = Settings(data)
 
@@ -159,20 +160,38 @@ def test_a_change_of_the_control_plane_wakes_the_worker(data: Path) -> None:
         return await create_first_account(database, keyring, uuid7, system_clock(), **names)
 
     first = with_jobs(data, make_account)
+    told = f"deliver {first.account_id}"
     with (
         running(data, "serve", poll_seconds=3600) as registry,
         httpx.Client(base_url=registry.url) as client,
     ):
-        token = client.post(
-            "/v1/oauth/token",
-            data={"grant_type": "client_credentials"},
-            auth=(first.access_key_id, first.secret_access_key),
-        ).json()["access_token"]
-        with_jobs(data, put_in)
-        made = client.post(
-            "/v1/service-accounts",
-            json={"name": "ci"},
-            headers={"Authorization": f"Bearer {token}"},
+
+        def call(method: str, path: str, **options: Any) -> Any:  # noqa: ANN401 - httpx's
+            answer = client.request(method, path, **options)
+            assert answer.is_success, answer.text
+            return answer.json() if answer.content else None
+
+        form = {"grant_type": "client_credentials"}
+        pair = (first.access_key_id, first.secret_access_key)
+        token = call("POST", "/v1/oauth/token", data=form, auth=pair)["access_token"]
+        signed = {"Authorization": f"Bearer {token}"}
+        topic = f"crn:notifications:local:{first.account_id}:topic/all"
+        rule = {"topic": topic, "event_types": ["registry.*"]}
+        call("POST", "/v1/event-rules", json=rule, headers=signed)
+        made = call("POST", "/v1/repositories", json={"name": "app"}, headers=signed)
+        assert registry.read() == told
+
+        login = call("POST", "/v1/authorization-token", headers=signed)["password"]
+        scope = {"scope": "repository:acme/app:pull,push"}
+        bearer = call("GET", "/v2/token", params=scope, auth=("token", login))["token"]
+        call(
+            "PUT",
+            "/v2/acme/app/manifests/v1",
+            json={"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []},
+            headers={"Authorization": f"Bearer {bearer}", "Content-Type": OCI_INDEX},
         )
-        assert made.status_code == 201, made.text
-        with_jobs(data, drain)
+        assert registry.read() == told
+
+        tag = f"/v1/repositories/{made['repository']['id']}/tags/v1"
+        call("DELETE", tag, headers=signed)
+        assert registry.read() == told

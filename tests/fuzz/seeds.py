@@ -69,6 +69,11 @@ def _plant_repository(install: FuzzedInstall) -> None:
         _ask(install, "PUT", url, headers, content=content.body)
     pin = f"/v1/repositories/{repository}/images/{image.digest}/pins/production"
     _ask(install, "PUT", pin, bearer(install.bearers["admin"]), json={})
+    lifecycle = f"/v1/repositories/{repository}/lifecycle-policy"
+    rules = [{"priority": 1, "selector": "untagged", "older_than_days": 1}]
+    _ask(install, "PUT", lifecycle, bearer(install.bearers["admin"]), json={"rules": rules})
+    _make(install, f"{lifecycle}/runs")
+    _make(install, "/v1/garbage-collection/runs")
     topic = f"crn:notifications:local:{install.first.account_id}:topic/pushes"
     _make(install, "/v1/event-rules", {"topic": topic, "event_types": ["registry.image.pushed"]})
 

@@ -9,7 +9,9 @@ from cloudcore.db.base import Connection, Database, P, Row, T
 from cloudcore.db.statement import Statement
 
 
-class _CountingConnection:
+class CountingConnection:
+    """Notes the statements that it passes on."""
+
     def __init__(self, connection: Connection, seen: list[Statement]) -> None:
         self._connection = connection
         self._seen = seen
@@ -25,6 +27,9 @@ class _CountingConnection:
     def execute(self, statement: Statement, /, **parameters: object) -> int:
         self._seen.append(statement)
         return self._connection.execute(statement, **parameters)
+
+    def announce(self) -> None:
+        self._connection.announce()
 
 
 class CountingDatabase:
@@ -44,7 +49,7 @@ class CountingDatabase:
         self, call: Callable[Concatenate[Connection, P], T]
     ) -> Callable[Concatenate[Connection, P], T]:
         def counted(connection: Connection, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            return call(_CountingConnection(connection, self.seen), *args, **kwargs)
+            return call(CountingConnection(connection, self.seen), *args, **kwargs)
 
         return counted
 
@@ -67,6 +72,10 @@ class CountingDatabase:
         """Write."""
         self.changes += 1
         return await self._database.write_relaxed(self._counting(change), *args, **kwargs)
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Listen."""
+        self._database.listen(listener)
 
     async def close(self) -> None:
         """Close."""

@@ -14,7 +14,7 @@ from registry.services.lifecycle.runs import lifecycle_kind
 from tests.integration.pushing import World, make_world
 from tests.integration.test_tokens_exchange import play as play_install
 from tests.jobs import until
-from tests.tenants import ALLOW_ALL, Install, bearer
+from tests.tenants import Install
 
 DAY = 24 * 3600
 
@@ -38,14 +38,7 @@ class LifecycleWorld:
 
     async def pass_days(self, days: float) -> None:
         """Let time pass, and sign in anew."""
-        install, world = self.install, self.world
-        install.clock.advance(days * DAY)
-        await install.keys.refresh()
-        program = await install.add_program(world.account, f"ci-{install.clock.now}", ALLOW_ALL)
-        world.control.headers.update(bearer(program.access_token))
-        password = await install.login(program)
-        token = await install.exchange(password, f"repository:{world.name}:pull,push,delete")
-        world.docker.headers.update(bearer(token))
+        await self.world.pass_seconds(days * DAY)
 
     async def put(self, *rules: dict[str, Any]) -> dict[str, Any]:
         """Give the repository a policy."""

@@ -109,6 +109,17 @@ class World:
         found: list[str] = (await self.docker.get(f"/v2/{self.name}/tags/list")).json()["tags"]
         return found
 
+    async def pass_seconds(self, seconds: float) -> None:
+        """Let time pass, and sign in anew."""
+        install = self.install
+        install.clock.advance(seconds)
+        await install.keys.refresh()
+        program = await install.add_program(self.account, f"ci-{install.clock.now}", ALLOW_ALL)
+        self.control.headers.update(bearer(program.access_token))
+        password = await install.login(program)
+        token = await install.exchange(password, f"repository:{self.name}:pull,push,delete")
+        self.docker.headers.update(bearer(token))
+
     async def another(self, repository: str, **fields: object) -> World:
         """Return the same with another repository of the account, which is made."""
         return await _world(self.install, self.control, self.account, repository, **fields)

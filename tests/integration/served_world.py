@@ -76,6 +76,9 @@ class _NotingConnection:
         self._note(statement, parameters)
         return self._connection.execute(statement, **parameters)
 
+    def announce(self) -> None:
+        self._connection.announce()
+
 
 class NotingDatabase:
     """Notes every statement that it passes on."""
@@ -109,6 +112,10 @@ class NotingDatabase:
     ) -> T:
         """Write."""
         return await self._database.write_relaxed(self._noting(change), *args, **kwargs)
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Listen."""
+        self._database.listen(listener)
 
     async def close(self) -> None:
         """Close."""
@@ -325,6 +332,12 @@ async def _furnish_registry(served: Served, tenant: Tenant) -> None:
     topic = f"crn:notifications:local:{tenant.account_id}:topic/images"
     asked = {"topic": topic, "event_types": ["registry.*"]}
     rule = await served.make("/v1/event-rules", asked, token=token)
+    lifecycle = f"/v1/repositories/{made['id']}/lifecycle-policy"
+    rules = [{"priority": 1, "selector": "untagged", "older_than_days": 1}]
+    assert (await served.ask("PUT", lifecycle, {"rules": rules}, token=token)).status_code == 200
+    run = (await served.ask("POST", f"{lifecycle}/runs", token=token)).json()["run"]
+    collection = "/v1/garbage-collection/runs"
+    collected = (await served.ask("POST", collection, token=token)).json()["run"]
     opened = await served.ask("POST", uploads, token=bearer)
     tenant.upload_id = opened.headers["location"].rpartition("/")[2]
     tenant.ids |= {
@@ -332,7 +345,9 @@ async def _furnish_registry(served: Served, tenant: Tenant) -> None:
         "/v1/repositories/{}/images/{}": tenant.digest,
         "/v1/repositories/{}/tags/{}": tagged,
         "/v1/repositories/{}/images/{}/pins/{}": tagged,
+        "/v1/repositories/{}/lifecycle-policy/runs/{}": run["id"],
         "/v1/event-rules/{}": rule["id"],
+        "/v1/garbage-collection/runs/{}": collected["id"],
     }
 
 
@@ -364,7 +379,7 @@ async def open_served(data: Path, database_url: str = "") -> AsyncIterator[Serve
     async with open_context(settings, clock) as opened, AsyncExitStack() as resources:
         database = NotingDatabase(opened.database)
         ctx = replace(opened, database=database, new_id=lambda: uuid7(clock()))
-        planes = await ServedRegistry(settings).make_planes(ctx, resources, lambda: None)
+        planes = await ServedRegistry(settings).make_planes(ctx, resources)
         keyring = load_keyring(settings.root_key)
         keys = SigningKeys(database, keyring, clock)
         await keys.refresh()

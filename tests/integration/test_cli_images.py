@@ -243,7 +243,9 @@ def test_pins_hold_an_image_until_they_are_taken_away(world: World, app: str) ->
     assert world.done("images", "pins", f"{app}:v1").lines[3].startswith("test - crn:iam:")
     held = world.run("images", "delete", f"{app}@{digest}")
     assert held.status == 1
-    assert held.lines[1].startswith(f"{digest} failed CONFLICT: pins hold the image")
+    words = "CONFLICT: pins hold the image; take them away, or force "
+    words += "(pins: production, staging, test)"
+    assert held.lines[1] == f"{digest} failed {words}"
     unpinned = world.done("images", "unpin", f"{app}:v1", "test")
     assert unpinned.text == f"Unpinned {app}:v1: test\n"
     assert world.told("images", "unpin", f"{app}:v1", "test")[0] == 3
@@ -251,6 +253,9 @@ def test_pins_hold_an_image_until_they_are_taken_away(world: World, app: str) ->
     misused = world.run("images", "pin", f"{app}:v1", "x", "--for", "soon")
     assert misused.status == 2
     assert "'soon' is no span like 90m, 12h, 30d or 4w" in misused.err
+    misused = world.run("images", "pin", f"{app}:v1", "prod/eu-1")
+    assert misused.status == 2
+    assert "'prod/eu-1' has a slash; write 'prod.eu-1'" in misused.err
 
 
 # deleting and restoring
@@ -369,6 +374,22 @@ def test_an_immutable_tag_is_told(world: World, app: str) -> None:
     (failure,) = json.loads(ended.out)["failures"]
     assert (failure["tag"], failure["code"]) == ("v1", "CONFLICT")
     assert world.read("tags", "show", f"{app}:v1")["digest"] == first
+
+
+def test_a_tag_is_set_if_it_is_where_it_was_seen(world: World, app: str) -> None:
+    first, second = world.push(app, "v1"), world.push(app, "v2")
+    target = f"{app}:latest"
+    status, words = world.told("tags", "set", target, "v1", "--if-current", first)
+    assert status == 1
+    assert words.startswith("PRECONDITION_FAILED: the tag latest is not ")
+    world.done("tags", "set", target, "v1", "--if-absent")
+    assert world.told("tags", "set", target, "v2", "--if-absent")[0] == 1
+    assert world.told("tags", "set", target, "v2", "--if-current", second)[0] == 1
+    assert world.read("tags", "show", target)["digest"] == first
+    assert world.read("tags", "set", target, "v2", "--if-current", first)["digest"] == second
+    misused = world.run("tags", "set", target, "v1", "--if-current", "v2")
+    assert misused.status == 2
+    assert "'v2' is no digest like sha256:..." in misused.err
 
 
 def test_a_tag_that_is_not_there_is_told(world: World, app: str) -> None:

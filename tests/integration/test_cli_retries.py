@@ -69,6 +69,7 @@ def dropping(drops: int) -> Iterator[Dropping]:
     [
         lambda client: client.call("GET", "/v1/x"),
         lambda client: client.call("PUT", "/v1/x", {"a": 1}),
+        lambda client: client.put_if({}, "/v1/x", {"a": 1}),
         lambda client: client.create("/v1/x", {"a": 1}),
         lambda client: client.create("/v1/x/restore"),
         lambda client: client.fetch("/v1/x"),
@@ -92,6 +93,13 @@ def test_what_might_be_done_twice_is_not(method: str) -> None:
     assert len(server.asked) == 1
     words = "hung up before it had answered; see whether it is done all the same"
     assert str(told.value).endswith(words)
+
+
+@pytest.mark.parametrize("condition", [{"If-Match": '"sha256:0"'}, {"If-None-Match": "*"}])
+def test_what_makes_its_own_condition_untrue_is_not(condition: dict[str, str]) -> None:
+    with dropping(1) as server, pytest.raises(Lost):
+        server.client.put_if(condition, "/v1/x", {"a": 1})
+    assert len(server.asked) == 1
 
 
 def test_each_creation_has_a_key_of_its_own() -> None:

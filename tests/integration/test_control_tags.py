@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any, Final
 
@@ -148,6 +149,72 @@ def test_a_tag_is_pointed_without_a_pull(database_url: str) -> None:
         assert (record["image_count"], record["tag_count"]) == (2, 1)
         tagged = await world.get("/images", tag_status="tagged")
         assert [each["digest"] for each in tagged["images"]] == [two]
+
+    run(database_url, scenario)
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "status"),
+    [
+        ("If-Match", '"{old}"', 200),
+        ("If-Match", '"{new}", "{old}"', 200),
+        ("If-Match", "*", 200),
+        ("If-Match", 'W/"{old}"', 412),  # RFC 9110 §13.1.1: compared strongly
+        ("If-Match", '"{new}"', 412),
+        ("If-Match", "{old}", 412),
+        ("If-None-Match", "*", 412),
+        ("If-None-Match", '"{old}"', 412),
+        ("If-None-Match", '"{new}"', 200),
+    ],
+)
+def test_a_tag_moves_on_conditions(
+    sqlite_database: str, header: str, value: str, status: int
+) -> None:
+    async def scenario(world: World) -> None:
+        old, new = [(await world.push_image(each))["digest"] for each in ("old", "new")]
+        path = f"{world.path}/tags/v1"
+        assert (await world.control.put(path, json={"digest": old})).status_code == 201
+        condition = {header: value.format(old=old, new=new)}
+        answer = await world.control.put(path, json={"digest": new}, headers=condition)
+        assert answer.status_code == status
+        if status == 412:
+            assert refused(answer, 412, "PRECONDITION_FAILED") == {"tag": "v1"}
+        found = (await world.get("/tags/v1"))["tag"]["digest"]
+        assert found == (new if status == 200 else old)
+
+    run(sqlite_database, scenario)
+
+
+def test_conditions_of_a_tag_that_is_not_there(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        digest = (await world.push_image("one"))["digest"]
+        path, body = f"{world.path}/tags/v1", {"digest": digest}
+        for value in ("*", f'"{digest}"'):
+            answer = await world.control.put(path, json=body, headers={"If-Match": value})
+            refused(answer, 412, "PRECONDITION_FAILED")
+        refused(await world.control.get(path), 404, "NOT_FOUND")
+        new = {"If-None-Match": "*"}
+        assert (await world.control.put(path, json=body, headers=new)).status_code == 201
+        refused(await world.control.put(path, json=body, headers=new), 412, "PRECONDITION_FAILED")
+        lines = [("If-Match", f'"{ABSENT}"'), ("If-Match", f'"{digest}"')]
+        assert (await world.control.put(path, json=body, headers=lines)).status_code == 200
+
+    run(database_url, scenario)
+
+
+def test_of_many_who_move_a_tag_from_one_place_one_does(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        digests = [(await world.push_image(str(each)))["digest"] for each in range(6)]
+        path = f"{world.path}/tags/v1"
+        await world.control.put(path, json={"digest": digests[0]})
+        seen = {"If-Match": f'"{digests[0]}"'}
+        answers = await asyncio.gather(
+            *(world.control.put(path, json={"digest": to}, headers=seen) for to in digests[1:])
+        )
+        statuses = [answer.status_code for answer in answers]
+        assert sorted(statuses) == [200, 412, 412, 412, 412]
+        moved_to = digests[1 + statuses.index(200)]
+        assert (await world.get("/tags/v1"))["tag"]["digest"] == moved_to
 
     run(database_url, scenario)
 

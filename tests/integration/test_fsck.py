@@ -131,6 +131,8 @@ DAMAGES: list[tuple[Callable[[Path], object], str, str]] = [
     (lambda data: query(data, "UPDATE tags SET manifest_id = 'x'"), "I4", "tag v1"),
     (lambda data: query(data, "UPDATE repositories SET size_bytes = 1"), "I8", "size_bytes"),
     (lambda data: query(data, "UPDATE repositories SET tag_count = 9"), "I8", "tag_count"),
+    (lambda data: query(data, "UPDATE repositories SET deleted_tag_count = 1"), "I8", "deleted_"),
+    (lambda data: query(data, "DELETE FROM repository_folders"), "I8", "folder ''"),
     (lambda data: query(data, "UPDATE repository_blobs SET manifest_refs = 7"), "I8", "refs"),
 ]
 

@@ -59,6 +59,7 @@ def test_pins_hold_an_image_unless_it_is_forced(database_url: str) -> None:
         answer = await world.control.post(f"{world.images}/batch-delete", json=batch)
         (failure,) = answer.json()["failures"]
         assert (failure["digest"], failure["code"]) == (image, "CONFLICT")
+        assert failure["params"] == params
         assert await world.pulls("v1")
         assert (await world.control.delete(f"{path}?force=true")).status_code == 204
         assert not await world.pulls("v1")
@@ -74,9 +75,14 @@ def test_pins_hold_an_image_unless_it_is_forced(database_url: str) -> None:
 def test_force_does_not_break_an_index(sqlite_database: str) -> None:
     async def scenario(world: World) -> None:
         child = await world.push_image("one")
-        await world.push_index([child])
+        index = await world.push_index([child])
         path = f"{world.images}/{child['digest']}?force=true"
-        refused(await world.control.delete(path), 409, "CONFLICT")
+        params = refused(await world.control.delete(path), 409, "CONFLICT")
+        assert params["parents"] == [index["digest"]]
+        batch = {"digests": [child["digest"]]}
+        path = f"{world.images}/batch-delete?force=true"
+        (failure,) = (await world.control.post(path, json=batch)).json()["failures"]
+        assert failure["params"] == params
 
     run(sqlite_database, scenario)
 

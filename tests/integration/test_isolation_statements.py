@@ -34,7 +34,12 @@ LOOSE: Final = {
     "cloudcore.identity.rows.policies._COUNT_ON": "by a principal's id, in either of two columns",
     "cloudcore.identity.rows.revocations._FIND_LOGIN": "by the hash of a secret",
     "cloudcore.outbox._FORGET": "a sweep of what is over",
+    "cloudcore.outbox._FORGET_UNDELIVERED": "a sweep of what is over",
     "cloudcore.outbox._MARK": "by the ids of events read for one account before",
+    "registry.metadata.deleted_tags._OVER": "a sweep of what is over",
+    "registry.metadata.collection._DUE": "a sweep of what is due",
+    "registry.metadata.carriers._ALL": "the last event up to a place; none but the repository's",
+    "registry.metadata.carriers._LAST": "the last event up to a place; none but the repository's",
     "registry.metadata.logins._FIND_BY_PASSWORD": "by the hash of a secret",
     "registry.metadata.logins._FORGET": "a sweep of what is over",
     "registry.metadata.pins._FORGET": "a sweep of what is over",
@@ -42,7 +47,7 @@ LOOSE: Final = {
     "registry.metadata.repositories._LIST_ACCOUNTS": "fsck and the operator's command",
     "registry.metadata.lifecycle._DUE": "a sweep of what is due",
     "registry.metadata.tag_history._FORGET": "a sweep of what is over",
-    "registry.metadata.tombstones._OVER": "a sweep of what is over",
+    "registry.metadata.tombstones._REPOSITORIES_OF_OVER": "a sweep of what is over",
     "registry.metadata.uploads._EXPIRED": "a sweep of what is over",
 }
 """Statements that nothing ties to one thing, each with its reason."""

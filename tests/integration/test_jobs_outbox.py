@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Concatenate, Final
 
 import pytest
@@ -15,7 +17,15 @@ from cloudcore.clock import system_clock
 from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.db.opening import open_database
 from cloudcore.jobs.worker import Pace, Worker
-from cloudcore.outbox import Event, Subscriber, delivery, emit, forget_delivered
+from cloudcore.outbox import (
+    UNDELIVERED_SECONDS,
+    Event,
+    Subscriber,
+    delivery,
+    emit,
+    forget_delivered,
+    forget_undelivered,
+)
 from tests.databases import add_account
 from tests.dying import PassingDatabase
 from tests.integration.test_jobs_worker import running, until_finished
@@ -82,11 +92,10 @@ def test_each_account_has_its_events_in_order(database_url: str) -> None:
     async def scenario(database: Database) -> None:
         accounts = [await database.write(add_account, handle) for handle in "abc"]
         first, second = Recorder(), Recorder()
-        async with running(deliverer(database, first, second)) as worker:
+        async with running(deliverer(database, first, second)):
             for number in range(0, 60, 3):
                 for account in accounts:
                     await database.write(emit_all, account, [number, number + 1, number + 2])
-                worker.wake()
             await until_finished(database)
         for recorder in (first, second):
             assert recorder.taken == {account: list(range(60)) for account in accounts}
@@ -123,24 +132,22 @@ def test_no_event_is_left_behind_by_a_delivery_that_ends(database_url: str) -> N
         accounts = [await database.write(add_account, handle) for handle in "ab"]
         recorder = Recorder()
         async with (
-            running(deliverer(database, recorder)) as one,
-            running(deliverer(other, recorder)) as two,
+            running(deliverer(database, recorder)),
+            running(deliverer(other, recorder)),
         ):
 
-            async def emit_many(into: Database, worker: Worker, account: str) -> None:
+            async def emit_many(into: Database, account: str) -> None:
                 for number in range(50):
                     await into.write(emit_all, account, [number])
-                    worker.wake()
 
             await asyncio.gather(
                 *(
-                    emit_many(into, worker, account)
-                    for into, worker in ((database, one), (other, two))
+                    emit_many(into, account)
+                    for into in (database, other)
                     for account in accounts
                     for _ in range(2)
                 )
             )
-            one.wake()
             await until_finished(database)
         for account in accounts:
             assert await database.read(pending, account) == []
@@ -250,3 +257,52 @@ def test_only_events_delivered_long_ago_are_forgotten(database_url: str) -> None
         assert await database.read(pending, account) == [2]
 
     with_jobs(database_url, scenario)
+
+
+def test_events_that_nobody_takes_are_forgotten_after_thirty_days(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of all accounts, in batches; what was delivered is none of them."""
+    count = outbox._FORGOTTEN_AT_ONCE // 2 + 1
+
+    async def scenario(database: Database) -> None:
+        clock = Clock()
+
+        def emit_now(tx: Connection, account_id: str, payload: str, times: int = 1) -> None:
+            for _ in range(times):
+                emit(tx, TYPE, account_id, payload, clock.now)
+
+        taken, *others = [await database.write(add_account, handle) for handle in "abc"]
+        await database.write(emit_now, taken, "taken")
+        async with running(deliverer(database, Recorder())):
+            await until_finished(database)
+        for account in others:
+            await database.write(emit_now, account, "old", count)
+        clock.pass_seconds(60)
+        for account in others:
+            await database.write(emit_now, account, "new")
+        clock.pass_seconds(UNDELIVERED_SECONDS - 61)
+        assert await forget_undelivered(database, clock) == 0
+        clock.pass_seconds(1)
+        assert await forget_undelivered(database, clock) == 2 * count
+        assert [await database.read(pending, account) for account in others] == [["new"]] * 2
+        # An account's delivery goes on with what is left.
+        recorder = Recorder()
+        async with running(deliverer(database, recorder)):
+            await until_finished(database)
+        assert recorder.taken == {account: ["new"] for account in others}
+        late = system_clock() + outbox.KEPT_SECONDS * 1_000_000
+        assert await database.write(forget_delivered, late) == 3
+
+    with_jobs(database_url, scenario)
+    assert f"{2 * count} events are forgotten" in caplog.text
+
+
+def test_forgetting_reads_an_index(sqlite_database: str) -> None:
+    path = sqlite_database.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(path)) as connection:
+        text = outbox._FORGET_UNDELIVERED.sqlite
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", {"before": 0, "limit": 1})
+        details = [row[3] for row in plan]
+    assert any("INDEX ix_outbox_undelivered (created_at<?)" in each for each in details), details
+    assert not any(each.startswith("SCAN outbox") or "TEMP" in each for each in details), details

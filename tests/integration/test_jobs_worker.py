@@ -294,17 +294,16 @@ def test_a_cancelled_worker_leaves_its_job_to_the_end_of_the_lease(database_url:
     with_jobs(database_url, scenario)
 
 
-def test_a_wake_up_is_heard_and_a_coming_moment_is_kept_without_polling(
+def test_a_commit_is_heard_of_and_a_coming_moment_is_kept_without_polling(
     database_url: str,
 ) -> None:
     async def scenario(database: Database) -> None:
         counting = CountingDatabase(database)
         counting.start()
-        async with running(Worker(counting, [COUNTING], pace=NEVER_POLLS)) as worker:
+        async with running(Worker(counting, [COUNTING], pace=NEVER_POLLS)):
             await until_finished(database)
             new = NewJob(COUNT, 1, delay_seconds=0.2)
             await database.write(enqueue, new, system_clock())
-            worker.wake()
             await until_finished(database)
             await asyncio.sleep(0.5)  # an idle worker asks nothing
             assert len(counting.seen) <= 10, [one.sqlite for one in counting.seen]
@@ -316,8 +315,10 @@ def test_work_of_another_process_is_found_by_polling(database_url: str) -> None:
     async def scenario(database: Database) -> None:
         async with running(Worker(database, [COUNTING], pace=Pace(poll_seconds=0.05))):
             await asyncio.sleep(0)
-            await database.write(enqueue_counts, 1, 1, system_clock())
+            other = open_database(database_url)
+            await other.write(enqueue_counts, 1, 1, system_clock())
             await until_finished(database)
+            await other.close()
 
     with_jobs(database_url, scenario)
 

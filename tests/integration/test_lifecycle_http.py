@@ -223,12 +223,40 @@ def test_runs_are_listed_and_one_runs_at_a_time(database_url: str) -> None:
     play(database_url, scenario)
 
 
+def test_a_run_is_found_by_its_id(database_url: str) -> None:
+    async def scenario(world: LifecycleWorld) -> None:
+        await world.put(UNTAGGED)
+        control = world.world.control
+        answer = await control.post(f"{world.policy}/runs")
+        started, place = answer.json(), answer.headers["location"]
+        assert place == f"{world.policy}/runs/{started['run']['id']}"
+        assert (await control.get(place)).json() == started
+        await world.work()
+        (listed,) = await world.runs()
+        assert (await control.get(place)).json() == {"run": listed}
+        assert listed["status"] == "succeeded"
+
+        other = (await control.post("/v1/repositories", json={"name": "other"})).json()
+        elsewhere = f"/v1/repositories/{other['repository']['id']}/lifecycle-policy/runs"
+        for path in (
+            f"{elsewhere}/{listed['id']}",
+            f"{world.policy}/runs/{world.world.repository_id}",
+            f"{world.policy}/runs/latest",
+        ):
+            refused(await control.get(path), 404, "NOT_FOUND")
+        assert (await control.delete(world.policy)).status_code == 204
+        assert (await control.get(place)).json() == {"run": listed}  # what was done was done
+
+    play(database_url, scenario)
+
+
 def test_each_operation_needs_its_action(sqlite_database: str) -> None:
     calls: Final[dict[str, list[tuple[str, str, Any]]]] = {
         "GetLifecyclePolicy": [
             ("GET", "", None),
             ("POST", "/preview", {"rules": [UNTAGGED]}),
             ("GET", "/runs", None),
+            ("GET", "/runs/{run}", None),
         ],
         "PutLifecyclePolicy": [("PUT", "", {"rules": [UNTAGGED]})],
         "StartLifecycleRun": [("POST", "/runs", None)],
@@ -236,7 +264,7 @@ def test_each_operation_needs_its_action(sqlite_database: str) -> None:
     }
 
     async def scenario(world: LifecycleWorld) -> None:
-        await world.put(UNTAGGED)
+        run = await world.run(UNTAGGED)
         install, account = world.install, world.world.account
         stranger = await install.add_program(await install.add_account("other"), "x", allow("*"))
         for action, asked in calls.items():
@@ -246,7 +274,7 @@ def test_each_operation_needs_its_action(sqlite_database: str) -> None:
                 account, action.lower(), allow(f"registry:{action}")
             )
             for method, path, body in asked:
-                target = f"{world.policy}{path}"
+                target = f"{world.policy}{path.format(run=run['id'])}"
                 async with install.connect() as client:
                     client.headers.update(bearer(denied.access_token))
                     refused(await client.request(method, target, json=body), 403, "ACCESS_DENIED")

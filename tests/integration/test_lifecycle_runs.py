@@ -50,6 +50,12 @@ async def pin_for_an_hour(world: LifecycleWorld, image: Descriptor) -> None:
     assert (await world.world.control.put(path, json={"expires_at": end})).status_code == 201
 
 
+async def delete_and_restore(world: LifecycleWorld, image: Descriptor) -> None:
+    path = f"{world.world.images}/{image['digest']}"
+    assert (await world.world.control.delete(path)).status_code == 204
+    await restore(world, image)
+
+
 async def list_in_an_index(world: LifecycleWorld, image: Descriptor) -> None:
     await world.world.push_index([image])
 
@@ -73,6 +79,8 @@ async def pin_a_newer_one(world: LifecycleWorld, _: Descriptor) -> None:
         (STALE, pull),
         (UNTAGGED, pin),
         (STALE, pin_for_an_hour),
+        (UNTAGGED, delete_and_restore),
+        (NEWEST, delete_and_restore),
         (NEWEST, list_in_an_index),
         (UNTAGGED, list_in_an_index),
         (NEWEST, delete_a_newer_one),  # so it is one of the two newest now
@@ -335,6 +343,54 @@ def test_ages_begin_anew_when_tags_come_and_go(database_url: str) -> None:
             f"{world.world.path}/tags/again", json={"digest": other["digest"]}
         )
         assert answer.status_code == 200, answer.text
+
+    play(database_url, scenario)
+
+
+async def restore(world: LifecycleWorld, *images: Descriptor) -> None:
+    answer = await world.world.control.post(
+        f"{world.world.images}/restore", json={"digests": [image["digest"] for image in images]}
+    )
+    assert (answer.status_code, answer.json()["failures"]) == (200, []), answer.text
+
+
+def test_ages_begin_anew_with_a_restoration(database_url: str) -> None:
+    """Of all that comes back, with tags or without; when it was pushed stays what it was."""
+
+    async def scenario(world: LifecycleWorld) -> None:
+        old = {"priority": 5, "selector": "any", "older_than_days": 7}
+        loose, child = [await world.world.push_image(each) for each in ("loose", "child")]
+        index = await world.world.push_index([child])
+        before = await world.world.get(f"/images/{loose['digest']}")
+        await world.pass_days(8)
+        assert (await world.run(old))["expired"] == 3
+        await restore(world, loose, index)
+        assert await world.world.get(f"/images/{loose['digest']}") == before
+        assert (await world.run(old))["expired"] == 0
+        await world.pass_days(6)
+        assert await world.previewed(old) == {}
+        await world.pass_days(2)
+        assert (await world.run(old))["expired"] == 3
+
+        await restore(world, loose)  # a second time
+        assert await world.previewed(old) == {}
+
+    play(database_url, scenario)
+
+
+def test_a_restoration_leaves_an_hour_to_pin_what_a_rule_takes_again(database_url: str) -> None:
+    async def scenario(world: LifecycleWorld) -> None:
+        newest = NEWEST | {"keep_last": 1}
+        image = await world.world.push_image("image")
+        await world.world.push_image("newer")
+        await world.pass_days(1)
+        assert (await world.run(newest))["expired"] == 1
+        await restore(world, image)
+        assert (await world.run(newest))["expired"] == 0
+        await world.pass_days(1)
+        assert await world.previewed(newest) == {image["digest"]: 3}
+        await pin(world, image)
+        assert await world.previewed(newest) == {}
 
     play(database_url, scenario)
 

@@ -186,3 +186,38 @@ def test_a_refresh_token_is_the_commands_alone(database_url: str) -> None:
         assert (await world.token(form)).status_code == 200
 
     play(database_url, scenario)
+
+
+def test_a_refresh_token_is_good_for_its_client_alone(database_url: str) -> None:
+    """RFC 6749 §6, RFC 9700 §4.14; a refused attempt costs the client nothing."""
+
+    async def scenario(world: World) -> None:
+        await world.add_user(EMAIL)
+        _, refresh = await world.signed_in(EMAIL)
+        for named in ({}, {"client_id": "cli"}):
+            form = {"grant_type": "refresh_token", "refresh_token": refresh}
+            answer = await world.token(form | {"client_id": "console"})
+            assert (answer.status_code, answer.json()["error"]) == (400, "invalid_grant")
+            answer = await world.token(form | named)
+            assert answer.status_code == 200
+            refresh = answer.json()["refresh_token"]
+        assert (await world.refresh(refresh)).status_code == 200
+
+    play(database_url, scenario)
+
+
+def test_a_refresh_token_from_before_clients_were_kept_is_bound_by_its_next_use(
+    database_url: str,
+) -> None:
+    async def scenario(world: World) -> None:
+        await world.add_user(EMAIL)
+        _, refresh = await world.signed_in(EMAIL)
+        await world.run("UPDATE refresh_tokens SET client_id = NULL")
+        form = {"grant_type": "refresh_token", "refresh_token": refresh, "client_id": "console"}
+        answer = await world.token(form)
+        assert answer.status_code == 200
+        refresh = answer.json()["refresh_token"]
+        assert (await world.refresh(refresh)).json()["error"] == "invalid_grant"
+        assert (await world.token(form | {"refresh_token": refresh})).status_code == 200
+
+    play(database_url, scenario)

@@ -16,7 +16,7 @@ from tests.spec.operations import OPERATIONS, differences
 
 async def routes_of_the_whole(settings: Settings) -> ControlPlane:
     async with open_context(settings) as ctx, AsyncExitStack() as resources:
-        planes = await ServedRegistry(settings).make_planes(ctx, resources, lambda: None)
+        planes = await ServedRegistry(settings).make_planes(ctx, resources)
         return cast("ControlPlane", planes.control)
 
 

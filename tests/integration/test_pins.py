@@ -177,6 +177,23 @@ def test_what_cannot_be_a_pin_is_refused(
     play(sqlite_database, scenario)
 
 
+@pytest.mark.parametrize("name", ["prod/eu-1", "prod%2Feu-1", "prod%2feu-1", "%2F", "%252F"])
+def test_a_pin_has_no_slash_however_it_is_written(sqlite_database: str, name: str) -> None:
+    """Else a proxy that decodes paths, and one that does not, would see different things."""
+
+    async def scenario(world: World) -> None:
+        for answer in (
+            await world.client.put(f"{world.pins}/{name}", json={}),
+            await world.client.delete(f"{world.pins}/{name}"),
+        ):
+            is_name = name == "%252F"  # the three characters %2F
+            status = 400 if is_name and answer.request.method == "PUT" else 404
+            assert answer.status_code == status
+        assert await world.names() == []
+
+    play(sqlite_database, scenario)
+
+
 def test_now_is_not_the_future(sqlite_database: str) -> None:
     async def scenario(world: World) -> None:
         for seconds, status in ((0, 400), (-1, 400), (1, 201)):

@@ -135,7 +135,7 @@ def delete_tag(tag: str) -> Change:
         return int((await at.ask("DELETE", f"/tags/{tag}")).status)
 
     def apply(repository: Repository, moment: Moment) -> Status:
-        outcome = repository.delete_tag(tag, Act("", moment.now))
+        outcome = repository.delete_tag(tag, Act("", moment.now), UNDELETE // DAY)
         return {Outcome.DONE: 204, **STATUSES}[outcome]
 
     return Change("delete tag", ask, of_live(apply))
@@ -146,7 +146,7 @@ def restore_tag(tag: str) -> Change:
         return int((await at.ask("POST", f"/tags/{tag}/restore")).status)
 
     def apply(repository: Repository, moment: Moment) -> Status:
-        outcome = repository.restore_tag(tag, Act("", moment.now), moment.now - UNDELETE)
+        outcome = repository.restore_tag(tag, Act("", moment.now))
         return {Outcome.DONE: 200, **STATUSES}[outcome]
 
     return Change("restore tag", ask, of_live(apply))
@@ -166,8 +166,7 @@ async def _purge(at: Place) -> None:
 
 
 def _purged(repository: Repository, moment: Moment) -> None:
-    graves = repository.graves.items()
-    repository.graves = {digest: each for digest, each in graves if each.until > moment.now}
+    repository.purge(moment.now)
 
 
 async def _delete_repository(at: Place) -> Status:
@@ -280,6 +279,7 @@ def applied(model: Repository, change: Change, moment: Moment) -> tuple[Status, 
     after = copy.copy(model)
     after.images, after.tags = dict(model.images), dict(model.tags)
     after.graves, after.history = dict(model.graves), list(model.history)
+    after.deleted = dict(model.deleted)
     return change.apply(after, moment), after
 
 
@@ -299,12 +299,16 @@ async def state_of(place: Place) -> Any:  # noqa: ANN401 - compared with `snapsh
         " WHERE repository_id = ? ORDER BY sequence",
         place.id,
     )
+    deleted = query(
+        "SELECT name, digest, has_image FROM deleted_tags WHERE repository_id = ?", place.id
+    )
     ((deleted_at,),) = query("SELECT deleted_at FROM repositories WHERE id = ?", place.id)
     assert len(graves) == len({digest for digest, _ in graves}), "an image has two tombstones"
     return (
         {digest for (digest,) in images},
         {row[0]: row[1] for row in tags},
         {digest: sorted(tag for tag, _ in json.loads(kept)) for digest, kept in graves},
+        {row[0]: (row[1], bool(row[2])) for row in deleted},
         {tag: [tuple(row[1:]) for row in history if row[0] == tag] for tag in TAGS},
         deleted_at is not None,
     )
@@ -316,6 +320,7 @@ def snapshot(model: Repository) -> Any:  # noqa: ANN401 - compared with `state_o
         set(model.images),
         {tag: digest for tag, (digest, _) in model.tags.items()},
         {digest: sorted(grave.tags) for digest, grave in model.graves.items()},
+        {tag: (each.digest, each.digest in model.images) for tag, each in model.deleted.items()},
         {
             tag: [
                 (each.action, each.digest, each.previous)

@@ -10,9 +10,9 @@ from tests.inprocess import Answer
 from tests.property.control_documents import BY_DIGEST, DOCUMENTS
 from tests.property.control_model import Act, Model, Outcome, Repository
 from tests.property.control_world import Reply, Tenant, World
-from tests.property.lifecycle_oracle import DAY
 
 TAGS: Final = ("v1", "v2", "moving-1")
+PREFIXES: Final = ("v", "m", "v1")
 PATH: Final = "/v1/repositories"
 STATUSES: Final = {
     Outcome.UNKNOWN: (404, "NOT_FOUND"),
@@ -48,11 +48,6 @@ class ComparingMachine(RuleBasedStateMachine):
     @property
     def ours(self) -> Act:
         return Act(self.tenant.principal, self.now)
-
-    @property
-    def since(self) -> int:
-        """Since when a deletion of a tag can be undone now."""
-        return self.now - self.model.undelete_days * DAY
 
     def send(self, method: str, path: str, body: bytes = b"", kind: str = "") -> Answer:
         """Send a request below ``/v2/<account>/``."""
@@ -96,6 +91,9 @@ class ComparingMachine(RuleBasedStateMachine):
         assert [(each["name"], each["digest"], each["mutable"]) for each in told] == [
             (tag, repository.tags[tag][0], repository.may_move(tag)) for tag in tags
         ]
+        prefix = PREFIXES[self.steps % len(PREFIXES)]
+        told = self.walk(f"{PATH}/{repository.id}/tags", "tags", prefix=prefix)
+        assert [each["name"] for each in told] == [tag for tag in tags if tag.startswith(prefix)]
         tag = TAGS[self.steps % len(TAGS)]
         reply = self.ask("GET", f"{PATH}/{repository.id}/tags/{tag}/history", limit=200)
         history = [change for change in repository.history if change.tag == tag]
@@ -116,8 +114,9 @@ class ComparingMachine(RuleBasedStateMachine):
             assert [
                 (each["digest"], sorted(each["tags"]), each["size_bytes"]) for each in told
             ] == [(d, repository.tags_of(d), BY_DIGEST[d].size) for d in expected]
-        carriers = {to for tag, (to, _) in repository.tags.items() if tag.startswith("v")}
-        told = self.walk(path, "images", tag_prefix="v")
+        prefix = PREFIXES[self.steps % len(PREFIXES)]
+        carriers = {to for tag, (to, _) in repository.tags.items() if tag.startswith(prefix)}
+        told = self.walk(path, "images", tag_prefix=prefix)
         assert [each["digest"] for each in told] == [d for d in by_status["any"] if d in carriers]
         for digest in by_status["any"][self.steps % 4 :: 4]:
             answer = self.send("GET", f"{repository.name}/manifests/{digest}")
@@ -129,9 +128,8 @@ class ComparingMachine(RuleBasedStateMachine):
         told = {each["digest"]: sorted(each["tags"]) for each in graves}
         assert told == repository.restorable(self.now)
         tags = self.walk(f"{path}/deleted-tags", "tags")
-        assert {each["tag"]: each["previous_digest"] for each in tags} == repository.deleted_tags(
-            self.since
-        )
+        told_tags = {each["tag"]: each["previous_digest"] for each in tags}
+        assert told_tags == repository.deleted_tags(self.now)
 
     def compare_referrers(self, repository: Repository) -> None:
         digest = DOCUMENTS[self.steps % len(DOCUMENTS)].digest

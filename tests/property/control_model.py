@@ -57,6 +57,7 @@ class Image:
 
     document: Document
     pushed_at: int
+    restored_at: int | None = None
     pins: dict[str, int | None] = field(default_factory=dict)
     """Until when each holds; None: until it is taken away."""
 
@@ -76,6 +77,15 @@ class Grave:
     """When it cannot be restored any more."""
 
 
+class DeletedTag(NamedTuple):
+    """A tag that was deleted."""
+
+    digest: str
+    """What it pointed to."""
+    until: int
+    """When it cannot be restored any more."""
+
+
 @dataclass
 class Repository:
     """One repository, live or deleted."""
@@ -90,6 +100,7 @@ class Repository:
     tags: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Where each points, since when."""
     graves: dict[str, Grave] = field(default_factory=dict)
+    deleted: dict[str, DeletedTag] = field(default_factory=dict)
     history: list[Change] = field(default_factory=list)
     rules: list[dict[str, Any]] | None = None
     next_run_at: int = 0
@@ -141,32 +152,31 @@ class Repository:
         self._point(tag, digest, act)
         return Outcome.NEW if is_new else Outcome.DONE
 
-    def delete_tag(self, tag: str, act: Act) -> Outcome:
+    def delete_tag(self, tag: str, act: Act, undelete_days: int) -> Outcome:
         if tag not in self.tags:
             return Outcome.UNKNOWN
         if not self.may_move(tag):
             return Outcome.IMMUTABLE
-        self._drop(tag, act)
+        self._drop(tag, act, undelete_days)
         return Outcome.DONE
 
-    def deleted_tags(self, since: int) -> dict[str, str]:
+    def deleted_tags(self, now: int) -> dict[str, str]:
         """Return the tags that can be restored, each with its image, which is there."""
-        last = {change.tag: change for change in self.history}
         return {
-            tag: change.previous
-            for tag, change in last.items()
-            if change.action == "deleted" and change.at > since and change.previous in self.images
+            tag: deleted.digest
+            for tag, deleted in self.deleted.items()
+            if deleted.until > now and deleted.digest in self.images
         }
 
-    def restore_tag(self, tag: str, act: Act, since: int) -> Outcome:
-        last = next((change for change in reversed(self.history) if change.tag == tag), None)
-        if last is not None and last.action != "deleted":
+    def restore_tag(self, tag: str, act: Act) -> Outcome:
+        if tag in self.tags:
             return Outcome.CONFLICT
-        if last is None or last.previous is None or last.at <= since:
+        deleted = self.deleted.get(tag)
+        if deleted is None or deleted.until <= act.now:
             return Outcome.UNKNOWN
-        if last.previous not in self.images or tag in self.tags:
+        if deleted.digest not in self.images:
             return Outcome.CONFLICT
-        self._set(tag, "restored", last.previous, None, act)
+        self._set(tag, "restored", deleted.digest, None, act)
         return Outcome.DONE
 
     def _is_fixed_elsewhere(self, tag: str, digest: str) -> bool:
@@ -179,10 +189,13 @@ class Repository:
 
     def _set(self, tag: str, action: str, digest: str, previous: str | None, act: Act) -> None:
         self.tags[tag] = digest, act.now
+        self.deleted.pop(tag, None)
         self.history.append(Change(tag, action, digest, previous, *act))
 
-    def _drop(self, tag: str, act: Act) -> None:
+    def _drop(self, tag: str, act: Act, undelete_days: int) -> None:
         digest, _ = self.tags.pop(tag)
+        if undelete_days:
+            self.deleted[tag] = DeletedTag(digest, act.now + undelete_days * DAY)
         self.history.append(Change(tag, "deleted", None, digest, *act))
 
     # Images
@@ -201,9 +214,25 @@ class Repository:
         if undelete_days:
             until = act.now + undelete_days * DAY
             self.graves[digest] = Grave(image.document, image.pushed_at, tags, until)
+            for tag, deleted in self.deleted.items():
+                if deleted.digest == digest:
+                    self.deleted[tag] = DeletedTag(digest, min(deleted.until, until))
+        else:
+            self._forget({digest})
         for tag in tags:
-            self._drop(tag, act)
+            self._drop(tag, act, undelete_days)
         del self.images[digest]
+
+    def purge(self, now: int) -> None:
+        """Do what the chores do."""
+        over = {digest for digest, grave in self.graves.items() if grave.until <= now}
+        self.graves = {d: grave for d, grave in self.graves.items() if d not in over}
+        self._forget(over - self.images.keys())
+
+    def _forget(self, digests: set[str]) -> None:
+        """Let deleted tags go with their images, which cannot be restored."""
+        kept = self.deleted.items()
+        self.deleted = {tag: each for tag, each in kept if each.digest not in digests}
 
     def plan(self, digest: str, now: int) -> Outcome | set[str]:
         """Return what must be restored with an image (itself too), or why it cannot be."""
@@ -225,7 +254,7 @@ class Repository:
         """Restore an image whose children are there; return the tags that point to it again."""
         grave = self.graves.pop(digest)
         assert all(child in self.images for child in grave.document.children)
-        self.images[digest] = Image(grave.document, grave.pushed_at)
+        self.images[digest] = Image(grave.document, grave.pushed_at, act.now)
         self.blobs |= grave.document.blobs
         tags = [tag for tag in grave.tags if tag not in self.tags]
         for tag in tags:
@@ -246,6 +275,7 @@ class Repository:
             pushed_at=image.pushed_at,
             tags=tuple((tag, self.tags[tag][1]) for tag in self.tags_of(digest)),
             untagged_at=max(losses, default=None),
+            restored_at=image.restored_at,
             children=image.document.children,
             subject=image.document.subject,
             is_pinned=bool(image.held(now)),
@@ -290,12 +320,13 @@ class Model:
     def purge(self, now: int) -> None:
         """Do what the chores do."""
         for each in self.everything:
-            each.graves = {d: grave for d, grave in each.graves.items() if grave.until > now}
+            each.purge(now)
             each.history = [change for change in each.history if change.at > now - HISTORY]
         for each in list(self.deleted.values()):
             if each.until > now:
                 continue
             each.images, each.tags, each.graves, each.blobs = {}, {}, {}, set()
+            each.deleted = {}
             assert each.deleted_at is not None
             if each.deleted_at + HOUR <= now:
                 del self.deleted[each.id]

@@ -56,6 +56,10 @@ SELECT r.id, d.digest, d.tags,
        (SELECT count(*) FROM deleted_manifest_children c WHERE c.manifest_id = d.id)
   FROM deleted_manifests d JOIN repositories r ON r.id = d.repository_id {_OF_ACCOUNT}
 """
+_DELETED_TAGS: Final = f"""
+SELECT r.id, d.name, d.digest, d.has_image FROM deleted_tags d
+  JOIN repositories r ON r.id = d.repository_id {_OF_ACCOUNT} AND d.restorable_until > ?
+"""
 _PINS: Final = f"""
 SELECT r.id, m.digest, p.name FROM image_pins p
   JOIN manifests m ON m.id = p.manifest_id JOIN repositories r ON r.id = p.repository_id
@@ -253,6 +257,12 @@ def check_rows(query: Query, handle: str, everything: Sequence[Repository], now:
         (each.id, digest, grave.tags, len(grave.document.blobs), len(grave.document.children))
         for each in everything
         for digest, grave in each.graves.items()
+    )
+    assert _rows(query(_DELETED_TAGS, handle, now)) == sorted(
+        (each.id, tag, deleted.digest, deleted.digest in each.images)
+        for each in everything
+        for tag, deleted in each.deleted.items()
+        if deleted.until > now
     )
     assert _rows(query(_PINS, handle, now)) == sorted(
         (each.id, digest, name)

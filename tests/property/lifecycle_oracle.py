@@ -25,16 +25,21 @@ class Image:
     tags: tuple[tuple[str, int], ...] = ()
     """Each with when it was pointed here."""
     untagged_at: int | None = None
+    restored_at: int | None = None
     last_pulled_at: int | None = None
     children: tuple[str, ...] = ()
     subject: str | None = None
     is_pinned: bool = False
 
     @property
+    def arrived_at(self) -> int:
+        return max(self.pushed_at, self.restored_at or 0)
+
+    @property
     def renewed_at(self) -> int:
         if self.tags:
-            return max(self.pushed_at, *(moved_at for _, moved_at in self.tags))
-        return max(self.pushed_at, self.untagged_at or 0)
+            return max(self.arrived_at, *(moved_at for _, moved_at in self.tags))
+        return max(self.arrived_at, self.untagged_at or 0)
 
 
 def expire(images: Iterable[Image], rules: Sequence[Rule], now: int) -> dict[str, int]:
@@ -62,7 +67,7 @@ def _round(
         if rule.get("action") == "keep":
             selected = {image for image in seen if selects(rule, image)}
             left -= newest(selected, rule["keep_last"]) if "keep_last" in rule else selected
-    old = {image for image in left if now - image.pushed_at >= HOUR}
+    old = {image for image in left if now - image.arrived_at >= HOUR}
     taken = {
         image.name: gone[image.subject]
         for image in old

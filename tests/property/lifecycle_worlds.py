@@ -42,6 +42,7 @@ def repositories(draw: st.DrawFn, most: int = 9) -> list[Image]:
                 pushed_at,
                 tags=tuple(moved.items()),
                 untagged_at=NOW - draw(_ages) if not moved and draw(_one_in(4)) else None,
+                restored_at=NOW - draw(_ages) if draw(_one_in(4)) else None,
                 last_pulled_at=NOW - draw(_ages) if draw(_one_in(3)) else None,
                 children=tuple(dict.fromkeys(children)),
                 subject=draw(st.sampled_from([*others, "absent"])) if has_subject else None,

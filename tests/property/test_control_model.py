@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 )
 
 from cloudcore.wire import rfc3339
+from registry.gc.deleted_tags import purge_deleted_tags
 from registry.gc.repositories import purge_deleted_repositories
 from registry.gc.tombstones import forget_tag_history, purge_tombstones
 from registry.services.lifecycle.runs import start_due_runs
@@ -182,12 +183,13 @@ class ControlMachine(ComparingMachine):
 
     def delete_tag(self, data: st.DataObject) -> None:
         repository, tag = self.draw_repository(data), data.draw(TAG)
+        days = self.model.undelete_days
         if data.draw(st.booleans()):
             answer = self.send("DELETE", f"{repository.name}/manifests/{tag}")
-            assert answer.status == DATA_PLANE[repository.delete_tag(tag, self.anyone)]
+            assert answer.status == DATA_PLANE[repository.delete_tag(tag, self.anyone, days)]
         else:
             reply = self.ask("DELETE", f"{PATH}/{repository.id}/tags/{tag}")
-            self.expect(reply, repository.delete_tag(tag, self.ours), 204)
+            self.expect(reply, repository.delete_tag(tag, self.ours, days), 204)
 
     def batch_delete(self, data: st.DataObject) -> None:
         repository = self.draw_repository(data)
@@ -220,7 +222,7 @@ class ControlMachine(ComparingMachine):
             if tag in gone:
                 continue
             digest = repository.tags.get(tag, ("", 0))[0]
-            outcome = repository.delete_tag(tag, self.ours)
+            outcome = repository.delete_tag(tag, self.ours, self.model.undelete_days)
             if outcome is Outcome.DONE:
                 deleted.append((digest, [tag]))
             else:
@@ -269,10 +271,10 @@ class ControlMachine(ComparingMachine):
 
     def restore_tag(self, data: st.DataObject) -> None:
         repository = self.draw_repository(data)
-        restorable = sorted(repository.deleted_tags(self.since))
+        restorable = sorted(repository.deleted_tags(self.now))
         tag = data.draw(st.sampled_from(restorable) if restorable and likely(data) else TAG)
         reply = self.ask("POST", f"{PATH}/{repository.id}/tags/{tag}/restore")
-        self.expect(reply, repository.restore_tag(tag, self.ours, self.since))
+        self.expect(reply, repository.restore_tag(tag, self.ours))
 
     # Repositories
 
@@ -415,7 +417,12 @@ class ControlMachine(ComparingMachine):
     def purge(self, data: st.DataObject) -> None:
         del data
         ctx = self.world.installs[self.worker].ctx
-        for chore in (purge_deleted_repositories, purge_tombstones, forget_tag_history):
+        for chore in (
+            purge_deleted_repositories,
+            purge_tombstones,
+            purge_deleted_tags,
+            forget_tag_history,
+        ):
             self.world.run(chore(ctx))
         self.model.purge(self.now)
 

@@ -39,6 +39,7 @@ def selected(images: Sequence[oracle.Image], policy: Policy, now: int = NOW) -> 
                 image.name,
                 rules,
                 image.pushed_at,
+                image.arrived_at,
                 image.renewed_at,
                 image.last_pulled_at,
                 subject=image.subject if image.subject in names else None,
@@ -92,6 +93,7 @@ def test_nothing_that_is_held_goes_and_the_order_can_be_deleted(
         image = there[name]
         assert not image.is_pinned
         assert NOW - image.pushed_at >= oracle.HOUR
+        assert NOW - (image.restored_at or 0) >= oracle.HOUR
         assert not any(oracle.selects(rule, image) for rule in unconditional)
         assert image.subject not in there or place[image.subject] < place[name]
         for parent in images:

@@ -57,6 +57,7 @@ DELETE /v1/repositories/{id}/lifecycle-policy       DeleteLifecyclePolicy     20
 POST   /v1/repositories/{id}/lifecycle-policy/preview  GetLifecyclePolicy     200
 POST   /v1/repositories/{id}/lifecycle-policy/runs  StartLifecycleRun         202
 GET    /v1/repositories/{id}/lifecycle-policy/runs  GetLifecyclePolicy        200
+GET    /v1/repositories/{id}/lifecycle-policy/runs/{run_id}  GetLifecyclePolicy  200
 GET    /v1/encryption-binding                       GetEncryptionBinding      200 later
 PUT    /v1/encryption-binding                       PutEncryptionBinding      200 later
 DELETE /v1/encryption-binding                       DeleteEncryptionBinding   204 later
@@ -78,9 +79,10 @@ PUT    /v1/repositories/{id}/images/{digest}/pins/{name}  PutImagePin         20
 DELETE /v1/repositories/{id}/images/{digest}/pins/{name}  DeleteImagePin      204
 GET    /v1/registry-settings                        GetRegistrySettings       200
 PATCH  /v1/registry-settings                        UpdateRegistrySettings    200
-GET    /v1/garbage-collection                       DescribeGarbageCollection 200 later
-POST   /v1/garbage-collection/runs                  StartGarbageCollection    202 later
-GET    /v1/garbage-collection/runs                  DescribeGarbageCollection 200 later
+GET    /v1/garbage-collection                       DescribeGarbageCollection 200
+POST   /v1/garbage-collection/runs                  StartGarbageCollection    202
+GET    /v1/garbage-collection/runs                  DescribeGarbageCollection 200
+GET    /v1/garbage-collection/runs/{run_id}         DescribeGarbageCollection 200
 POST   /v1/event-rules                              PutEventRule              201 key
 GET    /v1/event-rules                              DescribeEventRules        200
 GET    /v1/event-rules/{id}                         DescribeEventRules        200

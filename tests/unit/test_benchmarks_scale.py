@@ -73,7 +73,19 @@ def test_counters_are_what_a_recount_finds() -> None:
         assert row["image_count"] == len(of("manifests"))
         assert row["tag_count"] == len(of("tags"))
         assert row["tagged_image_count"] == len({tag["manifest_id"] for tag in of("tags")})
+        assert row["deleted_image_count"] == len(of("deleted_manifests"))
+        assert row["deleted_tag_count"] == len(of("deleted_tags"))
         assert row["size_bytes"] == sum(link["size"] for link in of("repository_blobs"))
+    names = [row["name"] for row in rows["repositories"] if row["deleted_at"] is None]
+    for row in rows["repository_folders"]:
+        held = [name for name in names if name.startswith(row["folder"])]
+        assert row["repository_count"] == len(held)
+    deletions = {
+        number: row["tag"]
+        for number, row in enumerate(rows["tag_events"], 1)
+        if row["action"] == "deleted"
+    }
+    assert {row["sequence"]: row["name"] for row in rows["deleted_tags"]} == deletions
     for row in rows["manifests"]:
         assert row["tag_count"] == tags[row["id"]]
     for row in rows["repository_blobs"]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from importlib import resources
 
 import msgspec
 import pytest
 
+from cloudcore.identity.authorize_page import code_page
 from registry.console.contents import (
     Configuration,
     Descriptor,
@@ -14,13 +16,19 @@ from registry.console.contents import (
     layers_of,
     platforms_of,
 )
+from registry.console.control_plane import Refused
 from registry.console.drawing import WIDTH, bar, layer_shares
+from registry.console.event_rules import ALL, EVENT_TYPES, chosen_types
+from registry.console.index_deletion import LISTED, PINNED, REFERRED, Need, reasons_to_stay
 from registry.console.messages import Response
 from registry.console.referrers import kind_of
-from registry.console.rendering import short_digest, size_of, span, who
+from registry.console.rendering import Pages, short_digest, size_of, span, who
 from registry.console.routing import Route, Router
+from registry.console.sessions import Acting, Session, Token
+from registry.console.settings import complaint_of
 from registry.console.sign_in import HOME, page_of_ours
 from registry.console.visit import Visit
+from registry.services import event_rules
 
 ID = "01a1fe0c-d624-783e-a91d-7a6ce23df8b5"
 
@@ -208,3 +216,117 @@ def test_attestations_are_no_platforms() -> None:
     assert platforms_of(manifest) == ["linux/arm/v7"]
     assert manifest.manifests is not None
     assert manifest.manifests[1].about == "sha256:1"
+
+
+def test_each_type_of_event_can_be_chosen() -> None:
+    assert set(EVENT_TYPES) == set(event_rules.EVENT_TYPES)
+    event_rules.check_rule([ALL, *EVENT_TYPES], "")
+    assert chosen_types({"csrf": "x", "topic": "registry.tag.moved", **EVENT_TYPES}) == [
+        *EVENT_TYPES
+    ]
+    assert chosen_types({ALL: "on", **EVENT_TYPES}) == [ALL]
+    assert chosen_types({"registry.else": "on"}) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "message", "told"),
+    [
+        (
+            "uncounted_pullers[1]",
+            "uncounted_pullers[1]: no such",
+            ("uncounted_pullers", "b: no such"),
+        ),
+        ("uncounted_pullers[2]", "x", ("uncounted_pullers[2]", "X.")),
+        ("uncounted_pullers", "too many", ("uncounted_pullers", "Too many.")),
+        ("undelete_days", "expected int", ("undelete_days", "The days are a whole number, 90 at")),
+        ("body", "it is odd", ("body", "It is odd.")),
+    ],
+)
+def test_refused_settings_are_told_in_words(
+    field: str, message: str, told: tuple[str, str]
+) -> None:
+    refused = Refused(400, "INVALID_INPUT", message, "request", {"field": field})
+    found, words = complaint_of(refused, ["a", "b"])
+    assert found == told[0]
+    assert words.startswith(told[1])
+
+
+def test_what_nothing_else_needs_goes_with_its_index() -> None:
+    members = {"index", "nested", "leaf", "image", "signature"}
+    inside = [
+        Need("index", "nested", LISTED),
+        Need("nested", "leaf", LISTED),
+        Need("index", "image", LISTED),
+        Need("index", "signature", LISTED),
+        Need("signature", "image", REFERRED),
+    ]
+    assert reasons_to_stay(members, {}, inside) == {}
+    assert reasons_to_stay(members, {"nested": PINNED}, inside) == {
+        "nested": PINNED,
+        "leaf": LISTED,  # by what stays
+    }
+    assert reasons_to_stay(members, {"signature": PINNED}, inside) == {
+        "signature": PINNED,
+        "image": REFERRED,
+    }
+    outside = [*inside, Need("other", "leaf", LISTED), Need("another", "image", REFERRED)]
+    assert reasons_to_stay(members, {}, outside) == {"leaf": LISTED, "image": REFERRED}
+
+
+_COLOUR = re.compile(r"(--[a-z-]+): (#[0-9a-f]{6});")
+
+
+def test_the_sign_in_page_has_the_colours_of_the_console() -> None:
+    style = resources.files("registry.console").joinpath("static/console.css").read_text()
+    light, dark = style.split("@media (prefers-color-scheme: dark)", 1)
+    page_light, page_dark = code_page("x").split("@media (prefers-color-scheme: dark)", 1)
+    for mine, theirs in ((page_light, light), (page_dark, dark)):
+        colours = dict(_COLOUR.findall(mine))
+        assert len(colours) > 10
+        assert colours.items() <= dict(_COLOUR.findall(theirs)).items()
+    (font,) = re.findall(r"font: (.*);", page_light)
+    assert f"font: {font};" in light
+    base = resources.files("registry.console").joinpath("templates/base.html").read_text()
+    (box,) = re.findall(r'<path d="([^"]+)"', code_page("x"))
+    assert box in base
+
+
+def test_a_collection_can_be_shown_whatever_is_known_of_it() -> None:
+    acting = Acting("1", "reader", "2", "acme", Token("", 0))
+    session = Session("3", "ann@example.com", "csrf", 0, Token("", 0), "", acting)
+    run = {
+        **dict.fromkeys(("unlinked", "condemned", "swept", "removed", "kept"), 1234),
+        "freed_bytes": 1 << 20,
+        "status": "running",
+        "started_by": None,
+        "fault": "IO: <disk>",
+        "started_at": "2026-11-02T08:15:00.000000Z",
+    }
+    amounts = [f"{stage}_bytes" for stage in ("unreferenced", "condemned", "quarantined")]
+    counts = [f"{stage}_blobs" for stage in ("unreferenced", "condemned", "quarantined")]
+    waits = ["grace_seconds", "condemned_seconds", "quarantine_seconds"]
+    known = {
+        "session": session,
+        "path": "/console/storage/collection",
+        "query": {},
+        "said": None,
+        "usage": None,
+        "meta": {"total": 1, "marker": None},
+    }
+    zeros = dict.fromkeys((*amounts, *counts, *waits), 0)
+    nothing_known = Pages(lambda: 0).render(
+        "garbage_collection.html",
+        {**known, "collection": {**zeros, "status": "idle", "last_run": None}, "runs": []},
+    )
+    assert b"There was no run yet." in nothing_known
+    assert b"You may not see this." in nothing_known
+    assert nothing_known.count(b"at the next run") == 3
+    assert b"<rect" not in nothing_known
+    running = Pages(lambda: 0).render(
+        "garbage_collection.html",
+        {**known, "collection": {**zeros, "status": "running", "last_run": run}, "runs": [run]},
+    )
+    assert b"Collect now" not in running
+    assert b"IO: &lt;disk&gt;" in running
+    assert b"itself" in running
+    assert b'1.0 MiB</span></b> <span class="quiet">1,234 blobs' in running

@@ -37,6 +37,10 @@ def tagged(name: str, pushed_at: int = OLD, *tags: str, **fields: Any) -> Image:
         (Image("i", OLD, untagged_at=NOW - 6 * DAY), False),
         (Image("i", OLD, untagged_at=NOW - 8 * DAY), True),
         (Image("i", NOW - DAY, untagged_at=OLD), False),
+        (Image("i", OLD, restored_at=NOW - 7 * DAY), False),
+        (Image("i", OLD, restored_at=NOW - 7 * DAY - 1), True),
+        (Image("i", OLD, tags=(("v", OLD),), restored_at=NOW - DAY), False),
+        (Image("i", NOW - DAY, restored_at=OLD), False),
         (Image("i", OLD, tags=(("v", OLD),)), True),
         (Image("i", OLD, tags=(("v", NOW - DAY),)), False),
         (Image("i", OLD, tags=(("v", OLD), ("w", NOW - DAY))), False),
@@ -56,6 +60,7 @@ def test_age(image: Image, *, goes: bool) -> None:
         (Image("i", OLD, last_pulled_at=NOW - 7 * DAY), False),
         (Image("i", OLD, last_pulled_at=NOW - 7 * DAY - 1), True),
         (Image("i", OLD, tags=(("v", NOW - DAY),), last_pulled_at=OLD), False),
+        (Image("i", OLD, restored_at=NOW - DAY, last_pulled_at=OLD), False),
     ],
 )
 def test_not_pulled(image: Image, *, goes: bool) -> None:
@@ -74,6 +79,14 @@ def test_the_newest_by_push_stay_whatever_their_tags_did() -> None:
 def test_what_was_pushed_within_the_hour_stays_and_counts() -> None:
     rule = {"priority": 1, "selector": "any", "keep_last": 1}
     images = [Image("a", NOW - HOUR), Image("b", NOW - HOUR + 1), Image("c", NOW)]
+    assert taken(images, rule) == {"a": 1}
+
+
+def test_what_was_restored_within_the_hour_stays_but_is_no_newer() -> None:
+    rule = {"priority": 1, "selector": "any", "keep_last": 1}
+    images = [Image("a", OLD, restored_at=NOW - HOUR + 1), Image("b", OLD + 1)]
+    assert taken(images, rule) == {}
+    images[0] = Image("a", OLD, restored_at=NOW - HOUR)
     assert taken(images, rule) == {"a": 1}
 
 

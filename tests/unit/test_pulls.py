@@ -47,6 +47,9 @@ class Notebook:
         self.written.append(dict(pulls))
         return None  # type: ignore[return-value] # note_pulls returns nothing
 
+    def listen(self, listener: Callable[[], None]) -> None:
+        raise AssertionError
+
     async def close(self) -> None:
         raise AssertionError
 

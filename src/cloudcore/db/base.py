@@ -38,6 +38,10 @@ class Connection(Protocol):
         """
         ...
 
+    def announce(self) -> None:
+        """Have the database's listeners called if this change commits."""
+        ...
+
 
 class ConstraintViolated(Exception):
     """The database refused a write to keep one of its invariants.
@@ -77,6 +81,14 @@ class Database(Protocol):
         The change survives the death of the process, may be lost with the power, and is never
         lost when a later `write` was answered. For rows whose loss costs a client one retry:
         a new upload session, a time of last use.
+        """
+        ...
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener` on the event loop whenever a change that announced itself has committed.
+
+        Changes of other processes are not heard of. It is called before the change's caller goes
+        on, also when that has stopped waiting; it must be quick and never fail.
         """
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from cloudcore.db.base import Connection
@@ -13,18 +13,38 @@ from cloudcore.db.base import Connection
 class Pending:
     """A query or change on its way through a database thread; made on the loop that awaits it."""
 
-    __slots__ = ("call", "error", "future", "loop", "relaxed", "result")
+    __slots__ = (
+        "call",
+        "error",
+        "future",
+        "is_announced",
+        "listeners",
+        "loop",
+        "relaxed",
+        "result",
+    )
 
-    def __init__(self, call: Callable[[Connection], Any], *, relaxed: bool = False) -> None:
+    def __init__(
+        self,
+        call: Callable[[Connection], Any],
+        *,
+        relaxed: bool = False,
+        listeners: Sequence[Callable[[], None]] = (),
+    ) -> None:
         self.call = call
         self.relaxed = relaxed
+        self.listeners = listeners
+        self.is_announced = False
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self.result: Any = None
         self.error: BaseException | None = None
 
     def settle(self) -> None:
-        """Give the outcome to whoever still waits; runs on the loop."""
+        """Tell the listeners, and give the outcome to whoever still waits; runs on the loop."""
+        if self.is_announced and self.error is None:
+            for listener in self.listeners:
+                listener()
         if self.future.done():  # the caller was cancelled; its change stands all the same
             return
         if isinstance(self.error, StopIteration):  # a future refuses it, and nobody would wake

@@ -58,12 +58,13 @@ _log = logging.getLogger(__name__)
 class PostgresqlConnection:
     """The seam's `Connection` over one psycopg connection."""
 
-    __slots__ = ("_cursor", "_refusal", "raw")
+    __slots__ = ("_cursor", "_refusal", "is_announced", "raw")
 
     def __init__(self, raw: psycopg.Connection) -> None:
         self.raw = raw
         self._cursor = raw.cursor()
         self._refusal: ConstraintViolated | None = None
+        self.is_announced = False
 
     def row(self, statement: Statement, /, **parameters: object) -> Row | None:
         """Return the first row of a query, or None."""
@@ -77,9 +78,14 @@ class PostgresqlConnection:
         """Run a statement and return how many rows it changed."""
         return self._run(statement, parameters).rowcount
 
+    def announce(self) -> None:
+        """Have the listeners called once the change that runs has committed."""
+        self.is_announced = True
+
     def run(self, change: Callable[[Connection], T]) -> T:
         """Run a whole change; one that hides a refusal has lost its transaction all the same."""
         self._refusal = None
+        self.is_announced = False
         result = change(self)
         if self._refusal is not None:
             raise self._refusal
@@ -109,6 +115,7 @@ class PostgresqlDatabase:
         _check_durability(url)
         self._readers = _Threads(url, _Session.read, readers)
         self._writers = _Threads(url, _Session.write, writers)
+        self._listeners: list[Callable[[], None]] = []
 
     async def read(
         self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
@@ -123,7 +130,9 @@ class PostgresqlDatabase:
         self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run `change` in a transaction and return its result once that is on disk."""
-        pending = Pending(lambda connection: change(connection, *args, **kwargs))
+        pending = Pending(
+            lambda connection: change(connection, *args, **kwargs), listeners=self._listeners
+        )
         self._writers.put(pending)
         result: T = await pending.future
         return result
@@ -132,10 +141,18 @@ class PostgresqlDatabase:
         self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run `change` in a transaction with ``synchronous_commit = off``."""
-        pending = Pending(lambda connection: change(connection, *args, **kwargs), relaxed=True)
+        pending = Pending(
+            lambda connection: change(connection, *args, **kwargs),
+            relaxed=True,
+            listeners=self._listeners,
+        )
         self._writers.put(pending)
         result: T = await pending.future
         return result
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener` on the loop after each commit of a change that announced itself."""
+        self._listeners.append(listener)
 
     async def close(self) -> None:
         """Finish what was accepted and close the connections."""
@@ -225,6 +242,7 @@ class _Session:
                 _command(connection.raw, b"ROLLBACK")
             raise
         self._commit(connection)
+        pending.is_announced = connection.is_announced
         return result
 
     def is_lost(self, error: psycopg.Error) -> bool:

@@ -76,11 +76,12 @@ class WriteLock:
 class SqliteConnection:
     """The seam's `Connection` over one sqlite3 connection."""
 
-    __slots__ = ("_raw", "_refusal")
+    __slots__ = ("_raw", "_refusal", "is_announced")
 
     def __init__(self, raw: sqlite3.Connection) -> None:
         self._raw = raw
         self._refusal: ConstraintViolated | None = None
+        self.is_announced = False
 
     def row(self, statement: Statement, /, **parameters: object) -> Row | None:
         """Return the first row of a query, or None."""
@@ -97,9 +98,14 @@ class SqliteConnection:
         """Run a statement and return how many rows it changed."""
         return self._run(statement, parameters).rowcount
 
+    def announce(self) -> None:
+        """Have the listeners called once the change that runs has committed."""
+        self.is_announced = True
+
     def run(self, change: Callable[[Connection], T]) -> T:
         """Run a whole change; one that hides a refusal fails all the same, as on PostgreSQL."""
         self._refusal = None
+        self.is_announced = False
         result = change(self)
         if self._refusal is not None:
             raise self._refusal
@@ -134,6 +140,7 @@ class SqliteDatabase:
         except (OSError, sqlite3.OperationalError) as error:
             raise Unavailable(f"cannot open the database {path}: {error}") from error
         self._reader = SqliteConnection(self._reader_raw)
+        self._listeners: list[Callable[[], None]] = []
 
     async def read(
         self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
@@ -148,7 +155,9 @@ class SqliteDatabase:
         self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run `change` in the next group and return its result once the group is on disk."""
-        pending = Pending(lambda connection: change(connection, *args, **kwargs))
+        pending = Pending(
+            lambda connection: change(connection, *args, **kwargs), listeners=self._listeners
+        )
         self._writer.put(pending)
         result: T = await pending.future
         return result
@@ -157,10 +166,18 @@ class SqliteDatabase:
         self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run `change` in the next group; the disk is waited for only if others of it must."""
-        pending = Pending(lambda connection: change(connection, *args, **kwargs), relaxed=True)
+        pending = Pending(
+            lambda connection: change(connection, *args, **kwargs),
+            relaxed=True,
+            listeners=self._listeners,
+        )
         self._writer.put(pending)
         result: T = await pending.future
         return result
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener` on the loop after each commit of a change that announced itself."""
+        self._listeners.append(listener)
 
     async def close(self) -> None:
         """Commit what was accepted, then close; the last process to close folds the log in."""
@@ -268,6 +285,7 @@ class _Writer:
             self._raw.execute("SAVEPOINT change")
         try:
             pending.result = self._connection.run(pending.call)
+            pending.is_announced = self._connection.is_announced
         except BaseException as error:
             pending.error = _translated(error)
             if not self._raw.in_transaction:  # disk full and the like end the whole transaction

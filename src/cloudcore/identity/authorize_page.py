@@ -12,15 +12,55 @@ from cloudcore.identity.passwords import MIN_CHARACTERS
 PATH: Final = "/v1/oauth/authorize"
 
 _STYLE: Final = """
-:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
-main { margin: 12vh auto 0; max-width: 24rem; padding: 0 1rem }
-label { display: block; margin-top: 1rem }
-input, button { box-sizing: border-box; font: inherit; padding: .5rem; width: 100% }
-button { margin-top: 1.5rem }
-output { display: block; font: 1.1rem ui-monospace, monospace; overflow-wrap: anywhere;
-  border: 1px solid #8888; padding: 1rem; user-select: all }
-[role=alert] { border-left: .25rem solid #c33; padding-left: .75rem }
+:root {
+  color-scheme: light dark;
+  --ground: #f7f6f3; --surface: #ffffff; --raised: #f0eeea; --ink: #1b2226; --quiet: #566169;
+  --line: #dcd9d2; --edge: #8a9196; --accent: #0b5563; --on-accent: #ffffff;
+  --danger: #a32a20; --danger-ground: #fbeae7;
+  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --ground: #11171a; --surface: #192125; --raised: #222c31; --ink: #e7ebec; --quiet: #a1adb3;
+    --line: #2e393f; --edge: #74828a; --accent: #6cc7d5; --on-accent: #06262c;
+    --danger: #ff9d92; --danger-ground: #3a211f;
+  }
+}
+*, ::before, ::after { box-sizing: border-box }
+html { -webkit-text-size-adjust: 100% }
+body { margin: 0; background: var(--ground); color: var(--ink) }
+:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; border-radius: 4px }
+.inside { margin: 0 auto; max-width: 26rem; padding: 0 1rem }
+.brand { display: flex; align-items: center; justify-content: center; gap: .5rem;
+  margin: max(2rem, 11vh) 0 1.25rem; font-size: 1.125rem; font-weight: 650;
+  letter-spacing: -.01em }
+.brand svg { width: 1.75rem; fill: none; stroke: var(--accent); stroke-width: 1.6;
+  stroke-linejoin: round; stroke-linecap: round }
+main { padding: 1.5rem; margin-bottom: 3rem; background: var(--surface);
+  border: 1px solid var(--line); border-radius: 8px; overflow-wrap: anywhere }
+main > :last-child, form > :last-child { margin-bottom: 0 }
+h1 { margin: 0 0 1rem; font-size: 1.5rem; line-height: 1.25; letter-spacing: -.01em }
+p { margin: 0 0 1rem }
+label { display: block; margin-bottom: .25rem; font-size: .875rem; font-weight: 600 }
+input, button { width: 100%; min-height: 2.75rem; font: inherit; color: inherit;
+  border-radius: 6px }
+input { margin-bottom: 1rem; padding: .375rem .75rem; background: var(--surface);
+  border: 1px solid var(--edge) }
+input[readonly] { background: var(--raised); border-color: var(--line) }
+button { margin: .5rem 0 1rem; padding: .25rem 1rem; font-weight: 500; cursor: pointer;
+  color: var(--on-accent); background: var(--accent); border: 1px solid var(--accent) }
+button:hover { filter: brightness(1.12) }
+code, output { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono",
+  monospace; font-size: .875em }
+output { display: block; margin-bottom: 1rem; padding: 1rem; font-size: 1.0625rem;
+  background: var(--raised); border-radius: 6px; user-select: all }
+.quiet { color: var(--quiet); font-size: .875rem }
+[role=alert] { padding: .75rem 1rem; border-left: 4px solid var(--danger);
+  background: var(--danger-ground); border-radius: 4px }
 """
+_BOX: Final = (
+    "M3 8.2 12 3l9 5.2v7.6L12 21l-9-5.2z M3 8.2l9 5.2 9-5.2 M12 13.4V21 M7.5 5.6l9 5.2v3.4"
+)
 _STYLE_HASH: Final = b64encode(sha256(_STYLE.encode()).digest()).decode()
 
 HEADERS: Final = {
@@ -79,14 +119,15 @@ def code_page(code: str) -> str:
         f"""<p>Copy this code to the command that waits for it. It is good for five minutes
 and for one attempt.</p>
 <output id="code">{escape(code)}</output>
-<p>If no command of yours asked for it, close this page.</p>""",
+<p class="quiet">If no command of yours asked for it, close this page.</p>""",
     )
 
 
 def refusal_page(code: str, words: str) -> str:
     """Return the page that says why there is no form."""
     return _page(
-        "Cannot sign in", f"{_alert(f'{words}.')}<p>Error: <code>{escape(code)}</code></p>"
+        "Cannot sign in",
+        f"""{_alert(f"{words}.")}<p class="quiet">Error: <code>{escape(code)}</code></p>""",
     )
 
 
@@ -100,14 +141,18 @@ def _page(title: str, body: str) -> str:
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
+<meta name="color-scheme" content="light dark">
+<title>{title} · Entrepot</title>
 <style>{_STYLE}</style>
 </head>
 <body>
+<div class="inside">
+<p class="brand"><svg viewBox="0 0 24 24" aria-hidden="true"><path d="{_BOX}"/></svg> Entrepot</p>
 <main>
 <h1>{title}</h1>
 {body}
 </main>
+</div>
 </body>
 </html>
 """

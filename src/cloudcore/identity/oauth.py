@@ -140,7 +140,7 @@ async def _by_refresh_token(
     await _check_public(ctx, client)
     signed_in = None
     if client.id is None or client.id in PUBLIC:
-        signed_in = await sessions.rotate_refresh_token(ctx, token)
+        signed_in = await sessions.rotate_refresh_token(ctx, token, client.id)
     if signed_in is None:
         raise InvalidGrant("the refresh token is wrong, used or over; sign in again")
     return _issued(ctx, tokens, signed_in)

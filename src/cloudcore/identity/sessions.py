@@ -131,27 +131,37 @@ def _begin(tx: Connection, spent: SpentCode, refresh_token: str, now: int) -> Si
         return None
     expires_at = now + SESSION_SECONDS * MICROSECONDS
     rows.add_session(tx, Session(spent.sid, "user", now, expires_at, user_id=user.id))
-    _add_refresh_token(tx, refresh_token, spent.sid, now)
+    _add_refresh_token(tx, refresh_token, spent.sid, code.client_id, now)
     return SignedIn(spent.sid, iam_crn(user.organization_id, "user", user.id), refresh_token)
 
 
-async def rotate_refresh_token(ctx: Context, token: str) -> SignedIn | None:
-    """Return a session with a new refresh token for the one shown; None when it is not good."""
-    return await ctx.database.write(_rotate, hash_of(token), _new_refresh_token(), ctx.clock())
+async def rotate_refresh_token(ctx: Context, token: str, client_id: str | None) -> SignedIn | None:
+    """Return a session with a new refresh token for the one shown; None when it is not good.
+
+    It is good for the client it was given to (RFC 6749 §6, RFC 9700 §4.14), which need not name
+    itself (`client_id` None).
+    """
+    return await ctx.database.write(
+        _rotate, hash_of(token), client_id, _new_refresh_token(), ctx.clock()
+    )
 
 
-def _rotate(tx: Connection, token_sha256: str, successor: str, now: int) -> SignedIn | None:
+def _rotate(
+    tx: Connection, token_sha256: str, client_id: str | None, successor: str, now: int
+) -> SignedIn | None:
     found = sign_ins.lock_refresh_token(tx, token_sha256)
     if found is None:
         return None
     if found.spent_at is not None:
         rows.revoke_session(tx, found.sid, now)
         return None
+    if client_id not in (None, found.client_id) and found.client_id is not None:
+        return None
     session = rows.find_live_session(tx, found.sid, now)
     if session is None or session.user_id is None or now >= found.expires_at:
         return None
     sign_ins.spend_refresh_token(tx, token_sha256, now)
-    _add_refresh_token(tx, successor, session.id, now)
+    _add_refresh_token(tx, successor, session.id, found.client_id or client_id, now)
     rows.extend_session(tx, session.id, now + SESSION_SECONDS * MICROSECONDS)
     crn = iam_crn(session.personal_organization_id or "", "user", session.user_id)
     return SignedIn(session.id, crn, successor)
@@ -161,9 +171,12 @@ def _new_refresh_token() -> str:
     return REFRESH_PREFIX + secrets.token_urlsafe(32)
 
 
-def _add_refresh_token(tx: Connection, token: str, sid: str, now: int) -> None:
+def _add_refresh_token(
+    tx: Connection, token: str, sid: str, client_id: str | None, now: int
+) -> None:
     expires_at = now + SESSION_SECONDS * MICROSECONDS
-    sign_ins.add_refresh_token(tx, RefreshToken(hash_of(token), sid, now, expires_at, None))
+    made = RefreshToken(hash_of(token), sid, client_id, now, expires_at, None)
+    sign_ins.add_refresh_token(tx, made)
 
 
 def forget_ended(tx: Connection, now: int) -> int:

@@ -186,8 +186,10 @@ def enqueue(tx: Connection, new: NewJob, now: int) -> str:
     """Put a job in the queue, in the transaction of what it follows from; return its id.
 
     While one of this kind and key is unfinished, that one is returned, as it is. It is locked
-    until `tx` ends: it cannot finish without seeing what this transaction wrote.
+    until `tx` ends: it cannot finish without seeing what this transaction wrote. The workers on
+    this process's database hear of it when it commits.
     """
+    tx.announce()
     row = tx.row(
         _ENQUEUE,
         id=uuid7(now),

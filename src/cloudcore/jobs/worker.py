@@ -61,9 +61,10 @@ class Worker:
         self._woken = asyncio.Event()
         self._is_stopping = False
         self._was_blocked = False
+        database.listen(self.wake)
 
     def wake(self) -> None:
-        """Look for work now; call it once a change that put a job in has committed."""
+        """Look for work now, as every commit of this process that puts a job in has it do."""
         self._woken.set()
 
     def stop(self) -> None:

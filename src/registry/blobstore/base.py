@@ -204,8 +204,11 @@ class StoredObject(NamedTuple):
 class BlobSweeper(Protocol):
     """Lists and deletes: the collector and fsck only; nobody else can delete an object."""
 
-    def list_objects(self) -> Iterator[StoredObject]:
-        """Yield every object, in no particular order. Blocks."""
+    def list_objects(self, shard: int | None = None) -> Iterator[StoredObject]:
+        """Yield every object, in no particular order. Blocks.
+
+        With `shard`, only those whose ids end in this number, in two hex digits.
+        """
         ...
 
     def list_staged(self) -> Iterator[StoredObject]:

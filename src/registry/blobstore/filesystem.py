@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from registry.blobstore.base import BlobStore, StageBusy, StoredObject
-from registry.blobstore.folders import Folders, object_path
+from registry.blobstore.folders import SHARDS, Folders, object_path
 from registry.blobstore.medium import medium_errors, open_folder
 from registry.blobstore.staged_file import StagedFile, open_held
 from registry.blobstore.staging import HasherCache, canonical_id, is_canonical_id
@@ -72,9 +72,9 @@ class FilesystemStore:
         """Delete an object just committed for which no row was written."""
         self.delete(object_id)
 
-    def list_objects(self) -> Iterator[StoredObject]:
+    def list_objects(self, shard: int | None = None) -> Iterator[StoredObject]:
         """Yield every object, folder by folder; what is no object's name is left out."""
-        for number in range(256):
+        for number in range(SHARDS) if shard is None else (shard,):
             yield from _entries(f"{number:02x}", self._folders.objects)
 
     def list_staged(self) -> Iterator[StoredObject]:

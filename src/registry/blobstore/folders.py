@@ -9,6 +9,8 @@ from typing import Final
 from registry.blobstore.medium import flush_folder, open_folder
 
 _FOLDER_MODE: Final = 0o700
+SHARDS: Final = 256
+"""Folders of objects, by the last two hex digits of their ids."""
 
 
 class Folders:
@@ -27,7 +29,7 @@ class Folders:
             _make(name, self.root)
         self.uploads: Final = open_folder("uploads", self.root)
         self.objects: Final = open_folder("objects", self.root)
-        for number in range(256):
+        for number in range(SHARDS):
             _make(f"{number:02x}", self.objects)
         # Not only when a folder was missing: an earlier start may have died before its flush.
         os.fsync(self.objects)

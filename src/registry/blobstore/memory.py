@@ -79,10 +79,12 @@ class MemoryStore:
         """Delete an object just committed for which no row was written."""
         self.delete(object_id)
 
-    def list_objects(self) -> Iterator[StoredObject]:
+    def list_objects(self, shard: int | None = None) -> Iterator[StoredObject]:
         """Yield every object."""
+        ending = "" if shard is None else f"{shard:02x}"
         for object_id, data in list(self.objects.items()):
-            yield StoredObject(object_id, len(data))
+            if object_id.endswith(ending):
+                yield StoredObject(object_id, len(data))
 
     def list_staged(self) -> Iterator[StoredObject]:
         """Yield everything staged, under its upload id."""

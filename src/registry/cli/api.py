@@ -71,6 +71,13 @@ class Client:
         request = _request(method, path, document, query)
         return self._signed(self._transport.send, request)
 
+    def put_if(self, condition: Mapping[str, str], path: str, document: object) -> Record:
+        """Return the answer to a PUT that is made if the conditions of these headers hold."""
+        request = _request("PUT", path, document, None)
+        return self._signed(
+            self._transport.send, request._replace(headers={**condition, **request.headers})
+        )
+
     def create(self, path: str, document: object = None) -> Record:
         """Return the answer to a POST that has its effect once, however often it is sent."""
         request = _request("POST", path, document, None)
@@ -102,7 +109,7 @@ class Client:
         try:
             return send(request.method, request.target, headers, request.body)
         except Lost:
-            if request.method not in ("GET", "PUT") and "Idempotency-Key" not in headers:
+            if not _is_repeatable(request):
                 raise
         return send(request.method, request.target, headers, request.body)
 
@@ -129,6 +136,16 @@ def open_client(options: argparse.Namespace) -> Client:
     path = credentials_path(os.environ)
     transport = Transport(choose_registry(options.registry, os.environ, path))
     return Client(transport, SignIn(transport, path))
+
+
+def _is_repeatable(request: _Request) -> bool:
+    """Say whether a request may be sent though it may have been carried out already.
+
+    One that made its own condition untrue would be told that it failed.
+    """
+    if request.method == "PUT":
+        return request.headers.keys().isdisjoint({"If-Match", "If-None-Match"})
+    return request.method == "GET" or "Idempotency-Key" in request.headers
 
 
 def _request(method: str, path: str, document: object, query: Query | None) -> _Request:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import time
 from typing import Final
 
-from registry.cli.api import Client, Record, open_client
+from registry.cli.api import Record, open_client
 from registry.cli.confirmation import add_confirmation, confirm
-from registry.cli.failure import Failure, Missing
+from registry.cli.failure import Failure
 from registry.cli.lifecycle_policy import no_policy, policy_path
 from registry.cli.lifecycle_preview import freed_text, show_preview
 from registry.cli.options import Verbs, add_repository, add_verb
 from registry.cli.output import column, size_text, tell, text_of, time_text, write_records
-from registry.cli.progress import progress
+from registry.cli.runs import await_run
 from registry.cli.transport import Refused
-
-_SLOWEST: Final = 2.0
-"""Seconds between two looks at a run."""
 
 _RUN_COLUMNS: Final = (
     column("ID", "id", is_whole=True),
@@ -58,7 +54,7 @@ def _run(options: argparse.Namespace) -> int:
         advice = f"'entrepot lifecycle runs {options.repository}' shows how far it has come"
         tell(f"Started run {run['id']}; {advice}", options.output, run)
         return 0
-    run = _await_run(client, path, run)
+    run = await_run(client, path, run, _progress)
     words = f"{run['status'].capitalize()}: expired {run['expired']} of {run['evaluated']} images"
     tell(f"{words}, {freed_text(run['freed_bytes'])}", options.output, run)
     if run["status"] == "failed":
@@ -73,17 +69,5 @@ def _list_runs(options: argparse.Namespace) -> int:
     return 0
 
 
-def _await_run(client: Client, path: str, run: Record) -> Record:
-    """Return a run as it is when it has ended."""
-    pause = 0.1
-    with progress() as show:
-        while run["status"] == "running":
-            show(f"expired {run['expired']} images, looked at {run['evaluated']}")
-            time.sleep(pause)
-            pause = min(pause * 1.5, _SLOWEST)
-            found = (each for each in client.rows(path, "runs") if each["id"] == run["id"])
-            ended = next(found, None)
-            if ended is None:
-                raise Missing(f"the run {run['id']} is not there any more")
-            run = ended
-    return run
+def _progress(run: Record) -> str:
+    return f"expired {run['expired']} images, looked at {run['evaluated']}"

@@ -16,6 +16,7 @@ from cloudcore.errors import PlatformError
 from registry.cli import (
     completion,
     events,
+    gc,
     images,
     lifecycle,
     login,
@@ -38,6 +39,7 @@ _MODULES: Final = (
     policies,
     lifecycle,
     storage,
+    gc,
     settings,
     events,
     completion,

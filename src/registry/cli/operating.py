@@ -26,14 +26,14 @@ def add_parsers(commands: Commands[argparse.ArgumentParser]) -> None:
         "dev", help="run a registry on this machine: loopback only, no sign-in, account 'dev'"
     )
     _add_serving(dev)
-    _add_data(dev)
+    add_data(dev)
     dev.set_defaults(run=_dev)
     init = commands.add_parser("init", help="make the first account of an install")
     init.add_argument("--account", required=True, metavar="HANDLE", help="the account's handle")
     init.add_argument(
         "--admin-email", required=True, metavar="ADDRESS", help="whom the account belongs to"
     )
-    _add_data(init)
+    add_data(init)
     init.set_defaults(run=_init)
     serve = commands.add_parser("serve", help="run a registry with accounts and sign-in")
     _add_serving(serve)
@@ -44,17 +44,23 @@ def add_parsers(commands: Commands[argparse.ArgumentParser]) -> None:
         metavar="HOST[:PORT]",
         help="a name clients may use for the registry, where there is no public URL; repeatable",
     )
-    _add_data(serve)
+    add_data(serve)
     serve.set_defaults(run=_serve)
     fsck = commands.add_parser(
         "fsck", help="compare the blob store with the metadata; exit 1 when anything is wrong"
     )
     fsck.add_argument("--quick", action="store_true", help="do not read and hash every blob")
-    _add_data(fsck)
+    fsck.add_argument(
+        "--remove-leaks",
+        action="store_true",
+        help="if all else is well, delete stored files that belong to nobody",
+    )
+    add_data(fsck)
     fsck.set_defaults(run=_fsck)
 
 
-def _add_data(command: argparse.ArgumentParser) -> None:
+def add_data(command: argparse.ArgumentParser) -> None:
+    """Add the option that says where the data of a registry are."""
     command.add_argument("--data", type=Path, metavar="FOLDER", help=f"data (./{DEFAULT_DATA})")
 
 
@@ -65,7 +71,7 @@ def _add_serving(command: argparse.ArgumentParser) -> None:
     command.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics (off)")
 
 
-def _settings(options: argparse.Namespace) -> Settings:
+def settings_of(options: argparse.Namespace) -> Settings:
     """Return the settings of the environment, with what the command line says instead."""
     environ = {name: os.environ[name] for name in os.environ.keys() - _CLIENT_VARIABLES}
     defaults = Settings.from_env(environ, Settings(data=DEFAULT_DATA))
@@ -82,22 +88,24 @@ def _settings(options: argparse.Namespace) -> Settings:
 def _dev(options: argparse.Namespace) -> int:
     from registry.cli.dev import run_dev  # noqa: PLC0415
 
-    return run_dev(_settings(options))
+    return run_dev(settings_of(options))
 
 
 def _init(options: argparse.Namespace) -> int:
     from registry.cli.serve import run_init  # noqa: PLC0415
 
-    return run_init(_settings(options), options.account, options.admin_email)
+    return run_init(settings_of(options), options.account, options.admin_email)
 
 
 def _serve(options: argparse.Namespace) -> int:
     from registry.cli.serve import run_serve  # noqa: PLC0415
 
-    return run_serve(_settings(options))
+    return run_serve(settings_of(options))
 
 
 def _fsck(options: argparse.Namespace) -> int:
     from registry.cli.fsck import run_fsck  # noqa: PLC0415
 
-    return run_fsck(_settings(options), read_objects=not options.quick)
+    return run_fsck(
+        settings_of(options), read_objects=not options.quick, removes_leaks=options.remove_leaks
+    )

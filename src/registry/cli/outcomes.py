@@ -29,7 +29,9 @@ def line(item: str, outcome: str, detail: str) -> Line:
 def failed(failure: Record) -> Line:
     """Return the line of what the registry did not do."""
     item = failure.get("tag") or failure["digest"]
-    return line(item, "failed", f"{failure['code']}: {failure['message']}")
+    held = ", ".join(failure.get("params", {}).get("pins", ()))
+    which = f" (pins: {held})" if held else ""
+    return line(item, "failed", f"{failure['code']}: {failure['message']}{which}")
 
 
 def write_outcome(document: dict[str, Any], lines: Sequence[Line], form: str) -> None:

@@ -127,6 +127,14 @@ def size_text(size: int) -> str:
     return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
 
 
+def duration_text(seconds: int) -> str:
+    """Return a time in the largest unit of which it is a whole number."""
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds and seconds % length == 0:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
+
+
 def time_text(moment: str) -> str:
     """Return a moment of the API to the second, still in UTC."""
     return f"{moment[:19].replace('T', ' ')}Z"

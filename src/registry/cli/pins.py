@@ -38,7 +38,15 @@ def add_parsers(verbs: Verbs) -> None:
 
 def _add_pin(parser: argparse.ArgumentParser) -> None:
     add_image(parser)
-    parser.add_argument("name", metavar="PIN", help="such as where it is deployed: production")
+    parser.add_argument(
+        "name", type=_name, metavar="PIN", help="such as where it is deployed: production"
+    )
+
+
+def _name(text: str) -> str:
+    if "/" in text:  # in a path the registry finds nothing by it, and would say just that
+        raise argparse.ArgumentTypeError(f"{text!r} has a slash; write {text.replace('/', '.')!r}")
+    return text
 
 
 def _span(text: str) -> timedelta:

@@ -73,6 +73,11 @@ def add_parsers(commands: Verbs) -> None:
     setting = add_verb(verbs, "set", _set, "point a tag to an image, without pull or push")
     setting.add_argument("target", metavar="REPOSITORY:TAG")
     setting.add_argument("image", metavar="DIGEST|TAG", help="of the repository")
+    when = setting.add_mutually_exclusive_group()
+    when.add_argument(
+        "--if-current", type=_digest, metavar="DIGEST", help="only if it points there now"
+    )
+    when.add_argument("--if-absent", action="store_true", help="only if there is no such tag")
     deletion = add_verb(verbs, "delete", _delete, "delete tags; their images stay")
     deletion.add_argument("target", metavar="REPOSITORY[:TAG]")
     deletion.add_argument("tags", metavar="TAG", nargs="*", help="of the same repository")
@@ -120,9 +125,21 @@ def _set(options: argparse.Namespace) -> int:
     digest = digest_of(client, tag.repository, source)
     if is_id(digest):
         digest = client.call("GET", f"{tag.repository}/images/{digest}")["image"]["digest"]
-    pointed = client.call("PUT", tag.path, {"digest": digest})["tag"]
+    pointed = client.put_if(_condition(options), tag.path, {"digest": digest})["tag"]
     tell(f"{tag.words} points to {pointed['digest']}", options.output, pointed)
     return 0
+
+
+def _digest(text: str) -> str:
+    if not is_image(text) or is_id(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no digest like sha256:...")
+    return text
+
+
+def _condition(options: argparse.Namespace) -> dict[str, str]:
+    if options.if_current is not None:
+        return {"If-Match": f'"{options.if_current}"'}
+    return {"If-None-Match": "*"} if options.if_absent else {}
 
 
 def _source(target: Reference, written: str) -> Reference:

@@ -13,11 +13,15 @@ from cloudcore.envelope import render
 from cloudcore.errors import AccessDenied, NotFound, PlatformError
 from registry.console import (
     deleted,
+    event_rules,
+    garbage_collection,
     images,
+    index_deletion,
     lifecycle,
     pins,
     policies,
     repositories,
+    settings,
     sign_in,
     storage,
     tags,
@@ -67,12 +71,16 @@ ROUTES: Final = [
     *sign_in.ROUTES,
     *repositories.ROUTES,
     *images.ROUTES,
+    *index_deletion.ROUTES,
     *pins.ROUTES,
     *tags.ROUTES,
     *deleted.ROUTES,
     *lifecycle.ROUTES,
     *policies.ROUTES,
     *storage.ROUTES,
+    *settings.ROUTES,
+    *event_rules.ROUTES,
+    *garbage_collection.ROUTES,
 ]
 
 

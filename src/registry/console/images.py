@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from registry.console import referrers
+from registry.console import index_deletion, referrers
 from registry.console.contents import (
     Descriptor,
     layers_of,
@@ -110,6 +110,8 @@ async def show_image(visit: Visit, parameters: Parameters) -> Response:
         are_all_referrers=is_whole,
         pins=pins and pins["pins"],
         storage=storage and storage["storage"],
+        plan=storage and await index_deletion.read_plan(visit, repository, image),
+        parts_of={child.digest: _part(child) for child in children},
         registry_url=visit.house.auth_url,
     )
 
@@ -119,6 +121,11 @@ def _kind(image: dict[str, Any]) -> str:
         return "Multi-platform"
     named = image.get("artifact_type")
     return "Image" if named is None or named in _CONFIGURATIONS else referrers.kind_of(named)
+
+
+def _part(child: Descriptor) -> str:
+    """Return what a child is to its index."""
+    return "Attestation" if child.is_attestation else str(child.platform or "")
 
 
 def _built_in(children: list[Descriptor]) -> list[referrers.Referrer]:

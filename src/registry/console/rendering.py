@@ -57,6 +57,7 @@ class Pages:
             exact=lambda count: f"{count:,} bytes",
             short=short_digest,
             who=who,
+            span=span,
             when=_when,
             until=_until,
             plural=_plural,

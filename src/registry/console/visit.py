@@ -27,6 +27,10 @@ SAID: Final = {
     "policy-saved": "The policy was saved.",
     "policy-deleted": "The policy was deleted.",
     "run-started": "A run has begun.",
+    "settings-saved": "The settings were saved.",
+    "rule-created": "The rule was created.",
+    "rule-deleted": "The rule was deleted.",
+    "collection-started": "The collector is at work.",
 }
 """What a page says about the change that led to it. The address names one of these, and no text."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from litestar import Response, delete, get, post
@@ -102,6 +102,8 @@ class FailedDeletion(Answer):
     tag: str | None
     code: str
     message: str
+    params: dict[str, Any] | UnsetType = UNSET
+    """As in the error of a single deletion: the pins or the indexes that hold an image."""
 
 
 class BatchDeletion(Answer):
@@ -224,7 +226,11 @@ def _batch_answer(outcome: BatchOutcome) -> BatchDeletion:
 def _failure_answer(failure: Failure) -> FailedDeletion:
     _, code = rendering(type(failure.error))
     return FailedDeletion(
-        digest=failure.digest, tag=failure.tag, code=code, message=failure.error.message
+        digest=failure.digest,
+        tag=failure.tag,
+        code=code,
+        message=failure.error.message,
+        params=failure.error.params or UNSET,
     )
 
 

@@ -28,7 +28,7 @@ from registry.services.lifecycle.rules import (
     parse_rules,
     policy_of,
 )
-from registry.services.lifecycle.runs import start_run
+from registry.services.lifecycle.runs import get_run, start_run
 
 _PATH: Final = "/v1/repositories/{repository_id:str}/lifecycle-policy"
 _PREVIEWS: Final = Previews()
@@ -269,6 +269,7 @@ async def start_lifecycle_run(
         ctx.new_id(),
         act_of(ctx),
         wrap=lambda run: OneLifecycleRun(run=_run_answer(run)),
+        location=lambda run: f"/v1/repositories/{repository.id}/lifecycle-policy/runs/{run.id}",
     )
 
 
@@ -284,6 +285,15 @@ async def list_lifecycle_runs(
     return ManyLifecycleRuns(runs=[_run_answer(run) for run in found], meta=meta)
 
 
+@get(f"{_PATH}/runs/{{run_id:str}}", opt={"action": "registry:GetLifecyclePolicy"})
+async def get_lifecycle_run(
+    repository_id: FromPath[str], run_id: FromPath[str], ctx: NamedDependency[Context]
+) -> OneLifecycleRun:
+    """Return a run of a repository's lifecycle policies: how far it has come, or how it ended."""
+    repository = await authorized(ctx, repository_id)
+    return OneLifecycleRun(run=_run_answer(await ctx.database.read(get_run, repository.id, run_id)))
+
+
 HANDLERS: Final = (
     get_lifecycle_policy,
     put_lifecycle_policy,
@@ -291,4 +301,5 @@ HANDLERS: Final = (
     preview_lifecycle_policy,
     start_lifecycle_run,
     list_lifecycle_runs,
+    get_lifecycle_run,
 )

@@ -30,21 +30,15 @@ from registry.metadata.deleted_repositories import (
     find_deleted_repository,
     list_deleted_repositories,
 )
+from registry.metadata.deleted_tags import DeletedTag, count_deleted_tags, list_deleted_tags
 from registry.metadata.repositories import lock_repository
 from registry.metadata.repository_records import RepositoryRecord
-from registry.metadata.tag_history import (
-    TagEvent,
-    count_deleted_tags,
-    count_tag_events,
-    list_deleted_tags,
-    list_tag_events,
-)
+from registry.metadata.tag_history import TagEvent, count_tag_events, list_tag_events
 from registry.metadata.tags import find_tag
 from registry.metadata.tombstones import Tombstone, count_tombstones, list_tombstones
 from registry.services import restoration
 from registry.services.access import repository_crn
 from registry.services.acts import Act
-from registry.services.deletion import restorable_since
 from registry.services.events import Event, publish
 from registry.services.repository_records import get_repository
 from registry.services.restoration import Restored
@@ -260,13 +254,12 @@ async def list_deleted_tag_names(
     (before,) = pager.position or (None,)
     now = ctx.clock()
 
-    def read(tx: Connection) -> tuple[list[TagEvent], int]:
-        since = restorable_since(tx, repository.account_id, now)
-        rows = list_deleted_tags(tx, repository.id, since, before, pager.wanted)
-        return rows, count_deleted_tags(tx, repository.id, since)
+    def read(tx: Connection) -> tuple[list[DeletedTag], int]:
+        rows = list_deleted_tags(tx, repository.id, now, before, pager.wanted)
+        return rows, count_deleted_tags(tx, repository.id, now)
 
     found, meta = pager.cut(*await ctx.database.read(read), lambda row: (row.sequence,))
-    return ManyDeletedTags(tags=[_change(each) for each in found], meta=meta)
+    return ManyDeletedTags(tags=[_deletion(each) for each in found], meta=meta)
 
 
 @post(
@@ -394,6 +387,17 @@ def _change(event: TagEvent) -> TagChange:
         previous_digest=event.previous_digest,
         principal=event.principal or None,
         occurred_at=rfc3339(event.occurred_at),
+    )
+
+
+def _deletion(tag: DeletedTag) -> TagChange:
+    return TagChange(
+        tag=tag.name,
+        action="deleted",
+        digest=None,
+        previous_digest=tag.digest,
+        principal=tag.deleted_by or None,
+        occurred_at=rfc3339(tag.deleted_at),
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+from litestar import Request as LitestarRequest
 from litestar import delete, get, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
@@ -22,6 +23,7 @@ from registry.metadata.tag_records import TagRecord
 from registry.oci.digest import Digest
 from registry.oci.reference import parse_tag
 from registry.services import tag_records
+from registry.services.preconditions import tag_precondition
 from registry.services.tags import is_immutable
 
 _TAGS: Final = f"{PATH}/tags"
@@ -103,19 +105,32 @@ async def get_tag(
     return OneTag(tag=_answer(found, await ctx.database.read(tag_records.get_tag, found, tag)))
 
 
-@put(_TAG, opt={"action": "registry:PushImage", "statuses": (201, 409)})
+@put(_TAG, opt={"action": "registry:PushImage", "statuses": (201, 409), "conditional": True})
 async def put_tag(
     repository_id: FromPath[str],
     tag: FromPath[str],
     data: JSONBody[PutTag],
+    request: LitestarRequest[Any, Any, Any],
     ctx: NamedDependency[Context],
 ) -> Reply[OneTag]:
-    """Point a tag to an image of the repository: a new tag, or one that moves."""
+    """Point a tag to an image of the repository: a new tag, or one that moves.
+
+    Its entity tag is the digest it points to, in quotes: `If-Match: "sha256:..."` moves it only
+    from there, `If-None-Match: *` only makes it.
+    """
     found = await authorized(ctx, repository_id)
     name, digest = _checked(tag, data.digest)
-    pointed = await ctx.database.write(tag_records.put_tag, found, name, digest, act_of(ctx))
+    precondition = tag_precondition(_header(request, "if-match"), _header(request, "if-none-match"))
+    pointed = await ctx.database.write(
+        tag_records.put_tag, found, name, digest, precondition, act_of(ctx)
+    )
     body = msgspec.json.encode(OneTag(tag=_answer(found, pointed.tag)))
     return Reply(201 if pointed.is_new else 200, body)
+
+
+def _header(request: LitestarRequest[Any, Any, Any], name: str) -> str | None:
+    """Return a header that is a list, all its lines as one (RFC 9110 §5.3)."""
+    return ", ".join(lines) if (lines := request.headers.getall(name, [])) else None
 
 
 def _checked(tag: str, digest: str) -> tuple[str, Digest]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final
-
 from registry.distribution.request import Request
+from registry.services import preconditions
+from registry.services.preconditions import digests_named
 from registry.services.tags import Precondition
-
-_ENTITY_TAG: Final = re.compile(r'(W/)?"([^"]*)"')
 
 
 def etag(digest: str) -> tuple[bytes, bytes]:
@@ -19,7 +16,7 @@ def etag(digest: str) -> tuple[bytes, bytes]:
 def is_not_modified(request: Request, digest: str) -> bool:
     """Say whether ``If-None-Match`` names what the client would get, so that 304 is the answer."""
     header = request.list_header(b"if-none-match")
-    return header is not None and not _named(header).isdisjoint({digest, "*"})
+    return header is not None and not digests_named(header).isdisjoint({digest, "*"})
 
 
 def range_still_holds(request: Request, digest: str) -> bool:
@@ -30,22 +27,6 @@ def range_still_holds(request: Request, digest: str) -> bool:
 
 def tag_precondition(request: Request) -> Precondition | None:
     """Return what must hold for a tag before a PUT moves it."""
-    match = request.list_header(b"if-match")
-    none_match = request.list_header(b"if-none-match")
-    if match is None and none_match is None:
-        return None
-    return Precondition(
-        None if match is None else _named(match, strongly=True),
-        None if none_match is None else _named(none_match),
+    return preconditions.tag_precondition(
+        request.list_header(b"if-match"), request.list_header(b"if-none-match")
     )
-
-
-def _named(header: str, *, strongly: bool = False) -> frozenset[str]:
-    """Return the digests a list of entity tags names; ``*`` stands for itself.
-
-    Compared `strongly`, as ``If-Match`` is, weak tags name nothing (RFC 9110 §13.1.1).
-    """
-    if header.strip() == "*":
-        return frozenset({"*"})
-    tags = _ENTITY_TAG.findall(header)
-    return frozenset(tag for weak, tag in tags if tag != "*" and not (strongly and weak))

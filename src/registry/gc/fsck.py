@@ -21,14 +21,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
+from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from registry.blobstore.base import BlobReader, BlobSweeper, ObjectUnknown, StoredObject
-from registry.errors import ManifestInvalid, StoreUnavailable
+from registry.errors import StoreUnavailable
+from registry.gc.evidence import manifest_problem
 from registry.metadata import audit
 from registry.metadata.audit import ManifestBody, ObjectRow
-from registry.oci.digest import digest_of, new_hasher
-from registry.oci.manifest import parse_manifest
-from registry.oci.media_types import is_foreign_layer
+from registry.oci.digest import new_hasher
 
 _PAGE: Final = 500
 
@@ -73,6 +73,7 @@ async def check(
     store: Store,
     tell: Callable[[Progress], None],
     *,
+    clock: Clock,
     read_objects: bool = True,
 ) -> Report:
     """Compare `store` with `database` and return all that is wrong.
@@ -91,7 +92,7 @@ async def check(
         report.object_count += 1
         tell(Progress("blobs", report.object_count, total_objects, report.read_bytes))
     async for document in _manifests(database):
-        problem = _manifest_problem(document)
+        problem = manifest_problem(document)
         if problem:
             subject = f"manifest {document.digest} in {document.repository}"
             report.violations.append(Finding("I3", subject, problem))
@@ -99,7 +100,7 @@ async def check(
         tell(Progress("manifests", report.manifest_count, total_manifests, report.read_bytes))
     await _check_pointers(database, report)
     await _check_counts(database, report)
-    await _check_staged(database, store, report)
+    await _check_staged(database, store, clock, report)
     return report
 
 
@@ -135,29 +136,6 @@ def _object_problem(
     return None if actual == row.digest else f"its bytes hash to {actual}"
 
 
-def _manifest_problem(document: ManifestBody) -> str | None:
-    """Say what is wrong with a manifest's bytes or edges, if anything."""
-    if document.body is None:
-        return "its bytes are gone"
-    if digest_of(document.body) != document.digest:
-        return "its bytes hash to something else"
-    try:
-        parsed = parse_manifest(document.body, document.media_type)
-    except ManifestInvalid as error:
-        return f"its bytes are no manifest: {error.message}"
-    required = {
-        descriptor.digest
-        for descriptor in parsed.blobs
-        if not is_foreign_layer(descriptor.media_type)
-    }
-    if document.blob_edges < len(required):
-        return f"{len(required)} blobs are listed, {document.blob_edges} are held"
-    children = {descriptor.digest for descriptor in parsed.children}
-    if document.child_edges < len(children):
-        return f"{len(children)} children are listed, {document.child_edges} are held"
-    return None
-
-
 async def _check_pointers(database: Database, report: Report) -> None:
     for name, manifest_id in await database.read(audit.dangling_tags):
         report.violations.append(Finding("I4", f"tag {name}", f"no manifest {manifest_id}"))
@@ -177,35 +155,42 @@ async def _check_counts(database: Database, report: Report) -> None:
     ]
 
 
-async def _check_staged(database: Database, store: Store, report: Report) -> None:
+async def _check_staged(database: Database, store: Store, clock: Clock, report: Report) -> None:
     """Compare upload sessions with their bytes, and tell of bytes nobody owns."""
-    sessions, lost = await _sessions(database, store)
+    sessions, lost = await _sessions(database, store, clock)
     if lost:  # an upload may have gone on between the two listings
-        _, still_lost = await _sessions(database, store)
+        _, still_lost = await _sessions(database, store, clock)
         report.violations += [finding for finding in lost if finding in still_lost]
     async for found in _each(store.list_staged):
         if found.object_id not in sessions:
             subject = f"staged bytes {found.object_id}"
             report.leaks.append(Finding("I6", subject, f"{found.stored_size} bytes of no session"))
     async for found in _each(store.list_objects):
-        if found.object_id in sessions or await database.read(audit.has_object, found.object_id):
+        if await database.read(audit.owned, [found.object_id]):
             continue
         subject = f"object {found.object_id}"
         report.leaks.append(Finding("I6", subject, f"{found.stored_size} bytes of no blob"))
 
 
-async def _sessions(database: Database, store: Store) -> tuple[set[str], list[Finding]]:
-    """Return the open sessions, and those of which less is staged than was acknowledged."""
+async def _sessions(
+    database: Database, store: Store, clock: Clock
+) -> tuple[set[str], list[Finding]]:
+    """Return all sessions, and those of which less is staged than was acknowledged.
+
+    One whose time is over may have lost its bytes already: they go before its row.
+    """
     sessions: set[str] = set()
     lost: list[Finding] = []
     staged = {found.object_id: found.stored_size async for found in _each(store.list_staged)}
     after = ""
     while page := await database.read(audit.sessions, after, _PAGE):
         after = page[-1][0]
-        for upload_id, received in page:
+        for upload_id, received, expires_at in page:
             sessions.add(upload_id)
             there = staged.get(upload_id, 0)
-            if there < received and not _is_object(store, upload_id, received):
+            if expires_at <= clock() or there >= received:
+                continue
+            if not _is_object(store, upload_id, received):
                 problem = f"{received} bytes acknowledged, {there} staged"
                 lost.append(Finding("I2", f"upload {upload_id}", problem))
     return sessions, lost

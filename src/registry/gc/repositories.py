@@ -8,6 +8,8 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from registry.gc.tombstones import remove_tombstones
 from registry.metadata import purge
+from registry.metadata.collection import condemn, lock_objects
+from registry.metadata.repositories import Repository
 from registry.metadata.tombstones import tombstones_of
 from registry.services.context import Context
 from registry.services.deletion import drop_manifest
@@ -40,9 +42,19 @@ def _purge_batch(tx: Connection, repository_id: str, now: int) -> bool:
     repository = purge.lock_deleted(tx, repository_id, now)
     if repository is None:
         return False
-    if remove_tombstones(tx, tombstones_of(tx, repository_id, _BATCH)):
+    if remove_tombstones(tx, tombstones_of(tx, repository_id, _BATCH), now):
         return True
     roots = purge.root_manifests(tx, repository_id, _BATCH)
     for manifest in roots:
         drop_manifest(tx, repository, manifest, now)
-    return bool(roots) or purge.unlink_blobs(tx, repository_id, _BATCH) > 0
+    return bool(roots) or _unlink(tx, repository, now)
+
+
+def _unlink(tx: Connection, repository: Repository, now: int) -> bool:
+    """Take some blobs from a repository without manifests, and say whether there were any."""
+    links = purge.list_links(tx, repository.id, _BATCH)
+    object_ids = [link.object_id for link in links]
+    lock_objects(tx, repository.account_id, object_ids)
+    purge.unlink_blobs(tx, repository.id, [link.digest for link in links])
+    condemn(tx, repository.account_id, object_ids, now)
+    return bool(links)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
+from registry.metadata.collection import condemn, lock_objects
 from registry.metadata.manifests import remove_body
 from registry.metadata.tag_history import forget_tag_events
-from registry.metadata.tombstones import Tombstone, lock_over, remove_tombstone
+from registry.metadata.tombstones import Tombstone, lock_over, objects_of, remove_tombstone
 from registry.services.context import Context
 
 _BATCH: Final = 50
@@ -31,13 +33,20 @@ async def forget_tag_history(ctx: Context) -> None:
         pass
 
 
-def remove_tombstones(tx: Connection, tombstones: Sequence[Tombstone]) -> int:
-    """Remove tombstones with the manifests' bytes that nothing else has use for."""
+def remove_tombstones(tx: Connection, tombstones: Sequence[Tombstone], now: int) -> int:
+    """Remove tombstones, with what nothing else has use for: manifests' bytes, and objects."""
+    held: defaultdict[str, set[str]] = defaultdict(set)
     for tombstone in tombstones:
-        remove_tombstone(tx, tombstone.id)
+        held[tombstone.account_id].update(objects_of(tx, tombstone.id))
+    for account_id in sorted(held):
+        lock_objects(tx, account_id, held[account_id])
+    for tombstone in tombstones:
+        remove_tombstone(tx, tombstone)
         remove_body(tx, tombstone.account_id, tombstone.digest)
+    for account_id, object_ids in held.items():
+        condemn(tx, account_id, object_ids, now)
     return len(tombstones)
 
 
 def _purge_batch(tx: Connection, now: int) -> int:
-    return remove_tombstones(tx, lock_over(tx, now, _BATCH))
+    return remove_tombstones(tx, lock_over(tx, now, _BATCH), now)

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, and_, bindparam, func, literal_column, select
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    exists,
+    func,
+    literal_column,
+    select,
+    union_all,
+)
 
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, listed, page, text_list
+from registry.metadata.collection_tables import quarantined_objects
+from registry.metadata.control_tables import (
+    deleted_manifest_blobs,
+    deleted_manifest_children,
+    deleted_manifests,
+    deleted_tags,
+    repository_folders,
+)
 from registry.metadata.tables import (
     blob_objects,
     manifest_blobs,
@@ -21,6 +41,8 @@ from registry.metadata.tables import (
 )
 
 _o, _m, _r, _l = blob_objects.c, manifests.c, repositories.c, repository_blobs.c
+_t, _f = deleted_tags.c, repository_folders.c
+_d = deleted_manifests.c
 
 
 class ObjectRow(NamedTuple):
@@ -73,24 +95,63 @@ _OBJECTS: Final = _after(
     _o.id,
 )
 _OBJECT: Final = Statement(select(_o.id).where(_o.id == bindparam("id")))
-_UPLOADS: Final = _after(select(uploads.c.id, uploads.c.received_bytes), uploads.c.id)
-_MANIFESTS: Final = _after(
-    select(
-        _m.id,
-        _r.name,
-        _m.digest,
-        _m.media_type,
-        manifest_bodies.c.body,
-        _count(manifest_blobs.c.manifest_id, manifest_blobs.c.manifest_id == _m.id),
-        _count(manifest_children.c.parent_id, manifest_children.c.parent_id == _m.id),
+_OWNED: Final = Statement(
+    union_all(
+        *(
+            select(table.c.id).where(table.c.id.in_(listed("ids")))
+            for table in (blob_objects, uploads, quarantined_objects)
+        )
     )
-    .select_from(manifests)
-    .outerjoin(repositories, _r.id == _m.repository_id)
-    .outerjoin(
-        manifest_bodies,
-        and_(manifest_bodies.c.account_id == _m.account_id, manifest_bodies.c.digest == _m.digest),
+)
+_UPLOADS: Final = _after(
+    select(uploads.c.id, uploads.c.received_bytes, uploads.c.expires_at), uploads.c.id
+)
+
+
+def _documents(of: Table, blobs: ColumnElement[str], children: ColumnElement[str]) -> Select[Any]:
+    """Return a query for manifests, live or deleted, and the edges whose parent column is given."""
+    m = of.c
+    return (
+        select(
+            m.id,
+            _r.name,
+            m.digest,
+            m.media_type,
+            manifest_bodies.c.body,
+            _count(blobs, blobs == m.id),
+            _count(children, children == m.id),
+        )
+        .select_from(of)
+        .outerjoin(repositories, _r.id == m.repository_id)
+        .outerjoin(
+            manifest_bodies,
+            and_(
+                manifest_bodies.c.account_id == m.account_id, manifest_bodies.c.digest == m.digest
+            ),
+        )
+    )
+
+
+def _live_documents() -> Select[Any]:
+    return _documents(manifests, manifest_blobs.c.manifest_id, manifest_children.c.parent_id)
+
+
+_MANIFESTS: Final = _after(_live_documents(), _m.id)
+_OF_REPOSITORY: Final = _m.repository_id == bindparam("repository_id")
+_SAMPLES: Final = (
+    Statement(page(_live_documents().where(_OF_REPOSITORY).order_by(_m.id.desc()))),
+    Statement(page(_live_documents().where(_OF_REPOSITORY).order_by(_m.id))),
+    Statement(
+        page(
+            _documents(
+                deleted_manifests,
+                deleted_manifest_blobs.c.manifest_id,
+                deleted_manifest_children.c.manifest_id,
+            )
+            .where(_d.repository_id == bindparam("repository_id"))
+            .order_by(_d.deleted_at.desc(), _d.id.desc())
+        )
     ),
-    _m.id,
 )
 _DANGLING_TAGS: Final = Statement(
     select(tags.c.name, tags.c.manifest_id)
@@ -116,8 +177,43 @@ _REPOSITORIES: Final = _after(
         select(func.coalesce(func.sum(_l.size), literal_column("0")))
         .where(_l.repository_id == _r.id, _l.manifest_refs > literal_column("0"))
         .scalar_subquery(),
+        _r.deleted_image_count,
+        _count(deleted_manifests.c.id, deleted_manifests.c.repository_id == _r.id),
+        _r.deleted_tag_count,
+        _count(
+            _t.name,
+            _t.repository_id == _r.id,
+            exists().where(_m.repository_id == _t.repository_id, _m.digest == _t.digest),
+        ),
     ),
     _r.id,
+)
+_held = _count(
+    _r.id,
+    _r.account_id == _f.account_id,
+    _r.deleted_at.is_(None),
+    _r.name >= _f.folder,
+    _r.name < _f.folder.concat(literal_column("'~'")),  # after every character of a name
+)
+_MISCOUNTED_FOLDERS: Final = Statement(
+    select(_f.folder, _f.account_id, _f.repository_count, _held).where(_f.repository_count != _held)
+)
+
+
+def _without_folder(name: ColumnElement[str], account_id: ColumnElement[str]) -> Select[Any]:
+    # Cut off from behind is all that is no slash: the folder is left.
+    nothing: ColumnElement[str] = literal_column("''")
+    folder = func.rtrim(name, func.replace(name, literal_column("'/'"), nothing))
+    parent = repository_folders.alias("parent").c
+    is_known = exists().where(parent.account_id == account_id, parent.folder == folder)
+    return select(folder, account_id).where(~is_known).distinct()
+
+
+_MISSING_FOLDERS: Final = Statement(
+    union_all(
+        _without_folder(_r.name, _r.account_id).where(_r.deleted_at.is_(None)),
+        _without_folder(func.rtrim(_f.folder, literal_column("'/'")), _f.account_id),
+    )
 )
 _references = _count(
     manifest_blobs.c.digest,
@@ -150,14 +246,28 @@ def has_object(tx: Connection, object_id: str) -> bool:
     return tx.row(_OBJECT, id=object_id) is not None
 
 
-def sessions(tx: Connection, after: str, limit: int) -> list[tuple[str, int]]:
-    """Return a page of upload sessions, by id, with the bytes they acknowledged."""
-    return [(row[0], row[1]) for row in tx.rows(_UPLOADS, after=after, limit=limit)]
+def owned(tx: Connection, ids: Sequence[str]) -> set[str]:
+    """Return those of `ids` that name an object, a swept one, or an upload session."""
+    return {row[0] for row in tx.rows(_OWNED, ids=text_list(ids))}
+
+
+def sessions(tx: Connection, after: str, limit: int) -> list[tuple[str, int, int]]:
+    """Return a page of upload sessions, by id: the bytes they acknowledged, and their end."""
+    return [(row[0], row[1], row[2]) for row in tx.rows(_UPLOADS, after=after, limit=limit)]
 
 
 def manifest_documents(tx: Connection, after: str, limit: int) -> list[ManifestBody]:
     """Return a page of manifests, by id."""
     return [ManifestBody(*row) for row in tx.rows(_MANIFESTS, after=after, limit=limit)]
+
+
+def sample_manifests(tx: Connection, repository_id: str, limit: int) -> list[ManifestBody]:
+    """Return up to `limit` each of a repository's newest, oldest, and last deleted manifests."""
+    return [
+        ManifestBody(*row)
+        for sample in _SAMPLES
+        for row in tx.rows(sample, repository_id=repository_id, limit=limit)
+    ]
 
 
 def dangling_tags(tx: Connection) -> list[tuple[str, str]]:
@@ -181,6 +291,8 @@ def miscounts(tx: Connection, after: str, limit: int) -> tuple[list[Miscount], s
             ("tag_count", row[4], row[5]),
             ("tagged_image_count", row[6], row[7]),
             ("size_bytes", row[8], row[9]),
+            ("deleted_image_count", row[10], row[11]),
+            ("deleted_tag_count", row[12], row[13]),
         )
         if recorded != counted
     ]
@@ -188,12 +300,20 @@ def miscounts(tx: Connection, after: str, limit: int) -> tuple[list[Miscount], s
 
 
 def miscounted_references(tx: Connection) -> list[Miscount]:
-    """Return links and manifests whose count of references or tags is wrong."""
+    """Return links, manifests and folders whose count of what refers to them is wrong."""
     links = [
         Miscount(f"manifest_refs of blob {row[0]}", row[1], row[2])
         for row in tx.rows(_MISCOUNTED_LINKS)
     ]
-    return links + [
+    folders = [
+        Miscount(f"repository_count of folder '{row[0]}' of account {row[1]}", *row[2:])
+        for row in tx.rows(_MISCOUNTED_FOLDERS)
+    ]
+    folders += [
+        Miscount(f"repository_count of folder '{row[0]}' of account {row[1]}", 0, 1)
+        for row in tx.rows(_MISSING_FOLDERS)
+    ]
+    return [*links, *folders] + [
         Miscount(f"tag_count of manifest {row[0]}", row[1], row[2])
         for row in tx.rows(_MISCOUNTED_TAGS)
     ]

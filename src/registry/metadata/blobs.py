@@ -36,7 +36,9 @@ class Link(NamedTuple):
     digest: str
     object_id: str
     size: int
+    manifest_refs: int
     touched_at: int
+    """When someone relied on it last, or its last manifest went."""
 
 
 class ReferencedLink(NamedTuple):
@@ -58,7 +60,7 @@ class NewObject(NamedTuple):
 
 
 _FIND: Final = Statement(
-    select(_l.repository_id, _l.account_id, _l.digest, _l.object_id, _l.size, _l.touched_at)
+    select(*(_l[name] for name in Link._fields))
     .join(repositories, repositories.c.id == _l.repository_id)
     .join(accounts, accounts.c.id == repositories.c.account_id)
     .where(
@@ -77,7 +79,12 @@ _LINKED: Final = Statement(
 _REFERENCE: Final = Statement(
     repository_blobs.update()
     .where(_l.repository_id == bindparam("repository_id"), _l.digest.in_(listed("digests")))
-    .values(manifest_refs=_l.manifest_refs + bindparam("change"))
+    .values(manifest_refs=_l.manifest_refs + text("1"))
+)
+_RELEASE: Final = Statement(
+    repository_blobs.update()
+    .where(_l.repository_id == bindparam("repository_id"), _l.digest.in_(listed("digests")))
+    .values(manifest_refs=_l.manifest_refs - text("1"), touched_at=bindparam("now"))
 )
 _TOUCH: Final = Statement(
     repository_blobs.update()
@@ -144,12 +151,7 @@ _HOLDERS: Final = Statement(
     page(
         select(
             repositories.c.name,
-            _l.repository_id,
-            _l.account_id,
-            _l.digest,
-            _l.object_id,
-            _l.size,
-            _l.touched_at,
+            *(_l[name] for name in Link._fields),
         )
         .select_from(blob_objects)
         .join(repository_blobs, _l.object_id == _o.id)
@@ -221,9 +223,19 @@ def linked_blobs(
     return {row[0]: ReferencedLink(*row) for row in rows}
 
 
-def add_references(tx: Connection, repository_id: str, digests: Sequence[str], change: int) -> None:
-    """Add `change` to the number of manifests that reference each of these links."""
-    tx.execute(_REFERENCE, repository_id=repository_id, digests=text_list(digests), change=change)
+def add_references(tx: Connection, repository_id: str, digests: Sequence[str]) -> None:
+    """Count one more manifest that references each of these links."""
+    tx.execute(_REFERENCE, repository_id=repository_id, digests=text_list(digests))
+
+
+def release_references(
+    tx: Connection, repository_id: str, digests: Sequence[str], now: int
+) -> None:
+    """Count one manifest less that references each of these links.
+
+    They are touched: who was told of one while it was referenced has its grace from now.
+    """
+    tx.execute(_RELEASE, repository_id=repository_id, digests=text_list(digests), now=now)
 
 
 def touch_link(tx: Connection, repository_id: str, digest: str, now: int) -> bool:

@@ -45,19 +45,16 @@ tag_events = Table(
     Column("action", String(16), nullable=False),
     Column("digest", DigestText),  # null: the tag was deleted
     Column("previous_digest", DigestText),  # null: the tag was not there
+    # Of the images, which may be gone; null too in an event of an older release.
+    Column("manifest_id", Id),
+    Column("previous_manifest_id", Id),
     Column("principal", Text, nullable=False),  # CRN; empty: nobody signed in
     Column("occurred_at", Moment, nullable=False),
     CheckConstraint("action IN ('created', 'moved', 'deleted', 'restored')", name="action"),
     CheckConstraint("(digest IS NULL) = (action = 'deleted')", name="digest"),
     Index(None, "repository_id", "tag", "sequence"),
+    Index(None, "repository_id", "sequence"),
     Index(None, "occurred_at"),
-)
-Index(
-    "ix_tag_events_deleted",
-    tag_events.c.repository_id,
-    tag_events.c.sequence,
-    sqlite_where=text("action = 'deleted'"),
-    postgresql_where=text("action = 'deleted'"),
 )
 Index(
     "ix_tag_events_previous_digest",
@@ -66,6 +63,34 @@ Index(
     tag_events.c.occurred_at,
     sqlite_where=tag_events.c.previous_digest.is_not(None),
     postgresql_where=tag_events.c.previous_digest.is_not(None),
+)
+
+deleted_tags = Table(
+    "deleted_tags",
+    metadata,
+    Column("repository_id", ForeignKey(repositories.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("name", ByteOrdered, primary_key=True),
+    Column("sequence", BigInteger, nullable=False),  # of the event of its deletion
+    Column("digest", DigestText, nullable=False),  # what it pointed to
+    Column("has_image", Boolean, nullable=False),  # that is there; else its tombstone is
+    Column("deleted_at", Moment, nullable=False),
+    Column("deleted_by", Text, nullable=False),
+    Column("restorable_until", Moment, nullable=False, index=True),
+    Index(None, "repository_id", "digest"),
+)
+Index(
+    "ix_deleted_tags_sequence",
+    deleted_tags.c.repository_id,
+    deleted_tags.c.sequence,
+    sqlite_where=text("has_image"),
+    postgresql_where=text("has_image"),
+)
+Index(
+    "ix_deleted_tags_restorable",
+    deleted_tags.c.repository_id,
+    deleted_tags.c.restorable_until,
+    sqlite_where=text("has_image"),
+    postgresql_where=text("has_image"),
 )
 
 deleted_manifests = Table(
@@ -121,6 +146,16 @@ deleted_manifest_children = Table(
     metadata,
     Column("manifest_id", ForeignKey(deleted_manifests.c.id, ondelete="CASCADE"), primary_key=True),
     Column("child_digest", DigestText, primary_key=True),
+)
+
+# How many live repositories have names that begin so: with nothing, or up to one of their slashes.
+repository_folders = Table(
+    "repository_folders",
+    metadata,
+    Column("account_id", ForeignKey(accounts.c.id), primary_key=True),
+    Column("folder", ByteOrdered, primary_key=True),
+    Column("repository_count", BigInteger, nullable=False),
+    CheckConstraint("repository_count >= 0", name="repository_count"),
 )
 
 lifecycle_policies = Table(

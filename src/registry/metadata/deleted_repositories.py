@@ -8,6 +8,7 @@ from sqlalchemy import Select, bindparam, exists, func, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
+from registry.metadata.repository_folders import add_to_folders
 from registry.metadata.tables import repositories
 
 _r = repositories.c
@@ -44,7 +45,9 @@ _LIST: Final = Statement(
     page(_of_account(_COLUMNS).where(_r.id < bindparam("before")).order_by(_r.id.desc()))
 )
 _COUNT: Final = Statement(_of_account(select(func.count()).select_from(repositories)))
-_LOCK: Final = Statement(_of_account(_COLUMNS).where(_r.id == bindparam("id")).with_for_update())
+_LOCK: Final = Statement(
+    _of_account(_COLUMNS).where(_r.id == bindparam("id")).with_for_update(key_share=True)
+)
 _FIND: Final = Statement(_of_account(_COLUMNS).where(_r.id == bindparam("id")))
 _RESTORE: Final = Statement(
     repositories.update()
@@ -96,6 +99,9 @@ def lock_deleted_repository(
     return DeletedRepository(*row) if row else None
 
 
-def restore_repository(tx: Connection, repository_id: str, now: int) -> bool:
+def restore_repository(tx: Connection, found: DeletedRepository, now: int) -> bool:
     """Let a deleted repository live again; False when another has its name by now."""
-    return tx.execute(_RESTORE, repository_id=repository_id, now=now) == 1
+    if not tx.execute(_RESTORE, repository_id=found.id, now=now):
+        return False
+    add_to_folders(tx, found.account_id, found.name)
+    return True

@@ -22,8 +22,6 @@ _p = image_pins.c
 
 NEWEST: Final = "g"
 """Sorts after every id: where the first page begins."""
-_END: Final = "\x7f"
-"""Sorts after every character of a tag."""
 
 
 class TagStatus(Enum):
@@ -79,36 +77,6 @@ _LIST: Final = {
     TagStatus.TAGGED: _LIST_TAGGED,
     TagStatus.UNTAGGED: _LIST_UNTAGGED,
 }
-_in_range = (_t.name >= bindparam("first"), _t.name <= bindparam("last"))
-_window = (
-    select(_m.id)
-    .where(_m.repository_id == bindparam("repository_id"), _m.id < bindparam("before"), _IS_TAGGED)
-    .order_by(_m.id.desc())
-    .limit(bindparam("window"))
-    .offset(literal_column("0"))
-)
-_RECENT_CARRYING: Final = Statement(
-    _images().where(
-        _m.id.in_(_window),
-        select(literal_column("1"))
-        .where(_t.manifest_id == _m.id, *_in_range)
-        # Each image is asked for its own tags; without a limit the planner may join all.
-        .limit(literal_column("1"))
-        .offset(literal_column("0"))
-        .exists(),
-    )
-)
-_CARRIERS: Final = Statement(
-    select(_t.manifest_id).where(_t.repository_id == bindparam("repository_id"), *_in_range)
-)
-_COUNT_CARRIERS: Final = Statement(
-    select(func.count()).select_from(
-        select(_t.manifest_id)
-        .where(_t.repository_id == bindparam("repository_id"), *_in_range)
-        .distinct()
-        .subquery("carriers")
-    )
-)
 _BY_IDS: Final = Statement(_images().where(_m.id.in_(listed("ids"))))
 _BY_DIGEST: Final = Statement(_images().where(_m.digest == bindparam("digest")))
 _TAGS: Final = Statement(
@@ -151,38 +119,6 @@ def list_images(
     """Return up to `limit` images older than the id `before`, the newest first."""
     rows = tx.rows(_LIST[status], repository_id=repository_id, before=before, limit=limit)
     return _with_tags(tx, repository_id, rows)
-
-
-def list_recent_carrying(
-    tx: Connection, repository_id: str, prefix: str, before: str, window: int, limit: int
-) -> list[ImageRow]:
-    """Return images that carry a tag with a prefix, as `list_images` does, if they are recent.
-
-    Only the `window` newest of the tagged images before `before` are looked at.
-    """
-    rows = tx.rows(
-        _RECENT_CARRYING,
-        repository_id=repository_id,
-        first=prefix,
-        last=prefix + _END,
-        before=before,
-        window=window,
-    )
-    newest = sorted(rows, key=lambda row: str(row[0]), reverse=True)[:limit]
-    return _with_tags(tx, repository_id, newest)
-
-
-def find_carriers(tx: Connection, repository_id: str, prefix: str) -> set[str]:
-    """Return the ids of all images that carry a tag with a prefix; a step for each such tag."""
-    rows = tx.rows(_CARRIERS, repository_id=repository_id, first=prefix, last=prefix + _END)
-    return {row[0] for row in rows}
-
-
-def count_carriers(tx: Connection, repository_id: str, prefix: str) -> int:
-    """Return how many images carry a tag with a prefix; costs as much as there are such tags."""
-    row = tx.row(_COUNT_CARRIERS, repository_id=repository_id, first=prefix, last=prefix + _END)
-    assert row is not None
-    return int(row[0])
 
 
 def find_images(tx: Connection, repository_id: str, ids: Iterable[str]) -> list[ImageRow]:

@@ -38,6 +38,8 @@ class ImageColumns(NamedTuple):
     is_index: bool
     tag_count: int
     pushed_at: int
+    restored_at: int | None
+    """When it was last had again after it was deleted."""
     last_pulled_at: int | None
     untagged_at: int | None
     """When it lost its last tag, of an image without tags; None: it never had one we know of."""
@@ -85,6 +87,7 @@ def _columns() -> Select[Any]:
         _m.is_index,
         _m.tag_count,
         _m.pushed_at,
+        _m.restored_at,
         _m.last_pulled_at,
         case((_m.tag_count == literal_column("0"), _untagged_at)),
         case((_m.subject_digest.is_not(None), _subject_id)),

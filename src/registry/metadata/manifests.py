@@ -114,6 +114,10 @@ _ADD_BODY: Final = Statement(
     .values(account_id=bindparam("account_id"), digest=bindparam("digest"), body=bindparam("body"))
     .on_conflict_do_nothing()
 )
+_OF_BODY: Final = (_b.account_id == bindparam("account_id"), _b.digest == bindparam("digest"))
+_HOLD_BODY: Final = Statement(
+    select(_b.digest).where(*_OF_BODY).with_for_update(read=True, key_share=True)
+)
 _ADD: Final = Statement(
     manifests.insert().values(
         {name: bindparam(name) for name in (*NewManifest._fields, "pushed_at")}
@@ -171,19 +175,18 @@ _PARENTS: Final = Statement(
     )
 )
 _REMOVE: Final = Statement(manifests.delete().where(_m.id == bindparam("id")))
-_REMOVE_BODY: Final = Statement(
-    manifest_bodies.delete().where(
-        _b.account_id == bindparam("account_id"),
-        _b.digest == bindparam("digest"),
-        *(
-            ~select(table.c.id)
-            .where(table.c.account_id == _b.account_id, table.c.digest == _b.digest)
-            .correlate(manifest_bodies)
-            .exists()
-            for table in (manifests, deleted_manifests)
-        ),
-    )
+_IS_UNUSED: Final = (
+    *_OF_BODY,
+    *(
+        ~select(table.c.id)
+        .where(table.c.account_id == _b.account_id, table.c.digest == _b.digest)
+        .correlate(manifest_bodies)
+        .exists()
+        for table in (manifests, deleted_manifests)
+    ),
 )
+_LOCK_UNUSED_BODY: Final = Statement(select(_b.digest).where(*_IS_UNUSED).with_for_update())
+_REMOVE_BODY: Final = Statement(manifest_bodies.delete().where(*_IS_UNUSED))
 _TAGGED: Final = Statement(
     manifests.update()
     .where(_m.id == bindparam("manifest_id"))
@@ -249,12 +252,17 @@ def find_manifests(
     return {row[1]: ManifestRow(*row) for row in rows}
 
 
-def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> None:
-    """Store a manifest's row and, unless the account has them, its bytes."""
-    tx.execute(_ADD_BODY, account_id=new.account_id, digest=new.digest, body=body)
+def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> bool:
+    """Store a manifest's row and, unless the account has them, its bytes; say if it has not."""
+    of_body = {"account_id": new.account_id, "digest": new.digest}
+    added = tx.execute(_ADD_BODY, **of_body, body=body)
+    while not added and tx.row(_HOLD_BODY, **of_body) is None:
+        # Another repository's deletion took the bytes that were there a moment ago.
+        added = tx.execute(_ADD_BODY, **of_body, body=body)
     values = new._asdict()
     values["annotations"] = msgspec.json.encode(new.annotations).decode()
     tx.execute(_ADD, **values, pushed_at=now)
+    return added == 1
 
 
 def add_blob_edges(
@@ -312,7 +320,9 @@ def remove_manifest(tx: Connection, account_id: str, manifest: ManifestRow) -> N
 
 def remove_body(tx: Connection, account_id: str, digest: str) -> None:
     """Delete a manifest's bytes unless a repository has it, or may have it restored."""
-    tx.execute(_REMOVE_BODY, account_id=account_id, digest=digest)
+    # Locked first: a statement sees no manifest that is committed while it waits for the row.
+    if tx.row(_LOCK_UNUSED_BODY, account_id=account_id, digest=digest) is not None:
+        tx.execute(_REMOVE_BODY, account_id=account_id, digest=digest)
 
 
 def add_to_tag_count(tx: Connection, manifest_id: str, change: int) -> int:

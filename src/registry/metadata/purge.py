@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import and_, bindparam, exists, or_, select
@@ -32,6 +33,13 @@ class Deleted(NamedTuple):
     restorable_until: int
 
 
+class LinkedBlob(NamedTuple):
+    """A blob of a repository, and the object it leads to."""
+
+    digest: str
+    object_id: str
+
+
 _LIST: Final = Statement(
     page(
         select(_r.id, _r.deleted_at, _r.restorable_until)
@@ -49,7 +57,7 @@ _LIST: Final = Statement(
 _LOCK: Final = Statement(
     select(_r.id, _r.account_id, _r.name)
     .where(_r.id == bindparam("id"), _r.restorable_until <= bindparam("now"))
-    .with_for_update()
+    .with_for_update(key_share=True)
 )
 _ROOTS: Final = Statement(
     page(
@@ -62,7 +70,7 @@ _ROOTS: Final = Statement(
     )
 )
 _LINKS: Final = Statement(
-    page(select(_l.digest).where(_l.repository_id == bindparam("repository_id")))
+    page(select(_l.digest, _l.object_id).where(_l.repository_id == bindparam("repository_id")))
 )
 _UNLINK: Final = Statement(
     repository_blobs.delete().where(
@@ -111,12 +119,15 @@ def root_manifests(tx: Connection, repository_id: str, limit: int) -> list[Manif
     return [ManifestRow(*row) for row in rows]
 
 
-def unlink_blobs(tx: Connection, repository_id: str, limit: int) -> int:
-    """Remove up to `limit` blobs from a repository without manifests, and say how many."""
-    digests = [row[0] for row in tx.rows(_LINKS, repository_id=repository_id, limit=limit)]
-    if digests:
-        tx.execute(_UNLINK, repository_id=repository_id, digests=text_list(digests))
-    return len(digests)
+def list_links(tx: Connection, repository_id: str, limit: int) -> list[LinkedBlob]:
+    """Return up to `limit` blobs of a repository."""
+    rows = tx.rows(_LINKS, repository_id=repository_id, limit=limit)
+    return [LinkedBlob(*row) for row in rows]
+
+
+def unlink_blobs(tx: Connection, repository_id: str, digests: Sequence[str]) -> None:
+    """Remove blobs from a repository without manifests."""
+    tx.execute(_UNLINK, repository_id=repository_id, digests=text_list(digests))
 
 
 def remove_repository(tx: Connection, repository_id: str) -> bool:

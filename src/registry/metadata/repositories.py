@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -9,9 +10,10 @@ from sqlalchemy import Select, bindparam, exists, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import event_rules
+from registry.metadata.repository_folders import add_to_folders
 from registry.metadata.tables import repositories
 
 _r = repositories.c
@@ -45,6 +47,10 @@ class Counts(NamedTuple):
     tagged_images: int = 0
     """Images that have at least one tag."""
     size: int = 0
+    deleted_images: int = 0
+    """Tombstones, which may be over."""
+    deleted_tags: int = 0
+    """Deleted tags whose image is there, which may be over."""
 
 
 _FIND_ACCOUNT: Final = Statement(
@@ -81,7 +87,10 @@ _FIND: Final = Statement(
     .join(accounts, accounts.c.id == _r.account_id)
     .where(accounts.c.handle == bindparam("handle"), _r.name == bindparam("name"))
 )
-_LOCK: Final = Statement(_columns().where(_r.id == bindparam("id")).with_for_update())
+_LOCK: Final = Statement(_columns().where(_r.id == bindparam("id")).with_for_update(key_share=True))
+_LOCK_ALL: Final = Statement(
+    select(_r.id).where(_r.id.in_(listed("ids"))).order_by(_r.id).with_for_update(key_share=True)
+)
 _IS_LIVE: Final = Statement(select(_r.id).where(_r.id == bindparam("id"), _r.deleted_at.is_(None)))
 _ADD: Final = Statement(
     insert(repositories)
@@ -106,6 +115,8 @@ _COUNT: Final = Statement(
         tag_count=_r.tag_count + bindparam("tags"),
         tagged_image_count=_r.tagged_image_count + bindparam("tagged_images"),
         size_bytes=_r.size_bytes + bindparam("size"),
+        deleted_image_count=_r.deleted_image_count + bindparam("deleted_images"),
+        deleted_tag_count=_r.deleted_tag_count + bindparam("deleted_tags"),
         updated_at=bindparam("now"),
     )
 )
@@ -168,6 +179,11 @@ def lock_repository(tx: Connection, repository_id: str) -> Repository | None:
     return _repository(tx.row(_LOCK, id=repository_id))
 
 
+def lock_repositories(tx: Connection, ids: Iterable[str]) -> None:
+    """Keep other writers of these repositories, live or deleted, waiting until this change ends."""
+    tx.rows(_LOCK_ALL, ids=text_list(sorted(ids)))
+
+
 def is_live(tx: Connection, repository_id: str) -> bool:
     """Say whether a repository has not been deleted meanwhile."""
     return tx.row(_IS_LIVE, id=repository_id) is not None
@@ -184,7 +200,7 @@ def add_repository(
     tag_mutability: str = "mutable",
 ) -> Repository:
     """Return the live repository of this name, made now, under the id given, unless it is there."""
-    tx.execute(
+    added = tx.execute(
         _ADD,
         id=repository_id,
         account_id=account.id,
@@ -193,6 +209,8 @@ def add_repository(
         source=source,
         now=now,
     )
+    if added:
+        add_to_folders(tx, account.id, name)
     found = find_repository(tx, account.handle, name)
     assert found is not None
     return found

@@ -12,6 +12,8 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
+from registry.metadata.repositories import Repository
+from registry.metadata.repository_folders import add_to_folders, count_in, take_from_folders
 from registry.metadata.tables import manifests, repositories, resource_policies, uploads
 
 _r = repositories.c
@@ -56,6 +58,12 @@ class NameRange(NamedTuple):
 
     first: str
     last: str
+
+    @property
+    def folder(self) -> str | None:
+        """Return the folder of which these are all names, if they are."""
+        is_folder = self.last == self.first + _END and (not self.first or self.first[-1] == "/")
+        return self.first if is_folder else None
 
     @classmethod
     def of(cls, name: str | None, prefix: str | None) -> NameRange:
@@ -132,9 +140,7 @@ _ADD: Final = Statement(
     )
 )
 _FIND: Final = Statement(_columns().where(_r.id == bindparam("id")))
-_LIST: Final = Statement(
-    page(_columns().where(_IN_RANGE, _r.name > bindparam("after")).order_by(_r.name))
-)
+_LIST: Final = Statement(page(_columns().where(_IN_RANGE).order_by(_r.name)))
 _COUNT: Final = Statement(
     select(func.count())
     .select_from(repositories)
@@ -191,6 +197,8 @@ def add_repository(
         created_at=now,
         updated_at=now,
     )
+    if added:
+        add_to_folders(tx, account_id, new.name)
     return added == 1
 
 
@@ -204,12 +212,20 @@ def list_records(
     tx: Connection, account_id: str, names: NameRange, after: str, limit: int
 ) -> list[RepositoryRecord]:
     """Return up to `limit` live repositories of this account after the name `after`, by name."""
-    rows = tx.rows(_LIST, account_id=account_id, **names._asdict(), after=after, limit=limit)
+    # One lower bound, so that the range begins where the page does: nothing sorts between a name
+    # and the same with a control character behind it.
+    first = after + "\x01" if after else names.first
+    rows = tx.rows(_LIST, account_id=account_id, first=first, last=names.last, limit=limit)
     return [_record(row) for row in rows]
 
 
 def count_records(tx: Connection, account_id: str, names: NameRange) -> int:
-    """Return how many live repositories of this account there are."""
+    """Return how many live repositories of this account there are.
+
+    All, or those of a folder, are one row; those under part of a name are walked over.
+    """
+    if names.folder is not None:
+        return count_in(tx, account_id, names.folder)
     row = tx.row(_COUNT, account_id=account_id, **names._asdict())
     assert row is not None
     return int(row[0])
@@ -229,13 +245,14 @@ def update_repository(tx: Connection, repository_id: str, changed: NewRepository
 
 
 def mark_deleted(
-    tx: Connection, repository_id: str, principal: str, restorable_until: int, now: int
+    tx: Connection, repository: Repository, principal: str, restorable_until: int, now: int
 ) -> None:
     """Let a repository be gone for all but its restoration and the purge, and its uploads over."""
     tx.execute(
-        _DELETE, repository_id=repository_id, principal=principal, until=restorable_until, now=now
+        _DELETE, repository_id=repository.id, principal=principal, until=restorable_until, now=now
     )
-    tx.execute(_END_UPLOADS, repository=repository_id, now=now)
+    tx.execute(_END_UPLOADS, repository=repository.id, now=now)
+    take_from_folders(tx, repository.account_id, repository.name)
 
 
 def _text(value: object) -> str:

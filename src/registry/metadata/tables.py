@@ -51,6 +51,8 @@ repositories = Table(
     Column("tag_count", BigInteger, nullable=False, server_default=text("0")),
     Column("tagged_image_count", BigInteger, nullable=False, server_default=text("0")),
     Column("size_bytes", BigInteger, nullable=False, server_default=text("0")),
+    Column("deleted_image_count", BigInteger, nullable=False, server_default=text("0")),
+    Column("deleted_tag_count", BigInteger, nullable=False, server_default=text("0")),
     Column("created_at", Moment, nullable=False),
     Column("updated_at", Moment, nullable=False),
     Column("deleted_at", Moment),
@@ -63,6 +65,8 @@ repositories = Table(
     CheckConstraint("tag_count >= 0", name="tag_count"),
     CheckConstraint("tagged_image_count >= 0", name="tagged_image_count"),
     CheckConstraint("size_bytes >= 0", name="size_bytes"),
+    CheckConstraint("deleted_image_count >= 0", name="deleted_image_count"),
+    CheckConstraint("deleted_tag_count >= 0", name="deleted_tag_count"),
 )
 Index(
     "ix_repositories_restorable_until",
@@ -103,7 +107,13 @@ blob_objects = Table(
     CheckConstraint("size >= 0", name="size"),
     CheckConstraint("layout IN ('plain')", name="layout"),
     CheckConstraint("state IN ('live', 'condemned')", name="state"),
-    Index(None, "state", "condemned_at"),
+)
+Index(
+    "ix_blob_objects_condemned",
+    blob_objects.c.account_id,
+    blob_objects.c.condemned_at,
+    sqlite_where=text("state = 'condemned'"),
+    postgresql_where=text("state = 'condemned'"),
 )
 Index(
     "uq_blob_objects_current_digest",
@@ -145,6 +155,7 @@ repository_blobs = Table(
 )
 Index(
     "ix_repository_blobs_unreferenced",
+    repository_blobs.c.account_id,
     repository_blobs.c.touched_at,
     sqlite_where=repository_blobs.c.manifest_refs == 0,
     postgresql_where=repository_blobs.c.manifest_refs == 0,
@@ -175,6 +186,7 @@ manifests = Table(
     Column("tag_count", BigInteger, nullable=False, server_default=text("0")),
     Column("annotations", Text, nullable=False),
     Column("pushed_at", Moment, nullable=False),
+    Column("restored_at", Moment),
     Column("last_pulled_at", Moment),
     UniqueConstraint("repository_id", "digest"),
     UniqueConstraint("id", "repository_id"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Exists, Select, bindparam, func, literal_column, select, text
+from sqlalchemy import Select, bindparam, func, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
@@ -43,6 +43,8 @@ _ADD: Final = Statement(
                 "action",
                 "digest",
                 "previous_digest",
+                "manifest_id",
+                "previous_manifest_id",
                 "principal",
                 "occurred_at",
             )
@@ -52,12 +54,21 @@ _ADD: Final = Statement(
 )
 _ADD_DELETIONS: Final = Statement(
     tag_events.insert().from_select(
-        ["repository_id", "tag", "action", "previous_digest", "principal", "occurred_at"],
+        [
+            "repository_id",
+            "tag",
+            "action",
+            "previous_digest",
+            "previous_manifest_id",
+            "principal",
+            "occurred_at",
+        ],
         select(
             tags.c.repository_id,
             tags.c.name,
             text("'deleted'"),
             manifests.c.digest,
+            manifests.c.id,
             bindparam("principal", type_=_e.principal.type),
             bindparam("now", type_=_e.occurred_at.type),
         )
@@ -86,41 +97,6 @@ _COUNT: Final = Statement(
     .select_from(tag_events)
     .where(_e.repository_id == bindparam("repository_id"), _e.tag == bindparam("tag"))
 )
-_later = tag_events.alias("later")
-_same = tags.alias("same")
-
-
-def _deleted(query: Select[Any]) -> Select[Any]:
-    """Keep the last deletion of each tag that is gone while its image is there."""
-    image = (manifests.c.repository_id == _e.repository_id) & (
-        manifests.c.digest == _e.previous_digest
-    )
-    tag = (_same.c.repository_id == _e.repository_id) & (_same.c.name == _e.tag)
-    change = (
-        (_later.c.repository_id == _e.repository_id)
-        & (_later.c.tag == _e.tag)
-        & (_later.c.sequence > _e.sequence)
-    )
-    return query.where(
-        _e.action == text("'deleted'"),  # names the partial index
-        _e.repository_id == bindparam("repository_id"),
-        _e.occurred_at > bindparam("since"),
-        _is_any(image),
-        ~_is_any(tag),
-        ~_is_any(change),
-    )
-
-
-def _is_any(condition: ColumnElement[bool]) -> Exists:
-    # Without an offset PostgreSQL may join all images, and sort, to list a few tags.
-    one: ColumnElement[int] = literal_column("1")
-    return select(one).where(condition).limit(one).offset(literal_column("0")).exists()
-
-
-_LIST_DELETED: Final = Statement(
-    page(_deleted(_columns()).where(_e.sequence < bindparam("before")).order_by(_e.sequence.desc()))
-)
-_COUNT_DELETED: Final = Statement(_deleted(select(func.count()).select_from(tag_events)))
 _FORGET: Final = Statement(
     tag_events.delete().where(
         _e.sequence.in_(
@@ -142,10 +118,15 @@ def add_tag_event(
     action: str,
     digest: str | None,
     previous_digest: str | None,
+    manifest_id: str | None,
+    previous_manifest_id: str | None,
     principal: str,
     now: int,
 ) -> None:
-    """Record what became of a tag; the caller holds the repository's lock, which orders events."""
+    """Record what became of a tag; the caller holds the repository's lock, which orders events.
+
+    Digests and ids are of what it points to now, and of what it pointed to before.
+    """
     tx.execute(
         _ADD,
         repository_id=repository_id,
@@ -153,6 +134,8 @@ def add_tag_event(
         action=action,
         digest=digest,
         previous_digest=previous_digest,
+        manifest_id=manifest_id,
+        previous_manifest_id=previous_manifest_id,
         principal=principal,
         occurred_at=now,
     )
@@ -177,33 +160,9 @@ def list_tag_events(
     return [TagEvent(*row) for row in rows]
 
 
-def list_deleted_tags(
-    tx: Connection, repository_id: str, since: int, before: int | None, limit: int
-) -> list[TagEvent]:
-    """Return deletions after `since` of tags that are gone while their image is there.
-
-    Newest first, before the event of number `before`.
-    """
-    rows = tx.rows(
-        _LIST_DELETED,
-        repository_id=repository_id,
-        since=since,
-        before=_LAST if before is None else before,
-        limit=limit,
-    )
-    return [TagEvent(*row) for row in rows]
-
-
 def count_tag_events(tx: Connection, repository_id: str, tag: str) -> int:
     """Return how many changes of a tag there are to tell of."""
     row = tx.row(_COUNT, repository_id=repository_id, tag=tag)
-    assert row is not None
-    return int(row[0])
-
-
-def count_deleted_tags(tx: Connection, repository_id: str, since: int) -> int:
-    """Return how many tags `list_deleted_tags` has to list."""
-    row = tx.row(_COUNT_DELETED, repository_id=repository_id, since=since)
     assert row is not None
     return int(row[0])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, func, select
+from sqlalchemy import Select, bindparam, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
@@ -37,9 +37,6 @@ def _records() -> Select[Any]:
 _in_range = (_t.name >= bindparam("first"), _t.name <= bindparam("last"))
 _FIND: Final = Statement(_records().where(_t.name == bindparam("name")))
 _LIST: Final = Statement(page(_records().where(*_in_range).order_by(_t.name)))
-_COUNT: Final = Statement(
-    select(func.count()).where(_t.repository_id == bindparam("repository_id"), *_in_range)
-)
 
 
 def find_tag_record(tx: Connection, repository_id: str, name: str) -> TagRecord | None:
@@ -57,10 +54,3 @@ def list_tag_records(
     first = after + "\x01" if after else prefix
     rows = tx.rows(_LIST, repository_id=repository_id, first=first, last=prefix + _END, limit=limit)
     return [TagRecord(*row) for row in rows]
-
-
-def count_tag_records(tx: Connection, repository_id: str, prefix: str) -> int:
-    """Return how many tags have a prefix: a walk over the index, as long as they are many."""
-    row = tx.row(_COUNT, repository_id=repository_id, first=prefix, last=prefix + _END)
-    assert row is not None
-    return int(row[0])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, exists, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
+from registry.metadata.control_tables import deleted_tags
 from registry.metadata.repositories import find_repository
 from registry.metadata.tables import manifests, repositories, tags
 
@@ -40,13 +41,20 @@ _PUT: Final = Statement(
             created_at=bindparam("now"),
             updated_at=bindparam("now"),
         )
-    ).on_conflict_do_update(
+    )
+    .on_conflict_do_update(
         index_elements=["repository_id", "name"],
         set_={
             "manifest_id": _inserted.excluded.manifest_id,
             "pushed_digest": _inserted.excluded.pushed_digest,
             "updated_at": _inserted.excluded.updated_at,
         },
+    )
+    .returning(
+        exists().where(
+            deleted_tags.c.repository_id == bindparam("repository_id"),
+            deleted_tags.c.name == bindparam("name"),
+        )
     )
 )
 _REMOVE: Final = Statement(
@@ -86,9 +94,9 @@ def find_tag(tx: Connection, repository_id: str, name: str) -> Tag | None:
 
 def put_tag(
     tx: Connection, repository_id: str, name: str, manifest_id: str, pushed_digest: str, now: int
-) -> None:
-    """Point a tag to a manifest of its repository, new or moved."""
-    tx.execute(
+) -> bool:
+    """Point a tag to a manifest of its repository, new or moved; say if its deletion is kept."""
+    row = tx.row(
         _PUT,
         repository_id=repository_id,
         name=name,
@@ -96,6 +104,8 @@ def put_tag(
         pushed_digest=pushed_digest,
         now=now,
     )
+    assert row is not None
+    return bool(row[0])
 
 
 def remove_tag(tx: Connection, repository_id: str, name: str) -> None:

@@ -10,21 +10,24 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Select, and_, bindparam, func, or_, select, text
+from sqlalchemy import Select, and_, bindparam, func, literal_column, select, text, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
     deleted_manifest_children,
     deleted_manifests,
 )
+from registry.metadata.deleted_tags import remove_waiting
+from registry.metadata.repositories import lock_repositories
 from registry.metadata.tables import (
     blob_objects,
     manifest_blobs,
     manifest_children,
     manifests,
+    repositories,
     repository_blobs,
 )
 
@@ -126,18 +129,23 @@ _LIST: Final = Statement(
         .where(
             _d.repository_id == bindparam("repository_id"),
             _IS_RESTORABLE,
-            or_(
-                _d.deleted_at < bindparam("deleted_at"),
-                and_(_d.deleted_at == bindparam("deleted_at"), _d.id < bindparam("id")),
+            tuple_(_d.deleted_at, _d.id)
+            < tuple_(
+                bindparam("deleted_at", type_=_d.deleted_at.type),
+                bindparam("id", type_=_d.id.type),
             ),
         )
         .order_by(_d.deleted_at.desc(), _d.id.desc())
     )
 )
 _COUNT: Final = Statement(
-    select(func.count())
-    .select_from(deleted_manifests)
-    .where(_d.repository_id == bindparam("repository_id"), _IS_RESTORABLE)
+    select(
+        repositories.c.deleted_image_count
+        - select(func.count())
+        .select_from(deleted_manifests)
+        .where(_d.repository_id == repositories.c.id, _d.restorable_until <= bindparam("now"))
+        .scalar_subquery()
+    ).where(repositories.c.id == bindparam("repository_id"))
 )
 _CHILDREN: Final = Statement(
     select(deleted_manifest_children.c.child_digest)
@@ -147,6 +155,7 @@ _CHILDREN: Final = Statement(
 _BLOBS: Final = Statement(
     select(_b.digest).where(_b.manifest_id == bindparam("manifest_id")).order_by(_b.digest)
 )
+_OBJECTS: Final = Statement(select(_b.object_id).where(_b.manifest_id == bindparam("manifest_id")))
 _REVIVE_OBJECTS: Final = Statement(
     blob_objects.update()
     .where(
@@ -187,22 +196,29 @@ _RELINK: Final = Statement(
 )
 _RAISE: Final = Statement(
     manifests.insert().from_select(
-        list(_SAME), select(*(_d[name] for name in _SAME)).where(_d.id == bindparam("manifest_id"))
+        [*_SAME, "restored_at"],
+        select(*(_d[name] for name in _SAME), bindparam("now", type_=_m.restored_at.type)).where(
+            _d.id == bindparam("manifest_id")
+        ),
     )
 )
 _REMOVE: Final = Statement(deleted_manifests.delete().where(_d.id == bindparam("manifest_id")))
+_UNCOUNT: Final = Statement(
+    repositories.update()
+    .where(repositories.c.id == bindparam("repository"))
+    .values(deleted_image_count=repositories.c.deleted_image_count - literal_column("1"))
+)
 _REMOVE_SAME: Final = Statement(
     deleted_manifests.delete().where(
         _d.repository_id == bindparam("repository_id"), _d.digest == bindparam("digest")
     )
 )
+_IS_OVER: Final = _d.restorable_until <= bindparam("now")
+_REPOSITORIES_OF_OVER: Final = Statement(
+    page(select(_d.repository_id).where(_IS_OVER).order_by(_d.restorable_until))
+)
 _OVER: Final = Statement(
-    page(
-        _columns()
-        .where(_d.restorable_until <= bindparam("now"))
-        .order_by(_d.restorable_until)
-        .with_for_update(skip_locked=True)
-    )
+    page(_columns().where(_IS_OVER, _d.repository_id.in_(listed("repositories"))))
 )
 _OF_REPOSITORY: Final = Statement(
     page(_columns().where(_d.repository_id == bindparam("repository_id")))
@@ -259,8 +275,7 @@ def list_tombstones(
 def count_tombstones(tx: Connection, repository_id: str, now: int) -> int:
     """Return how many images of a repository can be restored."""
     row = tx.row(_COUNT, repository_id=repository_id, now=now)
-    assert row is not None
-    return int(row[0])
+    return int(row[0]) if row else 0
 
 
 def children_of(tx: Connection, tombstone_id: str) -> list[str]:
@@ -273,25 +288,41 @@ def raise_manifest(tx: Connection, tombstone: Tombstone, now: int) -> list[str]:
 
     Its edges, tags and counts are the caller's to make.
     """
+    tx.execute(_REVIVE_OBJECTS, manifest_id=tombstone.id)  # first, as everywhere: the objects
     tx.execute(_RELINK, manifest_id=tombstone.id, now=now)
-    tx.execute(_REVIVE_OBJECTS, manifest_id=tombstone.id)
-    tx.execute(_RAISE, manifest_id=tombstone.id)
+    tx.execute(_RAISE, manifest_id=tombstone.id, now=now)
     return [row[0] for row in tx.rows(_BLOBS, manifest_id=tombstone.id)]
 
 
-def remove_tombstone(tx: Connection, tombstone_id: str) -> None:
-    """Let a deleted image go for good; its manifest's bytes are the caller's to remove."""
-    tx.execute(_REMOVE, manifest_id=tombstone_id)
+def objects_of(tx: Connection, tombstone_id: str) -> list[str]:
+    """Return the ids of the objects a tombstone holds."""
+    return [row[0] for row in tx.rows(_OBJECTS, manifest_id=tombstone_id)]
+
+
+def remove_tombstone(tx: Connection, tombstone: Tombstone) -> None:
+    """Remove a tombstone, and the deleted tags that wait for its image and no other.
+
+    The repository's lock is the caller's to hold, its manifest's bytes are the caller's to remove.
+    """
+    tx.execute(_REMOVE, manifest_id=tombstone.id)
+    tx.execute(_UNCOUNT, repository=tombstone.repository_id)
+    remove_waiting(tx, tombstone.repository_id, tombstone.digest)
 
 
 def remove_older(tx: Connection, repository_id: str, digest: str) -> None:
-    """Remove the tombstone an image of this digest left before, to make room for another."""
+    """Remove the tombstone an image of this digest left before, to make room for another.
+
+    Its count, and the objects that it held, are the caller's.
+    """
     tx.execute(_REMOVE_SAME, repository_id=repository_id, digest=digest)
 
 
 def lock_over(tx: Connection, now: int, limit: int) -> list[Tombstone]:
-    """Return up to `limit` tombstones whose time is over, of which no other process has hold."""
-    return [_tombstone(row) for row in tx.rows(_OVER, now=now, limit=limit)]
+    """Return up to `limit` tombstones whose time is over, their repositories locked."""
+    found = {row[0] for row in tx.rows(_REPOSITORIES_OF_OVER, now=now, limit=limit)}
+    lock_repositories(tx, found)
+    rows = tx.rows(_OVER, now=now, repositories=text_list(sorted(found)), limit=limit)
+    return [_tombstone(row) for row in rows]
 
 
 def tombstones_of(tx: Connection, repository_id: str, limit: int) -> list[Tombstone]:

@@ -10,6 +10,7 @@ from registry.blobstore.base import StoredRange
 from registry.errors import BlobReferenced, BlobUnknown
 from registry.metadata import blobs, repositories
 from registry.metadata.blobs import Link
+from registry.metadata.collection import condemn, lock_objects
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.access import Rights
@@ -24,7 +25,8 @@ async def stat_blob(ctx: Context, name: Name, digest: Digest, *, keep: bool = Fa
     """Return the link of a blob in a repository.
 
     With `keep`, a client will rely on the blob being there (HEAD before a push): a link that no
-    one touched for long is touched, and that is committed before the answer.
+    manifest references and no one touched for long is touched, and that is committed before the
+    answer. One that is referenced needs no touch: it is given one when its last manifest goes.
 
     Raises:
         BlobUnknown: the repository does not link it, even if the account holds the bytes.
@@ -32,9 +34,12 @@ async def stat_blob(ctx: Context, name: Name, digest: Digest, *, keep: bool = Fa
 
     """
     link = await ctx.database.read(_find, name, digest)
-    if keep and ctx.clock() - link.touched_at > ctx.limits.touch_after:
-        now = ctx.clock()
-        if not await ctx.database.write(blobs.touch_link, link.repository_id, link.digest, now):
+    now = ctx.clock()
+    touch_after = min(ctx.limits.touch_after, ctx.delays.grace // 2)
+    is_at_risk = not link.manifest_refs and now - link.touched_at > touch_after
+    if keep and is_at_risk:
+        is_there = await ctx.database.write(blobs.touch_link, link.repository_id, link.digest, now)
+        if not is_there:
             raise _unknown(name, digest)
     return link
 
@@ -76,7 +81,7 @@ async def detach_blob(ctx: Context, name: Name, digest: Digest) -> None:
         NameUnknown: there is no such repository.
 
     """
-    await ctx.database.write(_detach, name, digest)
+    await ctx.database.write(_detach, name, digest, ctx.clock())
 
 
 def _find(tx: Connection, name: Name, digest: Digest) -> Link:
@@ -130,17 +135,19 @@ def _source_link(
     return None
 
 
-def _detach(tx: Connection, name: Name, digest: Digest) -> None:
+def _detach(tx: Connection, name: Name, digest: Digest, now: int) -> None:
     repository = repositories.find_repository(tx, name.handle, name.repository)
     if repository is None:
         raise name_unknown(name)
     lock(tx, name, repository.id)
     link = _find(tx, name, digest)  # under the lock, or another who deletes it may be before us
+    lock_objects(tx, link.account_id, [link.object_id])
     if not blobs.unlink(tx, link.repository_id, link.digest):
         raise BlobReferenced(
             f"a manifest in {name} references {digest}; delete the manifest first",
             digest=str(digest),
         )
+    condemn(tx, link.account_id, [link.object_id], now)
 
 
 def _unknown(name: Name, digest: Digest) -> BlobUnknown:

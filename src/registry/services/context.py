@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from registry.blobstore.base import BlobReader, BlobWriter
 from registry.services.acts import Act, Site
 from registry.services.pulls import PullLog
-from registry.settings import Limits
+from registry.settings import Delays, Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class Context:
     limits: Limits
     pulls: PullLog
     site: Site
+    delays: Delays = field(default_factory=Delays)
 
     def act(self, principal: str) -> Act:
         """Return what history and events tell of a change that `principal` makes now."""

@@ -18,16 +18,13 @@ from registry.metadata.image_repositories import ImageRepository
 from registry.metadata.images import ImageRow, ManifestDocument, TagStatus
 from registry.metadata.manifests import ManifestRow
 from registry.metadata.repositories import Repository, lock_repository
-from registry.metadata.tag_records import count_tag_records, find_tag_record
+from registry.metadata.tag_records import find_tag_record
 from registry.oci.digest import Digest
 from registry.services.acts import Act
+from registry.services.carriers import carriers_under
 from registry.services.deletion import delete_image as delete_unpinned
 from registry.services.events import Event, publish
-from registry.services.prefix_totals import total_under
 from registry.services.tags import drop_tag
-
-RARE_TAGS: Final = 5_000
-"""Up to so many tags, the images behind them are gathered; beyond, recent images come first."""
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -94,21 +91,13 @@ def _total(found: ImageRepository, status: TagStatus) -> int:
 def _list_carrying(
     tx: Connection, found: ImageRepository, prefix: str, before: str, limit: int
 ) -> ImagePage:
-    """Return the images behind the tags with a prefix.
-
-    Few tags are gathered whole, and the page costs as much as there are such tags. Of many, most
-    often some recent images have them; only where these do not fill the page are all gathered. To
-    count many is a step for each of them, once until the repository changes.
-    """
-    repository_id = found.repository.id
-    if total_under(tx, found, prefix, count_tag_records) > RARE_TAGS:
-        total = total_under(tx, found, prefix, images.count_carriers)
-        rows = images.list_recent_carrying(tx, repository_id, prefix, before, 2 * limit, limit)
-        if len(rows) == limit:
-            return ImagePage(rows, total)
-    ids = images.find_carriers(tx, repository_id, prefix)
-    newest = sorted((each for each in ids if each < before), reverse=True)[:limit]
-    return ImagePage(images.find_images(tx, repository_id, newest), len(ids))
+    carriers = carriers_under(tx, found, prefix).images
+    rows: list[ImageRow] = []
+    # Again when one of them was deleted since: a short page would be taken for the last.
+    while ids := carriers.before(before, limit - len(rows)):
+        rows += images.find_images(tx, found.repository.id, ids)
+        before = ids[-1]
+    return ImagePage(rows, len(carriers))
 
 
 def get_image(tx: Connection, found: ImageRepository, reference: str) -> ImageRow:

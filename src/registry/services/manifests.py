@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from cloudcore.db.base import Connection
 from registry.errors import DigestMismatch, ManifestBlobUnknown, ManifestUnknown
 from registry.metadata import blobs, manifests, repositories
+from registry.metadata.deleted_tags import regain_image
 from registry.metadata.manifests import ManifestRow, NewManifest, StoredManifest
 from registry.metadata.repositories import Counts, Repository
 from registry.oci.digest import Digest, digest_of
@@ -192,14 +193,18 @@ def _store(
         size_bytes=size,
         annotations=parsed.annotations,
     )
-    manifests.add_manifest(tx, new, body, now)
+    regained = 0
+    if not manifests.add_manifest(tx, new, body, now):  # else no tombstone held the bytes
+        regained = regain_image(tx, repository.id, digest)
     if links:
         manifests.add_blob_edges(tx, manifest_id, repository.id, list(links))
-        blobs.add_references(tx, repository.id, list(links), 1)
+        blobs.add_references(tx, repository.id, list(links))
     if children:
         manifests.add_child_edges(tx, manifest_id, repository.id, list(children))
     gained = sum(link.size for link in links.values() if link.manifest_refs == 0)
-    repositories.add_to_counters(tx, repository.id, now, Counts(images=1, size=gained))
+    repositories.add_to_counters(
+        tx, repository.id, now, Counts(images=1, size=gained, deleted_tags=regained)
+    )
     wrong = tuple(
         name
         for name, descriptor in listed.items()

@@ -78,7 +78,7 @@ def delete_repository(
             "the repository holds images; delete them or force", image_count=found.image_count
         )
     until = restorable_until(tx, account_id, act.now)
-    records.mark_deleted(tx, repository_id, act.principal, until, act.now)
+    records.mark_deleted(tx, repository, act.principal, until, act.now)
     publish(tx, act, repository, [Event(REPOSITORY_DELETED)])
 
 

@@ -17,9 +17,10 @@ from registry.metadata.deleted_repositories import (
     lock_deleted_repository,
 )
 from registry.metadata.deleted_repositories import restore_repository as revive
+from registry.metadata.deleted_tags import find_deleted_tag, regain_image
 from registry.metadata.manifests import ManifestRow
 from registry.metadata.repositories import Counts, Repository, lock_repository
-from registry.metadata.tag_history import list_tag_events
+from registry.metadata.tags import find_tag
 from registry.metadata.tombstones import (
     Tombstone,
     children_of,
@@ -28,7 +29,6 @@ from registry.metadata.tombstones import (
     remove_tombstone,
 )
 from registry.services.acts import Act
-from registry.services.deletion import restorable_since
 from registry.services.events import IMAGE_PUSHED, REPOSITORY_CREATED, Event, publish
 from registry.services.tags import restore_tag as point_restored
 
@@ -98,23 +98,21 @@ def restore_tag(tx: Connection, repository: Repository, tag: str, act: Act) -> E
     """Point a deleted tag to what it pointed to, and return what to publish.
 
     Raises:
-        NotFound: no such tag was deleted, or too long ago.
+        NotFound: no such tag was deleted, or too long ago, or with an image that is gone for good.
         Conflict: there is a tag of this name, or its image was deleted too.
 
     """
-    (last,) = list_tag_events(tx, repository.id, tag, None, 1) or (None,)
-    since = restorable_since(tx, repository.account_id, act.now)
-    if last is not None and last.action != "deleted":
-        raise Conflict(f"the tag {tag} is there", tag=tag)
-    if last is None or last.previous_digest is None or last.occurred_at <= since:
+    deleted = find_deleted_tag(tx, repository.id, tag, act.now)
+    if deleted is None:
+        if find_tag(tx, repository.id, tag) is not None:
+            raise Conflict(f"the tag {tag} is there", tag=tag)
         raise NotFound(f"no tag {tag} can be restored", tag=tag)
-    digest = last.previous_digest
+    digest = deleted.digest
     manifest = manifests.find_manifest(tx, repository.id, digest)
     if manifest is None:
         raise Conflict(f"its image was deleted; restore {digest}", digest=digest)
     event = point_restored(tx, repository, tag, manifest, digest, act)
-    if event is None:
-        raise Conflict(f"the tag {tag} is there", tag=tag)
+    assert event is not None  # what is a tag is not kept as a deleted one
     return event
 
 
@@ -131,7 +129,7 @@ def restore_repository(
     found = lock_deleted_repository(tx, account_id, repository_id, act.now)
     if found is None:
         raise NotFound("no such repository can be restored")
-    if not revive(tx, repository_id, act.now):
+    if not revive(tx, found, act.now):
         raise Conflict("there is a repository of this name; delete it first", name=found.name)
     repository = lock_repository(tx, repository_id)
     assert repository is not None
@@ -152,18 +150,19 @@ def _raise(
     links = blobs.linked_blobs(tx, repository.id, digests)
     if digests:
         manifests.add_blob_edges(tx, tombstone.id, repository.id, digests)
-        blobs.add_references(tx, repository.id, digests, 1)
+        blobs.add_references(tx, repository.id, digests)
     if children:
         manifests.add_child_edges(tx, tombstone.id, repository.id, children)
     gained = sum(link.size for link in links.values() if link.manifest_refs == 0)
-    counts = Counts(images=1, size=gained)
+    regained = regain_image(tx, repository.id, tombstone.digest)
+    counts = Counts(images=1, size=gained, deleted_tags=regained)
     repositories.add_to_counters(tx, repository.id, act.now, counts)
     manifest = ManifestRow(tombstone.id, tombstone.digest, tombstone.size_bytes, 0)
     moved = [
         (tag, point_restored(tx, repository, tag, manifest, pushed, act))
         for tag, pushed in tombstone.tags
     ]
-    remove_tombstone(tx, tombstone.id)
+    remove_tombstone(tx, tombstone)
     tags = [tag for tag, event in moved if event]
     pushed = Event(
         IMAGE_PUSHED,

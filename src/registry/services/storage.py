@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database
 from registry.metadata import storage
+from registry.metadata.collection import measure_quarantined
 from registry.metadata.image_repositories import ImageRepository
 from registry.metadata.storage import Member, NamedRepository
 from registry.services.images import find_manifest
@@ -186,12 +187,13 @@ async def measure_account(database: Database, account_id: str, now: int) -> Stor
         pending += part.pending_bytes
         after = part.last if part.rows == _SLICE else None
         await _let_others()
+    quarantined = await database.read(measure_quarantined, account_id)
     return StorageUsage(
         logical_bytes=sum(each.logical_bytes for _, each in measured),
         unique_bytes=unique,
-        stored_bytes=stored,
+        stored_bytes=stored + quarantined.stored_bytes,
         restorable_bytes=restorable,
-        pending_sweep_bytes=pending,
+        pending_sweep_bytes=pending + quarantined.stored_bytes,
         as_of=now,
         repositories=sorted(measured, key=lambda pair: (-pair[1].exclusive_bytes, pair[0].name)),
     )

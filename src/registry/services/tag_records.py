@@ -14,10 +14,10 @@ from registry.metadata import tag_records
 from registry.metadata.image_repositories import ImageRepository
 from registry.metadata.tag_records import TagRecord
 from registry.services.acts import Act
+from registry.services.carriers import carriers_under
 from registry.services.events import publish
 from registry.services.images import find_manifest, lock
-from registry.services.prefix_totals import total_under
-from registry.services.tags import drop_tag, point_tag
+from registry.services.tags import Precondition, drop_tag, point_tag
 
 
 class TagPage(NamedTuple):
@@ -41,7 +41,7 @@ def list_tags(
     rows = tag_records.list_tag_records(tx, found.repository.id, prefix, after, limit)
     if not prefix:
         return TagPage(rows, found.tag_count)
-    return TagPage(rows, total_under(tx, found, prefix, tag_records.count_tag_records))
+    return TagPage(rows, carriers_under(tx, found, prefix).tag_count)
 
 
 def get_tag(tx: Connection, found: ImageRepository, tag: str) -> TagRecord:
@@ -57,18 +57,26 @@ def get_tag(tx: Connection, found: ImageRepository, tag: str) -> TagRecord:
     return record
 
 
-def put_tag(tx: Connection, found: ImageRepository, tag: str, digest: str, act: Act) -> PointedTag:
+def put_tag(
+    tx: Connection,
+    found: ImageRepository,
+    tag: str,
+    digest: str,
+    precondition: Precondition | None,
+    act: Act,
+) -> PointedTag:
     """Point a tag to an image of the repository, without a pull or a push.
 
     Raises:
         TagImmutable: it points elsewhere already and may not move.
+        PreconditionFailed: what the client said must hold does not.
         ManifestUnknown: the repository has no such image.
 
     """
     repository = lock(tx, found)
     manifest = find_manifest(tx, found, digest)
     is_new = tag_records.find_tag_record(tx, repository.id, tag) is None
-    event = point_tag(tx, repository, tag, manifest, digest, None, act)
+    event = point_tag(tx, repository, tag, manifest, digest, precondition, act)
     record = get_tag(tx, found, tag)
     publish(tx, act, repository, [event] if event else [])
     return PointedTag(record, is_new)

@@ -10,13 +10,14 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from cloudcore.db.base import Connection
+from cloudcore.errors import PreconditionFailed
 from registry.errors import (
     ManifestUnknown,
-    PreconditionFailed,
     TagDeleteForbidden,
     TagImmutable,
 )
 from registry.metadata import manifests, repositories, tags
+from registry.metadata.deleted_tags import add_deleted_tags, remove_deleted_tag
 from registry.metadata.manifests import ManifestRow
 from registry.metadata.repositories import Counts, Repository
 from registry.metadata.tag_history import add_tag_event
@@ -24,6 +25,7 @@ from registry.metadata.tags import Tag
 from registry.oci.reference import Name
 from registry.services.acts import Act
 from registry.services.context import Context
+from registry.services.deletion import restorable_until
 from registry.services.events import TAG_DELETED, TAG_MOVED, Event, publish
 from registry.services.repositories import Page, find_repository, lock, name_unknown
 
@@ -119,10 +121,12 @@ def _point(
     tagged = 0
     if current is not None and manifests.add_to_tag_count(tx, current.manifest_id, -1) == 0:
         tagged -= 1
-    tags.put_tag(tx, repository.id, tag, manifest.id, pushed_digest, act.now)
+    uncounted = 0
+    if tags.put_tag(tx, repository.id, tag, manifest.id, pushed_digest, act.now):
+        uncounted = remove_deleted_tag(tx, repository.id, tag)
     if manifests.add_to_tag_count(tx, manifest.id, 1) == 1:
         tagged += 1
-    counts = Counts(tags=0 if current else 1, tagged_images=tagged)
+    counts = Counts(tags=0 if current else 1, tagged_images=tagged, deleted_tags=-uncounted)
     repositories.add_to_counters(tx, repository.id, act.now, counts)
     add_tag_event(
         tx,
@@ -131,6 +135,8 @@ def _point(
         action=action,
         digest=manifest.digest,
         previous_digest=None if current is None else current.digest,
+        manifest_id=manifest.id,
+        previous_manifest_id=None if current is None else current.manifest_id,
         principal=act.principal,
         now=act.now,
     )
@@ -184,10 +190,6 @@ def drop_tag(tx: Connection, repository: Repository, tag: str, act: Act) -> Even
             f"the tag {tag} is immutable; delete its manifest by digest, or exclude the tag",
             tag=tag,
         )
-    tags.remove_tag(tx, repository.id, tag)
-    untagged = manifests.add_to_tag_count(tx, current.manifest_id, -1) == 0
-    counts = Counts(tags=-1, tagged_images=-untagged)
-    repositories.add_to_counters(tx, repository.id, act.now, counts)
     add_tag_event(
         tx,
         repository.id,
@@ -195,7 +197,24 @@ def drop_tag(tx: Connection, repository: Repository, tag: str, act: Act) -> Even
         action="deleted",
         digest=None,
         previous_digest=current.digest,
+        manifest_id=None,
+        previous_manifest_id=current.manifest_id,
         principal=act.principal,
         now=act.now,
     )
+    until = restorable_until(tx, repository.account_id, act.now)
+    if until > act.now:
+        add_deleted_tags(
+            tx,
+            repository.id,
+            [tag],
+            has_image=True,
+            principal=act.principal,
+            now=act.now,
+            restorable_until=until,
+        )
+    tags.remove_tag(tx, repository.id, tag)
+    untagged = manifests.add_to_tag_count(tx, current.manifest_id, -1) == 0
+    counts = Counts(tags=-1, tagged_images=-untagged, deleted_tags=int(until > act.now))
+    repositories.add_to_counters(tx, repository.id, act.now, counts)
     return Event(TAG_DELETED, digest=current.digest, tag=tag)

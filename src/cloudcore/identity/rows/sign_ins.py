@@ -35,6 +35,8 @@ class RefreshToken(NamedTuple):
 
     token_sha256: str
     sid: str
+    client_id: str | None
+    """The client it is bound to; None: it is from before there was more than one."""
     created_at: int
     expires_at: int
     spent_at: int | None

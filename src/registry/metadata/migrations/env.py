@@ -9,6 +9,7 @@ import cloudcore.idempotency
 import cloudcore.jobs.tables
 import cloudcore.outbox
 import cloudcore.ratelimit  # noqa: F401
+import registry.metadata.collection_tables
 import registry.metadata.control_tables
 import registry.metadata.tables  # noqa: F401
 from cloudcore.db.schema import metadata

@@ -94,6 +94,14 @@ def start_run(tx: Connection, repository_id: str, run_id: str, act: Act) -> Run:
     return run
 
 
+def get_run(tx: Connection, repository_id: str, run_id: str) -> Run:
+    """Return a run of a repository, or raise `NotFound`."""
+    run = lifecycle.find_run(tx, repository_id, run_id)
+    if run is None:
+        raise NotFound("the repository has no such run")
+    return run
+
+
 async def start_due_runs(ctx: Context) -> int:
     """Start the runs whose time has come, and return how many they are.
 

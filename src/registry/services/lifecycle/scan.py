@@ -115,11 +115,13 @@ def _image(
         rules, renewed_at = tagging.of(columns.id)
     else:
         rules, renewed_at = policy.of_untagged, columns.untagged_at or 0
+    arrived_at = max(columns.pushed_at, columns.restored_at or 0)
     return Image(
         id=columns.id,
         rules=rules,
         pushed_at=columns.pushed_at,
-        renewed_at=max(columns.pushed_at, renewed_at),
+        arrived_at=arrived_at,
+        renewed_at=max(arrived_at, renewed_at),
         last_pulled_at=columns.last_pulled_at,
         subject=columns.subject_id,
         is_pinned=bool(columns.is_pinned),

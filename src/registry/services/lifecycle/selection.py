@@ -1,8 +1,9 @@
 """Which images a lifecycle policy takes: a pure function of images, rules and the moment.
 
 *Held* images stay whatever the rules say: a child of an index that stays, a referrer whose
-subject stays. Pins and keep rules hold too, and for an hour the push itself. What is not held
-stands on its own and is claimed by the first expire rule that selects it. When an image expires,
+subject stays. Pins and keep rules hold too, and for an hour the push or the restoration itself.
+What is not held stands on its own and is claimed by the first expire rule that selects it. When an
+image expires,
 
 - its referrers expire with it, unless something else holds them;
 - its children stand on their own from then on, and the rules see them as any other image.
@@ -25,7 +26,7 @@ from cloudcore.clock import MICROSECONDS
 from registry.services.lifecycle.rules import Policy, Rule
 
 HOUR: Final = 3600 * MICROSECONDS
-"""How long what was pushed is left alone."""
+"""How long what was pushed or restored is left alone."""
 
 
 class Image(NamedTuple):
@@ -35,8 +36,11 @@ class Image(NamedTuple):
     rules: int
     """Those that select it (see `Policy`)."""
     pushed_at: int
+    """The newest of `keep_last` are told by this."""
+    arrived_at: int
+    """When it was pushed, or last restored."""
     renewed_at: int
-    """From when it ages: its push, a tag's last arrival, or the loss of its last tag."""
+    """From when it ages: its arrival, a tag's last arrival, or the loss of its last tag."""
     last_pulled_at: int | None = None
     subject: str | None = None
     """The id of the image it is about, when that is there."""
@@ -197,7 +201,7 @@ class _Evaluation:
         return self._now - used_at > rule.not_pulled_for
 
     def _is_spared(self, image: Image) -> bool:
-        return image.is_spared or self._now - image.pushed_at < HOUR
+        return image.is_spared or self._now - image.arrived_at < HOUR
 
     def _selecting(self, rules: int) -> Iterator[tuple[int, Rule]]:
         """Yield the rules of a set, by priority."""

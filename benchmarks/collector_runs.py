@@ -1,0 +1,158 @@
+"""Runs of the collector, in this process or beside clients, and that of CNCF Distribution."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks.bodies import BodyMaker
+from benchmarks.collector_garbage import add_foreign_garbage, add_garbage, stored_files
+from benchmarks.collector_load import BLOB_BYTES, Clients, Window
+from benchmarks.exchanges import image_manifest, push_streamed, put_manifest
+from benchmarks.processes import cpu_seconds, process_tree
+from benchmarks.scale_site import Call, Site
+from benchmarks.servers import KINDS, Server
+from benchmarks.wire import Connection, ExchangeFailedError
+from registry.gc.collector import phases_of
+from registry.main import open_context, open_sweeper
+from registry.metadata.gc_runs import finish_run
+from registry.services.collection import start_run
+from registry.settings import Delays, Settings
+
+DELAYS: Final = Delays(gc_condemned_seconds=0, gc_quarantine_seconds=0)
+"""A blob that is due goes in one run. The grace stays: what clients push must not be due."""
+ENVIRONMENT: Final = {
+    "ENTREPOT_GC_CONDEMNED_SECONDS": "0",
+    "ENTREPOT_GC_QUARANTINE_SECONDS": "0",
+}
+PUSHERS: Final = 2
+PULLERS: Final = 2
+_IMAGES: Final = 40
+_RUNS: Final = "/v1/garbage-collection/runs"
+
+
+class Collected(NamedTuple):
+    """What one run over some blobs took, in seconds."""
+
+    mark: float
+    sweep: float
+    removal: float
+    cpu: float
+    """Of this process and the database's."""
+
+
+class Beside(NamedTuple):
+    """What clients did without a run, and beside one."""
+
+    quiet: Window
+    busy: Window
+    blobs: int
+    """Collected meanwhile."""
+
+    def slowdown(self, kind: str) -> float:
+        """Return how many times fewer were done beside the run."""
+        return self.quiet.rate(kind) / self.busy.rate(kind)
+
+
+def collect(site: Site, database_pid: int | None, blobs: int) -> Collected:
+    """Make so many blobs of a site garbage, and collect them in this process.
+
+    Raises:
+        ExchangeFailedError: others were collected, or fewer.
+
+    """
+    before = stored_files(site)
+    add_garbage(site, blobs)
+    settings = Settings(data=site.data, database_url=site.store.url, delays=DELAYS)
+    pids = [] if database_pid is None else process_tree(database_pid)
+    cpu = -cpu_seconds(pids) - time.process_time()
+    mark, sweep, removal = asyncio.run(_run(settings, site.contents.account_id))
+    cpu += cpu_seconds(pids) + time.process_time()
+    if stored_files(site) != before:
+        raise ExchangeFailedError(f"{site.name}: not all garbage was collected, or more than it")
+    return Collected(mark, sweep, removal, cpu)
+
+
+async def _run(settings: Settings, account_id: str) -> list[float]:
+    """Return what mark, sweep and removal took."""
+    async with open_context(settings) as ctx, open_sweeper(settings) as sweeper:
+        run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.act(""))
+        seconds = []
+        for phase in phases_of(sweeper):
+            begun = time.perf_counter()
+            while await phase(ctx, run):
+                pass
+            seconds.append(time.perf_counter() - begun)
+        await ctx.database.write(finish_run, account_id, run.id, ctx.clock())
+    return seconds[1:]  # the first removal is of earlier runs, and finds nothing
+
+
+def collect_beside(site: Site, clients: Clients, blobs: int, seconds: float, turn: int) -> Beside:
+    """Let clients push and pull, for a while without a run and during one over so many blobs.
+
+    Which comes first changes with the `turn`.
+    """
+    add_garbage(site, blobs)
+    found: dict[bool, Window] = {}
+    with clients.at_work(PUSHERS, PULLERS):
+        time.sleep(1)  # all of them are at work by then
+        for busy in (False, True) if turn % 2 else (True, False):
+            found[busy] = clients.watch(
+                (lambda: _await_run(site, blobs)) if busy else (lambda: time.sleep(seconds))
+            )
+    return Beside(found[False], found[True], blobs)
+
+
+def _await_run(site: Site, blobs: int) -> None:
+    run = site.ask_json(Call("POST", _RUNS, b"", status=202))["run"]
+    while run["status"] == "running":
+        time.sleep(0.1)
+        run = site.ask_json(Call("GET", f"{_RUNS}/{run['id']}"))["run"]
+    if (run["status"], run["removed"]) != ("succeeded", blobs):
+        raise ExchangeFailedError(f"the run did not remove {blobs} blobs: {run}")
+
+
+def collect_foreign(folder: Path, blobs: int) -> float:
+    """Return the seconds of Distribution's ``garbage-collect`` over so many blobs.
+
+    Nobody may push to it meanwhile, by its documentation; here nobody does anything.
+
+    Raises:
+        UnavailableError: it is not installed.
+        ExchangeFailedError: it left some of the blobs.
+
+    """
+    kind = KINDS["docker-registry"]
+    kind.version()
+    server = Server(kind, folder, 1)
+    server.start()
+    try:
+        _push_images(server.url)
+        data = folder / "data"
+        add_foreign_garbage(data, "dev/app", blobs)
+        command = ["docker-registry", "garbage-collect", str(folder / "config.json")]
+        begun = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True)
+        seconds = time.perf_counter() - begun
+        stored = data / "docker" / "registry" / "v2" / "blobs" / "sha256"
+        left = sum(1 for _ in stored.glob("*/*/data"))
+        if left != 3 * _IMAGES:  # a config, a layer and a manifest of each
+            raise ExchangeFailedError(f"docker-registry: {left} blobs are left")
+    finally:
+        server.stop()
+    return seconds
+
+
+def _push_images(url: str) -> None:
+    maker = BodyMaker()
+    connection = Connection(url)
+    for number in range(_IMAGES):
+        config, layer = (
+            (push_streamed(connection, "dev/app", maker, BLOB_BYTES), BLOB_BYTES) for _ in "cl"
+        )
+        manifest = image_manifest(config, layer, str(number))
+        put_manifest(connection, "dev/app", f"v{number}", manifest)
+    connection.close()

@@ -1,0 +1,132 @@
+"""``entrepot gc``: blobs that nothing needs any more, and the runs that collect them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any, Final
+
+from registry.cli.api import Record, open_client
+from registry.cli.failure import Failure
+from registry.cli.operating import add_data, settings_of
+from registry.cli.options import Verbs, add_noun, add_verb
+from registry.cli.output import (
+    column,
+    duration_text,
+    size_text,
+    tell,
+    text_of,
+    time_text,
+    write_record,
+    write_records,
+)
+from registry.cli.runs import await_run
+
+_PATH: Final = "/v1/garbage-collection"
+_RUNS: Final = f"{_PATH}/runs"
+_STAGES: Final = (
+    ("in grace", "unreferenced", "grace", "a manifest"),
+    ("condemned", "condemned", "condemned", "a push of the same bytes"),
+    ("in quarantine", "quarantined", "quarantine", "'entrepot gc recover'"),
+)
+_STAGE_COLUMNS: Final = (
+    column("STAGE", "stage"),
+    column("BLOBS", "blobs", is_number=True),
+    column("BYTES", "bytes", size_text, is_number=True),
+    column("WAIT FOR", "wait_for"),
+    column("AT MOST", "seconds", duration_text, is_number=True),
+)
+_RUN_COLUMNS: Final = (
+    column("ID", "id", is_whole=True),
+    column("STATUS", "status"),
+    column("STARTED", "started_at", time_text),
+    column("FINISHED", "finished_at", time_text),
+    column("BY", "started_by"),
+    column("UNLINKED", "unlinked", is_number=True),
+    column("CONDEMNED", "condemned", is_number=True),
+    column("SWEPT", "swept", is_number=True),
+    column("KEPT", "kept", is_number=True),
+    column("REMOVED", "removed", is_number=True),
+    column("FREED", "freed_bytes", size_text, is_number=True),
+    column("FAULT", "fault"),
+)
+
+
+def add_parsers(commands: Verbs) -> None:
+    """Add ``gc`` and what can be done about garbage."""
+    verbs = add_noun(commands, "gc", "blobs that nothing needs, and the runs that collect them")
+    add_verb(verbs, "status", _show_status, "show what waits to be collected, stage by stage")
+    run = add_verb(verbs, "run", _run, "collect now what is due, or join the run under way")
+    run.add_argument("--wait", action="store_true", help="until it is done; exit 1 if it failed")
+    add_verb(verbs, "runs", _list_runs, "list runs of the last 30 days, the newest first")
+    recover = verbs.add_parser(
+        "recover",
+        help="bring a blob back from the quarantine (on the registry's machine)",
+        description="Bring a blob back from the quarantine. For whoever runs the registry: it"
+        " needs the data and the settings of 'serve', and may run beside it.",
+    )
+    recover.add_argument("repository", metavar="REPOSITORY", help="where to: ACCOUNT/NAME")
+    recover.add_argument("digest", metavar="DIGEST", help="which blob: sha256:…")
+    add_data(recover)
+    recover.set_defaults(run=_recover)
+
+
+def _show_status(options: argparse.Namespace) -> int:
+    status = open_client(options).call("GET", _PATH)["garbage_collection"]
+    if options.output == "json":
+        write_record(status, options.output)
+        return 0
+    write_records([_stage(status, *names) for names in _STAGES], _STAGE_COLUMNS, options.output)
+    tell(_last_run(status["last_run"]), options.output)
+    return 0
+
+
+def _stage(status: Record, stage: str, field: str, delay: str, wait_for: str) -> Record:
+    return {
+        "stage": stage,
+        "blobs": status[f"{field}_blobs"],
+        "bytes": status[f"{field}_bytes"],
+        "wait_for": wait_for,
+        "seconds": status[f"{delay}_seconds"],
+    }
+
+
+def _last_run(run: Mapping[str, Any] | None) -> str:
+    if run is None:
+        return "No run yet: one begins by itself when something is due"
+    if run["status"] == "running":
+        return f"A run is under way since {time_text(run['started_at'])}: {_done(run)}"
+    words = f"Last run, {time_text(run['finished_at'])}: {run['status']}; {_done(run)}"
+    return words if run["fault"] is None else f"{words}; {text_of(run['fault'])}"
+
+
+def _done(run: Mapping[str, Any]) -> str:
+    return (
+        f"condemned {run['condemned']} blobs, swept {run['swept']}, removed {run['removed']}, "
+        f"which freed {size_text(run['freed_bytes'])}"
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    client = open_client(options)
+    run = client.call("POST", _RUNS)["run"]
+    if not options.wait:
+        advice = "'entrepot gc status' shows how far it has come"
+        tell(f"Run {run['id']} is under way; {advice}", options.output, run)
+        return 0
+    run = await_run(client, _RUNS, run, _done)
+    tell(f"{run['status'].capitalize()}: {_done(run)}", options.output, run)
+    if run["status"] == "failed":
+        raise Failure(f"the run failed: {text_of(run['fault'])}")
+    return 0
+
+
+def _list_runs(options: argparse.Namespace) -> int:
+    write_records(open_client(options).rows(_RUNS, "runs"), _RUN_COLUMNS, options.output)
+    return 0
+
+
+def _recover(options: argparse.Namespace) -> int:
+    from registry.cli.recovery import run_recovery  # noqa: PLC0415 - it needs the whole registry
+
+    return run_recovery(settings_of(options), options.repository, options.digest)

@@ -1,0 +1,48 @@
+"""``entrepot gc recover``: a blob comes back from the quarantine."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from cloudcore.errors import NotFound
+from registry.cli.failure import Failure, Missing, Misuse
+from registry.cli.output import duration_text
+from registry.cli.running import tell
+from registry.errors import BlobUnknown, DigestMismatch
+from registry.gc.recovery import recover_blob
+from registry.main import open_context, prepare
+from registry.oci.digest import Digest
+from registry.oci.reference import Name, parse_name
+from registry.services.repositories import find_repository
+from registry.settings import Settings
+
+_NOT_THERE: Final = (
+    "it was not swept yet (then a push of the same bytes takes it back), it was recovered or"
+    " pushed again, or its bytes are gone"
+)
+
+
+def run_recovery(settings: Settings, repository: str, digest: str) -> int:
+    """Bring the blob of this digest back into a repository, ``ACCOUNT/NAME``."""
+    name, wanted = parse_name(repository), Digest.parse(digest)
+    if wanted.algorithm != "sha256":
+        raise Misuse("the quarantine knows blobs by their sha256")
+    prepare(settings)
+    try:
+        asyncio.run(_recover(settings, name, wanted))
+    except BlobUnknown as error:
+        raise Missing(f"{error}: {_NOT_THERE}") from None
+    except NotFound as error:
+        raise Missing(str(error)) from None
+    except DigestMismatch as error:
+        raise Failure(f"{wanted} is damaged and stays in quarantine: {error}") from None
+    grace = duration_text(settings.delays.gc_grace_seconds)
+    tell(f"Recovered {wanted}: {name} keeps it for {grace}, and while a manifest references it\n")
+    return 0
+
+
+async def _recover(settings: Settings, name: Name, digest: Digest) -> None:
+    async with open_context(settings) as ctx:
+        found = await find_repository(ctx, name)
+        await recover_blob(ctx, found.account_id, found.id, digest)

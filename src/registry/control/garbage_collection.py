@@ -1,0 +1,183 @@
+"""``/v1/garbage-collection``: what waits to be collected in the caller's account, and the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+from litestar import get, post
+from litestar.di import NamedDependency
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
+
+from cloudcore.context import Context, Reply
+from cloudcore.errors import NotFound
+from cloudcore.identity.routes.callers import account_of, read_page
+from cloudcore.pagination import Page, PageMeta
+from cloudcore.wire import RFC3339, Answer, rfc3339
+from registry.control.acts import act_of
+from registry.metadata.collection import Amount
+from registry.metadata.gc_runs import Run, count_runs, find_run, list_runs
+from registry.services import collection
+from registry.services.access import repository_crn
+from registry.settings import Delays
+
+_PATH = "/v1/garbage-collection"
+
+
+class GarbageCollectionRun(Answer):
+    """A run of the collector over the account."""
+
+    id: str
+    status: Literal["running", "succeeded", "failed"]
+    started_by: str | None
+    """CRN; null: its time had come."""
+    unlinked: int
+    """Blobs taken from repositories in which no manifest references them."""
+    condemned: int
+    """Of these, blobs that no other repository has."""
+    swept: int
+    """Condemned blobs that went to the quarantine."""
+    removed: int
+    """Blobs whose quarantine was over, and whose bytes are gone."""
+    freed_bytes: int
+    """Of these, on disk."""
+    kept: int
+    """Condemned blobs that something refers to again; they stay."""
+    fault: str | None
+    """Why it failed: a code, and words."""
+    started_at: RFC3339
+    finished_at: RFC3339 | None
+
+
+class GarbageCollectionStatus(Answer):
+    """What waits to be collected, stage by stage."""
+
+    status: Literal["idle", "running"]
+    unreferenced_blobs: int
+    """In repositories, without a manifest that references them."""
+    unreferenced_bytes: int
+    condemned_blobs: int
+    """In no repository. A push of the same bytes takes them back."""
+    condemned_bytes: int
+    quarantined_blobs: int
+    """Swept; the operator can still bring them back."""
+    quarantined_bytes: int
+    grace_seconds: int
+    """How long a blob stays unreferenced, since its last use, before it is taken."""
+    condemned_seconds: int
+    """How long it then stays condemned."""
+    quarantine_seconds: int
+    """How long its bytes then stay."""
+    last_run: GarbageCollectionRun | None
+
+
+class OneGarbageCollectionStatus(Answer):
+    """What waits to be collected, wrapped."""
+
+    garbage_collection: GarbageCollectionStatus
+
+
+class OneGarbageCollectionRun(Answer):
+    """A run, wrapped."""
+
+    run: GarbageCollectionRun
+
+
+class ManyGarbageCollectionRuns(Answer):
+    """A page of runs."""
+
+    runs: Sequence[GarbageCollectionRun]
+    meta: PageMeta
+
+
+def _run_answer(run: Run) -> GarbageCollectionRun:
+    return GarbageCollectionRun(
+        id=run.id,
+        status=msgspec.convert(run.status, Literal["running", "succeeded", "failed"]),
+        started_by=run.started_by or None,
+        unlinked=run.unlinked,
+        condemned=run.condemned,
+        swept=run.swept,
+        removed=run.removed,
+        freed_bytes=run.freed_bytes,
+        kept=run.kept,
+        fault=run.fault,
+        started_at=rfc3339(run.started_at),
+        finished_at=None if run.finished_at is None else rfc3339(run.finished_at),
+    )
+
+
+def _one(run: Run) -> OneGarbageCollectionRun:
+    return OneGarbageCollectionRun(run=_run_answer(run))
+
+
+def _authorized(ctx: Context) -> str:
+    """Return the caller's own account, all of whose repositories the action is about."""
+    account_id = account_of(ctx)
+    ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
+    return account_id
+
+
+@post(f"{_PATH}/runs", status_code=202, opt={"action": "registry:StartGarbageCollection"})
+async def start_garbage_collection(ctx: NamedDependency[Context]) -> Reply[OneGarbageCollectionRun]:
+    """Collect now what is due; while a run is under way, return that one."""
+    account_id = _authorized(ctx)
+    return await ctx.commit(collection.start_run, account_id, ctx.new_id(), act_of(ctx), wrap=_one)
+
+
+@get(f"{_PATH}/runs", opt={"action": "registry:DescribeGarbageCollection", "query": Page})
+async def list_garbage_collection_runs(
+    ctx: NamedDependency[Context],
+) -> ManyGarbageCollectionRuns:
+    """List the collector's runs over the account, the newest first."""
+    found, meta = await read_page(
+        ctx, ctx.query(Page), list_runs, count_runs, _authorized(ctx), key=lambda run: run.id
+    )
+    return ManyGarbageCollectionRuns(runs=[_run_answer(run) for run in found], meta=meta)
+
+
+@get(f"{_PATH}/runs/{{run_id:str}}", opt={"action": "registry:DescribeGarbageCollection"})
+async def get_garbage_collection_run(
+    run_id: FromPath[str], ctx: NamedDependency[Context]
+) -> OneGarbageCollectionRun:
+    """Return a run of the collector over the account."""
+    run = await ctx.database.read(find_run, _authorized(ctx), run_id)
+    if run is None:
+        raise NotFound("there is no such run")
+    return _one(run)
+
+
+def garbage_collection_handlers(delays: Delays) -> Sequence[HTTPRouteHandler]:
+    """Return the routes, of which one tells how long the collector waits."""
+
+    @get(_PATH, opt={"action": "registry:DescribeGarbageCollection"})
+    async def get_garbage_collection(
+        ctx: NamedDependency[Context],
+    ) -> OneGarbageCollectionStatus:
+        """Say what waits to be collected in the account, and what the last run did."""
+        found = await ctx.database.read(collection.status, _authorized(ctx))
+        return OneGarbageCollectionStatus(
+            garbage_collection=GarbageCollectionStatus(
+                status="running" if found.is_running else "idle",
+                **_amounts("unreferenced", found.unreferenced),
+                **_amounts("condemned", found.condemned),
+                **_amounts("quarantined", found.quarantined),
+                grace_seconds=delays.gc_grace_seconds,
+                condemned_seconds=delays.gc_condemned_seconds,
+                quarantine_seconds=delays.gc_quarantine_seconds,
+                last_run=_run_answer(found.last_run) if found.last_run else None,
+            )
+        )
+
+    return (
+        get_garbage_collection,
+        start_garbage_collection,
+        list_garbage_collection_runs,
+        get_garbage_collection_run,
+    )
+
+
+def _amounts(stage: str, amount: Amount) -> dict[str, int]:
+    return {f"{stage}_blobs": amount.blobs, f"{stage}_bytes": amount.stored_bytes}

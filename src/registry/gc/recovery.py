@@ -1,0 +1,64 @@
+"""Recovery: a swept blob is had again while its bytes are there."""
+
+from __future__ import annotations
+
+import asyncio
+
+from cloudcore.db.base import Connection
+from registry.blobstore.base import BlobReader, ObjectUnknown
+from registry.errors import BlobUnknown, DigestMismatch, NameUnknown
+from registry.metadata import blobs, collection
+from registry.metadata.blobs import NewObject
+from registry.metadata.collection import Swept
+from registry.metadata.repositories import is_live
+from registry.oci.digest import new_hasher
+from registry.services.context import Context
+
+
+async def recover_blob(ctx: Context, account_id: str, repository_id: str, digest: str) -> None:
+    """Bring the blob of this sha256 back from the quarantine, into a repository of its account.
+
+    Raises:
+        BlobUnknown: no such blob is in quarantine, or its bytes are given up.
+        DigestMismatch: its bytes are not what they were.
+        NameUnknown: the repository was deleted meanwhile.
+
+    """
+    swept = await ctx.database.read(collection.find_recoverable, account_id, digest)
+    if swept is None:
+        raise _unknown(digest)
+    await asyncio.to_thread(_verify, ctx.reader, swept)
+    await ctx.database.write(_recover, account_id, repository_id, digest, ctx.clock())
+
+
+def _verify(reader: BlobReader, swept: Swept) -> None:
+    hasher = new_hasher("sha256")
+    try:
+        stored = reader.open(swept.id, 0, swept.size)
+    except ObjectUnknown:
+        raise _unknown(swept.digest) from None
+    try:
+        for view in stored.chunks():
+            hasher.update(view)
+    finally:
+        stored.close()
+    actual = f"sha256:{hasher.hexdigest()}"
+    if actual != swept.digest:
+        raise DigestMismatch(f"its bytes hash to {actual}")
+
+
+def _recover(tx: Connection, account_id: str, repository_id: str, digest: str, now: int) -> None:
+    if not is_live(tx, repository_id):
+        raise NameUnknown("the repository was deleted")
+    swept = collection.find_recoverable(tx, account_id, digest)
+    if swept is None:  # given up while we looked
+        raise _unknown(digest)
+    new = NewObject(swept.id, swept.digest, swept.size, swept.stored_size, swept.layout)
+    kept = blobs.keep_object(tx, account_id, new, now)
+    blobs.link_object(tx, repository_id, account_id, digest, kept, swept.size, now)
+    if kept == swept.id:  # else the same bytes were pushed again, and these go their way
+        collection.release(tx, account_id, swept.id)
+
+
+def _unknown(digest: str) -> BlobUnknown:
+    return BlobUnknown(f"no blob {digest} is in quarantine", digest=digest)

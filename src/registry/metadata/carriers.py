@@ -1,0 +1,160 @@
+"""Which images carry a tag with a prefix: all of them, or what became of it since an event.
+
+Each is one statement, so that all it finds is of one moment.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Exists,
+    bindparam,
+    literal_column,
+    select,
+    tuple_,
+    union_all,
+)
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, page
+from registry.metadata.control_tables import tag_events
+from registry.metadata.tables import tags
+
+_t = tags.c
+_e = tag_events.c
+_END: Final = "\x7f"
+"""Sorts after every character of a tag."""
+MAX_CHANGES: Final = 500
+
+
+class Position(NamedTuple):
+    """An event in the history of a repository's tags.
+
+    SQLite numbers on from the last event there is: once a year's have been forgotten, a number may
+    come again, but not at the same time.
+    """
+
+    sequence: int
+    occurred_at: int
+
+
+class Side(NamedTuple):
+    """The image that a tag pointed to, before or after an event."""
+
+    digest: str
+    image_id: str | None
+    """None: the event does not tell, since an older release wrote it."""
+    carries: bool
+    """Whether the image carries a tag with the prefix now."""
+
+
+class Change(NamedTuple):
+    """An event, and what it is to the images under a prefix."""
+
+    position: Position
+    tag: str
+    before: Side | None
+    after: Side | None
+
+
+_in_range = (_t.name >= bindparam("first"), _t.name <= bindparam("last"))
+
+
+def _carries(manifest_id: Column[Any]) -> Exists:
+    one: ColumnElement[int] = literal_column("1")
+    return (
+        select(one)
+        .where(_t.manifest_id == manifest_id, *_in_range)
+        # Each image is asked for its own tags; without a limit the planner may join all.
+        .limit(one)
+        .offset(literal_column("0"))
+        .exists()
+    )
+
+
+_CHANGES: Final = Statement(
+    page(
+        select(
+            _e.sequence,
+            _e.occurred_at,
+            _e.tag,
+            _e.previous_digest,
+            _e.previous_manifest_id,
+            _carries(_e.previous_manifest_id),
+            _e.digest,
+            _e.manifest_id,
+            _carries(_e.manifest_id),
+        )
+        .where(
+            _e.repository_id == bindparam("repository_id"),
+            _e.sequence >= bindparam("since"),
+        )
+        .order_by(_e.sequence)
+    )
+)
+# By its place in the index: were the repository compared by itself, PostgreSQL might go back
+# through the events of all, in the order of their numbers, to the last of this one.
+_end = tuple_(bindparam("repository_id", type_=_e.repository_id.type), literal_column(str(2**62)))
+_last = (
+    select(_e.repository_id, _e.sequence, _e.occurred_at)
+    .where(tuple_(_e.repository_id, _e.sequence) < _end)
+    .order_by(_e.repository_id.desc(), _e.sequence.desc())
+    .limit(literal_column("1"))
+    .offset(literal_column("0"))
+    .subquery("last")
+)
+_LAST: Final = Statement(
+    select(_last.c.sequence, _last.c.occurred_at).where(
+        _last.c.repository_id == bindparam("repository_id")
+    )
+)
+_ALL: Final = Statement(
+    union_all(
+        select(literal_column("NULL"), _last.c.sequence, _last.c.occurred_at).where(
+            _last.c.repository_id == bindparam("repository_id")
+        ),
+        select(_t.manifest_id, literal_column("NULL"), literal_column("NULL")).where(
+            _t.repository_id == bindparam("repository_id"), *_in_range
+        ),
+    )
+)
+
+
+def find_position(tx: Connection, repository_id: str) -> Position | None:
+    """Return the last event of all the repository's tags."""
+    row = tx.row(_LAST, repository_id=repository_id)
+    return Position(*row) if row else None
+
+
+def find_carriers(
+    tx: Connection, repository_id: str, prefix: str
+) -> tuple[list[str], Position | None]:
+    """Return the image of each tag with a prefix, and the last event of all the repository's tags.
+
+    It is a step for each such tag.
+    """
+    rows = tx.rows(_ALL, repository_id=repository_id, first=prefix, last=prefix + _END)
+    last = next((Position(row[1], row[2]) for row in rows if row[0] is None), None)
+    return [row[0] for row in rows if row[0] is not None], last
+
+
+def list_changes(tx: Connection, repository_id: str, prefix: str, since: int) -> list[Change]:
+    """Return up to `MAX_CHANGES` events of a repository's tags from a number on, in order."""
+    rows = tx.rows(
+        _CHANGES,
+        repository_id=repository_id,
+        first=prefix,
+        last=prefix + _END,
+        since=since,
+        limit=MAX_CHANGES,
+    )
+    return [
+        Change(Position(row[0], row[1]), row[2], _side(*row[3:6]), _side(*row[6:9])) for row in rows
+    ]
+
+
+def _side(digest: str | None, image_id: str | None, carries: object) -> Side | None:
+    return None if digest is None else Side(digest, image_id, bool(carries))

@@ -1,0 +1,374 @@
+"""What nobody needs any more: links without a manifest, objects without a link, and their bytes.
+
+Bytes go in four steps, each a transaction of its own and each undone by whoever needs them again:
+
+- a link that no manifest references goes when it was not touched for the grace;
+- with its last link, or the last tombstone that holds it, an object is *condemned*;
+- after a pause its row goes (*swept*): a foreign key refuses while anything refers to it. What is
+  left is a row of the quarantine, and the bytes, which can be brought back;
+- after another pause the bytes are *removed*, and the row with them.
+
+Whoever changes a link locks its object before, so a check made after the lock sees every link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Select, and_, bindparam, exists, func, literal_column, or_, select, text
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.identity.tables import accounts
+from registry.metadata.collection_tables import quarantined_objects
+from registry.metadata.control_tables import deleted_manifest_blobs
+from registry.metadata.tables import blob_objects, manifest_blobs, manifests, repository_blobs
+
+_o = blob_objects.c
+_l = repository_blobs.c
+_e = manifest_blobs.c
+_m = manifests.c
+_q = quarantined_objects.c
+_b = deleted_manifest_blobs.c
+
+
+class UnreferencedLink(NamedTuple):
+    """A link that no manifest references."""
+
+    repository_id: str
+    digest: str
+    object_id: str
+
+
+class Swept(NamedTuple):
+    """An object whose row is gone and whose bytes are not."""
+
+    id: str
+    account_id: str
+    digest: str
+    size: int
+    stored_size: int
+    layout: str
+
+
+class Amount(NamedTuple):
+    """How many there are, and what they take on disk."""
+
+    blobs: int
+    stored_bytes: int
+
+
+_IS_UNREFERENCED: Final = _l.manifest_refs == literal_column("0")
+_IS_CONDEMNED: Final = _o.state == text("'condemned'")
+_IS_REFERRED: Final = or_(
+    exists().where(_l.object_id == _o.id), exists().where(_b.object_id == _o.id)
+)
+
+_UNREFERENCED: Final = Statement(
+    page(
+        select(_l.repository_id, _l.digest, _l.object_id)
+        .where(
+            _l.account_id == bindparam("account_id"),
+            _IS_UNREFERENCED,
+            _l.touched_at <= bindparam("before"),
+        )
+        .order_by(_l.touched_at)
+    )
+)
+_LOCK_OBJECTS: Final = Statement(
+    select(_o.id)
+    .where(_o.account_id == bindparam("account_id"), _o.id.in_(listed("ids")))
+    .order_by(_o.id)
+    .with_for_update(key_share=True)
+)
+_UNLINK: Final = Statement(
+    repository_blobs.delete().where(
+        _l.repository_id == bindparam("repository_id"),
+        _l.digest.in_(listed("digests")),
+        _IS_UNREFERENCED,
+        _l.touched_at <= bindparam("before"),
+    )
+)
+_CONDEMN: Final = Statement(
+    blob_objects.update()
+    .where(
+        _o.account_id == bindparam("account_id"),
+        _o.id.in_(listed("ids")),
+        _o.state == text("'live'"),
+        ~_IS_REFERRED,
+    )
+    .values(state=text("'condemned'"), condemned_at=bindparam("now"))
+)
+_CONDEMNED: Final = Statement(
+    page(
+        select(*(_o[name] for name in Swept._fields))
+        .where(
+            _o.account_id == bindparam("account_id"),
+            _IS_CONDEMNED,
+            _o.condemned_at <= bindparam("before"),
+        )
+        .order_by(_o.condemned_at)
+        .with_for_update(skip_locked=True)
+    )
+)
+_SPARE: Final = Statement(
+    blob_objects.update()
+    .where(
+        _o.account_id == bindparam("account_id"),
+        _o.id.in_(listed("ids")),
+        _IS_CONDEMNED,
+        _IS_REFERRED,
+    )
+    .values(state=text("'live'"), condemned_at=text("NULL"))
+    .returning(_o.id)
+)
+_UNLINKED_EDGES: Final = Statement(
+    # No join: SQLite, which knows nothing of the sizes, would begin with all the manifests.
+    select(_e.digest)
+    .where(
+        _e.digest.in_(listed("digests")),
+        ~exists().where(_l.repository_id == _e.repository_id, _l.digest == _e.digest),
+        exists().where(_m.id == _e.manifest_id, _m.account_id == bindparam("account_id")),
+    )
+    .limit(literal_column("1"))
+    .offset(literal_column("0"))
+)
+_QUARANTINE: Final = Statement(
+    quarantined_objects.insert().from_select(
+        [*Swept._fields, "swept_at"],
+        select(
+            *(_o[name] for name in Swept._fields), bindparam("now", type_=_q.swept_at.type)
+        ).where(_o.account_id == bindparam("account_id"), _o.id.in_(listed("ids"))),
+    )
+)
+_SWEEP: Final = Statement(
+    blob_objects.delete().where(
+        _o.account_id == bindparam("account_id"), _o.id.in_(listed("ids")), _IS_CONDEMNED
+    )
+)
+_BEGIN_REMOVAL: Final = Statement(
+    quarantined_objects.update()
+    .where(
+        # By their ids alone: beside them, SQLite would take the index of the whole account.
+        _q.id.in_(
+            page(
+                select(_q.id)
+                .where(_q.account_id == bindparam("account_id"), _q.swept_at <= bindparam("before"))
+                .order_by(_q.swept_at)
+                .with_for_update(skip_locked=True)
+            )
+        ),
+    )
+    .values(removal_began_at=func.coalesce(_q.removal_began_at, bindparam("now")))
+    .returning(_q.id)
+)
+_FINISH_REMOVAL: Final = Statement(
+    quarantined_objects.delete()
+    .where(_q.id.in_(listed("ids")), _q.removal_began_at.is_not(None))
+    .returning(_q.stored_size)
+)
+_RECOVERABLE: Final = Statement(
+    select(*(_q[name] for name in Swept._fields))
+    .where(
+        _q.account_id == bindparam("account_id"),
+        _q.digest == bindparam("digest"),
+        _q.removal_began_at.is_(None),
+    )
+    .limit(literal_column("1"))
+    .offset(literal_column("0"))
+    .with_for_update()
+)
+_RELEASE: Final = Statement(
+    quarantined_objects.delete().where(
+        _q.account_id == bindparam("account_id"), _q.id == bindparam("id")
+    )
+)
+
+
+def _amount(table: Any, size: Any, *where: Any) -> Statement:  # noqa: ANN401 - SQLAlchemy
+    return Statement(
+        select(func.count(), func.coalesce(func.sum(size), literal_column("0")))
+        .select_from(table)
+        .where(table.c.account_id == bindparam("account_id"), *where)
+    )
+
+
+_COUNT_UNREFERENCED: Final = _amount(repository_blobs, _l.size, _IS_UNREFERENCED)
+_COUNT_CONDEMNED: Final = _amount(blob_objects, _o.stored_size, _IS_CONDEMNED)
+_COUNT_QUARANTINED: Final = _amount(quarantined_objects, _q.stored_size)
+
+
+def _due() -> Select[Any]:
+    """Return a query for accounts of which something is to be collected."""
+    account_id = accounts.c.id
+    return (
+        select(account_id)
+        .where(
+            account_id > bindparam("after"),
+            or_(
+                exists().where(
+                    and_(
+                        _l.account_id == account_id,
+                        _IS_UNREFERENCED,
+                        _l.touched_at <= bindparam("touched_before"),
+                    )
+                ),
+                exists().where(
+                    and_(
+                        _o.account_id == account_id,
+                        _IS_CONDEMNED,
+                        _o.condemned_at <= bindparam("condemned_before"),
+                    )
+                ),
+                exists().where(
+                    and_(_q.account_id == account_id, _q.swept_at <= bindparam("swept_before"))
+                ),
+            ),
+        )
+        .order_by(account_id)
+    )
+
+
+_DUE: Final = Statement(page(_due()))
+
+
+def unreferenced_links(
+    tx: Connection, account_id: str, before: int, limit: int
+) -> list[UnreferencedLink]:
+    """Return up to `limit` links no manifest references, last touched at `before` or earlier."""
+    rows = tx.rows(_UNREFERENCED, account_id=account_id, before=before, limit=limit)
+    return [UnreferencedLink(*row) for row in rows]
+
+
+def unlink_unreferenced(
+    tx: Connection, account_id: str, links: Sequence[UnreferencedLink], before: int
+) -> int:
+    """Remove those of `links` that are still unreferenced and untouched; return how many went.
+
+    Raises:
+        ConstraintViolated: a manifest does reference one: its number of references is wrong.
+
+    """
+    lock_objects(tx, account_id, {link.object_id for link in links})
+    gone = 0
+    for repository_id, group in groupby(sorted(links), key=lambda link: link.repository_id):
+        digests = text_list([link.digest for link in group])
+        gone += tx.execute(_UNLINK, repository_id=repository_id, digests=digests, before=before)
+    return gone
+
+
+def lock_objects(tx: Connection, account_id: str, object_ids: Iterable[str]) -> None:
+    """Let nobody else link these objects, or take a link of them, until the change ends."""
+    tx.rows(_LOCK_OBJECTS, account_id=account_id, ids=text_list(sorted(object_ids)))
+
+
+def condemn(tx: Connection, account_id: str, object_ids: Iterable[str], now: int) -> int:
+    """Condemn those of the objects that no link and no tombstone refers to; return how many.
+
+    The caller has locked them before it took away what referred to them.
+    """
+    ids = text_list(sorted(object_ids))
+    return tx.execute(_CONDEMN, account_id=account_id, ids=ids, now=now)
+
+
+def lock_condemned(tx: Connection, account_id: str, before: int, limit: int) -> list[Swept]:
+    """Return and lock up to `limit` objects condemned at `before` or earlier."""
+    rows = tx.rows(_CONDEMNED, account_id=account_id, before=before, limit=limit)
+    return [Swept(*row) for row in rows]
+
+
+def spare_referred(tx: Connection, account_id: str, object_ids: Sequence[str]) -> set[str]:
+    """Let those condemned objects live that something refers to again; return their ids."""
+    rows = tx.rows(_SPARE, account_id=account_id, ids=text_list(object_ids))
+    return {row[0] for row in rows}
+
+
+def unlinked_edge(tx: Connection, account_id: str, digests: Sequence[str]) -> str | None:
+    """Return one of `digests` that a manifest needs in a repository that does not link it.
+
+    There is none while the database keeps its foreign keys; one means that links were lost.
+    """
+    row = tx.row(_UNLINKED_EDGES, account_id=account_id, digests=text_list(digests))
+    return row[0] if row else None
+
+
+def sweep(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) -> int:
+    """Move condemned objects to the quarantine, and return how many.
+
+    Raises:
+        ConstraintViolated: something refers to one of them by now; nothing was moved.
+
+    """
+    ids = text_list(object_ids)
+    tx.execute(_QUARANTINE, account_id=account_id, ids=ids, now=now)
+    return tx.execute(_SWEEP, account_id=account_id, ids=ids)
+
+
+def begin_removal(tx: Connection, account_id: str, before: int, now: int, limit: int) -> list[str]:
+    """Give up on up to `limit` objects that were swept at `before` or earlier; return their ids.
+
+    Once that is committed nobody brings them back, and their bytes may go.
+    """
+    rows = tx.rows(_BEGIN_REMOVAL, account_id=account_id, before=before, now=now, limit=limit)
+    return [row[0] for row in rows]
+
+
+def finish_removal(tx: Connection, object_ids: Sequence[str]) -> Amount:
+    """Forget objects whose bytes are gone; return what was not forgotten before."""
+    rows = tx.rows(_FINISH_REMOVAL, ids=text_list(object_ids))
+    return Amount(len(rows), sum(int(row[0]) for row in rows))
+
+
+def find_recoverable(tx: Connection, account_id: str, digest: str) -> Swept | None:
+    """Return and lock a swept object of this sha256 whose bytes were not given up."""
+    row = tx.row(_RECOVERABLE, account_id=account_id, digest=digest)
+    return Swept(*row) if row else None
+
+
+def release(tx: Connection, account_id: str, object_id: str) -> None:
+    """Take an object out of the quarantine."""
+    tx.execute(_RELEASE, account_id=account_id, id=object_id)
+
+
+def measure_unreferenced(tx: Connection, account_id: str) -> Amount:
+    """Return what links without a manifest hold."""
+    return _measure(tx, _COUNT_UNREFERENCED, account_id)
+
+
+def measure_condemned(tx: Connection, account_id: str) -> Amount:
+    """Return what condemned objects take."""
+    return _measure(tx, _COUNT_CONDEMNED, account_id)
+
+
+def measure_quarantined(tx: Connection, account_id: str) -> Amount:
+    """Return what swept objects take whose bytes are still there."""
+    return _measure(tx, _COUNT_QUARANTINED, account_id)
+
+
+def _measure(tx: Connection, statement: Statement, account_id: str) -> Amount:
+    row = tx.row(statement, account_id=account_id)
+    assert row is not None
+    return Amount(int(row[0]), int(row[1]))
+
+
+def accounts_due(
+    tx: Connection,
+    *,
+    touched_before: int,
+    condemned_before: int,
+    swept_before: int,
+    after: str,
+    limit: int,
+) -> list[str]:
+    """Return up to `limit` ids of accounts after `after` of which something is to be collected."""
+    rows = tx.rows(
+        _DUE,
+        touched_before=touched_before,
+        condemned_before=condemned_before,
+        swept_before=swept_before,
+        after=after,
+        limit=limit,
+    )
+    return [row[0] for row in rows]

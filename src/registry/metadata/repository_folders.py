@@ -1,0 +1,81 @@
+"""How many live repositories an account has, in all and in each folder of their names.
+
+A folder is the beginning of a name up to one of its slashes; the empty one holds all. Whatever
+lets a repository be there, or no longer, says so here in the same transaction.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import bindparam, literal_column, select, text
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, listed, text_list
+from registry.metadata.control_tables import repository_folders
+
+_f = repository_folders.c
+_folders = listed("folders").subquery("folders")
+_IN_THEM: Final = (_f.account_id == bindparam("account_id"), _f.folder.in_(listed("folders")))
+# In the order of their names, so that changes wait for each other at the folder of all.
+_ADD: Final = Statement(
+    insert(repository_folders)
+    .from_select(
+        ["account_id", "folder", "repository_count"],
+        select(
+            bindparam("account_id", type_=_f.account_id.type),
+            _folders.c.value,
+            literal_column("1"),
+        )
+        .where(text("true"))  # SQLite would take the ON of the conflict for a join's
+        .order_by(_folders.c.value),
+    )
+    .on_conflict_do_update(
+        index_elements=["account_id", "folder"],
+        set_={"repository_count": _f.repository_count + literal_column("1")},
+    )
+)
+_LOCK: Final = Statement(
+    select(_f.folder)
+    .where(_f.account_id == bindparam("account_id"), _f.folder == text("''"))
+    .with_for_update()
+)
+_TAKE: Final = Statement(
+    repository_folders.update()
+    .where(*_IN_THEM)
+    .values(repository_count=_f.repository_count - literal_column("1"))
+)
+_REMOVE_EMPTY: Final = Statement(
+    repository_folders.delete().where(*_IN_THEM, _f.repository_count == literal_column("0"))
+)
+_COUNT: Final = Statement(
+    select(_f.repository_count).where(
+        _f.account_id == bindparam("account_id"), _f.folder == bindparam("folder")
+    )
+)
+
+
+def folders_of(name: str) -> list[str]:
+    """Return the folders that hold a repository of this name, the one of all first."""
+    ends = (place + 1 for place, letter in enumerate(name) if letter == "/")
+    return ["", *(name[:end] for end in ends)]
+
+
+def count_in(tx: Connection, account_id: str, folder: str) -> int:
+    """Return how many live repositories a folder holds, at any depth."""
+    row = tx.row(_COUNT, account_id=account_id, folder=folder)
+    return int(row[0]) if row else 0
+
+
+def add_to_folders(tx: Connection, account_id: str, name: str) -> None:
+    """Count a repository that is there from now on."""
+    tx.execute(_ADD, account_id=account_id, folders=text_list(folders_of(name)))
+
+
+def take_from_folders(tx: Connection, account_id: str, name: str) -> None:
+    """Count a repository no longer."""
+    folders = text_list(folders_of(name))
+    tx.row(_LOCK, account_id=account_id)
+    tx.execute(_TAKE, account_id=account_id, folders=folders)
+    tx.execute(_REMOVE_EMPTY, account_id=account_id, folders=folders)

@@ -1,0 +1,68 @@
+"""Many ids in order: compact, and cheap to copy with a few changes."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final, Self
+
+_WIDTH: Final = 36
+"""Characters of an id."""
+_BLOCK: Final = 256
+
+
+class SortedIds:
+    """A set of UUIDs as text, which does not change.
+
+    It is kept as strings of some hundred ids each; a changed copy shares those it has in common.
+    """
+
+    __slots__ = ("_blocks", "_count")
+
+    def __init__(self, blocks: Iterable[str] = ()) -> None:
+        """Take strings of ids in order; `of` makes them."""
+        self._blocks = tuple(blocks)
+        self._count = sum(map(len, self._blocks)) // _WIDTH
+
+    @classmethod
+    def of(cls, ids: Iterable[str]) -> Self:
+        """Return these ids, each once."""
+        return cls(_joined(ids))
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return self._count
+
+    def before(self, marker: str, limit: int) -> list[str]:
+        """Return the last `limit` ids that sort before `marker`, the greatest first."""
+        found: list[str] = []
+        at = bisect_left(self._blocks, marker, key=_first)
+        while at and len(found) < limit:
+            at -= 1
+            found += (each for each in reversed(_split(self._blocks[at])) if each < marker)
+        return found[:limit]
+
+    def changed(self, present: Mapping[str, bool]) -> Self:
+        """Return a copy in which each of the ids in `present` is, or is not."""
+        blocks = list(self._blocks) or [""]
+        by_block: defaultdict[int, dict[str, bool]] = defaultdict(dict)
+        for each, is_in in present.items():
+            by_block[max(0, bisect_right(blocks, each, key=_first) - 1)][each] = is_in
+        for at in sorted(by_block, reverse=True):
+            merged = dict.fromkeys(_split(blocks[at]), True) | by_block[at]
+            blocks[at : at + 1] = _joined(each for each, is_in in merged.items() if is_in)
+        return type(self)(blocks)
+
+
+def _first(block: str) -> str:
+    return block[:_WIDTH]
+
+
+def _split(block: str) -> list[str]:
+    return [block[at : at + _WIDTH] for at in range(0, len(block), _WIDTH)]
+
+
+def _joined(ids: Iterable[str]) -> list[str]:
+    ordered = sorted(set(ids))
+    return ["".join(ordered[at : at + _BLOCK]) for at in range(0, len(ordered), _BLOCK)]

@@ -1,0 +1,319 @@
+"""What the forms of the console change, and what they say of what they are refused."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.clients.console_visitors import HOME, Site, Visitor, found_in, serve_site
+from tests.clients.console_world import ATTESTATION, SIGNATURE, Descriptor
+
+SETTINGS = "/console/settings"
+RULES = f"{SETTINGS}/events"
+COLLECTION = "/console/storage/collection"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serve_site(tmp_path_factory.mktemp("console") / "data") as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def admin(site: Site) -> Iterator[Visitor]:
+    with site.visitor() as visitor:
+        assert visitor.sign_in().headers["location"] == HOME
+        yield visitor
+
+
+def complaint_in(answer: httpx.Response) -> str:
+    """Return what a page complains of, beside the form with what was written."""
+    return html.unescape(found_in(r'role="alert"[^>]*>([^<]*)</p>', answer.text))
+
+
+def test_pins_policies_and_runs_are_set_by_forms(site: Site, admin: Visitor) -> None:
+    repository = site.pusher.repository("by/forms")
+    made = site.pusher.image("by/forms", [("layer", 10, "COPY")], "1")
+    base = f"{HOME}/{repository}"
+    image = f"{base}/images/{made['digest']}"
+
+    assert ">production</b>" in admin.told(
+        admin.send(f"{image}/pins", name="production", days="30")
+    )
+    for name, days in (("", "1"), ("a/b", "1"), ("a", "0"), ("a", "99999")):
+        assert admin.send(f"{image}/pins", name=name, days=days).status_code == 400
+    pinned = admin.send(f"{image}/delete")
+    assert pinned.status_code == 409
+    assert "production" in pinned.text
+    assert "was taken away" in admin.told(admin.send(f"{image}/pins/production/delete"))
+
+    rules = '[{"priority": 1, "selector": "untagged", "older_than_days": 1}]'
+    lifecycle = f"{base}/lifecycle"
+    assert admin.send(f"{lifecycle}/run").status_code == 404
+    assert "runs every day" in admin.told(admin.send(lifecycle, rules=rules))
+    assert ">Runs<" in admin.told(admin.send(f"{lifecycle}/run"))
+    for wrong in ("", "{}", "[1]", '[{"priority": 1}]', '[{"priority": 1, "selector": "all"}]'):
+        refused = admin.send(f"{lifecycle}/preview", rules=wrong)
+        assert (refused.status_code, 'role="alert"' in refused.text) == (400, True)
+    for numbers in ({}, {"keep_last": "x"}, {"untagged_days": "999999"}):
+        assert admin.send(f"{lifecycle}/preview", by="numbers", **numbers).status_code == 400
+
+    policy = (
+        '{"version": "1", "statements": [{"effect": "allow", "principals": ["*"],'
+        ' "actions": ["registry:PullImage"]}]}'
+    )
+    assert "Revision 1," in admin.told(admin.send(f"{base}/policy", document=policy))
+    assert ">public<" in admin.http.get(base).text
+    for wrong in ("", "[]", '{"version": "2"}'):
+        refused = admin.send(f"{base}/policy", document=wrong)
+        assert (refused.status_code, 'role="alert"' in refused.text) == (400, True)
+    assert "There is no policy" in admin.told(admin.send(f"{base}/policy/delete"))
+
+
+def test_settings_are_told_and_changed(site: Site, admin: Visitor) -> None:
+    first = admin.http.get(SETTINGS).text
+    assert 'value="7"' in first
+    assert "those that every account begins with" in first
+    patterns = "crn:iam::acme:service-account/scan-*\r\n\r\n  *  \r\n"
+    saved = admin.told(admin.send(SETTINGS, undelete_days="14", uncounted_pullers=patterns))
+    assert "The settings were saved." in saved
+    kept = site.pusher.call("GET", "/v1/registry-settings")["registry_settings"]
+    assert kept["undelete_days"] == 14
+    scan, everyone = kept["uncounted_pullers"]
+    assert (scan.endswith(":service-account/scan-*"), everyone) == (True, "*")
+    assert f"{scan}\n*</textarea>" in saved
+    back = admin.send(SETTINGS, undelete_days="7", uncounted_pullers="")
+    assert 'value="7"' in admin.told(back)
+
+
+@pytest.mark.parametrize(
+    ("days", "patterns", "words"),
+    [
+        ("", "", "The days are a whole number, 90 at the most."),
+        ("-1", "", "The days are a whole number, 90 at the most."),
+        ("91", "", "The days are a whole number, 90 at the most."),
+        ("٣", "", "The days are a whole number, 90 at the most."),
+        ("3", "*\n\nscanner", "scanner: "),
+        ("3", "crn:iam::nobody-here:role/x", "crn:iam::nobody-here:role/x: no such account"),
+        ("3", "\n".join("*" * 51), ""),
+    ],
+)
+def test_settings_that_cannot_be_are_told_beside_them(
+    site: Site, admin: Visitor, days: str, patterns: str, words: str
+) -> None:
+    before = site.pusher.call("GET", "/v1/registry-settings")
+    refused = admin.send(SETTINGS, undelete_days=days, uncounted_pullers=patterns)
+    assert refused.status_code == 400
+    assert complaint_in(refused).startswith(words)
+    assert refused.text.count('aria-invalid="true"') == 1
+    assert 'name="undelete_days" class="brief" inputmode="numeric" pattern="[0-9]*"' in refused.text
+    assert f'value="{days}"' in refused.text
+    assert patterns in refused.text
+    assert site.pusher.call("GET", "/v1/registry-settings") == before
+
+
+def test_event_rules_come_and_go(site: Site, admin: Visitor) -> None:
+    assert "There is no rule" in admin.http.get(RULES).text
+    ticked = {"registry.image.pushed": "on", "registry.tag.moved": "on"}
+    made = admin.send(RULES, topic="deployments", repository_prefix="shop/", **ticked)
+    page = admin.told(made)
+    assert "The rule was created." in page
+    (rule,) = site.pusher.call("GET", "/v1/event-rules")["event_rules"]
+    assert rule["topic"].endswith(":topic/deployments")
+    assert rule["event_types"] == list(ticked)
+    assert rule["repository_prefix"] == "shop/"
+    assert f'title="{rule["topic"]}">deployments<' in page
+    assert "A tag was created, moved or restored</span>" in page
+    assert "<code>shop/</code>" in page
+
+    again = admin.send(RULES, topic=rule["topic"], repository_prefix="shop/", **ticked)
+    assert again.status_code == 409
+    assert complaint_in(again) == "There is a rule that asks for the same."
+    assert again.text.count(" checked>") == len(ticked)
+    both = {"registry.*": "on", "registry.image.pushed": "on"}
+    admin.told(admin.send(RULES, topic=rule["topic"], **both))
+    everything = site.pusher.call("GET", "/v1/event-rules")["event_rules"][1]
+    assert (everything["event_types"], everything["repository_prefix"]) == (["registry.*"], "")
+
+    for each in (rule, everything):
+        gone = admin.told(admin.send(f"{RULES}/{each['id']}/delete"))
+        assert "The rule was deleted." in gone
+        assert admin.send(f"{RULES}/{each['id']}/delete").status_code == 404
+    assert "There is no rule" in gone
+
+
+@pytest.mark.parametrize(
+    ("topic", "prefix", "ticked", "words"),
+    [
+        ("t", "", (), "Choose what the topic is told of."),
+        ("t", "", ("registry.image.exploded",), "Choose what the topic is told of."),
+        ("", "", ("registry.*",), "A topic is crn:notifications:"),
+        ("two words", "", ("registry.*",), "A topic is crn:notifications:"),
+        ("crn:iam::acme:role/admin", "", ("registry.*",), "A topic is crn:notifications:"),
+        ("crn:notifications:local:other:topic/t", "", ("registry.*",), "The topic is in another"),
+        ("t", "Shop", ("registry.*",), "No repository's name begins so."),
+    ],
+)
+def test_rules_that_cannot_be_are_told_beside_the_form(
+    site: Site, admin: Visitor, topic: str, prefix: str, ticked: tuple[str, ...], words: str
+) -> None:
+    fields = {"topic": topic, "repository_prefix": prefix, **dict.fromkeys(ticked, "on")}
+    refused = admin.send(RULES, **fields)
+    assert refused.status_code == 400
+    assert complaint_in(refused).startswith(words)
+    assert f'value="{topic}"' in refused.text
+    assert f'value="{prefix}"' in refused.text
+    assert site.pusher.call("GET", "/v1/event-rules")["event_rules"] == []
+
+
+def test_who_may_not_publish_to_a_topic_is_told_so(site: Site) -> None:
+    call = site.pusher.call
+    with site.visitor() as visitor:
+        visitor.sign_in()
+        user_id = visitor.session.user_id
+        roles = call("GET", "/v1/roles")["roles"]
+        trust = next(each["trust_policy"] for each in roles if each["name"] == "admin")
+        role_id = call("POST", "/v1/roles", {"name": "keeper", "trust_policy": trust})["role"]["id"]
+        allowed = {"effect": "allow", "actions": ["registry:*"], "resources": ["*"]}
+        document = {"version": "1", "statements": [allowed]}
+        policy = call("POST", "/v1/policies", {"name": "keeping", "document": document})
+        call("POST", f"/v1/policies/{policy['policy']['id']}/attachments", {"role": role_id})
+        call("POST", f"/v1/roles/{role_id}/assignments", {"user": user_id})
+        try:
+            visitor.sign_in()
+            visitor.send("/console/roles", role=role_id, to=HOME)
+            refused = visitor.send(RULES, topic="deployments", **{"registry.*": "on"})
+        finally:
+            call("DELETE", f"/v1/roles/{role_id}")
+    assert refused.status_code == 403
+    assert complaint_in(refused) == "You may not do notifications:Publish here."
+    assert 'value="deployments"' in refused.text
+
+
+def named_in(page: str) -> list[str]:
+    """Return the digests that the form of an index names, in its order."""
+    return found_in(r'name="digests" value="([^"]*)"', page).split()
+
+
+def digests_of(images: list[Descriptor]) -> set[str]:
+    return {str(image["digest"]) for image in images}
+
+
+def test_an_index_goes_with_what_nothing_else_needs(site: Site, admin: Visitor) -> None:
+    pusher, name = site.pusher, "index/tangled"
+    repository = pusher.repository(name)
+    api = f"/v1/repositories/{repository}/images"
+
+    def image(seed: str, *tags: str) -> Descriptor:
+        return pusher.image(name, [("base", 50, "FROM"), (seed, 10, "RUN")], *tags)
+
+    free, late, leaf = image("free"), image("late"), image("leaf")
+    attestation = pusher.attach(name, free, ATTESTATION, 5)  # it is about what goes with it
+    nested = pusher.index(name, [leaf])
+    tagged, pinned, signed, shared = image("t", "kept"), image("p"), image("s"), image("o")
+    pusher.call("PUT", f"{api}/{pinned['digest']}/pins/production", {"expires_at": None})
+    pusher.attach(name, signed, SIGNATURE, 5)
+    pusher.index(name, [shared], "other")
+    goes = [free, late, leaf, attestation, nested]
+    stays = [tagged, pinned, signed, shared]
+    index = pusher.index(name, goes[:2] + goes[3:] + stays, "all")
+    path = f"{HOME}/{repository}/images/{index['digest']}"
+
+    page = admin.http.get(path).text
+    named = named_in(page)
+    assert named[:2] == [index["digest"], nested["digest"]]
+    assert set(named) == digests_of([index, *goes])
+    for why in (
+        "it has a tag",
+        "it is pinned",
+        "something is attached to it",
+        "another index lists it",
+    ):
+        assert page.count(f"stays: {why}<") == 1
+
+    pusher.call("PUT", f"/v1/repositories/{repository}/tags/late", {"digest": late["digest"]})
+    done = admin.send(f"{path}/delete-with-children", digests=" ".join([*named, tagged["digest"]]))
+    assert done.status_code == 200
+    assert "5 images were deleted." in done.text
+    assert done.text.count("stays: it has a tag by now<") == 2
+    there = {each["digest"] for each in pusher.call("GET", f"{api}?limit=200")["images"]}
+    assert digests_of([*stays, late]) <= there
+    assert not digests_of([index, free, leaf, attestation, nested]) & there
+    assert admin.send(f"{path}/delete-with-children", digests=" ".join(named)).status_code == 404
+
+
+def test_what_goes_with_an_index_frees_what_was_said(site: Site, admin: Visitor) -> None:
+    pusher, name = site.pusher, "index/plain"
+    repository = pusher.repository(name)
+    other = pusher.image(name, [("shared", 300, "FROM")], "other")
+    parts = [
+        pusher.image(name, [("shared", 300, "FROM"), (arch, 70, "RUN")], architecture=arch)
+        for arch in ("amd64", "arm64")
+    ]
+    index = pusher.index(name, parts, "1")
+    path = f"{HOME}/{repository}/images/{index['digest']}"
+    storage = pusher.call("GET", f"/v1/repositories/{repository}/images/{index['digest']}/storage")
+    page = admin.http.get(path).text
+    freed = found_in(r'It frees <b><span title="([0-9,]+) bytes">', page)
+    assert int(freed.replace(",", "")) == storage["storage"]["exclusive_bytes"] > 0
+    assert "Delete index and 2 images" in page
+    assert (
+        "delete-with-children"
+        not in admin.http.get(f"{HOME}/{repository}/images/{other['digest']}").text
+    )
+    assert (
+        admin.send(
+            f"{HOME}/{repository}/images/{other['digest']}/delete-with-children",
+            digests=str(other["digest"]),
+        ).status_code
+        == 409
+    )
+
+    admin.send(f"{path}/pins", name="production", days="")
+    whole = {"digests": " ".join(named_in(page))}
+    refused = admin.send(f"{path}/delete-with-children", **whole)
+    assert refused.status_code == 409
+    assert "No image was deleted." in refused.text
+    assert refused.text.count("stays: ") == 3
+    assert refused.text.count("<b>production</b>") == 1
+    assert admin.send(f"{path}/delete-with-children", digests="x").status_code == 409
+    done = admin.send(f"{path}/delete-with-children", force="on", **whole)
+    assert "3 images were deleted." in done.text
+    assert pusher.call("GET", f"/v1/repositories/{repository}/images")["meta"]["total"] == 1
+
+
+def test_what_an_outer_index_lists_cannot_go(site: Site, admin: Visitor) -> None:
+    pusher, name = site.pusher, "index/nested"
+    repository = pusher.repository(name)
+    inner = pusher.index(name, [pusher.image(name, [("inner", 10, "RUN")])])
+    outer = pusher.index(name, [inner], "1")
+    base = f"{HOME}/{repository}/images"
+    assert "delete-with-children" not in admin.http.get(f"{base}/{inner['digest']}").text
+    assert "Delete index and 2 images" in admin.http.get(f"{base}/{outer['digest']}").text
+
+
+def test_the_collector_is_shown_and_started(site: Site, admin: Visitor) -> None:
+    pusher = site.pusher
+    pusher.repository("collected")
+    pusher.fill_stages("collected")
+    status = pusher.call("GET", "/v1/garbage-collection")["garbage_collection"]
+    page = admin.http.get(COLLECTION).text
+    for stage in ("unreferenced", "condemned", "quarantined"):
+        held = status[f"{stage}_bytes"]
+        assert held > 0
+        style = rf'class="swatch {stage}"[^/]*></span>[\w ]+</p>\s*'
+        shown = found_in(rf'{style}<p class="held"><b><span title="([^"]*)">', page)
+        assert shown == f"{held:,} bytes"
+    assert ', unreferenced: 11 B, condemned: 7 B, in quarantine: 18 B"' in page
+
+    assert "The collector is at work." in admin.told(admin.send(COLLECTION))
+    pusher.collect()
+    page = admin.http.get(COLLECTION).text
+    assert "Collect now" in page
+    row = found_in(r"(?s)<tbody>\s*<tr>(.*?)</tr>", page)
+    assert ">succeeded<" in row
+    assert re.search(r'title="crn:[^"]*">admin \((?:role|service account)\)<', row)

@@ -1,0 +1,33 @@
+"""The collector in a test's own hands: a whole run at once, with the delays the test says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from registry.blobstore.base import BlobSweeper
+from registry.gc.collector import phases_of
+from registry.metadata.gc_runs import Run, find_run, finish_run
+from registry.services.collection import start_run
+from registry.services.context import Context
+from registry.settings import Delays
+
+AT_ONCE: Final = Delays(gc_grace_seconds=0, gc_condemned_seconds=0, gc_quarantine_seconds=0)
+"""No delay hides a race."""
+
+
+def at_once(ctx: Context) -> Context:
+    """Return the same surroundings, in which the collector waits for nothing."""
+    return replace(ctx, delays=AT_ONCE)
+
+
+async def collect(ctx: Context, sweeper: BlobSweeper, account_id: str) -> Run:
+    """Run the collector over an account from the first phase to the last; return what it did."""
+    run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.act(""))
+    for phase in phases_of(sweeper):
+        while await phase(ctx, run):
+            pass
+    await ctx.database.write(finish_run, account_id, run.id, ctx.clock())
+    found = await ctx.database.read(find_run, account_id, run.id)
+    assert found is not None
+    return found

@@ -1,0 +1,134 @@
+"""A registry with something in every stage of the collector, and what must be left of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Final
+
+from cloudcore.clock import uuid7
+from cloudcore.db.base import Connection
+from registry.blobstore.base import BlobStore
+from registry.blobstore.folders import SHARDS, shard
+from registry.gc.collector import phases_of
+from registry.gc.fsck import check
+from registry.gc.leaks import remove_leaks
+from registry.metadata.gc_runs import finish_run
+from registry.metadata.repositories import find_account, find_repository, lock_repository
+from registry.oci.digest import digest_of
+from registry.oci.media_types import OCI_MANIFEST
+from registry.services.acts import Act
+from registry.services.collection import start_run
+from registry.services.restoration import restore_image
+from tests.collecting import at_once, collect
+from tests.inprocess import Registry
+
+CONFIG: Final = b"{}"
+KEPT: Final = b"a layer that an image has " * 9
+BURIED: Final = b"a layer that a deleted image has " * 9
+GARBAGE: Final = (b"swept", b"condemned", b"unreferenced")
+MARK, SWEEP = 1, 2
+
+
+def document(layer: bytes) -> bytes:
+    """Return the manifest of an image with one layer."""
+    kinds = (("config", CONFIG), ("layer", layer))
+    config, layers = (
+        {"mediaType": f"application/x-{kind}", "digest": digest_of(data), "size": len(data)}
+        for kind, data in kinds
+    )
+    return json.dumps({"schemaVersion": 2, "config": config, "layers": [layers]}).encode()
+
+
+async def push_blob(registry: Registry, data: bytes) -> None:
+    """Push a blob in one request."""
+    path = f"/v2/dev/app/blobs/uploads/?digest={digest_of(data)}"
+    assert (await registry.client.request("POST", path, data)).status == 201
+
+
+async def push_image(registry: Registry, layer: bytes) -> None:
+    """Push an image of one layer."""
+    for data in (CONFIG, layer):
+        await push_blob(registry, data)
+    body = document(layer)
+    path = f"/v2/dev/app/manifests/{digest_of(body)}"
+    kind = {"content-type": OCI_MANIFEST}
+    assert (await registry.client.request("PUT", path, body, kind)).status == 201
+
+
+async def account_of(registry: Registry) -> str:
+    """Return the id of the registry's account."""
+    account = await registry.ctx.database.read(find_account, registry.account)
+    assert account is not None
+    return account.id
+
+
+async def fill(registry: Registry, store: BlobStore) -> None:
+    """Push, delete and collect until every stage holds something; and leave leaks."""
+    await push_image(registry, KEPT)
+    await push_image(registry, BURIED)
+    path = f"/v2/dev/app/manifests/{digest_of(document(BURIED))}"
+    assert (await registry.client.request("DELETE", path)).status == 202
+    phases: Sequence[Sequence[int]] = ((MARK, SWEEP), (MARK,), ())
+    for data, numbers in zip(GARBAGE, phases, strict=True):
+        await push_blob(registry, data)
+        await run_phases(registry, store, numbers)
+    for is_object in (True, False):
+        with closing(store.stage(uuid7(registry.clock()))) as staged:
+            staged.write(memoryview(b"nobody's"))
+            if is_object:
+                staged.commit(digest_of(b"nobody's"))
+    registry.clock.advance(2 * 3600)
+
+
+async def run_phases(registry: Registry, store: BlobStore, numbers: Sequence[int]) -> None:
+    """Run some phases of the collector, with no delay."""
+    ctx, account_id = at_once(registry.ctx), await account_of(registry)
+    run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.act(""))
+    for number in numbers:
+        await phases_of(store)[number](ctx, run)
+    await ctx.database.write(finish_run, account_id, run.id, ctx.clock())
+
+
+async def clean(registry: Registry, store: BlobStore) -> None:
+    """Run the collector once, with no delay, and look for leaks."""
+    ctx = at_once(registry.ctx)
+    await collect(ctx, store, await account_of(registry))
+    places = {int(shard(found.object_id), 16) for found in store.list_objects()}
+    for place in [*sorted(places), SHARDS]:
+        await remove_leaks(ctx, store, place)
+
+
+async def check_needed(registry: Registry, store: BlobStore) -> None:
+    """Check that nothing needed is lost, whatever else is there (I1, I3, I7)."""
+    report = await check(registry.ctx.database, store, lambda _: None, clock=registry.clock)
+    assert report.violations == []
+    await check_image(registry, KEPT)
+
+
+async def check_image(registry: Registry, layer: bytes) -> None:
+    """Pull an image whole."""
+    ask, body = registry.client.request, document(layer)
+    assert (await ask("GET", f"/v2/dev/app/manifests/{digest_of(body)}")).body == body
+    for data in (CONFIG, layer):
+        assert (await ask("GET", f"/v2/dev/app/blobs/{digest_of(data)}")).body == data
+
+
+async def check_clean(registry: Registry, store: BlobStore) -> None:
+    """Check that what is needed is there, and nothing else (I6)."""
+    await check_needed(registry, store)
+    report = await check(registry.ctx.database, store, lambda _: None, clock=registry.clock)
+    assert report.leaks == []
+    assert len(list(store.list_objects())) == 3  # a config and two layers
+    assert list(store.list_staged()) == []
+    await registry.ctx.database.write(_restore, registry.ctx.act(""))
+    await check_image(registry, BURIED)
+    await check_needed(registry, store)
+
+
+def _restore(tx: Connection, act: Act) -> None:
+    repository = find_repository(tx, "dev", "app")
+    assert repository is not None
+    assert lock_repository(tx, repository.id) is not None
+    restore_image(tx, repository, str(digest_of(document(BURIED))), act)

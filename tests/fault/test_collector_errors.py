@@ -1,0 +1,139 @@
+"""A store that refuses to delete, and readers of what goes: nothing becomes inconsistent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from cloudcore.jobs.kinds import Done
+from cloudcore.jobs.queue import Fault, Job
+from registry.blobstore.filesystem import FilesystemStore
+from registry.errors import StoreUnavailable
+from registry.gc.collector import MAX_ATTEMPTS, phases_of, run_step
+from registry.metadata.gc_runs import Run, find_run
+from registry.oci.digest import digest_of
+from registry.services.collection import KIND, start_run
+from tests.collecting import at_once, collect
+from tests.fault.collected import (
+    MARK,
+    SWEEP,
+    account_of,
+    check_clean,
+    check_needed,
+    clean,
+    fill,
+    push_blob,
+    run_phases,
+)
+from tests.inprocess import Registry, open_registry
+
+DATA = bytes(range(256)) * 4096
+
+
+class Refusing(FilesystemStore):
+    """Deletes nothing for a while."""
+
+    refusals = 0
+    deleted = 0
+
+    def delete(self, object_id: str) -> None:
+        """Refuse, or delete."""
+        if self.refusals:
+            self.refusals -= 1
+            raise StoreUnavailable("Input/output error")
+        super().delete(object_id)
+        self.deleted += 1
+
+
+def play(url: str, folder: Path, scenario: Callable[[Registry, Refusing], Awaitable[None]]) -> None:
+    """Play a scenario over a store that may refuse."""
+
+    async def run(store: Refusing) -> None:
+        async with open_registry(url, store) as registry:
+            await scenario(registry, store)
+
+    with closing(Refusing(folder)) as store:
+        asyncio.run(run(store))
+
+
+def test_a_later_run_deletes_what_was_refused(database_url: str, tmp_path: Path) -> None:
+    async def scenario(registry: Registry, store: Refusing) -> None:
+        await fill(registry, store)
+        store.deleted = 0  # but for duplicates
+        for _ in range(3):
+            store.refusals = 1
+            with pytest.raises(StoreUnavailable):
+                await collect(at_once(registry.ctx), store, await account_of(registry))
+            await check_needed(registry, store)
+        assert store.deleted == 0
+        await clean(registry, store)
+        await check_clean(registry, store)
+
+    play(database_url, tmp_path / "blobs", scenario)
+
+
+def test_a_store_that_goes_on_refusing_fails_the_run(database_url: str, tmp_path: Path) -> None:
+    """The job tries again; after so many attempts the run says why, and the next one finishes."""
+
+    async def scenario(registry: Registry, store: Refusing) -> None:
+        await fill(registry, store)
+        ctx, account_id = at_once(registry.ctx), await account_of(registry)
+        run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.act(""))
+        store.refusals = 1
+        with pytest.raises(StoreUnavailable):
+            await run_step(ctx, phases_of(store), _job(run, 1, None))
+        fault = Fault("STORE_UNAVAILABLE", "Input/output error", 0, 0, MAX_ATTEMPTS)
+        step = await run_step(ctx, phases_of(store), _job(run, MAX_ATTEMPTS + 1, fault))
+        assert isinstance(step, Done)
+        assert step.change is not None
+        await ctx.database.write(step.change)
+        ended = await ctx.database.read(find_run, account_id, run.id)
+        assert ended is not None
+        assert (ended.status, ended.fault) == ("failed", "STORE_UNAVAILABLE: Input/output error")
+        await check_needed(registry, store)
+        await clean(registry, store)
+        await check_clean(registry, store)
+
+    play(database_url, tmp_path / "blobs", scenario)
+
+
+def test_a_reader_finishes_what_is_removed_meanwhile(sqlite_database: str, tmp_path: Path) -> None:
+    """The file is open: its last byte comes after its removal."""
+
+    async def scenario(registry: Registry, store: Refusing) -> None:
+        await push_blob(registry, DATA)
+        (found,) = store.list_objects()
+        with closing(store.open(found.object_id)) as stored:
+            chunks = stored.chunks()
+            read = bytearray(next(chunks))
+            await run_phases(registry, store, (MARK, SWEEP, 3))
+            assert list(store.list_objects()) == []
+            for chunk in chunks:
+                read += chunk
+        assert len(read) == len(DATA)
+        assert digest_of(bytes(read)) == digest_of(DATA)
+
+    play(sqlite_database, tmp_path / "blobs", scenario)
+
+
+def _job(run: Run, attempts: int, fault: Fault | None) -> Job:
+    return Job(
+        id=run.id,
+        kind=KIND,
+        account_id=run.account_id,
+        resource=None,
+        state="running",
+        arguments={"run_id": run.id, "account_id": run.account_id},
+        cursor=None,
+        attempts=attempts,
+        due_at=None,
+        lease_token=None,
+        fault=fault,
+        created_at=0,
+        updated_at=0,
+        finished_at=None,
+    )

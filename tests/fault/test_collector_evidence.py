@@ -1,0 +1,160 @@
+"""Tables lost, cut or brought back from before: the collector takes nothing in use by them (G5)."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from registry.blobstore.memory import MemoryStore
+from registry.gc.evidence import IndexIncomplete
+from registry.oci.digest import digest_of
+from tests.fault.collected import (
+    BURIED,
+    CONFIG,
+    KEPT,
+    check_image,
+    clean,
+    document,
+    fill,
+    push_blob,
+    push_image,
+)
+from tests.inprocess import Registry, open_registry
+
+NEEDED: Final = {CONFIG, KEPT, BURIED}
+NO_REFERENCES: Final = "UPDATE repository_blobs SET manifest_refs = 0"
+CONDEMN_ALL: Final = "UPDATE blob_objects SET state = 'condemned', condemned_at = 0"
+
+Scenario = Callable[[Registry, MemoryStore], Awaitable[None]]
+
+
+def play(url: str, store: MemoryStore, scenario: Scenario, *, hours: int = 0) -> None:
+    """Play a scenario over rows and bytes that outlive it, so many hours after the beginning."""
+
+    async def run() -> None:
+        async with open_registry(url, store) as registry:
+            registry.clock.advance(hours * 3600)
+            await scenario(registry, store)
+
+    asyncio.run(run())
+
+
+def lose(url: str, statements: Sequence[str]) -> None:
+    """Change rows behind the registry's back; no key refuses."""
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as raw:
+        for statement in statements:
+            assert raw.execute(statement).rowcount > 0, statement
+        raw.commit()
+
+
+async def try_to_clean(registry: Registry, store: MemoryStore) -> str:
+    """Collect three times; return why the collector would not."""
+    reason = ""
+    for _ in range(3):
+        try:
+            await clean(registry, store)
+        except IndexIncomplete as error:
+            reason = str(error)
+    return reason
+
+
+@pytest.mark.parametrize(
+    ("lost", "reason"),
+    [
+        ([NO_REFERENCES], "counts no reference"),
+        (["DELETE FROM manifest_blobs", NO_REFERENCES], "blobs are listed, 0 are held"),
+        (
+            [f"DELETE FROM manifest_blobs WHERE digest = '{digest_of(KEPT)}'", NO_REFERENCES],
+            "2 blobs are listed, 1 are held",
+        ),
+        (["DELETE FROM deleted_manifest_blobs"], "blobs are listed, 0 are held"),
+        (["DELETE FROM deleted_manifest_blobs", NO_REFERENCES], "are held|counts no reference"),
+        (["DELETE FROM manifest_bodies", NO_REFERENCES], "its bytes are gone"),
+        (["UPDATE manifest_bodies SET body = x'7b7d'", NO_REFERENCES], "hash to something else"),
+        (["DELETE FROM repository_blobs"], ""),
+        (["DELETE FROM repository_blobs", CONDEMN_ALL], "does not link"),
+        ([CONDEMN_ALL], ""),
+        (["UPDATE repositories SET image_count = 0, size_bytes = 0"], ""),
+        (["DELETE FROM tags"], ""),
+    ],
+)
+def test_what_was_lost_takes_nothing_with_it(
+    sqlite_database: str, lost: Sequence[str], reason: str
+) -> None:
+    store = MemoryStore()
+
+    async def begin(registry: Registry, store: MemoryStore) -> None:
+        await fill(registry, store)
+        body = document(KEPT)
+        kind = {"content-type": "application/vnd.oci.image.manifest.v1+json"}
+        path = "/v2/dev/app/manifests/v1"
+        assert (await registry.client.request("PUT", path, body, kind)).status == 201
+
+    async def go_on(registry: Registry, store: MemoryStore) -> None:
+        found = await try_to_clean(registry, store)
+        assert bool(found) == bool(reason), found
+        if reason:
+            assert any(part in found for part in reason.split("|")), found
+        assert set(store.objects.values()) >= NEEDED
+
+    play(sqlite_database, store, begin)
+    lose(sqlite_database, lost)
+    play(sqlite_database, store, go_on, hours=12)
+
+
+def test_an_older_database_loses_nothing_it_knows(sqlite_database: str) -> None:
+    """A backup is brought back: what was pushed, deleted and collected since is not in it."""
+    store = MemoryStore()
+    path = Path(sqlite_database.removeprefix("sqlite:///"))
+
+    async def before(registry: Registry, store: MemoryStore) -> None:
+        await fill(registry, store)
+
+    async def since(registry: Registry, store: MemoryStore) -> None:
+        await push_image(registry, b"of a later push")
+        kept = f"/v2/dev/app/manifests/{digest_of(document(KEPT))}"
+        assert (await registry.client.request("DELETE", kept)).status == 202
+        await push_blob(registry, b"later garbage")
+        await clean(registry, store)
+
+    async def after(registry: Registry, store: MemoryStore) -> None:
+        assert await try_to_clean(registry, store) == ""
+        assert set(store.objects.values()) >= NEEDED
+        await check_image(registry, KEPT)
+
+    play(sqlite_database, store, before)
+    backup = path.read_bytes()
+    play(sqlite_database, store, since, hours=6)
+    path.write_bytes(backup)
+    play(sqlite_database, store, after, hours=12)
+
+
+def test_many_bytes_of_a_later_database_are_left_alone(
+    sqlite_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The database is another one altogether: all the bytes look like leaks."""
+    store = MemoryStore()
+    path = Path(sqlite_database.removeprefix("sqlite:///"))
+    backup = path.read_bytes()
+
+    async def push_many(registry: Registry, store: MemoryStore) -> None:
+        del store
+        for number in range(30):
+            await push_blob(registry, b"%d" % number)
+
+    async def go_on(registry: Registry, store: MemoryStore) -> None:
+        await clean(registry, store)
+
+    play(sqlite_database, store, push_many)
+    ids = {object_id: f"{object_id[:-2]}07" for object_id in store.objects}  # all in one shard
+    store.objects = {ids[object_id]: data for object_id, data in store.objects.items()}
+    path.write_bytes(backup)
+    play(sqlite_database, store, go_on, hours=12)
+    assert len(store.objects) == 30
+    assert "30 of 30 stored files in place 7 belong to no row" in caplog.text

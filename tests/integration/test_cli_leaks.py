@@ -1,0 +1,168 @@
+"""``entrepot fsck --remove-leaks``: only what is nobody's goes, and only when that is credible."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from cloudcore.clock import system_clock, uuid7
+from registry.cli.main import main
+from tests.live import start_registry
+
+HOUR = 3600 * 1_000_000
+KEPT = b"somebody's"
+DIGEST = f"sha256:{hashlib.sha256(KEPT).hexdigest()}"
+UPLOADS = "/v2/dev/app/blobs/uploads/"
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no setting of this machine count."""
+    for name in [each for each in os.environ if each.startswith("ENTREPOT_")]:
+        monkeypatch.delenv(name)
+
+
+@contextmanager
+def serving(data: Path) -> Iterator[httpx.Client]:
+    registry = start_registry(data)
+    try:
+        with httpx.Client(base_url=registry.url) as client:
+            yield client
+    finally:
+        registry.stop()
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Return the data of a registry with a blob, and where an upload in it goes on."""
+    data = tmp_path_factory.mktemp("leaks") / "data"
+    with serving(data) as client:
+        answer = client.post(UPLOADS, params={"digest": DIGEST}, content=KEPT)
+        assert answer.status_code == 201
+        location = client.post(UPLOADS).headers["location"]
+        assert client.patch(location, content=KEPT).status_code == 202
+    return data, location
+
+
+@pytest.fixture
+def data(sound: tuple[Path, str], tmp_path: Path) -> Path:
+    """Return a copy that the test may change."""
+    return Path(shutil.copytree(sound[0], tmp_path / "data"))
+
+
+def leak(data: Path, place: str | None = None, hours: int = 2) -> Path:
+    """Leave bytes without a row, as a process does that dies at the wrong moment."""
+    object_id = uuid7(system_clock() - hours * HOUR)
+    if place is not None:
+        object_id = object_id[:-2] + place
+    folder = "uploads" if place is None else f"objects/{place}"
+    file = data / "blobs" / folder / object_id
+    file.write_bytes(b"nobody's")
+    return file
+
+
+def remove_leaks(data: Path) -> int:
+    return main(("fsck", "--quick", "--remove-leaks", "--data", str(data)))
+
+
+def stored(data: Path) -> int:
+    return sum(each.is_file() for each in (data / "blobs").rglob("*"))
+
+
+def test_leaks_are_removed_beside_the_registry(
+    data: Path, sound: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(data) as client:
+        location = client.post(UPLOADS).headers["location"]
+        assert client.patch(location, content=KEPT).status_code == 202
+        old = [leak(data, "00"), leak(data, "ff"), leak(data)]
+        young = [leak(data, "00", hours=0), leak(data, hours=0)]
+        assert remove_leaks(data) == 0
+        assert capsys.readouterr().out.splitlines()[-2:] == [
+            "1 blobs and 0 manifests checked: 0 violations, 5 leaks",
+            "3 leaks removed; 2 may be uploads under way",
+        ]
+        assert [each.exists() for each in (*old, *young)] == [False] * 3 + [True] * 2
+        for each in young:
+            each.unlink()
+        assert remove_leaks(data) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == "0 leaks removed"
+        assert client.get(f"/v2/dev/app/blobs/{DIGEST}").content == KEPT
+        for under_way in (location, sound[1]):
+            put = client.put(under_way, params={"digest": DIGEST})
+            assert put.status_code == 201
+
+
+def test_files_of_another_database_are_left_alone(
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    leak(data, "00")
+    before = stored(data)
+    monkeypatch.setenv("ENTREPOT_DATABASE_URL", f"sqlite:///{tmp_path / 'other.db'}")
+    assert remove_leaks(data) == 1
+    told = capsys.readouterr()
+    assert told.out.endswith(" 3 leaks\n")
+    assert told.err.splitlines()[-1] == (
+        "entrepot: 1 of 3 stored files belong to nobody, more than crashes leave: none was "
+        "removed. Are blobs and database of one registry (--data, ENTREPOT_DATABASE_URL), and is "
+        "the database no older than the blobs?"
+    )
+    assert stored(data) == before
+
+
+def test_many_leaks_are_no_leaks(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One in each of many places, so that each place alone looks well."""
+    for place in range(21):
+        leak(data, f"{place:02x}")
+    before = stored(data)
+    assert remove_leaks(data) == 1
+    assert "21 of 23 stored files belong to nobody" in capsys.readouterr().err
+    assert stored(data) == before
+
+
+def test_a_place_full_of_leaks_is_left_alone(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    owned = [leak(data, "aa").name for _ in range(300)]
+    with closing(sqlite3.connect(data / "metadata.db", timeout=30)) as raw, raw:
+        raw.executemany(
+            "INSERT INTO quarantined_objects SELECT ?, id, ?, 8, 8, 'plain', ?, NULL FROM accounts",
+            [(each, f"sha256:{number:064x}", system_clock()) for number, each in enumerate(owned)],
+        )
+    gone = leak(data, "00")
+    for _ in range(21):
+        leak(data)
+    before = stored(data)
+    assert remove_leaks(data) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "entrepot: 1 leaks removed, but none from uploads: of the files there more belong to "
+        "nobody than crashes leave"
+    )
+    assert not gone.exists()
+    assert stored(data) == before - 1
+
+
+def test_nothing_is_removed_while_something_is_wrong(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = leak(data, "00")
+    with closing(sqlite3.connect(data / "metadata.db", timeout=30)) as raw, raw:
+        raw.execute("UPDATE repositories SET size_bytes = 1")
+    assert remove_leaks(data) == 1
+    told = capsys.readouterr()
+    assert told.out.startswith("I8 ")
+    assert told.err.splitlines()[-1] == (
+        "entrepot: no leaks were removed: metadata that are wrong may be wrong about them"
+    )
+    assert old.exists()

@@ -1,0 +1,243 @@
+"""A registry over stores of one process's memory, its clients, its collector, and what must hold.
+
+`Yard.play` lets some tasks run in an order chance draws, each a client or a part of the collector
+with all delays at 0, and then checks what was promised: what was acknowledged and not deleted is
+pulled whole, every count is right, and in the end nothing is left that nobody needs.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cloudcore.clock import uuid7
+from cloudcore.db.base import Connection
+from registry.blobstore.folders import SHARDS, shard
+from registry.distribution.app import DataPlane
+from registry.distribution.auth import OpenAccess
+from registry.gc.collector import phases_of
+from registry.gc.deleted_tags import purge_deleted_tags
+from registry.gc.fsck import check
+from registry.gc.leaks import remove_leaks
+from registry.gc.repositories import purge_deleted_repositories
+from registry.gc.tombstones import purge_tombstones
+from registry.gc.uploads import discard_expired_uploads
+from registry.metadata.gc_runs import finish_run
+from registry.metadata.repositories import add_account, find_account
+from registry.metadata.settings import Settings, put_settings
+from registry.services.acts import Site
+from registry.services.collection import start_run
+from registry.services.context import Context
+from registry.services.pulls import PullLog
+from registry.settings import Delays, Limits
+from tests.collecting import AT_ONCE, collect
+from tests.inprocess import Answer, Client, ManualClock
+from tests.property.collector_ledger import Ledger
+from tests.property.control_documents import BY_DIGEST, CONTENTS, DOCUMENTS, Document
+from tests.property.interleaved_stores import InterleavedStore, OneConnection
+from tests.property.interleaving import Interleaving, drive
+from tests.recount import check_counters
+
+ACCOUNT: Final = "dev"
+REPOSITORIES: Final = ("a", "b")
+IMAGES: Final = DOCUMENTS[:3]
+DOCUMENTS_OF_ALL: Final = (*IMAGES, DOCUMENTS[5])
+"""With an index of two of the images."""
+DAY: Final = 24 * 3600
+TAIL: Final = 8
+"""How many shards the ids of a run fall into."""
+
+
+class HeldBytes:
+    """The body of the next request, moved to its sink without a thread."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    async def receive_into(
+        self, sink: Callable[[memoryview], None], finish: Callable[[bool], Any]
+    ) -> Any:  # noqa: ANN401
+        """Move it (`registry.distribution.body.HeldBody`)."""
+        if self.data:
+            sink(memoryview(self.data))
+        return finish(True)
+
+
+@dataclass
+class Yard:
+    """The registry; one for many runs, each from the same beginning."""
+
+    database: OneConnection
+    delays: Delays = AT_ONCE
+    rng: random.Random = field(default_factory=random.Random)
+    tally: Counter[str] = field(default_factory=Counter)
+    """What happened, in all runs."""
+
+    def open(self, seed: object) -> None:
+        """Begin a run."""
+        self.rng.seed(seed)  # type: ignore[arg-type]
+        self.database.begin()
+        self.interleaving = Interleaving(self.rng)
+        self.database.interleaving = self.interleaving
+        self.store = InterleavedStore(self.interleaving.step)
+        self.clock = ManualClock()
+        self.ledger = Ledger(lambda: self.interleaving.moment)
+        self.ctx = Context(
+            database=self.database,
+            reader=self.store,
+            writer=self.store,
+            clock=self.clock,
+            new_id=self._new_id,
+            limits=Limits(),
+            pulls=PullLog(self.database, self.clock),
+            site=Site("local", "registry.example"),
+            delays=self.delays,
+        )
+        self.app = DataPlane(self.ctx, OpenAccess(ACCOUNT))
+        self.repositories = self.rng.choice([REPOSITORIES, REPOSITORIES[:1]])
+        self.documents = self.rng.choice([DOCUMENTS_OF_ALL, DOCUMENTS_OF_ALL[:1], IMAGES[:2]])
+        self.blobs = sorted({blob for each in self.documents for blob in each.tree})
+        self.account_id = drive(self.database.write(_make_account, self.clock()))
+        if self.rng.random() < 0.5:
+            self.allow_restoration(0)
+
+    def close(self) -> None:
+        """Take back what the run did."""
+        self.database.interleaving = None
+        self.database.undo()
+
+    def allow_restoration(self, days: int) -> None:
+        """Set for how long what is deleted can be restored."""
+        settings = Settings(undelete_days=days)
+        drive(self.database.write(put_settings, self.account_id, settings, self.clock()))
+
+    def query(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """Run SQL of a test's own."""
+        return self.database.raw.execute(sql, parameters).fetchall()
+
+    def ask(
+        self, method: str, path: str, body: bytes = b"", kind: str = "application/octet-stream"
+    ) -> Answer:
+        """Send one request to the data plane."""
+        held = HeldBytes()
+        held.data = body
+        client = Client(self.app, {"entrepot.held_body": held})
+        return drive(client.request(method, path, body, {"content-type": kind}))
+
+    def pull(self, repository: str, document: Document) -> str:
+        """Pull an image with all it needs; return what is missing, if anything."""
+        path = f"/v2/{ACCOUNT}/{repository}"
+        answer = self.ask("GET", f"{path}/manifests/{document.digest}")
+        if answer.status != 200:
+            return f"the manifest: {answer.status}"
+        assert answer.body == document.body
+        for digest in sorted(document.blobs):
+            answer = self.ask("GET", f"{path}/blobs/{digest}")
+            if answer.status != 200:
+                return f"{digest}: {answer.status}"
+            assert answer.body == CONTENTS[digest]
+        for child in document.children:
+            missing = self.pull(repository, BY_DIGEST[child])
+            if missing:
+                return missing
+        return ""
+
+    def collect(self, phases: Sequence[int] | None = None) -> None:
+        """Run the collector, from the first phase to the last or only some of them."""
+        if phases is None:
+            drive(collect(self.ctx, self.store, self.account_id))
+            return
+        drive(self._collect(phases))
+
+    async def _collect(self, phases: Sequence[int]) -> None:
+        """Run some phases, as a worker does that dies between them and begins again."""
+        write = self.database.write
+        run = await write(start_run, self.account_id, self.ctx.new_id(), self.ctx.act(""))
+        for number in phases:
+            while await phases_of(self.store)[number](self.ctx, run):
+                pass
+        await write(finish_run, self.account_id, run.id, self.clock())
+
+    def patrol(self) -> None:
+        """Look for leaks wherever there is anything."""
+        for place in sorted({int(shard(each), 16) for each in self.store.bytes.objects}):
+            self.tally["leaks"] += drive(remove_leaks(self.ctx, self.store, place))
+        self.tally["leaks"] += drive(remove_leaks(self.ctx, self.store, SHARDS))
+
+    def purge(self) -> None:
+        """Let go of what cannot be restored any more."""
+        drive(purge_tombstones(self.ctx))
+        drive(purge_deleted_tags(self.ctx))
+        drive(purge_deleted_repositories(self.ctx))
+        drive(discard_expired_uploads(self.ctx))
+
+    def play(self, tasks: Sequence[tuple[str, Callable[[], None], int | None]]) -> None:
+        """Run tasks, and check what must hold after them."""
+        self.interleaving.run(tasks)
+        ((swept,),) = self.query("SELECT sum(swept) FROM gc_runs")
+        self.tally["swept"] += swept or 0
+        self.collect((0,))  # else who took bytes in use would not be found out in time
+        self.check()
+        self.settle()
+
+    def check(self) -> None:
+        """Check that nothing is lost, and nothing miscounted."""
+        present = set(
+            self.query(
+                "SELECT r.name, m.digest FROM manifests m JOIN repositories r"
+                " ON r.id = m.repository_id WHERE r.deleted_at IS NULL"
+            )
+        )
+        for each in self.ledger.acknowledged:
+            assert each in present or not self.ledger.must_have(*each), f"{each} is lost"
+        linked = {
+            (repository, digest): object_id
+            for repository, digest, object_id in self.query(
+                "SELECT r.name, l.digest, l.object_id FROM repository_blobs l JOIN repositories r"
+                " ON r.id = l.repository_id WHERE r.deleted_at IS NULL"
+            )
+        }
+        for repository, digest in present:
+            document = BY_DIGEST[digest]
+            assert all((repository, child) in present for child in document.children)
+            for blob in document.blobs:
+                found = self.store.bytes.objects.get(linked.get((repository, blob), ""))
+                assert found == CONTENTS[blob], f"{digest} in {repository} lacks {blob}"
+        report = drive(check(self.database, self.store, lambda _: None, clock=self.ctx.clock))
+        assert report.violations == [], report.violations
+        check_counters(self.query, ACCOUNT)
+
+    def settle(self) -> None:
+        """Let every time run out and collect twice; then nothing is left that nobody needs."""
+        self.clock.advance(40 * DAY)
+        self.purge()
+        self.patrol()
+        self.collect()
+        self.collect()
+        self.check()
+        objects = {row[0] for row in self.query("SELECT id FROM blob_objects")}
+        assert set(self.store.bytes.objects) == objects, "bytes leak"
+        assert not self.store.bytes.staged, "staged bytes leak"
+        assert not self.store.bytes.held, "bytes are held for ever"
+        assert not self.query("SELECT id FROM quarantined_objects")
+        assert not self.query(
+            "SELECT id FROM blob_objects WHERE state <> 'live' OR id NOT IN"
+            " (SELECT object_id FROM repository_blobs WHERE manifest_refs > 0)"
+        ), "an object leaks"
+
+    def _new_id(self) -> str:
+        """Return an id that is the seed's."""
+        value = uuid.UUID(uuid7(self.clock())).int >> 72 << 72
+        value |= self.rng.getrandbits(55) << 8 | self.rng.randrange(TAIL)
+        return str(uuid.UUID(int=value))
+
+
+def _make_account(tx: Connection, now: int) -> str:
+    add_account(tx, str(uuid.UUID(int=1)), ACCOUNT, now)
+    account = find_account(tx, ACCOUNT)
+    assert account is not None
+    return account.id

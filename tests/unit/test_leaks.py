@@ -1,0 +1,271 @@
+"""Bytes that no row owns: which of them the patrol takes, and which it leaves alone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
+from typing import Final
+from uuid import UUID
+
+import pytest
+
+from cloudcore.clock import MICROSECONDS, uuid7
+from registry.blobstore.base import StoredObject
+from registry.blobstore.folders import SHARDS, shard
+from registry.blobstore.memory import MemoryStaged, MemoryStore
+from registry.gc.leaks import EVERY_SECONDS, PLACES, begun_at, patrol, remove_leaks
+from registry.oci.digest import digest_of
+from tests.collecting import at_once
+from tests.fault.collected import MARK, SWEEP, push_blob, run_phases
+from tests.fault.seams import Died, SteppingDatabase, Steps
+from tests.inprocess import Registry, open_registry
+
+HOUR: Final = 3600
+DATA: Final = b"bytes of nobody"
+PLACE: Final = 7
+"""The shard of what a test makes."""
+
+_ADD: Final = (
+    "INSERT INTO blob_objects (id, account_id, digest, size, stored_size, layout, is_current,"
+    " state, created_at) SELECT :id, id, :digest, 15, 15, 'plain', true, 'live', 0 FROM accounts"
+)
+
+Scenario = Callable[[Registry, MemoryStore], Awaitable[None]]
+
+
+def play(url: str, scenario: Scenario, steps: Steps | None = None) -> None:
+    """Play a scenario in a registry whose bytes are in memory."""
+
+    async def run() -> None:
+        store = MemoryStore()
+        around = lambda database: SteppingDatabase(database, steps or Steps())  # noqa: E731
+        async with open_registry(url, store, around=around) as registry:
+            await scenario(registry, store)
+
+    asyncio.run(run())
+
+
+def make_id(registry: Registry, number: int = 0) -> str:
+    """Return an id of now that lies in `PLACE`."""
+    value = UUID(uuid7(registry.clock())).int >> 24 << 24
+    return str(UUID(int=value | number << 8 | PLACE))
+
+
+def leave(registry: Registry, store: MemoryStore, count: int = 1, *, staged: bool = False) -> None:
+    """Leave bytes without a row, as a process that died."""
+    for number in range(count):
+        with closing(store.stage(make_id(registry, number))) as held:
+            held.write(memoryview(DATA))
+            if not staged:
+                held.commit(digest_of(DATA))
+
+
+def test_what_a_dead_push_left_is_removed(sqlite_database: str) -> None:
+    """A monolithic push died between its bytes and its row (I6)."""
+    steps = Steps()
+
+    async def scenario(registry: Registry, store: MemoryStore) -> None:
+        await push_blob(registry, b"first")
+        pushing = steps.taken[steps.taken.index("after _create") + 1 :]
+
+        def die() -> None:
+            raise Died
+
+        steps.strike_at(pushing.index("before _record_rows"), die)
+        with pytest.raises(Died):
+            await push_blob(registry, DATA)
+        (leak,) = [each for each, data in store.objects.items() if data == DATA]
+        place = int(shard(leak), 16)
+        assert await remove_leaks(registry.ctx, store, place) == 0  # it is young
+        registry.clock.advance(2 * HOUR)
+        assert await remove_leaks(registry.ctx, store, place) == 1
+        assert list(store.objects.values()) == [b"first"]
+        assert not store.held
+
+    play(sqlite_database, scenario, steps)
+
+
+def test_the_young_are_left_alone(sqlite_database: str) -> None:
+    async def scenario(registry: Registry, store: MemoryStore) -> None:
+        leave(registry, store)
+        registry.clock.advance(HOUR - 60)
+        assert await remove_leaks(registry.ctx, store, PLACE) == 0
+        registry.clock.advance(61)
+        assert await remove_leaks(registry.ctx, store, PLACE) == 1
+        assert not store.objects
+
+    play(sqlite_database, scenario)
+
+
+def test_staged_bytes_without_a_session_are_removed(sqlite_database: str) -> None:
+    async def scenario(registry: Registry, store: MemoryStore) -> None:
+        leave(registry, store, staged=True)
+        answer = await registry.client.request("POST", "/v2/dev/app/blobs/uploads/")
+        location = answer.headers["location"]
+        assert (await registry.client.request("PATCH", location, DATA)).status == 202
+        registry.clock.advance(2 * HOUR)
+        assert await remove_leaks(registry.ctx, store, PLACE) == 0  # that is another place
+        assert await remove_leaks(registry.ctx, store, SHARDS) == 1
+        assert list(store.staged) == [location.rpartition("/")[2]]
+        path = f"{location}?digest={digest_of(DATA)}"
+        assert (await registry.client.request("PUT", path)).status == 201
+
+    play(sqlite_database, scenario)
+
+
+def test_who_holds_them_keeps_them(sqlite_database: str) -> None:
+    """A push of hours has no row: its hold says that it goes on."""
+
+    async def scenario(registry: Registry, store: MemoryStore) -> None:
+        for is_object, place in ((False, SHARDS), (True, PLACE)):
+            with closing(store.stage(make_id(registry))) as held:
+                held.write(memoryview(DATA))
+                if is_object:
+                    held.commit(digest_of(DATA))
+                registry.clock.advance(2 * HOUR)
+                assert await remove_leaks(registry.ctx, store, place) == 0
+            assert await remove_leaks(registry.ctx, store, place) == 1
+
+    play(sqlite_database, scenario)
+
+
+def test_what_became_a_blob_since_it_was_asked_for_stays(sqlite_database: str) -> None:
+    """The push ended between the question and the hold."""
+
+    class Late(MemoryStore):
+        def resume(self, upload_id: str) -> MemoryStaged:
+            assert upload_id in lost
+            with sqlite3.connect(sqlite_database.removeprefix("sqlite:///")) as raw:
+                raw.execute(_ADD, {"id": upload_id, "digest": str(digest_of(DATA))})
+            return super().resume(upload_id)
+
+    lost: set[str] = set()
+
+    async def scenario() -> None:
+        store = Late()
+        async with open_registry(sqlite_database, store) as registry:
+            leave(registry, store)
+            lost.update(store.objects)
+            registry.clock.advance(2 * HOUR)
+            assert await remove_leaks(registry.ctx, store, PLACE) == 0
+            assert store.objects.keys() == lost
+            assert not store.held
+
+    asyncio.run(scenario())
+
+
+def test_the_quarantined_are_left_alone(sqlite_database: str) -> None:
+    async def scenario(registry: Registry, store: MemoryStore) -> None:
+        await push_blob(registry, DATA)
+        await run_phases(registry, store, (MARK, SWEEP))
+        (object_id,) = store.objects
+        registry.clock.advance(2 * HOUR)
+        assert await remove_leaks(registry.ctx, store, int(shard(object_id), 16)) == 0
+        assert list(store.objects) == [object_id]
+        await run_phases(registry, store, (0,))
+        assert not store.objects
+
+    play(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize(("count", "removed"), [(20, 20), (21, 0)])
+def test_too_many_are_not_believed(
+    sqlite_database: str, caplog: pytest.LogCaptureFixture, count: int, removed: int
+) -> None:
+    """An older database, or another's: what looks like leaks is in use."""
+
+    async def scenario(registry: Registry, store: MemoryStore) -> None:
+        leave(registry, store, count)
+        registry.clock.advance(2 * HOUR)
+        assert await remove_leaks(registry.ctx, store, PLACE) == removed
+        assert len(store.objects) == count - removed
+
+    with caplog.at_level(logging.WARNING, "registry.gc.leaks"):
+        play(sqlite_database, scenario)
+    errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(errors) == (removed == 0)
+    assert all(f"{count} of {count} stored files belong to no row" in each for each in errors)
+
+
+def spread(registry: Registry, store: MemoryStore, count: int) -> None:
+    """Leave objects without rows, each in a shard of its own."""
+    for number in range(count):
+        value = UUID(uuid7(registry.clock())).int >> 8 << 8
+        with closing(store.stage(str(UUID(int=value | number)))) as held:
+            held.write(memoryview(DATA))
+            held.commit(digest_of(DATA))
+
+
+async def patrol_all(registry: Registry, store: MemoryStore) -> int:
+    """Let the patrol come round once."""
+    removed = 0
+    for _ in range(PLACES):
+        removed += await patrol(registry.ctx, store)
+        registry.clock.advance(EVERY_SECONDS)
+    return removed
+
+
+@pytest.mark.parametrize("count", [1, 15, 30])
+def test_the_blobs_of_another_database_are_left_alone(sqlite_database: str, count: int) -> None:
+    """A small registry has one file in a place: each by itself would look like a leak."""
+
+    async def scenario(registry: Registry, store: MemoryStore) -> None:
+        spread(registry, store, count)
+        store.stage(make_id(registry)).close()
+        registry.clock.advance(2 * HOUR)
+        assert await patrol_all(registry, store) == 0
+        assert (len(store.objects), len(store.staged)) == (count, 1)
+
+    play(sqlite_database, scenario)
+
+
+def test_a_leak_among_blobs_is_removed_by_the_patrol(sqlite_database: str) -> None:
+    async def scenario(registry: Registry, store: MemoryStore) -> None:
+        await push_blob(registry, b"one that is ours")
+        spread(registry, store, 21)
+        store.stage(make_id(registry)).close()
+        registry.clock.advance(2 * HOUR)
+        assert await patrol_all(registry, store) == 0
+        for object_id in [each for each, data in store.objects.items() if data == DATA][3:]:
+            del store.objects[object_id]
+        assert await patrol_all(registry, store) == 4
+        assert (len(store.objects), len(store.staged)) == (1, 0)
+
+    play(sqlite_database, scenario)
+
+
+def test_every_place_has_its_turn(sqlite_database: str) -> None:
+    """All shards, and what is staged, in a day."""
+
+    class Watched(MemoryStore):
+        def __init__(self) -> None:
+            super().__init__()
+            self.visited: list[int] = []
+
+        def list_objects(self, shard: int | None = None) -> Iterator[StoredObject]:
+            assert shard is not None
+            self.visited.append(shard)
+            return super().list_objects(shard)
+
+        def list_staged(self) -> Iterator[StoredObject]:
+            self.visited.append(SHARDS)
+            return super().list_staged()
+
+    async def scenario() -> None:
+        store = Watched()
+        async with open_registry(sqlite_database, store) as registry:
+            for _ in range(PLACES):
+                await patrol(at_once(registry.ctx), store)
+                registry.clock.advance(EVERY_SECONDS)
+        assert sorted(store.visited) == list(range(SHARDS + 1))
+        assert PLACES * EVERY_SECONDS <= 24 * HOUR
+
+    asyncio.run(scenario())
+
+
+def test_an_id_tells_when_it_was_made() -> None:
+    moment = 1_750_000_000 * MICROSECONDS + 123_456
+    assert begun_at(uuid7(moment)) == moment - moment % 1000
