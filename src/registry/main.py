@@ -1,6 +1,7 @@
 """The composition root: settings become stores, stores become services, services two planes.
 
-Constructors are called in order, here and nowhere else; nothing is registered by being imported.
+Constructors are called in order, here and in `served`, and nowhere else; nothing is registered by
+being imported. What only ``entrepot serve`` needs is in `served`: a third of a second's imports.
 """
 
 from __future__ import annotations
@@ -10,37 +11,22 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from cloudcore import idempotency, outbox, ratelimit
 from cloudcore.clock import Clock, system_clock, uuid7
-from cloudcore.context import ControlSettings, Platform
 from cloudcore.db.base import Database
 from cloudcore.db.opening import open_database
 from cloudcore.http import create_app as create_control_plane
-from cloudcore.identity import routes as identity
 from cloudcore.identity import sessions
-from cloudcore.identity.authentication import BearerAuthenticator
-from cloudcore.identity.authorize_routes import authorize_handlers
-from cloudcore.identity.oauth_routes import ERROR_SHAPES, discovery_handlers, token_handlers
-from cloudcore.identity.permissions import Permissions
-from cloudcore.identity.signing_keys import SigningKeys
-from cloudcore.identity.tokens import AccessTokens, BearerSigner
 from cloudcore.jobs import queue
 from cloudcore.jobs.worker import Worker
-from cloudcore.keyring import load_keyring
 from registry.blobstore.base import BlobSweeper
 from registry.blobstore.filesystem import FilesystemStore
-from registry.console.app import Console
-from registry.control import routes
-from registry.control.garbage_collection import garbage_collection_handlers
 from registry.control.health import readiness, report_alive
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.distribution.body import Receive, Scope, Send
-from registry.distribution.challenge import Challenges
-from registry.distribution.token import TokenEndpoint
-from registry.distribution.token_access import TokenAccess
 from registry.errors import StoreUnavailable
 from registry.gc.deleted_tags import purge_deleted_tags
 from registry.gc.leaks import EVERY_SECONDS, patrol
@@ -56,9 +42,11 @@ from registry.services.collection import start_due_runs as start_due_collections
 from registry.services.context import Context
 from registry.services.lifecycle.runs import start_due_runs
 from registry.services.pulls import PullLog
-from registry.services.tokens import Tokens
 from registry.serving.dispatch import Application, Dispatcher
 from registry.settings import Settings
+
+if TYPE_CHECKING:
+    from registry.console.app import Console
 
 DEV_ACCOUNT = "dev"
 
@@ -66,7 +54,6 @@ _PULL_FLUSH_SECONDS = 10
 _SWEEP_SECONDS = 3600
 _PURGE_SECONDS = 60
 _COLLECT_SECONDS = 300
-_KEY_REFRESH_SECONDS = 60
 
 _log = logging.getLogger(__name__)
 
@@ -146,7 +133,7 @@ class Registry:
             (_SWEEP_SECONDS, partial(forget_tag_history, ctx)),
             (_SWEEP_SECONDS, partial(forget_ended, ctx.database, ctx.clock)),
         ):
-            await enter(_repeated(seconds, chore))
+            await enter(repeated(seconds, chore))
         worker = self.make_worker(ctx, sweeper)
         self._planes = await self.make_planes(ctx, self._resources)
         await enter(running(worker))
@@ -200,51 +187,6 @@ class DevRegistry(Registry):
         return Planes(DataPlane(ctx, OpenAccess(DEV_ACCOUNT)), cast("Application", control))
 
 
-class ServedRegistry(Registry):
-    """``entrepot serve``: every caller signs in, and policies decide."""
-
-    async def make_planes(self, ctx: Context, resources: AsyncExitStack) -> Planes:
-        """Load the keys, and build identity below both planes."""
-        settings, database, clock = self._settings, ctx.database, ctx.clock
-        keyring = load_keyring(settings.root_key)
-        keys = SigningKeys(database, keyring, clock)
-        await keys.refresh()
-        tokens = AccessTokens(keys, settings.url, clock)
-        authenticator = BearerAuthenticator(database, tokens, Permissions(database), clock)
-        platform = Platform(
-            database=database,
-            clock=clock,
-            new_id=ctx.new_id,
-            keyring=keyring,
-            authenticator=authenticator,
-            settings=ControlSettings(
-                region=settings.region, auth_url=settings.url, trusted_proxies=settings.proxies
-            ),
-        )
-        control = create_control_plane(
-            [
-                report_alive,
-                readiness(self.probe),
-                *identity.HANDLERS,
-                *token_handlers(tokens),
-                *discovery_handlers(keys, settings.url),
-                *authorize_handlers(),
-                *routes.HANDLERS,
-                *garbage_collection_handlers(settings.delays),
-            ],
-            platform,
-            error_shapes=ERROR_SHAPES,
-        )
-        signer = BearerSigner(keys, settings.url, settings.pull_host, clock, uuid7)
-        bearers = Tokens(database, clock, signer, authenticator, settings.region)
-        challenges = Challenges(settings.public_url, settings.hosts)
-        access = TokenAccess(bearers, challenges, clock, settings.proxies)
-        await resources.enter_async_context(_repeated(_KEY_REFRESH_SECONDS, keys.refresh))
-        data = DataPlane(ctx, access, TokenEndpoint(access))
-        plane = cast("Application", control)
-        return Planes(data, plane, Console(plane, platform, ctx))
-
-
 async def forget_ended(database: Database, clock: Clock) -> None:
     """Delete rows whose time is over: of sessions, retries, rates, pins, jobs, events."""
     for forget in (
@@ -262,15 +204,11 @@ async def forget_ended(database: Database, clock: Clock) -> None:
 
 def create_dev_app(settings: Settings) -> Dispatcher:
     """Return the ASGI application of ``entrepot dev``; any ASGI server can run it."""
-    return _application(DevRegistry(settings))
+    return application(DevRegistry(settings))
 
 
-def create_app(settings: Settings) -> Dispatcher:
-    """Return the ASGI application of ``entrepot serve``; any ASGI server can run it."""
-    return _application(ServedRegistry(settings))
-
-
-def _application(registry: Registry) -> Dispatcher:
+def application(registry: Registry) -> Dispatcher:
+    """Return the ASGI application of a registry; it starts and stops with it."""
     return Dispatcher(
         registry.data_plane,
         registry.control_plane,
@@ -280,7 +218,7 @@ def _application(registry: Registry) -> Dispatcher:
 
 
 @asynccontextmanager
-async def _repeated(seconds: float, chore: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
+async def repeated(seconds: float, chore: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
     """Do a chore now and then while the block runs."""
     task = asyncio.create_task(_repeat(seconds, chore))
     try:

@@ -18,7 +18,8 @@ from cloudcore.jobs.worker import Pace, Worker
 from cloudcore.outbox import DELIVER
 from registry.blobstore.base import BlobSweeper
 from registry.cli.running import serve_application
-from registry.main import DevRegistry, Registry, ServedRegistry
+from registry.main import DevRegistry, Registry
+from registry.served import ServedRegistry
 from registry.services.context import Context
 from registry.serving.dispatch import Dispatcher
 from registry.settings import Settings

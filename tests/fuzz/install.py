@@ -26,7 +26,7 @@ from cloudcore.identity.rows.organizations import Organization, add_organization
 from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.rows.users import User, find_user_by_email
 from cloudcore.keyring import create_root_key, load_keyring
-from registry.main import ServedRegistry
+from registry.served import ServedRegistry
 from registry.serving.dispatch import Dispatcher
 from registry.settings import Settings
 from tests.inprocess import ManualClock

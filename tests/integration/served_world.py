@@ -35,8 +35,9 @@ from cloudcore.identity.services.users import add_person
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring, create_root_key, load_keyring
-from registry.main import ServedRegistry, open_context, prepare
+from registry.main import open_context, prepare
 from registry.oci.media_types import OCI_MANIFEST
+from registry.served import ServedRegistry
 from registry.serving.dispatch import Application, Dispatcher
 from registry.settings import Settings
 from tests.inprocess import ManualClock

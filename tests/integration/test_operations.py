@@ -9,7 +9,8 @@ from typing import cast
 
 from cloudcore.http import ControlPlane
 from cloudcore.keyring import create_root_key
-from registry.main import ServedRegistry, open_context, prepare
+from registry.main import open_context, prepare
+from registry.served import ServedRegistry
 from registry.settings import Settings
 from tests.spec.operations import OPERATIONS, differences
 

@@ -12,7 +12,8 @@ from cloudcore.identity.rows.accounts import is_any_account
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyring
 from registry.cli.running import serve_application, tell
-from registry.main import create_app, open_context, prepare
+from registry.main import open_context, prepare
+from registry.served import create_app
 from registry.services.context import Context
 from registry.settings import Settings, SettingsError
 
