@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.databases import program_environment
 from tests.integration.serving_app import wait_until
 from tests.live import ROOT, start_registry
 from tests.postgresql import free_port
@@ -63,8 +64,12 @@ def test_dev_tells_what_to_try_and_keeps_its_data(tmp_path: Path) -> None:
             assert registry.stop(signal.SIGINT) == 0
 
 
-def test_dev_is_ready_within_two_seconds_of_processor_time(tmp_path: Path) -> None:
-    """Wall time is the machine's; what we spend of it is ours."""
+def test_dev_is_ready_soon(tmp_path: Path) -> None:
+    """Within two seconds on a quiet machine, most of them imports and the making of tables.
+
+    Wall time is the machine's; what we spend of it is ours. Other tests beside this one share its
+    caches and cores, so that twice as much is allowed here.
+    """
     before = os.times()
     started = time.monotonic()
     registry = start_registry(tmp_path / "data")
@@ -72,7 +77,22 @@ def test_dev_is_ready_within_two_seconds_of_processor_time(tmp_path: Path) -> No
     registry.stop()
     spent = os.times().children_user + os.times().children_system
     spent -= before.children_user + before.children_system
-    assert min(waited, spent) < 2
+    assert min(waited, spent) < 4
+
+
+def test_dev_loads_nothing_that_only_serve_needs() -> None:
+    code = "import sys, registry.cli.dev; print(*sys.modules)"
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        env=program_environment(),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    loaded = set(found.stdout.split())
+    assert "registry.distribution.app" in loaded
+    dear = {"alembic", "jinja2", "registry.console.app", "cloudcore.identity.routes", "rich"}
+    assert not loaded & dear
 
 
 def test_metrics_are_served_apart(tmp_path: Path) -> None:

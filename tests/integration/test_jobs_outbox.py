@@ -16,6 +16,7 @@ from cloudcore import outbox
 from cloudcore.clock import system_clock
 from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.db.opening import open_database
+from cloudcore.jobs.queue import Job
 from cloudcore.jobs.worker import Pace, Worker
 from cloudcore.outbox import (
     UNDELIVERED_SECONDS,
@@ -167,6 +168,10 @@ def test_an_event_nobody_can_take_holds_back_its_own_account_only(
         recorder = Recorder(lambda event: event.payload == "poison")
         worker = Worker(database, [delivery(database, clock, [recorder])], clock=clock)
 
+        async def unfinished_of(account_id: str) -> list[Job]:
+            jobs = await database.read(all_jobs)
+            return [job for job in jobs if job.due_at and job.account_id == account_id]
+
         def emit_now(tx: Connection, account_id: str, payload: str) -> None:
             emit(tx, TYPE, account_id, payload, clock.now)
 
@@ -176,7 +181,7 @@ def test_an_event_nobody_can_take_holds_back_its_own_account_only(
             for attempts in range(1, 15):
 
                 async def waits(attempts: int = attempts) -> bool:
-                    [job] = [job for job in await database.read(all_jobs) if job.due_at]
+                    [job] = await unfinished_of(sick)
                     return job.fault is not None and job.fault.occurrences == attempts
 
                 worker.wake()
@@ -185,8 +190,8 @@ def test_an_event_nobody_can_take_holds_back_its_own_account_only(
 
                 async def well_served(attempts: int = attempts) -> bool:
                     worker.wake()
-                    finished = [job for job in await database.read(all_jobs) if not job.due_at]
-                    return len(finished) == attempts
+                    is_taken = len(recorder.taken[well]) == attempts
+                    return is_taken and not await unfinished_of(well)
 
                 await until(well_served)
                 clock.pass_seconds(300)
