@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from cloudcore.clock import MICROSECONDS
-from registry.blobstore.base import BlobSweeper, ObjectUnknown, StageBusy, Staged, StoredObject
+from registry.blobstore.base import BlobSweeper, ObjectUnknown, StageBusy, StoredObject
 from registry.blobstore.folders import SHARDS
+from registry.gc.uploads import drop_staged
 from registry.metadata import audit
 from registry.services.context import Context
 
@@ -142,13 +143,7 @@ async def _remove(ctx: Context, object_id: str) -> bool:
     try:
         if await ctx.database.read(audit.owned, [object_id]):
             return False
-        await asyncio.to_thread(_drop, staged)
+        await asyncio.to_thread(drop_staged, staged)
         return True
     finally:
         staged.close()
-
-
-def _drop(staged: Staged) -> None:
-    """Delete the bytes, also where they had become an object without a row."""
-    staged.rewind(0)
-    staged.discard()

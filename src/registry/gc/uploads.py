@@ -43,7 +43,7 @@ async def _discard(ctx: Context, upload_id: str) -> bool:
         is_over = await ctx.database.read(uploads.is_expired, upload_id, ctx.clock())
         if is_over:
             if staged is not None:
-                await asyncio.to_thread(_drop, staged)
+                await asyncio.to_thread(drop_staged, staged)
             await ctx.database.write_relaxed(uploads.remove_upload, upload_id)
         return is_over
     finally:
@@ -51,7 +51,7 @@ async def _discard(ctx: Context, upload_id: str) -> bool:
             staged.close()
 
 
-def _drop(staged: Staged) -> None:
-    """Delete a session's bytes, also where they had become an object without a row."""
+def drop_staged(staged: Staged) -> None:
+    """Delete the bytes of a hold, also where they had become an object without a row."""
     staged.rewind(0)
     staged.discard()

@@ -34,12 +34,12 @@ async def stat_blob(ctx: Context, name: Name, digest: Digest, *, keep: bool = Fa
 
     """
     link = await ctx.database.read(_find, name, digest)
-    now = ctx.clock()
-    touch_after = min(ctx.limits.touch_after, ctx.delays.grace // 2)
-    is_at_risk = not link.manifest_refs and now - link.touched_at > touch_after
-    if keep and is_at_risk:
-        is_there = await ctx.database.write(blobs.touch_link, link.repository_id, link.digest, now)
-        if not is_there:
+    if keep and not link.manifest_refs:
+        now = ctx.clock()
+        is_old = now - link.touched_at > min(ctx.limits.touch_after, ctx.delays.grace // 2)
+        if is_old and not await ctx.database.write(
+            blobs.touch_link, link.repository_id, link.digest, now
+        ):
             raise _unknown(name, digest)
     return link
 
