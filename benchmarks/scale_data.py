@@ -243,7 +243,7 @@ class Contents:
         yield Rows("manifest_children", columns, self._children())
         columns = "repository_id,name,manifest_id,pushed_digest,created_at,updated_at"
         yield Rows("tags", columns, self._tags())
-        columns = "repository_id,tag,action,digest,previous_digest,principal,occurred_at"
+        columns = "repository_id,tag,ordinal,action,digest,previous_digest,principal,occurred_at"
         yield Rows("tag_events", columns, self._events())
         columns = (
             "repository_id,name,sequence,digest,has_image,deleted_at,deleted_by,restorable_until"
@@ -387,7 +387,7 @@ class Contents:
             image = self.image(self.carrier(tag))
             name = f"gone-{tag:06d}"
             yield self._event(name, "created", image.digest, None, image.pushed_at)
-            yield self._event(name, "deleted", None, image.digest, self.now - DAY + tag)
+            yield self._event(name, "deleted", None, image.digest, self.now - DAY + tag, 2)
         yield from self._moves()
 
     def _gone_tags(self) -> Iterator[tuple[Any, ...]]:
@@ -402,16 +402,22 @@ class Contents:
         last = self.carrier(self.tags - 1)
         visited = [self.carrier(self.tags - 2 - n) for n in range(self.moves)]
         previous = None
-        for number in (*visited, last):
+        for ordinal, number in enumerate((*visited, last), 1):
             image = self.image(number)
             action = "moved" if previous else "created"
-            yield self._event(LATEST, action, image.digest, previous, image.pushed_at)
+            yield self._event(LATEST, action, image.digest, previous, image.pushed_at, ordinal)
             previous = image.digest
 
     def _event(
-        self, tag: str, action: str, digest: str | None, previous: str | None, moment: int
+        self,
+        tag: str,
+        action: str,
+        digest: str | None,
+        previous: str | None,
+        moment: int,
+        ordinal: int = 1,
     ) -> tuple[Any, ...]:
-        return self.repository_id, tag, action, digest, previous, "", moment
+        return self.repository_id, tag, ordinal, action, digest, previous, "", moment
 
     def _deleted(self) -> Iterator[tuple[Any, ...]]:
         for image in self._tombstones():

@@ -47,6 +47,10 @@ RECOUNTS: Final = {
         SELECT count(*) FROM repository_folders f WHERE repository_count <> (
             SELECT count(*) FROM repositories r WHERE r.account_id = f.account_id
               AND deleted_at IS NULL AND substr(name, 1, length(folder)) = folder)""",
+    "ordinals of tags' events": """
+        SELECT count(*) FROM (SELECT 1 FROM tag_events GROUP BY repository_id, tag
+            HAVING max(ordinal) - min(ordinal) + 1 <> count(*)
+              OR count(DISTINCT ordinal) <> count(*)) wrong""",
     "manifest_refs of links": """
         SELECT count(*) FROM repository_blobs l LEFT JOIN (
             SELECT repository_id, digest, count(*) AS counted FROM manifest_blobs

@@ -58,6 +58,11 @@ SELECT b.digest FROM manifest_bodies b JOIN accounts a ON a.id = b.account_id
    AND NOT EXISTS (
        SELECT 1 FROM deleted_manifests d WHERE d.account_id = b.account_id AND d.digest = b.digest)
 """
+_EVENTS: Final = """
+SELECT r.name, e.tag, count(*), count(DISTINCT e.ordinal), max(e.ordinal) - min(e.ordinal) + 1
+  FROM tag_events e JOIN repositories r ON r.id = e.repository_id
+  JOIN accounts a ON a.id = r.account_id WHERE a.handle = ? GROUP BY r.name, r.id, e.tag
+"""
 
 
 @contextmanager
@@ -92,6 +97,8 @@ def check_counters(query: Query, account: str) -> None:
     for name, digest, kept, counted, _ in query(_MANIFESTS, account):
         assert kept == counted, f"tag_count of {digest} in {name}"
     assert query(_IDLE_BODIES, account) == []
+    for name, tag, events, *counted in query(_EVENTS, account):
+        assert counted == [events] * 2, f"ordinals of the events of {tag} in {name}"
 
 
 def repository_counters(query: Query, account: str) -> dict[str, tuple[int, int, int]]:

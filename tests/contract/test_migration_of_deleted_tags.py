@@ -125,6 +125,8 @@ def test_deleted_tags_are_found_and_all_is_counted(bare_url: str) -> None:
         }
         for account in ("acme", "slow"):
             check_counters(query, account)
+        history = "SELECT ordinal FROM tag_events WHERE tag = 'gone' ORDER BY sequence"
+        assert [row[0] for row in query(history)] == [1, 2, 3, 4]
         assert {
             row[0]: row[1]
             for row in query(

@@ -47,6 +47,7 @@ LOOSE: Final = {
     "registry.metadata.repositories._LIST_ACCOUNTS": "fsck and the operator's command",
     "registry.metadata.lifecycle._DUE": "a sweep of what is due",
     "registry.metadata.tag_history._FORGET": "a sweep of what is over",
+    "registry.metadata.tag_history._OLDEST": "a sweep of what is over",
     "registry.metadata.tombstones._REPOSITORIES_OF_OVER": "a sweep of what is over",
     "registry.metadata.uploads._EXPIRED": "a sweep of what is over",
 }

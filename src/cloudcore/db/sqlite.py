@@ -37,7 +37,10 @@ from cloudcore.errors import Unavailable
 GROUP_CHANGES = 256
 GROUP_SECONDS = 0.025
 BUSY_SECONDS = 5.0
-CHECKPOINT_PAGES = 1000
+CHECKPOINT_PAGES = 4000
+"""Of the log, 16 MiB, before it is folded in: a page that changed often is written once then."""
+CACHE_KIB = 16 << 10
+"""Of the writer: keys are digests, so the changes of one commit are all over the indexes."""
 MAPPED_BYTES = 64 << 20
 
 # What the disk, or another program that holds the database, does to us; anything else is a bug.
@@ -197,6 +200,7 @@ class _Writer:
             if self._raw.execute("PRAGMA journal_mode=WAL").fetchone() != ("wal",):
                 raise Unavailable(f"the file system of {path} cannot keep a WAL database")
         self._raw.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
+        self._raw.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
         self._connection = SqliteConnection(self._raw)
         self._relaxed = False
         self._log_suspect = False

@@ -42,6 +42,7 @@ tag_events = Table(
     Column("sequence", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True),
     Column("repository_id", ForeignKey(repositories.c.id, ondelete="CASCADE"), nullable=False),
     Column("tag", ByteOrdered, nullable=False),
+    Column("ordinal", BigInteger, nullable=False),  # among the tag's: without a gap, so they count
     Column("action", String(16), nullable=False),
     Column("digest", DigestText),  # null: the tag was deleted
     Column("previous_digest", DigestText),  # null: the tag was not there
@@ -54,7 +55,6 @@ tag_events = Table(
     CheckConstraint("(digest IS NULL) = (action = 'deleted')", name="digest"),
     Index(None, "repository_id", "tag", "sequence"),
     Index(None, "repository_id", "sequence"),
-    Index(None, "occurred_at"),
 )
 Index(
     "ix_tag_events_previous_digest",

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, func, select, text
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    ScalarSelect,
+    Select,
+    bindparam,
+    func,
+    literal_column,
+    select,
+    text,
+)
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
@@ -14,6 +25,8 @@ from registry.metadata.tables import manifests, tags
 _e = tag_events.c
 _LAST: Final = 2**62
 """Sorts after every number of an event."""
+_NONE: Final[ColumnElement[int]] = literal_column("0", Integer())
+_ONE: Final[ColumnElement[int]] = literal_column("1", Integer())
 
 
 class TagEvent(NamedTuple):
@@ -32,6 +45,29 @@ class TagEvent(NamedTuple):
     occurred_at: int
 
 
+def _ordinal_of(
+    event: str, repository_id: ColumnElement[str], tag: ColumnElement[str]
+) -> ScalarSelect[int]:
+    """Return the ordinal of a tag's ``newest`` or ``oldest`` event."""
+    e = tag_events.alias(event).c
+    return (
+        select(e.ordinal)
+        .where(e.repository_id == repository_id, e.tag == tag)
+        .order_by(e.sequence.desc() if event == "newest" else e.sequence)
+        .limit(_ONE)
+        .offset(_NONE)
+        .scalar_subquery()
+    )
+
+
+def _next_ordinal(repository_id: ColumnElement[str], tag: ColumnElement[str]) -> ColumnElement[int]:
+    return func.coalesce(_ordinal_of("newest", repository_id, tag), _NONE) + _ONE
+
+
+_of_tag: Final = (
+    bindparam("repository_id", type_=_e.repository_id.type),
+    bindparam("tag", type_=_e.tag.type),
+)
 _ADD: Final = Statement(
     tag_events.insert()
     .values(
@@ -49,6 +85,7 @@ _ADD: Final = Statement(
                 "occurred_at",
             )
         }
+        | {"ordinal": _next_ordinal(*_of_tag)}
     )
     .inline()
 )
@@ -57,6 +94,7 @@ _ADD_DELETIONS: Final = Statement(
         [
             "repository_id",
             "tag",
+            "ordinal",
             "action",
             "previous_digest",
             "previous_manifest_id",
@@ -66,6 +104,7 @@ _ADD_DELETIONS: Final = Statement(
         select(
             tags.c.repository_id,
             tags.c.name,
+            _next_ordinal(tags.c.repository_id, tags.c.name),
             text("'deleted'"),
             manifests.c.digest,
             manifests.c.id,
@@ -93,21 +132,17 @@ _LIST: Final = Statement(
     )
 )
 _COUNT: Final = Statement(
-    select(func.count())
-    .select_from(tag_events)
-    .where(_e.repository_id == bindparam("repository_id"), _e.tag == bindparam("tag"))
-)
-_FORGET: Final = Statement(
-    tag_events.delete().where(
-        _e.sequence.in_(
-            page(
-                select(_e.sequence)
-                .where(_e.occurred_at <= bindparam("before"))
-                .order_by(_e.occurred_at)
-            )
+    select(
+        func.coalesce(
+            _ordinal_of("newest", *_of_tag) - _ordinal_of("oldest", *_of_tag) + _ONE,
+            _NONE,
         )
     )
 )
+_OLDEST: Final = Statement(
+    page(select(_e.sequence, _e.occurred_at).where(_e.sequence > _NONE).order_by(_e.sequence))
+)
+_FORGET: Final = Statement(tag_events.delete().where(_e.sequence <= bindparam("last")))
 
 
 def add_tag_event(
@@ -161,12 +196,20 @@ def list_tag_events(
 
 
 def count_tag_events(tx: Connection, repository_id: str, tag: str) -> int:
-    """Return how many changes of a tag there are to tell of."""
+    """Return how many changes of a tag there are to tell of, in time that does not grow with them.
+
+    The events of a tag are numbered without a gap, and the oldest are forgotten first.
+    """
     row = tx.row(_COUNT, repository_id=repository_id, tag=tag)
     assert row is not None
     return int(row[0])
 
 
 def forget_tag_events(tx: Connection, before: int, limit: int) -> int:
-    """Delete up to `limit` of the events that happened before a moment; return how many."""
-    return tx.execute(_FORGET, before=before, limit=limit)
+    """Delete up to `limit` of the oldest events that happened before a moment; return how many.
+
+    An event is never forgotten ahead of one of a lower number, also where clocks disagreed.
+    """
+    oldest = tx.rows(_OLDEST, limit=limit)
+    over = [sequence for sequence, _ in takewhile(lambda event: event[1] <= before, oldest)]
+    return tx.execute(_FORGET, last=over[-1]) if over else 0

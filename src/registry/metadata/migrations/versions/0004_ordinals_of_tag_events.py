@@ -1,0 +1,33 @@
+"""Number the events of each tag, so that they are counted without being read.
+
+They are forgotten in the order of their numbers from now on, which needs no index on their times.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+
+
+def upgrade() -> None:
+    with op.batch_alter_table("tag_events", schema=None) as batch_op:
+        batch_op.add_column(sa.Column("ordinal", sa.BigInteger(), nullable=True))
+        batch_op.drop_index(batch_op.f("ix_tag_events_occurred_at"))
+    op.execute(
+        "UPDATE tag_events SET ordinal = numbered.ordinal FROM ("
+        "SELECT sequence, row_number() OVER (PARTITION BY repository_id, tag ORDER BY sequence)"
+        " AS ordinal FROM tag_events) numbered WHERE numbered.sequence = tag_events.sequence"
+    )
+    with op.batch_alter_table("tag_events", schema=None) as batch_op:
+        batch_op.alter_column("ordinal", existing_type=sa.BigInteger(), nullable=False)
+
+
+def downgrade() -> None:
+    with op.batch_alter_table("tag_events", schema=None) as batch_op:
+        batch_op.create_index(
+            batch_op.f("ix_tag_events_occurred_at"), ["occurred_at"], unique=False
+        )
+        batch_op.drop_column("ordinal")
