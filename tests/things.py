@@ -134,6 +134,7 @@ class OnePart(Answer):
 class CreateThing(Request):
     name: Annotated[str, Meta(min_length=1, max_length=63, pattern=r"\A[a-z_%-]+\Z")]
     description: Annotated[str, Meta(max_length=200)] | None = None
+    """For people."""
     ready_at: Timestamp | None = None
     size: Annotated[int, Meta(ge=1, le=10)] = 1
     colour: Literal["red", "blue"] = "red"
@@ -150,6 +151,7 @@ class CreatePart(Request):
 
 class ListThings(Page):
     name_prefix: str = ""
+    """Things whose names begin so."""
     colour: Literal["red", "blue"] | None = None
     deep: bool = False
 

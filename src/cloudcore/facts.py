@@ -9,6 +9,7 @@
     statuses        what it can answer beside what the kernel knows of
     conditional     it minds ``If-Match`` and ``If-None-Match``, else answers 412
     pages           those of its statuses that it tells by a page of HTML
+    media_types     those of a success that is a document of somebody else's, in bytes
     malformed_id    400 where the specification lists that instead of 404
 
 Path parameters whose names end in ``_id`` are UUIDs in their one canonical spelling.
@@ -40,6 +41,7 @@ _OPTIONAL: Final[dict[str, type]] = {
     "statuses": tuple,
     "conditional": bool,
     "pages": tuple,
+    "media_types": tuple,
     "malformed_id": int,
 }
 _INJECTED: Final = frozenset({"ctx", "data", "request", "return"})
@@ -64,6 +66,7 @@ class Facts:
     statuses: tuple[int, ...] = ()
     conditional: bool = False
     pages: tuple[int, ...] = ()
+    media_types: tuple[str, ...] = ()
     malformed_id: int = 404
     id_parameters: tuple[str, ...] = ()
     body: Any = None

@@ -236,11 +236,12 @@ def _raw_path(scope: Scope) -> bytes:
 def _check_content_type(scope: Scope, body: bytes) -> None:
     if not body:
         return
-    found = [
-        value for name, value in scope["headers"] if name in (b"content-type", b"content-encoding")
-    ]
-    if len(found) != 1 or not _JSON.fullmatch(found[0]):
-        raise errors.UnsupportedMediaType("a body is Content-Type: application/json, as it is")
+    headers = scope["headers"]
+    if any(name == b"content-encoding" for name, _ in headers):
+        raise errors.UnsupportedMediaType("send the body as it is, without Content-Encoding")
+    types = [value for name, value in headers if name == b"content-type"]
+    if len(types) != 1 or not _JSON.fullmatch(types[0]):
+        raise errors.UnsupportedMediaType("send the body with Content-Type: application/json")
 
 
 def _context(scope: Scope) -> Context:

@@ -6,7 +6,7 @@ the operation itself knows of (a conflict, say) it states in its ``opt``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from inspect import cleandoc
 from typing import Any, Final
@@ -17,6 +17,8 @@ from litestar import Response
 from cloudcore.context import Reply
 from cloudcore.envelope import TABLE, ErrorShape
 from cloudcore.facts import Facts, Route, RouteError
+from cloudcore.field_words import described_fields
+from cloudcore.idempotency import RECORDED_STATUSES
 
 VERSION: Final = "1.0.0"
 
@@ -25,6 +27,7 @@ _HEADERS: Final = {
     "X-Request-Id": ("The id of this request, made by the server.", "string"),
     "WWW-Authenticate": ("How to authenticate (RFC 6750).", "string"),
     "Retry-After": ("Seconds after which to try again, never 0.", "integer"),
+    "Location": ("The path of what was made, or was begun.", "string"),
     "X-RateLimit-Limit": ("Requests a window takes.", "integer"),
     "X-RateLimit-Remaining": ("Requests left in this window.", "integer"),
     "X-RateLimit-Reset": ("Seconds until the window ends.", "integer"),
@@ -56,11 +59,7 @@ def document(
     """Return the document of `routes`; errors have the shape of their path's prefix."""
     types = _Types([*_shapes(routes), default.schema, *(s.schema for s in error_shapes.values())])
     paths: dict[str, Json] = {}
-    named: set[str] = set()
     for route in routes:
-        if route.handler.fn.__name__ in named:
-            raise RouteError(f"{route.facts.operation}: another operation has its name")
-        named.add(route.handler.fn.__name__)
         shape = default
         for prefix, other in error_shapes.items():
             shape = other if route.facts.path.startswith(prefix) else shape
@@ -81,6 +80,20 @@ def document(
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def check_names(routes: Sequence[Route]) -> None:
+    """Require that each operation has a name of its own.
+
+    Raises:
+        RouteError: one has not.
+
+    """
+    named: set[str] = set()
+    for route in routes:
+        if route.handler.fn.__name__ in named:
+            raise RouteError(f"{route.facts.operation}: another operation has its name")
+        named.add(route.handler.fn.__name__)
 
 
 def statuses(facts: Facts) -> list[int]:
@@ -107,22 +120,43 @@ class _Types:
 
     def __init__(self, types: Sequence[Any]) -> None:
         unique = list({str(shape): shape for shape in types}.values())
-        schemas, self.components = msgspec.json.schema_components(unique, ref_template=_SCHEMAS)
+        schemas, components = msgspec.json.schema_components(unique, ref_template=_SCHEMAS)
+        if twice := sorted(name for name in components if "." in name):
+            raise RouteError(f"two shapes share a name: {', '.join(twice)}")
+        words = described_fields(unique)
+        self.components = {
+            name: _completed(schema, words.get(name, {})) for name, schema in components.items()
+        }
         self._schemas = dict(zip(map(str, unique), schemas, strict=True))
 
     def schema(self, shape: Any) -> Json:  # noqa: ANN401 - a type
         """Return the schema of a type, most often a reference."""
         return self._schemas[str(shape)]
 
-    def properties(self, shape: Any) -> tuple[Mapping[str, Json], Sequence[str]]:  # noqa: ANN401
-        """Return the properties of a Struct, and which are required."""
-        name = self.schema(shape)["$ref"].rpartition("/")[2]
-        return self.components[name]["properties"], self.components[name].get("required", [])
+
+def _completed(schema: Json, words: Mapping[str, str]) -> Json:
+    """Return a Struct's schema with what its fields' docstrings say."""
+    properties: Mapping[str, Json] = schema.get("properties", {})
+    told = {
+        name: {"description": words[name], **_sized(each)} if name in words else _sized(each)
+        for name, each in properties.items()
+    }
+    return {**schema, "properties": told} if told else schema
+
+
+def _sized(schema: Any) -> Any:  # noqa: ANN401 - JSON
+    """Say of whole numbers that they take 64 bits; generators would think of 32."""
+    if isinstance(schema, list):
+        return [_sized(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    sized = {name: _sized(value) for name, value in schema.items()}
+    return {"format": "int64", **sized} if schema.get("type") == "integer" else sized
 
 
 def _shapes(routes: Sequence[Route]) -> list[Any]:
     facts = [route.facts for route in routes]
-    given = [shape for fact in facts for shape in (fact.body, fact.form, fact.query) if shape]
+    given = [shape for fact in facts for shape in (fact.body, fact.form) if shape]
     return given + [shape for route in routes if (shape := _answered(route)) is not None]
 
 
@@ -155,7 +189,7 @@ def _operation(route: Route, types: _Types, errors: ErrorShape) -> Json:
         operation["x-iam-action"] = facts.action
     if facts.public:
         operation["security"] = [{}, {"bearer": []}] if facts.rate_limited else []
-    if parameters := _parameters(facts, types):
+    if parameters := _parameters(facts):
         operation["parameters"] = parameters
     if body := _request_body(facts, types):
         operation["requestBody"] = body
@@ -165,7 +199,7 @@ def _operation(route: Route, types: _Types, errors: ErrorShape) -> Json:
     return operation
 
 
-def _parameters(facts: Facts, types: _Types) -> list[Json]:
+def _parameters(facts: Facts) -> list[Json]:
     found: list[Json] = [
         {
             "name": segment[1:-1],
@@ -179,16 +213,7 @@ def _parameters(facts: Facts, types: _Types) -> list[Json]:
         if segment.startswith("{")
     ]
     if facts.query is not None:
-        properties, required = types.properties(facts.query)
-        found.extend(
-            {
-                "name": name,
-                "in": "query",
-                "required": name in required,
-                "schema": _without_null(schema),
-            }
-            for name, schema in properties.items()
-        )
+        found.extend(_query_parameters(facts.query))
     if facts.idempotent:
         found.append(_IDEMPOTENCY_KEY)
     if facts.conditional:
@@ -197,6 +222,20 @@ def _parameters(facts: Facts, types: _Types) -> list[Json]:
             for name, words in _CONDITIONS.items()
         )
     return found
+
+
+def _query_parameters(shape: type[msgspec.Struct]) -> Iterator[Json]:
+    _, components = msgspec.json.schema_components([shape], ref_template=_SCHEMAS)
+    described = components[shape.__name__]
+    words = described_fields([shape])[shape.__name__]
+    for name, schema in described["properties"].items():
+        parameter = {
+            "name": name,
+            "in": "query",
+            "required": name in described.get("required", []),
+            "schema": _without_null(schema),
+        }
+        yield {**parameter, "description": words[name]} if name in words else parameter
 
 
 def _without_null(schema: Json) -> Json:
@@ -222,27 +261,37 @@ def _request_body(facts: Facts, types: _Types) -> Json | None:
 
 def _response(status: int, route: Route, types: _Types, errors: ErrorShape) -> Json:
     facts = route.facts
-    names = (*_ERROR_HEADERS.get(status, ()), "X-Request-Id")
-    if facts.rate_limited and (status < 300 or status == HTTPStatus.TOO_MANY_REQUESTS):
-        names += _RATE_HEADERS
+    headers = _headers(_header_names(status, facts))
     if status in facts.pages:
         content = {"text/html": {"schema": {"type": "string"}}}
-        words = HTTPStatus(status).phrase
-        return {"description": words, "headers": _headers(names), "content": content}
+        return {"description": HTTPStatus(status).phrase, "headers": headers, "content": content}
     if status >= 400:
         codes = sorted({code for found, code in TABLE.values() if found == status})
         return {
             "description": " or ".join(f"`{code}`" for code in codes) or HTTPStatus(status).phrase,
-            "headers": _headers(names),
+            "headers": headers,
             "content": {"application/json": {"schema": types.schema(errors.schema)}},
         }
-    if facts.idempotent:
-        names += ("Idempotency-Replayed",)
-    response: Json = {"description": HTTPStatus(status).phrase, "headers": _headers(names)}
+    response: Json = {"description": HTTPStatus(status).phrase, "headers": headers}
+    if facts.media_types:
+        response["content"] = {each: {"schema": {"type": "object"}} for each in facts.media_types}
     shape = _answered(route)
     if shape is not None and status != HTTPStatus.NO_CONTENT:
         response["content"] = {"application/json": {"schema": types.schema(shape)}}
     return response
+
+
+def _header_names(status: int, facts: Facts) -> tuple[str, ...]:
+    names = (*_ERROR_HEADERS.get(status, ()), "X-Request-Id")
+    if facts.rate_limited and (status < 300 or status == HTTPStatus.TOO_MANY_REQUESTS):
+        names += _RATE_HEADERS
+    if facts.idempotent and (status < 300 or status in RECORDED_STATUSES):
+        names += ("Idempotency-Replayed",)
+    if facts.idempotent and status == HTTPStatus.CONFLICT:  # while the first attempt runs
+        names += ("Retry-After",)
+    if facts.method == "POST" and status in (HTTPStatus.CREATED, HTTPStatus.ACCEPTED):
+        names += ("Location",)
+    return names
 
 
 def _headers(names: Sequence[str]) -> Json:

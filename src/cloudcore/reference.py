@@ -6,6 +6,7 @@ The page is plain HTML made from the document: it needs no script, no font and n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from html import escape
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from litestar.handlers import HTTPRouteHandler
 
 from cloudcore.envelope import ENVELOPE, ErrorShape
 from cloudcore.facts import Route
-from cloudcore.openapi import document
+from cloudcore.openapi import check_names, document
 
 OWN_PATHS: Final = frozenset({"/v1/openapi.json", "/v1/reference"})
 
@@ -40,18 +41,32 @@ class Reference:
     """The two routes of the description, and what they serve."""
 
     def __init__(self) -> None:
-        self._document = self._page = b""
+        self._routes: Sequence[Route] = ()
+        self._error_shapes: Mapping[str, ErrorShape] = {}
 
     def describe(self, routes: Sequence[Route], error_shapes: Mapping[str, ErrorShape]) -> None:
-        """Make the description of all `routes` below ``/v1`` but its own."""
-        described = [
+        """Take what is described: all `routes` below ``/v1`` but its own.
+
+        Raises:
+            RouteError: two operations have one name.
+
+        """
+        self._routes = [
             route
             for route in routes
             if route.facts.path.startswith("/v1/") and route.facts.path not in OWN_PATHS
         ]
-        made = document(described, error_shapes, ENVELOPE)
-        self._document = msgspec.json.encode(made)
-        self._page = page(made).encode()
+        self._error_shapes = error_shapes
+        check_names(self._routes)
+
+    @cached_property
+    def _made(self) -> tuple[bytes, bytes]:
+        """Return document and page; made when first asked for, since it takes a tenth of a second.
+
+        Most of that is parsing sources for their docstrings.
+        """
+        made = document(self._routes, self._error_shapes, ENVELOPE)
+        return msgspec.json.encode(made), page(made).encode()
 
     def handlers(self) -> list[HTTPRouteHandler]:
         """Return the two routes."""
@@ -59,12 +74,12 @@ class Reference:
         @get("/v1/openapi.json", opt=_FACTS)
         async def get_openapi() -> Response[bytes]:
             """Return the OpenAPI document."""
-            return Response(self._document, media_type="application/json")
+            return Response(self._made[0], media_type="application/json")
 
         @get("/v1/reference", opt=_FACTS)
         async def get_reference() -> Response[bytes]:
             """Return the page."""
-            return Response(self._page, media_type="text/html", headers=_SECURITY)
+            return Response(self._made[1], media_type="text/html", headers=_SECURITY)
 
         return [get_openapi, get_reference]
 
@@ -103,6 +118,7 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
     parts = [
         f"<h3><code>{escape(method.upper())} {escape(path)}</code></h3>",
         f"<p>{escape(operation['summary'])}</p>",
+        f"<p>{escape(operation['description'])}</p>" if "description" in operation else "",
         f"<p>Needs <code>{escape(action)}</code>.</p>" if action else "",
         _parameters(operation.get("parameters", [])),
     ]
@@ -122,7 +138,7 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
 def _parameters(parameters: Sequence[dict[str, Any]]) -> str:
     rows = "".join(
         f"<tr><td><code>{escape(parameter['name'])}</code></td><td>{parameter['in']}</td>"
-        f"<td>{_json(parameter['schema'])}</td></tr>"
+        f"<td>{escape(parameter.get('description', ''))}{_json(parameter['schema'])}</td></tr>"
         for parameter in parameters
     )
     return f"<table>{rows}</table>" if rows else ""

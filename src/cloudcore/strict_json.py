@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 _INTEGER_DIGITS: Final = 19
 _INTEGER_END: Final = 1 << 63
+_TOO_LARGE: Final = "has a number beyond 64 bits"
 _UNTEXT: Final = re.compile("[\0\ud800-\udfff]")
 _AT: Final = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`\Z")
 _NAMED: Final = re.compile(r"Object (missing required|contains unknown) field `(.*?)`", re.DOTALL)
@@ -29,7 +30,11 @@ _FIELD_CHARACTERS: Final = 128
 
 
 class _Refused(ValueError):
-    """A document is JSON by its grammar, but not ours; says why in one word."""
+    """A document is JSON by its grammar, but not ours."""
+
+    def __init__(self, reason: str, words: str) -> None:
+        super().__init__(words)
+        self.reason = reason
 
 
 def decode(document: bytes, shape: type[T]) -> T:
@@ -61,8 +66,7 @@ def parse(document: bytes) -> Any:  # noqa: ANN401 - JSON
     except RecursionError:
         raise _refusal("body", "too_deep", "the body is nested too deep") from None
     except _Refused as refused:
-        reason = str(refused)
-        raise _refusal("body", reason, f"the body is refused: {reason}") from None
+        raise _refusal("body", refused.reason, f"the body {refused}") from None
     except ValueError:
         raise _refusal("body", "not_json", "the body is not JSON") from None
     return value
@@ -115,28 +119,28 @@ def _refusal(field: str, reason: str, words: str) -> InvalidInput:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise _Refused("duplicate_key")
+        raise _Refused("duplicate_key", "has an object that names a key twice")
     return found
 
 
 def _integer(digits: str) -> int:
     if len(digits.lstrip("-")) > _INTEGER_DIGITS:
-        raise _Refused("out_of_range")
+        raise _Refused("out_of_range", _TOO_LARGE)
     value = int(digits)
     if not -_INTEGER_END <= value < _INTEGER_END:
-        raise _Refused("out_of_range")
+        raise _Refused("out_of_range", _TOO_LARGE)
     return value
 
 
 def _number(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
-        raise _Refused("out_of_range")
+        raise _Refused("out_of_range", _TOO_LARGE)
     return value
 
 
 def _no_constant(_: str) -> NoReturn:
-    raise _Refused("not_json")
+    raise _Refused("not_json", "is not JSON, which has neither NaN nor infinities")
 
 
 _DECODER: Final = json.JSONDecoder(
@@ -152,7 +156,7 @@ def _check_depth(value: Any) -> None:  # noqa: ANN401 - JSON
     while level := [item for item in level if isinstance(item, dict | list)]:
         depth += 1
         if depth > MAX_DEPTH:
-            raise _Refused("too_deep")
+            raise _Refused("too_deep", "is nested too deep")
         level = [
             child for item in level for child in (item.values() if isinstance(item, dict) else item)
         ]
@@ -164,7 +168,7 @@ def _check_texts(value: Any) -> None:  # noqa: ANN401 - JSON
         item = waiting.pop()
         if isinstance(item, str):
             if _UNTEXT.search(item):
-                raise _Refused("invalid_text")
+                raise _Refused("invalid_text", "has a null character, or half a surrogate")
         elif isinstance(item, dict):
             waiting.extend(item)
             waiting.extend(item.values())

@@ -29,7 +29,10 @@ class Answer(Struct, kw_only=True):
 
 
 def rfc3339(moment: int) -> str:
-    """Return a moment (microseconds since the epoch) in UTC, always with six decimals."""
+    """Return a moment (microseconds since the epoch) in UTC, always with six decimals.
+
+    There is no text for one after `LAST_MOMENT`.
+    """
     at = _EPOCH + timedelta(microseconds=moment)
     return f"{at:%Y-%m-%dT%H:%M:%S.%f}Z"
 
@@ -37,3 +40,7 @@ def rfc3339(moment: int) -> str:
 def moment_of(at: datetime) -> int:
     """Return an aware date-time as microseconds since the epoch."""
     return (at - _EPOCH) // _MICROSECOND
+
+
+LAST_MOMENT: Final = moment_of(datetime.max.replace(tzinfo=UTC))
+"""The end of the year 9999 in UTC. West of Greenwich a caller can name a later one."""

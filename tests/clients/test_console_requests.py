@@ -342,7 +342,7 @@ def test_odd_requests_have_plain_answers(admin: Visitor) -> None:
     assert admin.send(HOME, name="dup").status_code == 303
     conflict = admin.send(HOME, name="dup")
     assert conflict.status_code == 409
-    assert "Not as things are now" in conflict.text
+    assert "There is a repository of this name." in conflict.text
 
 
 @pytest.mark.parametrize(

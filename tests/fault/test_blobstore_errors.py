@@ -104,7 +104,7 @@ print(json.dumps(answers))
 
 TRACED = re.compile(r"(?P<call>\w+)\((?P<arguments>.*)\)\s+= (?P<answer>.*)")
 READING = frozenset(
-    ["newfstatat", "fstat", "statx", "getdents64", "lseek", "fcntl", "close", "flock"]
+    ["newfstatat", "fstat", "fstatfs", "statx", "getdents64", "lseek", "fcntl", "close", "flock"]
 ).union(["preadv", "preadv2", "fadvise64"])
 """Calls on the store's files and folders that change nothing."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudcore.jobs.kinds import Done
+from cloudcore.jobs.kinds import Done, StepFailed
 from cloudcore.jobs.queue import Fault, Job
 from registry.blobstore.filesystem import FilesystemStore
 from registry.errors import StoreUnavailable
@@ -19,6 +19,7 @@ from registry.oci.digest import digest_of
 from registry.services.collection import KIND, start_run
 from tests.collecting import at_once, collect
 from tests.fault.collected import (
+    GARBAGE,
     MARK,
     SWEEP,
     account_of,
@@ -64,12 +65,13 @@ def test_a_later_run_deletes_what_was_refused(database_url: str, tmp_path: Path)
     async def scenario(registry: Registry, store: Refusing) -> None:
         await fill(registry, store)
         store.deleted = 0  # but for duplicates
+        store.refusals = 100
         for _ in range(3):
-            store.refusals = 1
             with pytest.raises(StoreUnavailable):
                 await collect(at_once(registry.ctx), store, await account_of(registry))
             await check_needed(registry, store)
         assert store.deleted == 0
+        store.refusals = 0
         await clean(registry, store)
         await check_clean(registry, store)
 
@@ -84,9 +86,9 @@ def test_a_store_that_goes_on_refusing_fails_the_run(database_url: str, tmp_path
         ctx, account_id = at_once(registry.ctx), await account_of(registry)
         run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.act(""))
         store.refusals = 1
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(StepFailed) as failed:
             await run_step(ctx, phases_of(store), _job(run, 1, None))
-        fault = Fault("STORE_UNAVAILABLE", "Input/output error", 0, 0, MAX_ATTEMPTS)
+        fault = Fault(failed.value.code, failed.value.message, 0, 0, MAX_ATTEMPTS)
         step = await run_step(ctx, phases_of(store), _job(run, MAX_ATTEMPTS + 1, fault))
         assert isinstance(step, Done)
         assert step.change is not None
@@ -99,6 +101,20 @@ def test_a_store_that_goes_on_refusing_fails_the_run(database_url: str, tmp_path
         await check_clean(registry, store)
 
     play(database_url, tmp_path / "blobs", scenario)
+
+
+def test_one_bad_file_keeps_no_other(sqlite_database: str, tmp_path: Path) -> None:
+    async def scenario(registry: Registry, store: Refusing) -> None:
+        for data in GARBAGE:
+            await push_blob(registry, data)
+        store.refusals = 1
+        with pytest.raises(StoreUnavailable):
+            await collect(at_once(registry.ctx), store, await account_of(registry))
+        assert len(list(store.list_objects())) == 1
+        await clean(registry, store)
+        assert list(store.list_objects()) == []
+
+    play(sqlite_database, tmp_path / "blobs", scenario)
 
 
 def test_a_reader_finishes_what_is_removed_meanwhile(sqlite_database: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 from uuid import UUID
 
@@ -55,3 +56,5 @@ def _check_error(answer: httpx.Response, request_id: str) -> None:
     assert (answer.status_code, error["code"]) in _CODES
     assert error["message"]
     assert error["request_id"] == request_id
+    if "reason" in error.get("params", {}):
+        assert re.fullmatch("[a-z_]+", error["params"]["reason"]), content

@@ -13,6 +13,8 @@ from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from schemathesis.specs.openapi.definitions import OPENAPI_31
 
 from cloudcore.reference import OWN_PATHS
 from tests.fuzz.answers import check
@@ -82,6 +84,21 @@ def test_an_operation_answers_as_described(target: Target, operation: Operation)
 def test_the_document_has_what_the_table_has(target: Target) -> None:
     found = {f"{each.method.upper()} {_template(each.path)}" for each in operations(target.schema)}
     assert found == set(PLACES)
+
+
+def test_the_document_is_one_of_openapi(target: Target) -> None:
+    Draft202012Validator(OPENAPI_31).validate(target.schema.raw_schema)
+
+
+def test_every_success_says_what_it_holds(target: Target) -> None:
+    """A client made of the document would drop what is not described."""
+    empty = {
+        f"{each.method.upper()} {each.path}"
+        for each in operations(target.schema)
+        for status, response in each.definition.raw["responses"].items()
+        if status < "300" and status != "204" and "content" not in response
+    }
+    assert empty == {"POST /v1/oauth/revoke"}
 
 
 def test_there_is_something_at_every_path(target: Target) -> None:

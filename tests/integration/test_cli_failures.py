@@ -29,6 +29,10 @@ UNEXPLAINED = (
     "{url} answered 502 without saying why; is it the URL of the registry, "
     "and is there a proxy before it?"
 )
+LACKING = (
+    "the answer of {url} has no 'repositories': it is no registry, "
+    "or its version is another than 'entrepot --version' tells"
+)
 HTML = b"<html><h1>Welcome</h1></html>"
 
 
@@ -145,6 +149,11 @@ def client_of(server: Stranger, *tokens: str) -> Client:
         ),
         ((500, {}, b"{}"), FAILED, "the registry answered 500"),
         (
+            (200, {}, b"{}"),
+            FAILED,
+            LACKING,
+        ),
+        (
             (200, {"Content-Length": "9"}, b"{"),
             FAILED,
             "{url} does not speak HTTP; is it an https:// URL?",
@@ -155,7 +164,7 @@ def test_every_answer_but_the_expected_one_is_one_line(
     answer: Answer, status: int, words: str
 ) -> None:
     with serving(Stranger(answer)) as server, pytest.raises(Failure) as told:
-        client_of(server).call("GET", "/v1/repositories")
+        client_of(server).call("GET", "/v1/repositories")["repositories"]
     assert str(told.value) == words.format(url=server.url)
     assert told.value.exit_status == status
 

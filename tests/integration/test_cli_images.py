@@ -199,6 +199,7 @@ def test_storage_says_what_deleting_would_free(world: World, app: str) -> None:
     world.push(app, "v1")
     size = world.read("images", "show", f"{app}:v1")["size_bytes"]
     assert world.read("images", "storage", f"{app}:v1")["freed_bytes"] == size
+    assert world.read("repositories", "storage", app)["exclusive_bytes"] == size
     assert f"freed_bytes {size} B" in world.done("images", "storage", f"{app}:v1").lines
 
 
@@ -250,6 +251,10 @@ def test_pins_hold_an_image_until_they_are_taken_away(world: World, app: str) ->
     assert unpinned.text == f"Unpinned {app}:v1: test\n"
     assert world.told("images", "unpin", f"{app}:v1", "test")[0] == 3
     world.done("images", "delete", f"{app}@{digest}", "--force")
+    for span in ("999999w", "0d"):
+        misused = world.run("images", "pin", f"{app}:v1", "x", "--for", span)
+        assert misused.status == 2
+        assert "is not between 1m and 36500d" in misused.err
     misused = world.run("images", "pin", f"{app}:v1", "x", "--for", "soon")
     assert misused.status == 2
     assert "'soon' is no span like 90m, 12h, 30d or 4w" in misused.err
@@ -398,6 +403,10 @@ def test_a_tag_that_is_not_there_is_told(world: World, app: str) -> None:
         assert world.told(*command, f"{app}:v9") == (3, words)
     assert world.told("tags", "set", f"{app}:v1", "v9") == (3, words)
     assert world.told("tags", "set", f"{app}:v1", "other:v9")[0] == 2
+    assert world.told("tags", "list", f"{app}:v1") == (
+        2,
+        f"a repository is named without tag or digest, not '{app}:v1'",
+    )
     assert world.told("tags", "show", app)[0] == 2
     assert world.told("tags", "delete", app)[0] == 2
 

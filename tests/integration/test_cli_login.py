@@ -24,6 +24,7 @@ from tests.entrepot import (
     installed,
     mode_of,
 )
+from tests.live import start_registry
 
 LIST = ("repositories", "list")
 
@@ -290,12 +291,30 @@ def test_a_container_client_gets_its_login_by_standard_input(
     assert password not in ended.stdout + ended.stderr + home.credentials.read_text()
     answer = httpx.get(f"{install.url}/v2/token", auth=("token", password))
     assert answer.status_code == 200
+    # A later one needs no secret.
+    again = Home(home.folder, {"END": "0"}).run("docker-login", "--client", str(client))
+    assert (again.returncode, again.stderr) == (0, "")
+    assert (tmp_path / "read").read_text() not in ("", password)
     ended = install.sign_in_by_key(failing, "--docker", "--client", str(client))
     assert ended.returncode == 1
     assert f"entrepot: {client} did not sign in" in ended.stderr
     ended = install.sign_in_by_key(home, "--docker", "--client", "no-such-client")
     assert ended.returncode == 1
     assert "cannot run no-such-client" in ended.stderr
+
+
+@pytest.mark.parametrize("way", [(), ("--access-key-id", "AKAKAKAKAKAKAKAKAKAK")])
+def test_where_there_is_no_sign_in_nobody_is_sent_to_its_page(
+    way: tuple[str, ...], home: Home, tmp_path: Path
+) -> None:
+    registry = start_registry(tmp_path / "dev")
+    try:
+        ended = home.run("login", registry.url, *way, stdin="x\n")
+    finally:
+        registry.stop()
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert ended.stderr.startswith(f"entrepot: there is no sign-in at {registry.url}; check the")
+    assert "'entrepot dev' has none" in ended.stderr
 
 
 def test_a_person_without_a_role_has_nothing_for_a_container_client(

@@ -165,6 +165,8 @@ def test_a_tag_is_pointed_without_a_pull(database_url: str) -> None:
         ("If-None-Match", "*", 412),
         ("If-None-Match", '"{old}"', 412),
         ("If-None-Match", '"{new}"', 200),
+        ("If-None-Match", "{new}", 412),  # names nothing: no licence to overwrite
+        ("If-None-Match", '"*"', 412),
     ],
 )
 def test_a_tag_moves_on_conditions(
@@ -200,6 +202,25 @@ def test_conditions_of_a_tag_that_is_not_there(database_url: str) -> None:
         assert (await world.control.put(path, json=body, headers=lines)).status_code == 200
 
     run(database_url, scenario)
+
+
+@pytest.mark.parametrize("plane", ["/v1", "/v2"])
+def test_a_tag_is_deleted_on_conditions(sqlite_database: str, plane: str) -> None:
+    async def scenario(world: World) -> None:
+        digest = (await world.push_image("one", "v1"))["digest"]
+        client, path = (
+            (world.control, f"{world.path}/tags/v1")
+            if plane == "/v1"
+            else (world.docker, f"/v2/{world.name}/manifests/v1")
+        )
+        for condition in ({"If-Match": f'"{ABSENT}"'}, {"If-None-Match": "*"}):
+            assert (await client.delete(path, headers=condition)).status_code == 412
+        assert await world.tags() == ["v1"]
+        gone = await client.delete(path, headers={"If-Match": f'"{digest}"'})
+        assert gone.status_code == (204 if plane == "/v1" else 202)
+        assert (await client.delete(path, headers={"If-Match": "*"})).status_code == 404
+
+    run(sqlite_database, scenario)
 
 
 def test_of_many_who_move_a_tag_from_one_place_one_does(database_url: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from registry.services.event_rules import check_rule
 from tests.integration.layered_images import pusher
 from tests.integration.test_repositories import client_of, create, refused
 from tests.integration.test_tokens_exchange import play
@@ -119,6 +120,11 @@ def test_an_account_has_at_most_fifty(database_url: str) -> None:
             "repository_prefix",
         ),
         ({"topic": TOPIC, "event_types": [PUSHED], "repository_prefix": "%"}, "repository_prefix"),
+        ({"topic": TOPIC, "event_types": [PUSHED], "repository_prefix": "/w"}, "repository_prefix"),
+        (
+            {"topic": TOPIC, "event_types": [PUSHED], "repository_prefix": "w//"},
+            "repository_prefix",
+        ),
         ({"topic": TOPIC, "event_types": [PUSHED], "repository_prefix": None}, "repository_prefix"),
         ({"topic": TOPIC, "event_types": [PUSHED], "prefix": "web"}, "prefix"),
     ],
@@ -133,6 +139,11 @@ def test_what_cannot_be_a_rule_is_refused(
         assert (await client.get(PATH)).json()["event_rules"] == []
 
     play(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize("prefix", ["", "w", "web/", "web-", "w__", "w_", "1.", "a" * 210])
+def test_whatever_a_name_can_begin_with_is_a_prefix(prefix: str) -> None:
+    check_rule([PUSHED], prefix)
 
 
 def test_who_may_not_publish_may_not_have_others_publish(sqlite_database: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -12,9 +14,16 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from registry.metadata.control_tables import image_pins
+from registry.metadata.image_repositories import find_image_repository
 from registry.oci.digest import digest_of
+from registry.services.acts import Act, Site
+from registry.services.images import delete_batch
+from registry.services.images import delete_image as delete_one
+from registry.services.restoration import restore_image
+from tests.integration.counting import CountingConnection
 from tests.integration.pushing import World, refused
 from tests.integration.test_images import ABSENT, run
+from tests.recount import check_counters, querying
 
 _PIN: Final = Statement(
     image_pins.insert().values(
@@ -163,3 +172,70 @@ def test_a_batch_of_a_hundred_and_immutable_tags(sqlite_database: str) -> None:
         assert await world.tags() == ["v1"]
 
     run(sqlite_database, scenario, tag_mutability="immutable")
+
+
+@pytest.mark.parametrize("undelete_days", [0, 7])
+def test_a_batch_of_images_that_share_blobs_and_were_deleted_before(
+    database_url: str, undelete_days: int
+) -> None:
+    async def scenario(world: World) -> None:
+        body = {"undelete_days": undelete_days}
+        assert (await world.control.patch("/v1/registry-settings", json=body)).status_code == 200
+
+        async def push(*names: str) -> list[dict[str, Any]]:
+            documents = [await world.image_document("base", name) for name in names]
+            return [
+                await world.push(document, f"{name}-1", f"{name}-2")
+                for name, document in zip(names, documents, strict=True)
+            ]
+
+        async def check(*digests: str) -> None:
+            answer = await world.control.post(
+                f"{world.images}/batch-delete", json={"digests": digests}
+            )
+            outcome = answer.json()
+            assert {each["digest"] for each in outcome["deleted"]} == set(digests)
+            with querying(database_url) as query:
+                check_counters(query, world.account.handle)
+
+        one, two, three = (each["digest"] for each in await push("one", "two", "three"))
+        await check(one, two)
+        record = await world.record()
+        assert (record["image_count"], record["size_bytes"]) == (1, len("{}basethree"))
+        await push("one", "four")  # beside the tombstone of the other, and its waiting tags
+        with querying(database_url) as query:
+            check_counters(query, world.account.handle)
+        four = (await world.get("/tags/four-1"))["tag"]["digest"]
+        await check(one, three, four)
+        record = await world.record()
+        assert (record["image_count"], record["tag_count"], record["size_bytes"]) == (0, 0, 0)
+        deleted = (await world.get("/images/deleted"))["meta"]["total"]
+        assert deleted == (4 if undelete_days else 0)
+
+    run(database_url, scenario)
+
+
+def test_a_batch_takes_one_more_statement_for_each_image(sqlite_database: str) -> None:
+    async def scenario(world: World) -> None:
+        images = [(await world.push_image(f"{n}", f"v{n}"))["digest"] for n in range(9)]
+        found = await world.install.database.read(find_image_repository, world.repository_id)
+        assert found is not None
+        act = Act("", world.install.clock(), Site("local", "localhost"))
+
+        async def count(change: Callable[[Connection], object]) -> int:
+            seen: list[Statement] = []
+            await world.install.database.write(lambda tx: change(CountingConnection(tx, seen)))
+            return len(seen)
+
+        def delete(*digests: str) -> Callable[[Connection], object]:
+            return lambda tx: delete_batch(tx, found, digests, [], act, force=False)
+
+        few, many = await count(delete(*images[:2])), await count(delete(*images[2:8]))
+        assert few <= 21
+        assert many - few == 4
+        assert await count(lambda tx: delete_one(tx, found, images[8], act, force=False)) <= 18
+        for digest in (images[0], images[8]):
+            back = partial(restore_image, repository=found.repository, digest=digest, act=act)
+            assert await count(back) <= 18
+
+    run(sqlite_database, scenario)

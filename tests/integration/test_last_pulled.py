@@ -98,6 +98,18 @@ def test_images_and_their_repository_tell_when_they_were_pulled(database_url: st
     play(database_url, scenario)
 
 
+def test_a_client_that_has_the_image_and_asks_again_by_get_uses_it(sqlite_database: str) -> None:
+    async def scenario(world: World) -> None:
+        image = await world.docker.image(b"1", tag="v1")
+        path, has_it = "/v2/acme/r/manifests/v1", {"if-none-match": f'"{image}"'}
+        head = await world.docker.client.head(path, headers=has_it)
+        assert (head.status_code, (await world.times())[image]) == (304, None)
+        get = await world.docker.client.get(path, headers=has_it)
+        assert (get.status_code, (await world.times())[image]) == (304, world.minute())
+
+    play(sqlite_database, scenario)
+
+
 def test_an_index_and_its_children_count_each_for_itself(sqlite_database: str) -> None:
     async def scenario(world: World) -> None:
         child = await world.docker.image(b"1")

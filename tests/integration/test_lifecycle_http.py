@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 
 from cloudcore.wire import rfc3339
+from registry.services.lifecycle.runs import start_due_runs
 from tests.integration.lifecycle_world import DAY, LifecycleWorld, play
 from tests.integration.pushing import refused
 from tests.tenants import allow, bearer
@@ -295,3 +296,18 @@ def test_the_first_run_is_a_day_away(sqlite_database: str) -> None:
         assert made["next_run_at"] < rfc3339(before + (DAY + 1) * 1_000_000)
 
     play(sqlite_database, scenario)
+
+
+def test_a_clock_that_was_wrong_holds_up_no_policy_put_again(database_url: str) -> None:
+    async def scenario(world: LifecycleWorld) -> None:
+        clock = world.install.clock
+        right = await world.put(UNTAGGED)
+        clock.advance(365 * DAY)
+        await start_due_runs(world.install.ctx)
+        clock.advance(-365 * DAY)
+        stored = (await world.world.control.get(world.policy)).json()["lifecycle_policy"]
+        assert stored["next_run_at"] > right["next_run_at"]
+        again = await world.put(UNTAGGED)
+        assert again["next_run_at"] < rfc3339(clock.now + (DAY + 60) * 1_000_000)
+
+    play(database_url, scenario)

@@ -159,6 +159,8 @@ def test_an_image_has_at_most_fifty_pins_that_hold(sqlite_database: str) -> None
         ("prod", {"expires_at": "2026-02-30T00:00:00Z"}, "expires_at"),
         ("prod", {"expires_at": "2099-01-01T00:00:00"}, "expires_at"),
         ("prod", {"expires_at": "10000-01-01T00:00:00Z"}, "expires_at"),
+        ("prod", {"expires_at": "9999-12-31T23:59:59-00:01"}, "expires_at"),
+        ("prod", {"expires_at": "0001-01-01T00:00:00+14:00"}, "expires_at"),
         ("prod", {"expires_at": 4_000_000_000}, "expires_at"),
         ("prod", {"expires_at": ""}, "expires_at"),
         ("prod", {"expires": None}, "expires"),

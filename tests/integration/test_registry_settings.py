@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from registry.metadata.settings import Settings, find_settings
+from tests.integration.pushing import make_world
 from tests.integration.test_repositories import client_of, refused
 from tests.integration.test_tokens_exchange import play
 from tests.tenants import Install, allow, deny
@@ -59,11 +60,12 @@ def test_changes_at_once_lose_nothing(database_url: str) -> None:
     play(database_url, scenario)
 
 
-def test_handles_are_kept_as_ids(sqlite_database: str) -> None:
+@pytest.mark.parametrize("handle", ["partner", "iam", "crn"])
+def test_handles_are_kept_as_ids(sqlite_database: str, handle: str) -> None:
     async def scenario(install: Install) -> None:
-        partner = await install.add_account("partner")
+        partner = await install.add_account(handle)
         client = await client_of(install, "acme")
-        given = ["crn:iam::partner:service-account/backup", "crn:iam::par*:role/x"]
+        given = [f"crn:iam::{handle}:service-account/backup", "crn:iam::par*:role/x"]
         answer = await client.patch(PATH, json={"uncounted_pullers": given})
         kept = [f"crn:iam::{partner.id}:service-account/backup", given[1]]
         assert answer.json()["registry_settings"]["uncounted_pullers"] == kept
@@ -143,3 +145,27 @@ def test_an_account_without_a_row_has_the_defaults(sqlite_database: str) -> None
         assert await install.database.read(find_settings, account.id) == Settings(7, ())
 
     play(sqlite_database, scenario)
+
+
+def test_what_is_deleted_keeps_its_time_until_it_is_restored_and_deleted_again(
+    database_url: str,
+) -> None:
+    async def scenario(install: Install) -> None:
+        world = await make_world(install)
+        image = await world.push_image("image", "v1")
+        path = f"{world.images}/{image['digest']}"
+
+        async def deleted() -> list[str]:
+            return [each["digest"] for each in (await world.get("/images/deleted"))["images"]]
+
+        assert (await world.control.delete(path)).status_code == 204
+        assert (await world.control.patch(PATH, json={"undelete_days": 0})).status_code == 200
+        assert await deleted() == [image["digest"]]
+        answer = await world.control.post(
+            f"{world.images}/restore", json={"digests": [image["digest"]]}
+        )
+        assert answer.json()["failures"] == []
+        assert (await world.control.delete(path)).status_code == 204
+        assert await deleted() == []
+
+    play(database_url, scenario)

@@ -94,6 +94,9 @@ def test_a_repository_from_its_making_to_its_end(database_url: str) -> None:
         ({"name": "a/../b"}, "name"),
         ({"name": ""}, "name"),
         ({"name": "a" * 209}, "name"),
+        ({"name": "a b"}, "name"),
+        ({"name": "é"}, "name"),
+        ({"name": "a\n"}, "name"),
         ({"name": "a", "kms_key": "k"}, "kms_key"),
         ({"name": "a", "tag_mutability": "frozen"}, "tag_mutability"),
         ({"name": "a", "tags": {"k": 1}}, "tags"),
@@ -149,6 +152,16 @@ def test_the_list_is_filtered_and_paged_by_name(database_url: str) -> None:
     play(database_url, scenario)
 
 
+@pytest.mark.parametrize("text", ["é", "a b", "a\n", "a" * 211, "\0"])
+@pytest.mark.parametrize("field", ["name", "name_prefix"])
+def test_what_no_name_holds_is_not_looked_for(sqlite_database: str, field: str, text: str) -> None:
+    async def scenario(install: Install) -> None:
+        client = await client_of(install, "acme")
+        refused(await client.get(PATH, params={field: text}), 400, "INVALID_INPUT", field)
+
+    play(sqlite_database, scenario)
+
+
 def test_ids_of_other_accounts_are_unknown(sqlite_database: str) -> None:
     """J16 = J17, and who may nothing learns nothing."""
 
@@ -193,6 +206,21 @@ def test_rights_over_a_prefix_reach_no_further(sqlite_database: str) -> None:
         listed = await client.get(PATH, params={"name_prefix": "web/"})
         assert listed.json()["meta"]["total"] == 1
         refused(await client.get(PATH, params={"name_prefix": "we"}), 403, "ACCESS_DENIED")
+
+    play(sqlite_database, scenario)
+
+
+def test_rights_over_names_of_one_length_are_none_over_a_list(sqlite_database: str) -> None:
+    """A ``?`` stands for one character of a name, never for the ``*`` that a list is asked by."""
+
+    async def scenario(install: Install) -> None:
+        crns = [f"crn:registry:local:acme:repository/{name}" for name in ("web-?", "?")]
+        client = await client_of(install, "acme", *(allow("registry:*", on=crn) for crn in crns))
+        await create(client, "web-1")
+        assert (await client.get(PATH, params={"name": "web-1"})).json()["meta"]["total"] == 1
+        refused(await client.get(PATH, params={"name_prefix": "web-"}), 403, "ACCESS_DENIED")
+        for path in (PATH, f"{PATH}/deleted", "/v1/storage-usage"):
+            refused(await client.get(path), 403, "ACCESS_DENIED")
 
     play(sqlite_database, scenario)
 

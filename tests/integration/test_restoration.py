@@ -319,7 +319,8 @@ def test_a_deleted_repository_comes_back_with_all_it_held(database_url: str) -> 
             }
             assert (await shop.pull("v1")).headers["docker-content-digest"] == digest
             assert len((await shop.restore(lost))["restored"]) == 1
-            refused(await shop.client.post(f"{shop.path}/restore"), 404, "NOT_FOUND")
+            # Who asks again, for no answer came, is told that it is not lost.
+            refused(await shop.client.post(f"{shop.path}/restore"), 409, "CONFLICT")
         with querying(database_url) as query:
             check_counters(query, "acme")
 

@@ -185,7 +185,7 @@ async def _restore_repository(at: Place) -> Status:
 def _restored(repository: Repository, moment: Moment) -> Status:
     del moment
     if repository.deleted_at is None:
-        return 404
+        return 409
     repository.deleted_at = None
     return 200
 

@@ -139,3 +139,14 @@ def test_a_request_takes_few_statements(
             assert counting[0].changes == changes
 
     asyncio.run(scenario())
+
+
+def test_a_page_of_tombstones_begins_where_the_last_ended(sqlite_database: str) -> None:
+    """Else each page would read all those before it."""
+    statement = STATEMENTS["registry.metadata.storage._TOMBSTONES"]
+    with closing(sqlite3.connect(sqlite_database.removeprefix("sqlite:///"))) as raw:
+        names = ("repository_id", "now", "deleted_at", "after", "limit")
+        plan = raw.execute(
+            f"EXPLAIN QUERY PLAN {statement.sqlite}", dict.fromkeys(names, 0)
+        ).fetchall()
+    assert any("(deleted_at,id)>(?,?)" in row[3] for row in plan), plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import closing
 from dataclasses import dataclass, field
 from random import Random
@@ -50,8 +50,9 @@ class World:
         program = await self.install.add_program(self.account, name, ALLOW_ALL)
         self.client.headers.update(bearer(program.access_token))
 
-    async def of_image(self, repository: str, digest: str) -> dict[str, int]:
-        return await self.read(f"{PATH}/{self.ids[repository]}/images/{digest}/storage")
+    async def of_image(self, repository: str, digest: str) -> dict[str, Any]:
+        found = await self.read(f"{PATH}/{self.ids[repository]}/images/{digest}/storage")
+        return found | {"unused_digests": sorted(found["unused_digests"])}
 
     async def of_repository(self, name: str) -> dict[str, int]:
         return await self.read(f"{PATH}/{self.ids[name]}/storage")
@@ -78,8 +79,12 @@ def play(url: str, scenario: Callable[[World], Awaitable[None]]) -> None:
 
 
 def image(
-    size: int, exclusive: int, freed: int | None = None, restorable: int = 0, unused: int = 0
-) -> dict[str, int]:
+    size: int,
+    exclusive: int,
+    freed: int | None = None,
+    restorable: int = 0,
+    unused: Collection[str] = (),
+) -> dict[str, Any]:
     """Return the record of an image; without `freed`, of one that is no index."""
     return {
         "size_bytes": size,
@@ -87,7 +92,8 @@ def image(
         "shared_bytes": size - exclusive,
         "freed_bytes": exclusive if freed is None else freed,
         "restorable_bytes": restorable,
-        "unused_children": unused,
+        "unused_children": len(unused),
+        "unused_digests": sorted(unused),
     }
 
 
@@ -136,26 +142,31 @@ def test_an_index_is_told_alone_and_with_its_children(database_url: str) -> None
         arm, amd = await docker.image(b"a" * 10), await docker.image(b"m" * 200)
         index = await docker.index(arm, amd, tag="v1")
         size = 210 + len(CONFIG)
-        assert await world.of_image("r", index) == image(size, size, 0, unused=2)
+        assert await world.of_image("r", index) == image(size, size, 0, unused=[arm, amd])
         # A child alone: its config is the other's too.
         assert await world.of_image("r", arm) == image(10 + len(CONFIG), 10)
 
         # A child with a tag of its own, a pin of its own, or in another index, stays.
         tagged = f"{PATH}/{world.ids['r']}/tags/arm"
         assert (await world.client.put(tagged, json={"digest": arm})).status_code == 201
-        assert await world.of_image("r", index) == image(size, 200, 0, unused=1)
+        assert await world.of_image("r", index) == image(size, 200, 0, unused=[amd])
         assert (await world.client.delete(tagged)).status_code == 204
         pin = f"{PATH}/{world.ids['r']}/images/{amd}/pins/prod"
         assert (await world.client.put(pin, json={})).status_code == 201
-        assert await world.of_image("r", index) == image(size, 10, 0, unused=1)
+        assert await world.of_image("r", index) == image(size, 10, 0, unused=[arm])
         assert (await world.client.delete(pin)).status_code == 204
         other = await docker.index(amd)
-        assert await world.of_image("r", index) == image(size, 10, 0, unused=1)
+        assert await world.of_image("r", index) == image(size, 10, 0, unused=[arm])
         # An index of indexes takes all with it that it alone reaches.
         top = await docker.index(index, other)
-        assert await world.of_image("r", top) == image(size, 0, 0, unused=1)  # v1 holds the index
+        told = await world.of_image("r", top)
+        assert told == image(size, 0, 0, unused=[other])  # v1 holds the index
         assert (await world.client.delete(f"{PATH}/{world.ids['r']}/tags/v1")).status_code == 204
-        assert await world.of_image("r", top) == image(size, size, 0, unused=4)
+        told = await world.of_image("r", top)
+        assert told == image(size, size, 0, unused=[index, other, arm, amd])
+        told = await world.read(f"{PATH}/{world.ids['r']}/images/{top}/storage")
+        for digest in (top, *told["unused_digests"]):  # in this order none is in the way
+            await docker.delete(digest)
 
     play(database_url, scenario)
 
@@ -442,7 +453,7 @@ def test_every_number_is_what_a_recount_finds(database_url: str, seed: int) -> N
     play(database_url, scenario)
 
 
-def recounted(query: Query, repository_id: str, digest: str) -> dict[str, int]:
+def recounted(query: Query, repository_id: str, digest: str) -> dict[str, Any]:
     """Return the record of an image by going over all manifests again and again."""
     ((root,),) = query(
         "SELECT id FROM manifests WHERE repository_id = ? AND digest = ?", repository_id, digest
@@ -459,8 +470,11 @@ def recounted(query: Query, repository_id: str, digest: str) -> dict[str, int]:
             and all(parent in gone for parent, each in edges if each == child)
         }
     gone &= tree
+    digests = [
+        row[1] for row in query("SELECT id, digest FROM manifests") if row[0] in gone - {root}
+    ]
     size, exclusive = totals(query, tree, gone)
-    return image(size, exclusive, totals(query, tree, {root})[1], unused=len(gone) - 1)
+    return image(size, exclusive, totals(query, tree, {root})[1], unused=digests)
 
 
 def totals(query: Query, whole: set[str], gone: set[str]) -> tuple[int, int]:

@@ -39,7 +39,8 @@ from tests.inprocess import Answer, Client, ManualClock
 from tests.property.collector_ledger import Ledger
 from tests.property.control_documents import BY_DIGEST, CONTENTS, DOCUMENTS, Document
 from tests.property.interleaved_stores import InterleavedStore, OneConnection
-from tests.property.interleaving import Interleaving, drive
+from tests.property.interleaving import drive
+from tests.property.locked_statements import StatementDatabase
 from tests.recount import check_counters
 
 ACCOUNT: Final = "dev"
@@ -71,7 +72,7 @@ class HeldBytes:
 class Yard:
     """The registry; one for many runs, each from the same beginning."""
 
-    database: OneConnection
+    database: OneConnection | StatementDatabase
     delays: Delays = AT_ONCE
     rng: random.Random = field(default_factory=random.Random)
     tally: Counter[str] = field(default_factory=Counter)
@@ -81,8 +82,7 @@ class Yard:
         """Begin a run."""
         self.rng.seed(seed)  # type: ignore[arg-type]
         self.database.begin()
-        self.interleaving = Interleaving(self.rng)
-        self.database.interleaving = self.interleaving
+        self.interleaving = self.database.interleave(self.rng)
         self.store = InterleavedStore(self.interleaving.step)
         self.clock = ManualClock()
         self.ledger = Ledger(lambda: self.interleaving.moment)
@@ -117,7 +117,7 @@ class Yard:
 
     def query(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
         """Run SQL of a test's own."""
-        return self.database.raw.execute(sql, parameters).fetchall()
+        return self.database.query(sql, *parameters)
 
     def ask(
         self, method: str, path: str, body: bytes = b"", kind: str = "application/octet-stream"

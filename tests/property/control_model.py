@@ -308,6 +308,8 @@ class Model:
         return Outcome.DONE
 
     def restore_repository(self, repository_id: str, now: int) -> Outcome:
+        if repository_id in {each.id for each in self.live.values()}:
+            return Outcome.CONFLICT
         if repository_id not in self.restorable(now):
             return Outcome.UNKNOWN
         if self.deleted[repository_id].name in self.live:
@@ -327,6 +329,7 @@ class Model:
                 continue
             each.images, each.tags, each.graves, each.blobs = {}, {}, {}, set()
             each.deleted = {}
+            each.history = []
             assert each.deleted_at is not None
             if each.deleted_at + HOUR <= now:
                 del self.deleted[each.id]

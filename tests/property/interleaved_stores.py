@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Concatenate
+from typing import Any, Concatenate
 
 from cloudcore.db.base import Connection, P, Row, T
 from cloudcore.db.sqlite import SqliteConnection
@@ -35,6 +36,11 @@ class OneConnection:
         self._stepping = _SteppingConnection(self._connection, self)
         self.interleaving: Interleaving | None = None
 
+    def interleave(self, rng: random.Random) -> Interleaving:
+        """Return a run whose tasks may call."""
+        self.interleaving = Interleaving(rng)
+        return self.interleaving
+
     def step(self, what: str) -> None:
         """Take a step of the run there is."""
         if self.interleaving is not None:
@@ -47,6 +53,10 @@ class OneConnection:
     def undo(self) -> None:
         """Take everything back since `begin`."""
         self.raw.execute("ROLLBACK")
+
+    def query(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """Run SQL of a test's own."""
+        return self.raw.execute(sql, parameters).fetchall()
 
     async def read(
         self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs

@@ -28,13 +28,19 @@ class Asked(NamedTuple):
 
 @lru_cache(maxsize=200_000)
 def fits(pattern: str, text: str) -> bool:
-    """Match `*` and `?` by following every place of `text` the pattern may have come to."""
+    """Match `*` and `?` by following every place of `text` the pattern may have come to.
+
+    A `*` in `text` is all of a list, for which no `?` stands.
+    """
     places = {0}
     for sign in pattern:
         if sign == "*":
             places = set(range(min(places, default=len(text) + 1), len(text) + 1))
         else:
-            places = {at + 1 for at in places if text[at : at + 1] and sign in ("?", text[at])}
+            signs = {at: text[at] for at in places if at < len(text)}
+            places = {
+                at + 1 for at, is_ in signs.items() if is_ == sign or (sign == "?" and is_ != "*")
+            }
     return len(text) in places
 
 

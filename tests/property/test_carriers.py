@@ -150,7 +150,7 @@ class History:
                 manifest = found or self._push(tx, repository, body)
                 point_tag(tx, repository, tag, manifest, digest, None, act)
             elif kind == "drop":
-                drop_tag(tx, repository, tag, act)
+                drop_tag(tx, repository, tag, None, act)
             elif kind == "delete" and found:
                 delete_image(tx, repository, found, act)
             elif kind == "restore":

@@ -65,6 +65,42 @@ def test_a_table_on_a_terminal_fits_it_and_loses_nothing(monkeypatch: pytest.Mon
     assert shown.count("x") == 50
 
 
+@pytest.mark.parametrize("width", ["1", "20", "30"])
+def test_a_terminal_too_narrow_for_words_folds_for_itself(
+    width: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    row = {"name": "a-name-of-26-characters-xyz", "size": 1, "tags": ["1.0"]}
+    assert written([row], "table", Terminal()).splitlines()[1:] == [f"{row['name']}   1 B  1.0"]
+
+
+@pytest.mark.parametrize(("no_color", "term"), [("1", "xterm"), ("", "dumb")])
+def test_headings_are_plain_where_a_person_wants_them_so(
+    no_color: str, term: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setenv("TERM", term)
+    assert written(ROWS[:1], "table", Terminal()).startswith("NAME    SIZE  TAGS\n")
+    monkeypatch.setenv("NO_COLOR", "")
+    monkeypatch.setenv("TERM", "xterm")
+    assert written(ROWS[:1], "table", Terminal()).startswith("\x1b[1mNAME")
+
+
+def test_a_table_flows_as_it_comes() -> None:
+    out = io.StringIO()
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for number in range(5000):
+            yield {"name": f"n{number}", "size": number, "tags": []}
+            assert number - out.getvalue().count("\n") <= 1000
+        yield {"name": "x" * 40, "size": 1, "tags": []}
+
+    write_records(rows(), COLUMNS, "table", out)
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 5002
+    assert lines[-1].split() == ["x" * 40, "1", "B", "-"]
+
+
 def test_nothing_in_a_table_steers_the_terminal_or_is_markup() -> None:
     row = {"name": "\x1b[31m[red]a\nb\x9b\u202e", "size": 0, "tags": ["\x07"]}
     shown = written([row], "table")

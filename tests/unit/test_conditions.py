@@ -85,6 +85,9 @@ def test_what_must_hold_for_a_tag() -> None:
     assert tag_precondition(request()) is None
     assert tag_precondition(request(if_match=f'"{ONE}"')) == Precondition(match=frozenset({ONE}))
     assert tag_precondition(request(if_none_match="*")) == Precondition(none_match=frozenset("*"))
+    for unreadable in (ONE, '"*"', f'"{ONE}', ""):
+        asked = tag_precondition(request(if_match=unreadable, if_none_match=unreadable))
+        assert asked == Precondition(match=frozenset(), none_match=frozenset("*"))
     both = request(if_match="*", if_none_match=f'"{ONE}", "{TWO}"')
     assert tag_precondition(both) == Precondition(frozenset("*"), frozenset({ONE, TWO}))
 

@@ -10,18 +10,22 @@ import httpx
 import pytest
 from litestar import Request, get, post
 from litestar.params import JSONBody
-from msgspec import Struct
+from msgspec import Struct, defstruct
 
-from cloudcore.envelope import ErrorShape, rendering
+from cloudcore.envelope import ENVELOPE, ErrorShape, rendering
 from cloudcore.errors import InvalidInput, PlatformError
 from cloudcore.facts import RouteError
 from cloudcore.http import ControlPlane, create_app
+from cloudcore.openapi import document
 from cloudcore.wire import Answer
 from tests.things import Weather
 
 
 class Terse(Answer):
     error: str
+
+
+OTHER = defstruct("Terse", [("reason", str)], bases=(Answer,), module="elsewhere")
 
 
 class SignIn(Struct):
@@ -111,6 +115,18 @@ def test_two_operations_of_one_name_are_refused() -> None:
 
     with pytest.raises(RouteError, match="has its name"):
         create_app([PLAIN, plain])
+
+
+def test_two_shapes_of_one_name_are_refused() -> None:
+    """They would be told apart by their modules, which generators make nothing of."""
+
+    @get("/v1/elsewhere", opt={"action": None, "public": True})
+    async def elsewhere() -> OTHER:  # type: ignore[valid-type]
+        """Answer in the other shape."""
+
+    made = create_app([elsewhere], error_shapes={"/v1/terse/": ErrorShape(terse, Terse)})
+    with pytest.raises(RouteError, match="two shapes share a name"):
+        document(made.routes[:1], {"": ErrorShape(terse, Terse)}, ENVELOPE)
 
 
 def test_a_client_that_leaves_in_the_middle_is_no_failure_of_ours(

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from cloudcore.wire import moment_of, rfc3339
+from cloudcore.wire import LAST_MOMENT, moment_of, rfc3339
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,5 @@ def test_the_ends_of_time_are_numbers_too() -> None:
     first = datetime.fromisoformat("0001-01-01T00:00:00+14:00")
     last = datetime.fromisoformat("9999-12-31T23:59:59-14:00")
     assert moment_of(first) < 0 < moment_of(last)
+    assert rfc3339(LAST_MOMENT) == "9999-12-31T23:59:59.999999Z"
+    assert moment_of(last) > LAST_MOMENT

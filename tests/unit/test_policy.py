@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from ipaddress import ip_address
 from typing import Any
 
@@ -26,7 +27,7 @@ def parse(kind: Kind, *statements: object, **top: object) -> Policy:
 def field_refused(kind: Kind, *statements: object, **top: object) -> str:
     with pytest.raises(InvalidInput) as refused:
         parse(kind, *statements, **top)
-    assert refused.value.params["reason"]
+    assert re.fullmatch("[a-z_]+", refused.value.params["reason"])  # a word, for programs
     return str(refused.value.params["field"])
 
 
@@ -76,8 +77,8 @@ def test_what_is_no_document_is_refused(document: bytes | str) -> None:
         ("statements", {"statements": []}),
         ("statements", {"statements": [ALLOW] * 51}),
         ("statements", {"statements": ALLOW}),
-        ("document.id", {"id": "x"}),
-        ("document.\\ud800", {"\ud800": "x"}),
+        ("id", {"id": "x"}),
+        ("\\ud800", {"\ud800": "x"}),
     ],
 )
 def test_the_top_is_strict(field: str, top: dict[str, Any]) -> None:

@@ -204,6 +204,7 @@ class _Writer:
         self._connection = SqliteConnection(self._raw)
         self._relaxed = False
         self._log_suspect = False
+        self._is_full = False
         self._stopping = self._closed = False
         self._queue: queue.SimpleQueue[Pending | None] = queue.SimpleQueue()
         self._accepted: deque[Pending] = deque()
@@ -278,6 +279,8 @@ class _Writer:
     def _begin(self, *, relaxed: bool) -> None:
         if self._log_suspect:
             self._fold_log()
+        if self._is_full:
+            self._use_log_again()
         if relaxed != self._relaxed:
             self._raw.execute(f"PRAGMA synchronous={'NORMAL' if relaxed else 'FULL'}")
             self._relaxed = relaxed
@@ -306,8 +309,9 @@ class _Writer:
         if self._raw.in_transaction:
             with suppress(sqlite3.Error):
                 self._raw.execute("ROLLBACK")
-        if _primary_code(error) == sqlite3.SQLITE_IOERR:
-            self._log_suspect = True
+        codes = {_primary_code(error), _primary_code(error.__cause__)}
+        self._log_suspect |= sqlite3.SQLITE_IOERR in codes
+        self._is_full |= sqlite3.SQLITE_FULL in codes
         for pending in group:
             if pending.error is None:
                 pending.error = Unavailable(f"the database refused: {error}")
@@ -325,6 +329,15 @@ class _Writer:
         if busy:
             raise sqlite3.OperationalError("the log could not be emptied after an I/O error")
         self._log_suspect = False
+
+    def _use_log_again(self) -> None:
+        """Begin the log at its beginning, if that can be: a full disk has no room for it to grow.
+
+        What is only changed in the database takes no room there.
+        """
+        self._is_full = False
+        with suppress(sqlite3.OperationalError):
+            self._raw.execute("PRAGMA wal_checkpoint(RESTART)")
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:
@@ -348,7 +361,7 @@ def _translated(error: BaseException) -> BaseException:
     return error
 
 
-def _primary_code(error: BaseException) -> int | None:
+def _primary_code(error: BaseException | None) -> int | None:
     code = getattr(error, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
 

@@ -13,16 +13,21 @@ from ipaddress import (
 )
 from typing import Any, Final, NamedTuple
 
-from cloudcore.identity.grammar import as_list, as_object, as_text, refusal
+from cloudcore.identity.grammar import Form, as_list, as_object, as_text, refusal
 
 Network = IPv4Network | IPv6Network
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_NETWORK: Final = re.compile(r"[0-9A-Fa-f.:/]{2,60}")
-_MOMENT: Final = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
-    r"(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
+_NETWORK: Final = Form(
+    re.compile(r"[0-9A-Fa-f.:/]{2,60}"), "addresses, or networks such as 10.0.0.0/8"
+)
+_MOMENT: Final = Form(
+    re.compile(
+        r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
+        r"(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
+    ),
+    "a date-time with its offset, such as 2030-01-31T00:00:00Z (RFC 3339)",
 )
 _MAPPED_BITS: Final = 96
 """Length of ``::ffff:0:0``, under which IPv6 writes IPv4 addresses (RFC 4291 §2.5.5.2)."""
@@ -76,7 +81,7 @@ def _networks(parts: dict[str, Any], name: str, where: str) -> tuple[Network, ..
     try:
         return tuple(_unmapped(ip_network(text)) for text in texts)
     except ValueError:
-        raise refusal(f"{where}.{name}", "addresses or networks such as 10.0.0.0/8") from None
+        raise refusal(f"{where}.{name}", "malformed", _NETWORK.words) from None
 
 
 def _unmapped(network: Network) -> Network:
@@ -103,4 +108,4 @@ def _moment(parts: dict[str, Any], name: str, where: str) -> int | None:
         moment = datetime.fromisoformat(text.upper())
         return (moment - _EPOCH) // _MICROSECOND
     except (ValueError, OverflowError):
-        raise refusal(field, "a date-time with its offset (RFC 3339)") from None
+        raise refusal(field, "malformed", _MOMENT.words) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cloudcore.errors import InvalidInput
 
@@ -11,31 +11,48 @@ MAX_ENTRIES: Final = 100
 """How many principals, actions, resources or addresses one list may have."""
 
 
+class Form(NamedTuple):
+    """What a string has to be, for us and for whoever wrote it."""
+
+    grammar: re.Pattern[str]
+    words: str
+
+
 def as_object(value: Any, where: str, keys: set[str]) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    """Return an object that has no keys but `keys`."""
+    """Return an object that has no keys but `keys`; that of the document itself is at ""."""
     if not isinstance(value, dict):
-        raise refusal(where, "an object")
+        raise refusal(where or "document", "wrong_type", "an object")
     unknown = value.keys() - keys
     if unknown:
         named = ascii(min(unknown)[:64])[1:-1]  # it may hold what no answer can be encoded with
-        raise refusal(f"{where}.{named}", "no such field here")
+        field = f"{where}.{named}" if where else named
+        raise refusal(field, "unknown_field", f"not a field here; there are {_listed(keys)}")
     return value
 
 
-def as_list(value: Any, where: str, grammar: re.Pattern[str]) -> tuple[str, ...]:  # noqa: ANN401
-    """Return a list of strings that all match `grammar`."""
-    if not isinstance(value, list) or not 1 <= len(value) <= MAX_ENTRIES:
-        raise refusal(where, f"a list of 1 to {MAX_ENTRIES} strings")
-    return tuple(as_text(item, where, grammar) for item in value)
+def as_list(value: Any, where: str, form: Form) -> tuple[str, ...]:  # noqa: ANN401 - JSON
+    """Return a list of strings that are all of a form; None stands for a field not given."""
+    words = f"a list of 1 to {MAX_ENTRIES} strings"
+    if not isinstance(value, list):
+        raise refusal(where, "missing" if value is None else "wrong_type", words)
+    if not 1 <= len(value) <= MAX_ENTRIES:
+        raise refusal(where, "out_of_range", words)
+    return tuple(as_text(item, where, form) for item in value)
 
 
-def as_text(value: Any, where: str, grammar: re.Pattern[str]) -> str:  # noqa: ANN401
-    """Return a string that matches `grammar`."""
-    if not isinstance(value, str) or not grammar.fullmatch(value):
-        raise refusal(where, "not of the form this field has")
+def as_text(value: Any, where: str, form: Form) -> str:  # noqa: ANN401 - JSON
+    """Return a string that is of a form."""
+    if not isinstance(value, str):
+        raise refusal(where, "wrong_type", form.words)
+    if not form.grammar.fullmatch(value):
+        raise refusal(where, "malformed", form.words)
     return value
 
 
-def refusal(field: str, reason: str) -> InvalidInput:
-    """Return the error for a field that is not what it must be."""
-    return InvalidInput(f"{field}: {reason}", field=field, reason=reason)
+def refusal(field: str, reason: str, words: str) -> InvalidInput:
+    """Return the error for a field that is not what it must be: `reason` in a word, and `words`."""
+    return InvalidInput(f"{field}: {words}", field=field, reason=reason)
+
+
+def _listed(keys: set[str]) -> str:
+    return ", ".join(sorted(keys))

@@ -1,4 +1,8 @@
-"""Patterns of actions and resource names: ``*`` is any run of characters, ``?`` any one."""
+"""Patterns of actions and resource names: ``*`` is any run of characters, ``?`` any one.
+
+What is asked about may hold a ``*`` too: a list is of ``repository/web-*``, whatever the names. No
+``?`` stands for that: ``web-?`` is names of one more character, not all that begin with ``web-``.
+"""
 
 from __future__ import annotations
 
@@ -41,4 +45,4 @@ def _expression(text: str) -> str:
 
 
 def _piece(text: str) -> str:
-    return "".join("." if character == "?" else re.escape(character) for character in text)
+    return "".join("[^*]" if character == "?" else re.escape(character) for character in text)

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from cloudcore.identity.conditions import NO_CONDITIONS, Conditions, parse_conditions
-from cloudcore.identity.grammar import as_list, as_object, as_text, refusal
+from cloudcore.identity.grammar import Form, as_list, as_object, as_text, refusal
 from cloudcore.identity.patterns import Patterns
 
 MAX_BYTES: Final = 20 * 1024
@@ -30,12 +30,20 @@ TRUST_ACTION: Final = "iam:AssumeRole"
 
 _UUID: Final = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _ACCOUNT: Final = rf"(?:{_UUID}|(?=[a-z0-9-]{{2,32}}(?:\Z|:))[a-z0-9]+(?:-[a-z0-9]+)*)"
-_ACTION: Final = re.compile(r"\*|[a-z]+:(?:[A-Za-z]{1,64}\*?|\*)")
-_RESOURCE: Final = re.compile(r"\*|crn:[!-~]{1,2044}")
-_SID: Final = re.compile(r"[A-Za-z0-9 _.-]{1,128}")
-_PRINCIPAL: Final = re.compile(
-    rf"\*|{_ACCOUNT}|crn:iam::(?:{_UUID}:user/{_UUID}"
-    rf"|{_ACCOUNT}:(?:role|service-account)/[a-z0-9][a-z0-9._-]{{0,62}})"
+_ACTION: Final = Form(
+    re.compile(r"\*|[a-z]+:(?:[A-Za-z]{1,64}\*?|\*)"),
+    "actions such as registry:PullImage, registry:Describe*, registry:* or *",
+)
+_RESOURCE: Final = Form(re.compile(r"\*|crn:[!-~]{1,2044}"), "CRNs, in which * and ? match, or *")
+_SID: Final = Form(
+    re.compile(r"[A-Za-z0-9 _.-]{1,128}"), "1 to 128 letters, digits, spaces, '_', '.' and '-'"
+)
+_PRINCIPAL: Final = Form(
+    re.compile(
+        rf"\*|{_ACCOUNT}|crn:iam::(?:{_UUID}:user/{_UUID}"
+        rf"|{_ACCOUNT}:(?:role|service-account)/[a-z0-9][a-z0-9._-]{{0,62}})"
+    ),
+    "accounts (their ids or handles), CRNs of users, roles or service accounts, or *",
 )
 
 
@@ -114,29 +122,35 @@ def read_document(document: bytes | str) -> Any:  # noqa: ANN401 - JSON, not yet
         check_size(encoded)
         return json.loads(encoded.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError):
-        raise refusal("document", "not JSON, or an object names a key twice") from None
+        raise refusal("document", "not_json", "not JSON, or an object names a key twice") from None
 
 
 def check_size(document: bytes) -> None:
     """Refuse a document of more than `MAX_BYTES`."""
     if len(document) > MAX_BYTES:
-        raise refusal("document", f"a policy has at most {MAX_BYTES} bytes")
+        raise refusal("document", "out_of_range", f"a policy has at most {MAX_BYTES} bytes")
 
 
 def policy_of(document: Any, kind: Kind) -> Policy:  # noqa: ANN401 - JSON, not yet checked
     """Return parsed JSON as a policy; see `parse_policy`."""
-    top = as_object(document, "document", {"version", "statements"})
+    top = as_object(document, "", {"version", "statements"})
     if top.get("version") != "1":
-        raise refusal("version", 'must be "1"')
+        raise refusal("version", _reason(top, "version"), 'must be "1"')
     statements = top.get("statements")
     if not isinstance(statements, list) or not 1 <= len(statements) <= MAX_STATEMENTS:
-        raise refusal("statements", f"a list of 1 to {MAX_STATEMENTS} statements")
+        reason = "out_of_range" if isinstance(statements, list) else _reason(top, "statements")
+        raise refusal("statements", reason, f"a list of 1 to {MAX_STATEMENTS} statements")
     return Policy(
         tuple(
             _statement(statement, f"statements[{index}]", kind)
             for index, statement in enumerate(statements)
         )
     )
+
+
+def _reason(parts: dict[str, Any], name: str) -> str:
+    """Return why a field that is not one of a few values cannot be accepted."""
+    return "not_allowed" if name in parts else "missing"
 
 
 _COMMON: Final = {"sid", "effect", "actions", "conditions"}
@@ -153,7 +167,7 @@ def _statement(value: Any, where: str, kind: Kind) -> Statement:  # noqa: ANN401
         as_text(parts["sid"], f"{where}.sid", _SID)
     effect = parts.get("effect")
     if effect not in ("allow", "deny"):
-        raise refusal(f"{where}.effect", '"allow" or "deny"')
+        raise refusal(f"{where}.effect", _reason(parts, "effect"), '"allow" or "deny"')
     implied = [TRUST_ACTION] if kind is Kind.TRUST else None
     actions = as_list(parts.get("actions", implied), f"{where}.actions", _ACTION)
     conditions = NO_CONDITIONS
@@ -180,15 +194,18 @@ def _check_attached_actions(
     """Refuse what a resource or trust policy may not speak of."""
     if kind is Kind.TRUST:
         if set(actions) != {TRUST_ACTION}:
-            raise refusal(f"{where}.actions", f"a trust policy speaks of {TRUST_ACTION} only")
+            words = f"a trust policy speaks of {TRUST_ACTION} only"
+            raise refusal(f"{where}.actions", "not_allowed", words)
         if EVERYONE in principals and effect is Effect.ALLOW:
-            raise refusal(f"{where}.principals", "a role cannot trust everyone")
+            raise refusal(f"{where}.principals", "not_allowed", "a role cannot trust everyone")
         return
     if not RESOURCE_ACTIONS.issuperset(actions):
         allowed = ", ".join(sorted(RESOURCE_ACTIONS))
-        raise refusal(f"{where}.actions", f"a repository's policy speaks of {allowed} only")
+        words = f"a repository's policy speaks of {allowed} only"
+        raise refusal(f"{where}.actions", "not_allowed", words)
     if EVERYONE in principals and effect is Effect.ALLOW and not PUBLIC_ACTIONS.issuperset(actions):
-        raise refusal(f"{where}.actions", "the public may be allowed registry:PullImage only")
+        words = "the public may be allowed registry:PullImage only"
+        raise refusal(f"{where}.actions", "not_allowed", words)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from typing import Final
 from registry.errors import StoreUnavailable
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_RESERVE_BYTES: Final = 64 << 20
+_RESERVE_SHARE: Final = 16
 _UNSUPPORTED: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP})
 _SYNC_FILE_RANGE_WRITE: Final = 2
 
@@ -31,6 +33,23 @@ def medium_errors() -> Iterator[None]:
         yield
     except OSError as error:
         raise unavailable(error) from error
+
+
+def check_room(descriptor: int, count: int) -> None:
+    """Refuse `count` more bytes that would take the last ones of a file system, as a full one does.
+
+    Whatever frees room needs some itself: the database beside the blobs to write down what goes,
+    and some file systems to delete. So uploads leave 64 MiB, of a small file system a sixteenth.
+
+    Raises:
+        OSError: ENOSPC.
+
+    """
+    found = os.fstatvfs(descriptor)
+    reserve = min(_RESERVE_BYTES, found.f_blocks * found.f_frsize // _RESERVE_SHARE)
+    # One that does not tell its size has nothing to be kept.
+    if reserve and found.f_bavail * found.f_frsize < reserve + count:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def open_folder(name: str, parent: int | None = None) -> int:

@@ -12,6 +12,7 @@ from typing import Final
 from registry.blobstore.base import ObjectUnknown, StageBusy, Staged, Stored
 from registry.blobstore.folders import Folders, object_path, shard
 from registry.blobstore.medium import (
+    check_room,
     flush_folder,
     medium_errors,
     open_folder,
@@ -149,6 +150,7 @@ class StagedFile(Staged):
         written = 0
         try:
             with medium_errors():
+                check_room(descriptor, view.nbytes)
                 while written < view.nbytes:
                     self._bytes_durable = False
                     written += os.pwrite(descriptor, view[written:], self._offset + written)

@@ -60,9 +60,14 @@ class Client:
         self._tokens = tokens
 
     @property
+    def url(self) -> str:
+        """Return the registry's base URL."""
+        return self._transport.url
+
+    @property
     def host(self) -> str:
         """Return the registry's host, with its port, as it stands in image references."""
-        return urlsplit(self._transport.url).netloc
+        return urlsplit(self.url).netloc
 
     def call(
         self, method: str, path: str, document: object = None, query: Query | None = None

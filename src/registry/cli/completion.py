@@ -12,9 +12,9 @@ from registry.cli.options import Verbs
 _SHELLS: Final = ("bash", "zsh", "fish")
 _FOLDERS: Final = frozenset({"FOLDER"})
 _FILES: Final = frozenset({"FILE"})
-_HINT: Final = """for example:
-  bash  entrepot completion bash > ~/.local/share/bash-completion/completions/entrepot
-  zsh   entrepot completion zsh > "${fpath[1]}/_entrepot"
+_HINT: Final = """so that each new shell has it:
+  bash  echo 'source <(entrepot completion bash)' >> ~/.bashrc
+  zsh   echo 'eval "$(entrepot completion zsh)"' >> ~/.zshrc  # below compinit
   fish  entrepot completion fish > ~/.config/fish/completions/entrepot.fish
 """
 

@@ -8,7 +8,6 @@ import getpass
 import hashlib
 import os
 import secrets
-import subprocess
 import sys
 from pathlib import Path
 from typing import Final
@@ -16,9 +15,10 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from registry.cli import container_login
 from registry.cli.credentials import Credential, changing, credentials_path
-from registry.cli.failure import FAILED, Failure, Misuse
-from registry.cli.options import Commands
+from registry.cli.failure import FAILED, Failure, Missing, Misuse
+from registry.cli.options import Verbs
 from registry.cli.output import printable
 from registry.cli.sign_in import (
     CLIENT,
@@ -28,17 +28,15 @@ from registry.cli.sign_in import (
     post_form,
     token_of,
 )
-from registry.cli.transport import Transport
+from registry.cli.transport import Refused, Transport
 
 OUT_OF_BAND: Final = "urn:ietf:wg:oauth:2.0:oob"
 _KEY_PAIR_SECONDS: Final = 12 * 3600
 """The most there is: the secret is not kept, so nothing renews the token."""
-_TELLS_PLAIN_HTTP: Final = frozenset({"podman", "buildah", "skopeo"})
-"""Clients that speak plain HTTP only when told so; docker does so to this machine unasked."""
 
 
-def add_parsers(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Add ``login`` and ``logout``."""
+def add_parsers(commands: Verbs) -> None:
+    """Add ``login``, ``docker-login`` and ``logout``."""
     login = commands.add_parser("login", help="sign in to a registry")
     login.add_argument("url", help="base URL of the registry, such as https://registry.example.com")
     login.add_argument(
@@ -46,11 +44,12 @@ def add_parsers(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     login.add_argument("--role", metavar="ROLE", help="act in this role (id, CRN or name)")
     login.add_argument("--docker", action="store_true", help="also sign a container client in")
-    login.add_argument("--client", default="docker", help="the client --docker signs in (docker)")
+    container_login.add_client(login)
     login.set_defaults(run=sign_in)
     logout = commands.add_parser("logout", help="end a sign-in and forget it")
     logout.add_argument("registry", nargs="?", metavar="url", help="base URL of the registry")
     logout.set_defaults(run=sign_out)
+    container_login.add_parsers(commands)
 
 
 def sign_in(options: argparse.Namespace) -> int:
@@ -58,10 +57,18 @@ def sign_in(options: argparse.Namespace) -> int:
     transport = Transport(options.url)
     if options.docker and not (options.access_key_id or options.role):
         raise Misuse("a person signs a container client in by a role: add --role ROLE")
-    if options.access_key_id:
-        credential = _by_key_pair(transport, options.access_key_id)
-    else:
-        credential = _by_person(transport)
+    try:
+        if options.access_key_id:
+            credential = _by_key_pair(transport, options.access_key_id)
+        else:
+            credential = _by_person(transport)
+    except Refused as error:
+        if error.status != 404:
+            raise
+        raise Missing(
+            f"there is no sign-in at {transport.url}; check the URL, and mind that 'entrepot dev' "
+            "has none: 'entrepot init' and 'entrepot serve' make a registry that has"
+        ) from None
     path = credentials_path(os.environ)
     replaced = _keep(path, transport.url, credential)
     if replaced is not None:
@@ -75,7 +82,9 @@ def sign_in(options: argparse.Namespace) -> int:
     sys.stdout.flush()
     if options.docker:
         assert credential.acting is not None
-        return _sign_client_in(transport, options.client, credential.acting.access_token)
+        headers = bearer(credential.acting.access_token)
+        login = transport.send("POST", container_login.PATH, headers)
+        container_login.give_login(transport.url, options.client, login)
     return 0
 
 
@@ -153,8 +162,10 @@ def _by_person(transport: Transport) -> Credential:
             "code_challenge_method": "S256",
         }
     )
+    page = f"/v1/oauth/authorize?{query}"
+    transport.fetch("GET", page, {"Accept": "text/html"})  # before anyone opens it in vain
     sys.stdout.write("Open this page, sign in, and copy the code it shows:\n\n")
-    sys.stdout.write(f"  {transport.url}/v1/oauth/authorize?{query}\n\n")
+    sys.stdout.write(f"  {transport.url}{page}\n\n")
     sys.stdout.flush()
     form = {
         "grant_type": "authorization_code",
@@ -165,25 +176,6 @@ def _by_person(transport: Transport) -> Credential:
     }
     answer = post_form(transport, "/v1/oauth/token", form)
     return Credential(token_of(answer), answer.get("refresh_token"))
-
-
-def _sign_client_in(transport: Transport, program: str, access_token: str) -> int:
-    """Give a container client a login of its own, by its standard input only."""
-    login = transport.send("POST", "/v1/authorization-token", bearer(access_token))
-    command = [program, "login", "--username", login["username"], "--password-stdin"]
-    if transport.url.startswith("http://") and Path(program).name in _TELLS_PLAIN_HTTP:
-        command.append("--tls-verify=false")
-    try:
-        ended = subprocess.run(  # noqa: S603 - the program the person named
-            [*command, login["registry"]], input=login["password"], text=True, check=False
-        )
-    except OSError as error:
-        raise Failure(
-            f"cannot run {program}: {error.strerror}; name another client with --client"
-        ) from None
-    if ended.returncode != 0:
-        raise Failure(f"{program} did not sign in; this command is signed in nevertheless")
-    return 0
 
 
 def _secret(prompt: str, name: str) -> str:

@@ -28,27 +28,32 @@ from registry.cli import (
     tags,
 )
 from registry.cli.failure import FAILED, MISUSE, Failure
+from registry.cli.parser import CommandParser, Group, Version
 from registry.settings import SettingsError
 
-_MODULES: Final = (
-    operating,
-    login,
-    repositories,
-    images,
-    tags,
-    policies,
-    lifecycle,
-    storage,
-    gc,
-    settings,
-    events,
-    completion,
+_GROUPS: Final = (
+    ("sign in", (login,)),
+    ("use a registry", (repositories, images, tags, policies, lifecycle, storage)),
+    ("set up an account", (settings, events, gc)),
+    ("run a registry", (operating,)),
+    ("this command", (completion,)),
 )
+_EXAMPLES: Final = """\
+examples:
+  entrepot dev                    run a registry to try, on this machine
+  entrepot login https://registry.example.com --role admin
+  entrepot images list app        show what the repository 'app' holds
+  entrepot tags set app:prod 1.4  promote an image, without pull or push
+  entrepot lifecycle preview app  show what would expire now, and by which rule
+
+'entrepot COMMAND --help' tells more of each.
+"""
 _INTERRUPTED: Final = 130  # 128 and the number of SIGINT, as shells have it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status, of which `registry.cli.failure` tells."""
+    _open_closed_streams()
     options = make_parser().parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Others' words need not fit the encoding of this terminal.
@@ -68,20 +73,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (SettingsError, PlatformError) as error:
         return _tell(str(error), MISUSE)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename is not None else ""
-        return _tell(f"{where}{error.strerror or error}", MISUSE)
+        if error.filename is None:  # nothing that was named: a full disk, say
+            return _tell(error.strerror or str(error), FAILED)
+        return _tell(f"{error.filename}: {error.strerror or error}", MISUSE)
     return status
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> CommandParser:
     """Return the parser of the whole command line."""
-    parser = argparse.ArgumentParser(
-        prog="entrepot", description="A self-hosted cloud registry for OCI images and artifacts."
+    parser = CommandParser(
+        prog="entrepot",
+        description="A self-hosted cloud registry for OCI images and artifacts.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for module in _MODULES:
-        module.add_parsers(commands)
+    parser.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
+    commands = parser.add_commands()
+    groups = []
+    for title, modules in _GROUPS:
+        before = len(commands._choices_actions)
+        for module in modules:
+            module.add_parsers(commands)
+        groups.append(Group(title, commands._choices_actions[before:]))
+    parser.groups = groups
     return parser
+
+
+def _open_closed_streams() -> None:
+    """Put nothing where a caller has closed a stream (``>&-``), as Python leaves none there."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - until the end
 
 
 def _tell(words: str, status: int) -> int:

@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Final
 
-from registry.cli.options import Commands
+from registry.cli.options import Verbs
 from registry.settings import Settings
 
 DEFAULT_DATA: Final = Path("entrepot-data")
@@ -20,7 +20,7 @@ _CLIENT_VARIABLES: Final = frozenset({"ENTREPOT_CREDENTIALS", "ENTREPOT_REGISTRY
 """Of the commands that call a registry; they are no settings of one."""
 
 
-def add_parsers(commands: Commands[argparse.ArgumentParser]) -> None:
+def add_parsers(commands: Verbs) -> None:
     """Add ``dev``, ``init``, ``serve`` and ``fsck``."""
     dev = commands.add_parser(
         "dev", help="run a registry on this machine: loopback only, no sign-in, account 'dev'"

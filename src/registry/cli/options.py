@@ -6,14 +6,14 @@ import argparse
 from collections.abc import Callable
 from typing import TypeAlias
 
-Commands = argparse._SubParsersAction
-Verbs: TypeAlias = "Commands[argparse.ArgumentParser]"
+from registry.cli.parser import CommandParser, Commands
+
+Verbs: TypeAlias = "Commands[CommandParser]"
 
 
 def add_noun(commands: Verbs, noun: str, words: str) -> Verbs:
     """Add what commands are about, and return where they are added."""
-    parser = commands.add_parser(noun, help=words, description=_sentence(words))
-    return parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    return commands.add_parser(noun, help=words, description=_sentence(words)).add_commands()
 
 
 def add_verb(

@@ -11,10 +11,11 @@ from typing import Any, Final, NamedTuple, TextIO
 
 import msgspec
 
+from registry.cli.table import Heading, write_table
+
 Record = Mapping[str, Any]
 
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
-_NO_LIMIT: Final = 100_000
 
 
 class Column(NamedTuple):
@@ -48,7 +49,7 @@ def column(
 def write_records(
     records: Iterable[Record], columns: Sequence[Column], form: str, out: TextIO | None = None
 ) -> None:
-    """Write a list, as ``table`` or ``json``; JSON has every field, and flows as it comes."""
+    """Write a list, as ``table`` or ``json``, which has every field; both flow as rows come."""
     out = out or sys.stdout
     if form == "json":
         before = "["
@@ -57,8 +58,9 @@ def write_records(
             before = ","
         out.write("[]\n" if before == "[" else "\n]\n")
         return
-    rows = [[text_of(each.cell(record)) for each in columns] for record in records]
-    out.write(_table(columns, rows, out))
+    headings = [Heading(each.heading, each.is_number, each.is_whole) for each in columns]
+    rows = ([text_of(each.cell(record)) for each in columns] for record in records)
+    write_table(headings, rows, out)
 
 
 def write_record(record: Record, form: str, out: TextIO | None = None) -> None:
@@ -67,9 +69,9 @@ def write_record(record: Record, form: str, out: TextIO | None = None) -> None:
     if form == "json":
         out.write(f"{json_text(record)}\n")
         return
-    columns = (Column("FIELD", str), Column("VALUE", str, is_whole=True))
+    headings = (Heading("FIELD"), Heading("VALUE", is_whole=True))
     rows = [[printable(name), text_of(_shaped(name, record[name]))] for name in record]
-    out.write(_table(columns, rows, out))
+    write_table(headings, rows, out)
 
 
 def tell(text: str, form: str, record: Record | None = None, out: TextIO | None = None) -> None:
@@ -138,23 +140,3 @@ def duration_text(seconds: int) -> str:
 def time_text(moment: str) -> str:
     """Return a moment of the API to the second, still in UTC."""
     return f"{moment[:19].replace('T', ' ')}Z"
-
-
-def _table(columns: Sequence[Column], rows: Sequence[Sequence[str]], out: TextIO) -> str:
-    """Return rows below their headings, folded where a terminal is too narrow and that may be."""
-    # Half of the command's start-up, and a program that wants JSON needs none of it.
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for each in columns:
-        justify = "right" if each.is_number else "left"
-        table.add_column(Text(each.heading), justify=justify, overflow="fold")  # type: ignore[arg-type]
-    for row in rows:
-        table.add_row(*map(Text, row))
-    is_folded = out.isatty() and not any(each.is_whole for each in columns)
-    console = Console(file=out, width=None if is_folded else _NO_LIMIT)
-    with console.capture() as captured:
-        console.print(table)
-    return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())

@@ -20,6 +20,7 @@ _COLUMNS: Final = (
     column("CREATED", "created_at", time_text),
 )
 _SPAN: Final = re.compile(r"([0-9]{1,6})([mhdw])")
+_LONGEST: Final = timedelta(days=36500)
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -53,7 +54,12 @@ def _span(text: str) -> timedelta:
     found = _SPAN.fullmatch(text)
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r} is no span like 90m, 12h, 30d or 4w")
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+    span = timedelta(**{_UNITS[found[2]]: int(found[1])})
+    if not timedelta() < span <= _LONGEST:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not between 1m and {_LONGEST.days}d; without --for it never ends"
+        )
+    return span
 
 
 def _pin(options: argparse.Namespace) -> int:

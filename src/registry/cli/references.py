@@ -93,9 +93,12 @@ def find_repository(client: Client, written: str) -> Record:
     """Return the record of a repository of the account.
 
     Raises:
+        Misuse: an image is written.
         Missing: there is none.
 
     """
+    if set(":@") & set(written.rpartition("/")[2]):
+        raise Misuse(f"a repository is named without tag or digest, not {printable(written)!r}")
     if is_id(written):
         found: Record = client.call("GET", f"/v1/repositories/{written}")["repository"]
         return found

@@ -18,7 +18,7 @@ from registry.cli.output import (
     write_record,
     write_records,
 )
-from registry.cli.references import find_repository
+from registry.cli.references import find_repository, repository_path
 
 _COLUMNS: Final = (
     column("NAME", "name"),
@@ -45,6 +45,8 @@ def add_parsers(commands: Verbs) -> None:
     listing = add_verb(verbs, "list", _list, "list repositories by name")
     listing.add_argument("--name-prefix", metavar="TEXT", help="only names that begin so")
     add_repository(add_verb(verbs, "show", _show, "show a repository"))
+    words = "say what a repository takes, and what deleting it would free"
+    add_repository(add_verb(verbs, "storage", _show_storage, words))
     create = add_verb(verbs, "create", _create, "create a repository")
     create.add_argument("name", metavar="NAME", help="without the account's handle")
     _add_fields(create)
@@ -108,6 +110,13 @@ def _list(options: argparse.Namespace) -> int:
 
 def _show(options: argparse.Namespace) -> int:
     write_record(find_repository(open_client(options), options.repository), options.output)
+    return 0
+
+
+def _show_storage(options: argparse.Namespace) -> int:
+    client = open_client(options)
+    path = repository_path(client, options.repository)
+    write_record(client.call("GET", f"{path}/storage")["storage"], options.output)
     return 0
 
 

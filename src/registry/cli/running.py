@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -21,14 +22,22 @@ def serve_application(
     if settings.workers < 1:
         raise SettingsError("there must be at least one worker")
     configure_logging()
-    return run(
-        partial(create, settings),
-        settings.host,
-        settings.port,
-        workers=settings.workers,
-        metrics_bind=_address(settings.metrics),
-        on_ready=on_ready,
-    )
+    try:
+        return run(
+            partial(create, settings),
+            settings.host,
+            settings.port,
+            workers=settings.workers,
+            metrics_bind=_address(settings.metrics),
+            on_ready=on_ready,
+        )
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise SettingsError(
+            f"another process listens on {error.filename}; "
+            "name another port (--port, --metrics), or 0 for a free one"
+        ) from None
 
 
 def tell(text: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from shlex import quote
 
 from cloudcore.clock import uuid7
 from cloudcore.errors import Conflict, InvalidInput
@@ -11,6 +13,7 @@ from cloudcore.identity.names import check_handle, email_address
 from cloudcore.identity.rows.accounts import is_any_account
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyring
+from registry.cli.operating import DEFAULT_DATA
 from registry.cli.running import serve_application, tell
 from registry.main import open_context, prepare
 from registry.served import create_app
@@ -29,9 +32,13 @@ def run_serve(settings: Settings) -> int:
         raise _no_account(settings)
     prepare(settings)
     asyncio.run(_check(settings))
-    return serve_application(
-        settings, create_app, lambda url: tell(f"Entrepot is ready on {url}\n")
-    )
+    return serve_application(settings, create_app, partial(_greet, settings))
+
+
+def _greet(settings: Settings, url: str) -> None:
+    """Tell where it is, and where clients and people find it."""
+    shown = settings.url if settings.public_url or settings.hosts else url
+    tell(f"Entrepot is ready on {url} (console: {shown}/console, stop with Ctrl+C)\n")
 
 
 def run_init(settings: Settings, handle: str, email: str) -> int:
@@ -45,6 +52,7 @@ def run_init(settings: Settings, handle: str, email: str) -> int:
     _check_names(handle, email)
     prepare(settings)
     first = asyncio.run(_create(settings, handle, email))
+    where = "" if settings.data == DEFAULT_DATA else f" --data {quote(str(settings.data))}"
     tell(
         f"Account {first.handle} ({first.account_id}) is made. These are shown this once:\n\n"
         f"  person              {first.email}\n"
@@ -52,8 +60,10 @@ def run_init(settings: Settings, handle: str, email: str) -> int:
         f"  access key id       {first.access_key_id}\n"
         f"  secret access key   {first.secret_access_key}\n\n"
         f"Keep {settings.root_key} safe and backed up: it opens every secret at rest.\n"
-        f"Next: entrepot serve, then: entrepot login {settings.url} --docker "
-        f"--access-key-id {first.access_key_id}\n"
+        "Next:\n"
+        f"  entrepot serve{where}\n"
+        f"  entrepot login {settings.url} --docker --access-key-id {first.access_key_id}\n"
+        f"or, as the person, in a browser: {settings.url}/console\n"
     )
     return 0
 

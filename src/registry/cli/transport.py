@@ -36,6 +36,20 @@ class Lost(Failure):
     """The connection broke after the request was sent: what became of it is not known."""
 
 
+class _Answer(dict[str, Any]):
+    """A JSON object of the registry, which has the fields that are asked for."""
+
+    def __init__(self, url: str, document: dict[str, Any]) -> None:
+        super().__init__(document)
+        self._url = url
+
+    def __missing__(self, name: str) -> None:
+        raise Failure(
+            f"the answer of {self._url} has no {name!r}: it is no registry, "
+            "or its version is another than 'entrepot --version' tells"
+        )
+
+
 class Transport:
     """One registry, by its base URL. Redirects are not followed: credentials go to one host."""
 
@@ -52,9 +66,10 @@ class Transport:
         """
         text = self.fetch(method, path, headers, body)
         try:
-            return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
+            document = msgspec.json.decode(text, type=dict[str, Any]) if text else {}
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise Failure(f"what answers at {self.url} is no registry; check the URL") from None
+        return _Answer(self.url, document)
 
     def fetch(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None

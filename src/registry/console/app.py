@@ -135,7 +135,7 @@ class Console:
         except Refused as error:
             if error.status == 401:
                 return visit.forget(_to_sign_in(request))
-            return visit.page("error.html", error.status, error=error)
+            return visit.page("error.html", error.status, error=error, by_role=True)
         except PlatformError as error:
             return self._refuse(visit, error)
         except Exception:  # noqa: BLE001 - a bug, which the log tells of
@@ -169,7 +169,7 @@ class Console:
         refused = Refused(
             status, told["code"], told["message"], told["request_id"], told.get("params")
         )
-        return visit.page("error.html", status, error=refused)
+        return visit.page("error.html", status, error=refused, by_role=False)
 
 
 def _check_own_form(request: Request, session: Session, auth_url: str) -> None:
@@ -189,7 +189,7 @@ def _check_own_form(request: Request, session: Session, auth_url: str) -> None:
 
 def _to_sign_in(request: Request) -> Response:
     if request.method != "GET":
-        return redirect(sign_in.SIGNED_OUT)
+        return redirect(f"{sign_in.SIGNED_OUT}?said=sign-in-over")
     query = request.scope["query_string"].decode("latin-1")
     wanted = f"{request.path}?{query}" if query else request.path
     return redirect(f"{sign_in.SIGN_IN}?to={quote(wanted)}")

@@ -38,6 +38,11 @@ class Refused(Exception):
         self.params = params or {}
         """What it is about."""
 
+    @property
+    def sentence(self) -> str:
+        """Return the message as a page says it."""
+        return f"{self.message[:1].upper()}{self.message[1:]}."
+
 
 class ControlPlaneClient:
     """Calls the control plane for one request of a browser."""
@@ -61,18 +66,33 @@ class ControlPlaneClient:
 
     async def post(self, path: str, body: object = None, **query: str | int | None) -> Any:  # noqa: ANN401
         """Post a JSON body, or none."""
-        return await self.change("POST", path, body, **query)
+        return await self._change("POST", path, body, query)
 
     async def change(
         self,
         method: str,
         path: str,
         body: object = None,
+        *,
+        if_match: str = "",
         **query: str | int | None,
     ) -> Any:  # noqa: ANN401 - JSON
-        """Make a change, and return what it says of itself; None when it says nothing."""
+        """Make a change, and return what it says of itself; None when it says nothing.
+
+        With `if_match`, only of what has this entity tag still.
+        """
+        return await self._change(method, path, body, query, if_match)
+
+    async def _change(
+        self,
+        method: str,
+        path: str,
+        body: object,
+        query: Mapping[str, str | int | None],
+        if_match: str = "",
+    ) -> Any:  # noqa: ANN401 - JSON
         content = b"" if body is None else msgspec.json.encode(body)
-        answer = await self._send(method, path, query, content, b"application/json")
+        answer = await self._send(method, path, query, content, b"application/json", if_match)
         return msgspec.json.decode(answer) if answer else None
 
     async def post_form(self, path: str, fields: Mapping[str, str]) -> Any:  # noqa: ANN401 - JSON
@@ -88,6 +108,7 @@ class ControlPlaneClient:
         query: Mapping[str, str | int | None],
         body: bytes = b"",
         content_type: bytes = b"",
+        if_match: str = "",
     ) -> bytes:
         outer = self._request.scope
         headers = [(b"host", self._request.host.encode("latin-1"))]
@@ -97,6 +118,8 @@ class ControlPlaneClient:
             headers.append((b"authorization", b"Bearer " + self._bearer.encode()))
         if body:
             headers.append((b"content-type", content_type))
+        if if_match:
+            headers.append((b"if-match", f'"{if_match}"'.encode()))
         headers.append((b"content-length", b"%d" % len(body)))
         given = {name: value for name, value in query.items() if value not in (None, "")}
         scope = {

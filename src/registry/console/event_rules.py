@@ -51,7 +51,7 @@ async def create_rule(visit: Visit, _: Parameters) -> Response:
     except Refused as error:
         if error.status not in _INLINE:
             raise
-        return await _page(visit, error.status, f"{error.message[:1].upper()}{error.message[1:]}.")
+        return await _page(visit, error.status, error.sentence)
     return visit.go(_PATH, "rule-created")
 
 
@@ -86,7 +86,6 @@ async def _page(visit: Visit, status: int = 200, complaint: str = "") -> Respons
         meta=found["meta"],
         types=EVENT_TYPES,
         all_types=ALL,
-        form=visit.request.form,
         complaint=complaint,
     )
 

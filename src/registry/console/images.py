@@ -26,6 +26,9 @@ from registry.console.visit import Visit
 _IMAGE: Final = f"{PATH}/images/{{digest}}"
 _PAGE: Final = 25
 _CHILDREN: Final = 50
+_LAYERS: Final = 200
+_ANNOTATIONS: Final = 100
+"""A manifest of 4 MiB may list so much more that its page would hold the process up."""
 _STATUSES: Final = ("tagged", "untagged", "any")
 _CONFIGURATIONS: Final = frozenset(
     {
@@ -70,14 +73,21 @@ async def list_images(visit: Visit, parameters: Parameters) -> Response:
 
 async def _platforms(visit: Visit, repository: dict[str, Any], image: dict[str, Any]) -> list[str]:
     if image["is_index"]:
-        manifest = await read_manifest(visit, repository["id"], image["digest"])
-        return list(dict.fromkeys(platforms_of(manifest)))
+        manifest = await unless_refused(read_manifest(visit, repository["id"], image["digest"]))
+        return list(dict.fromkeys(platforms_of(manifest))) if manifest else []
     configuration = await read_configuration(visit, repository, image)
     return [configuration.platform] if configuration else []
 
 
 async def show_image(visit: Visit, parameters: Parameters) -> Response:
     """Show an image."""
+    return await image_page(visit, parameters)
+
+
+async def image_page(
+    visit: Visit, parameters: Parameters, status: int = 200, complaint: str = ""
+) -> Response:
+    """Return the page of an image; the complaint is about the form of pins."""
     api = visit.api
     images_path = f"{api_path(parameters)}/images"
     repository = await read_repository(visit, parameters)
@@ -88,18 +98,22 @@ async def show_image(visit: Visit, parameters: Parameters) -> Response:
     configuration = await read_configuration(visit, repository, image)
     tree, is_whole = await referrers.read_tree(visit, images_path, digest)
     children = manifest.manifests or []
-    tree += _built_in(children)
+    built_in = _built_in(children)
+    tree += built_in[:_CHILDREN]
     tree += await referrers.read_tagged(visit, f"{api_path(parameters)}/tags", digest)
     pins = await unless_refused(api.get(f"{path}/pins"))
     storage = await unless_refused(api.get(f"{path}/storage"))
     return visit.page(
         "image.html",
+        status,
         repository=repository,
         image=image,
         kind=_kind(image),
-        manifest=manifest,
         configuration=configuration,
         layers=layers_of(manifest, configuration),
+        most_layers=_LAYERS,
+        annotations=list((manifest.annotations or {}).items()),
+        most_annotations=_ANNOTATIONS,
         platforms=[
             (child, await _size(visit, images_path, child))
             for child in children[:_CHILDREN]
@@ -107,12 +121,12 @@ async def show_image(visit: Visit, parameters: Parameters) -> Response:
         ],
         hidden_children=max(0, len(children) - _CHILDREN),
         referrers=tree,
-        are_all_referrers=is_whole,
+        are_all_referrers=is_whole and len(built_in) <= _CHILDREN,
         pins=pins and pins["pins"],
         storage=storage and storage["storage"],
         plan=storage and await index_deletion.read_plan(visit, repository, image),
         parts_of={child.digest: _part(child) for child in children},
-        registry_url=visit.house.auth_url,
+        complaint=complaint,
     )
 
 

@@ -83,6 +83,11 @@ async def start_run(visit: Visit, parameters: Parameters) -> Response:
     return visit.go(f"{page_path(parameters)}/lifecycle", "run-started")
 
 
+async def leave_preview(visit: Visit, parameters: Parameters) -> Response:
+    """Lead whoever comes to a preview by its address to where one is made."""
+    return visit.go(f"{page_path(parameters)}/lifecycle")
+
+
 async def _told(visit: Visit, parameters: Parameters, written: str, error: Refused) -> Response:
     """Show what is wrong with rules beside them; other refusals have a page of their own."""
     if error.status != 400:
@@ -102,14 +107,21 @@ async def _page(
 ) -> Response:
     path = f"{api_path(parameters)}/lifecycle-policy"
     repository = await read_repository(visit, parameters)
-    kept = await unless_refused(visit.api.get(path))
-    policy = kept and kept["lifecycle_policy"]
+    try:
+        policy = (await visit.api.get(path))["lifecycle_policy"]
+    except Refused as error:
+        if error.status not in (403, 404):
+            raise
+        policy, is_hidden = None, error.status == 403
+    else:
+        is_hidden = False
     runs = await unless_refused(visit.api.get(f"{path}/runs", limit=10))
     return visit.page(
         "lifecycle.html",
         status,
         repository=repository,
         policy=policy,
+        is_hidden=is_hidden,
         written=written
         or _written([_shortened(rule) for rule in policy["rules"]] if policy else EXAMPLE),
         runs=runs["runs"] if runs else [],
@@ -128,7 +140,7 @@ def _rules(visit: Visit) -> tuple[str, list[dict[str, Any]], str]:
         try:
             rules = _by_numbers(form.get("untagged_days", ""), form.get("keep_last", ""))
         except InvalidInput as error:
-            return _written(EXAMPLE), [], error.message
+            return "", [], error.message
         return _written(rules), rules, ""
     written = form.get("rules", "")
     try:
@@ -176,6 +188,7 @@ def _written(rules: object) -> str:
 ROUTES: Final = [
     Route("GET", _PATH, show_policy),
     Route("POST", f"{_PATH}/preview", preview),
+    Route("GET", f"{_PATH}/preview", leave_preview),
     Route("POST", _PATH, save_policy),
     Route("POST", f"{_PATH}/delete", delete_policy),
     Route("POST", f"{_PATH}/run", start_run),

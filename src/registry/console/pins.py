@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.errors import InvalidInput
 from cloudcore.wire import rfc3339
+from registry.console.control_plane import Refused
+from registry.console.images import image_page
 from registry.console.messages import Response
 from registry.console.of_repository import PATH, api_path, page_path
 from registry.console.routing import Parameters, Route
@@ -15,6 +16,8 @@ from registry.console.visit import Visit
 _IMAGE: Final = f"{PATH}/images/{{digest}}"
 _DAY: Final = 24 * 3600 * MICROSECONDS
 _MOST_DAYS: Final = 3650
+_NO_DAYS: Final = f"A pin lasts 1 to {_MOST_DAYS} days, or has no end."
+_NO_NAME: Final = "A pin has a name of small letters, digits, '.', '_' and '-'."
 
 
 async def put_pin(visit: Visit, parameters: Parameters) -> Response:
@@ -22,12 +25,18 @@ async def put_pin(visit: Visit, parameters: Parameters) -> Response:
     form = visit.request.form
     days = form.get("days", "").strip()
     if days and not (days.isascii() and days.isdigit() and 1 <= int(days[:5]) <= _MOST_DAYS):
-        raise InvalidInput(f"a pin lasts 1 to {_MOST_DAYS} days, or has no end")
+        return await image_page(visit, parameters, 400, _NO_DAYS)
     end = visit.house.sessions.now() + int(days) * _DAY if days else None
     name = form.get("name", "").strip()
-    await visit.api.change(
-        "PUT", _pin(parameters, name), {"expires_at": None if end is None else rfc3339(end)}
-    )
+    if not name or "/" in name:
+        return await image_page(visit, parameters, 400, _NO_NAME)
+    expiry = {"expires_at": None if end is None else rfc3339(end)}
+    try:
+        await visit.api.change("PUT", _pin(parameters, name), expiry)
+    except Refused as error:
+        if error.status not in (400, 409):
+            raise
+        return await image_page(visit, parameters, error.status, error.sentence)
     return _shown(visit, parameters, "pinned")
 
 
@@ -38,8 +47,6 @@ async def delete_pin(visit: Visit, parameters: Parameters) -> Response:
 
 
 def _pin(parameters: Parameters, name: str) -> str:
-    if not name or "/" in name:
-        raise InvalidInput("a pin has a name of letters, digits, '.', '_' and '-'")
     return f"{api_path(parameters)}/images/{parameters['digest']}/pins/{name}"
 
 

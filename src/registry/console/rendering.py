@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib import resources
+from importlib.metadata import version
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -64,7 +65,10 @@ class Pages:
             json=_as_json,
         )
         self._environment.globals.update(
-            asset=self._address, layer_shares=drawing.layer_shares, bar=drawing.bar
+            asset=self._address,
+            layer_shares=drawing.layer_shares,
+            bar=drawing.bar,
+            product=f"entrepot {version('entrepot')}",
         )
 
     def render(self, template: str, values: Mapping[str, object]) -> bytes:

@@ -8,7 +8,7 @@ import secrets
 from base64 import urlsafe_b64encode
 from hashlib import sha256
 from typing import Final
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
@@ -43,14 +43,19 @@ def page_of_ours(path: str) -> str:
 
 
 async def begin(visit: Visit, _: Parameters) -> Response:
-    """Send the browser to the sign-in page (RFC 7636)."""
-    begun = _Begun(
-        secrets.token_urlsafe(32),
-        secrets.token_urlsafe(48),
-        page_of_ours(visit.request.query.get("to", HOME)),
-    )
+    """Send the browser to the sign-in page (RFC 7636), from the host that this leads back to.
+
+    The cookie of a sign-in is of one host. Who came by another name of it is sent there first;
+    once only, as a proxy may hide by which name the browser came.
+    """
+    query = visit.request.query
+    to = page_of_ours(query.get("to", HOME))
+    if visit.request.host != urlsplit(visit.house.auth_url).netloc and "moved" not in query:
+        there = urlencode({"to": to, "moved": "1"})
+        return redirect(f"{visit.house.auth_url}{SIGN_IN}?{there}")
+    begun = _Begun(secrets.token_urlsafe(32), secrets.token_urlsafe(48), to)
     digest = sha256(begun.verifier.encode()).digest()
-    query = {
+    asked = {
         "response_type": "code",
         "client_id": CONSOLE,
         "redirect_uri": visit.house.auth_url + _SIGNED_IN,
@@ -58,7 +63,7 @@ async def begin(visit: Visit, _: Parameters) -> Response:
         "code_challenge_method": "S256",
         "state": begun.state,
     }
-    answer = redirect(f"{visit.house.auth_url}/v1/oauth/authorize?{urlencode(query)}")
+    answer = redirect(f"{visit.house.auth_url}/v1/oauth/authorize?{urlencode(asked)}")
     answer.cookies[_COOKIE] = visit.house.jar.seal(_COOKIE, begun)
     return answer
 
@@ -137,7 +142,9 @@ async def sign_out(visit: Visit, _: Parameters) -> Response:
         form = {"token": visit.session.refresh_token, "client_id": CONSOLE}
         await visit.client.post_form("/v1/oauth/revoke", form)
     except Refused as error:
-        return visit.forget(visit.page("error.html", error.status, session=None, error=error))
+        return visit.forget(
+            visit.page("error.html", error.status, session=None, error=error, by_role=False)
+        )
     return visit.forget(redirect(SIGNED_OUT))
 
 

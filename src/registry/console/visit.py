@@ -31,6 +31,7 @@ SAID: Final = {
     "rule-created": "The rule was created.",
     "rule-deleted": "The rule was deleted.",
     "collection-started": "The collector is at work.",
+    "sign-in-over": "Your sign-in was over already. If you sent a form, sign in and send it again.",
 }
 """What a page says about the change that led to it. The address names one of these, and no text."""
 
@@ -93,6 +94,7 @@ class Visit:
             "session": self._session,
             "path": self.request.path,
             "query": self.request.query,
+            "form": self.request.form,
             "said": SAID.get(self.request.query.get("said", "")),
             "host": self.house.host,
         }

@@ -38,5 +38,17 @@ async def authorized(ctx: Context, repository_id: str) -> ImageRepository:
     return found
 
 
+async def authorized_own(ctx: Context, repository_id: str) -> ImageRepository:
+    """Return such a repository of the caller's own account.
+
+    For what is no partner's business: what was deleted and by whom, and what an image shares
+    with other repositories.
+    """
+    found = await authorized(ctx, repository_id)
+    if found.repository.account_id != account_of(ctx):
+        raise _unknown()
+    return found
+
+
 def _unknown() -> NotFound:
     return NotFound("there is no such repository")

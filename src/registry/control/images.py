@@ -18,6 +18,7 @@ from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 from registry.control.acts import act_of
 from registry.control.image_repositories import PATH, authorized
 from registry.metadata.images import NEWEST, ImageRow, TagStatus
+from registry.oci.media_types import MANIFEST_TYPES
 from registry.services import images
 from registry.services.images import BatchOutcome, Failure
 
@@ -67,7 +68,7 @@ class ImageAnswer(Answer):
     is_index: bool
     pushed_at: RFC3339
     last_pulled_at: RFC3339 | None
-    """To the minute."""
+    """To the minute. Clients that have the image may ask by HEAD alone, which does not count."""
     artifact_type: str | UnsetType = UNSET
     config_digest: str | UnsetType = UNSET
     """Absent on a multi-platform index."""
@@ -160,7 +161,10 @@ async def get_image(
     return OneImage(image=image_answer(await ctx.database.read(images.get_image, found, digest)))
 
 
-@get(f"{_IMAGE}/manifest", opt={"action": "registry:DescribeImages"})
+@get(
+    f"{_IMAGE}/manifest",
+    opt={"action": "registry:DescribeImages", "media_types": tuple(sorted(MANIFEST_TYPES))},
+)
 async def get_image_manifest(
     repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[Context]
 ) -> Response[bytes]:

@@ -164,11 +164,11 @@ async def create_repository(
 ) -> Reply[OneRepository]:
     """Create a repository."""
     account_id = account_of(ctx)
-    ctx.authorize(repository_crn(ctx.settings.region, account_id, data.name))
     account = await ctx.database.read(find_account, account_id)
     assert account is not None
     new = NewRepository(**{name: getattr(data, name) for name in NewRepository._fields})
     repository_records.check_repository(account.handle, new)
+    ctx.authorize(repository_crn(ctx.settings.region, account_id, new.name))
     return await ctx.commit(
         repository_records.create_repository,
         account_id,
@@ -189,6 +189,7 @@ async def list_repositories(ctx: NamedDependency[Context]) -> ManyRepositories:
     """List the account's repositories by name."""
     account_id = account_of(ctx)
     query = ctx.query(RepositoryQuery)
+    repository_records.check_sought(query.name, query.name_prefix)
     names = NameRange.of(query.name, query.name_prefix)
     asked = query.name or f"{query.name_prefix or ''}*"
     ctx.authorize(repository_crn(ctx.settings.region, account_id, asked))

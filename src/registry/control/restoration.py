@@ -18,6 +18,7 @@ from cloudcore.identity.routes.callers import account_of
 from cloudcore.pagination import Page, PageMeta
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 from registry.control.acts import act_of
+from registry.control.image_repositories import authorized_own
 from registry.control.repositories import (
     OneRepository,
     authorized,
@@ -27,7 +28,6 @@ from registry.metadata import blobs
 from registry.metadata.deleted_repositories import (
     DeletedRepository,
     count_deleted_repositories,
-    find_deleted_repository,
     list_deleted_repositories,
 )
 from registry.metadata.deleted_tags import DeletedTag, count_deleted_tags, list_deleted_tags
@@ -69,7 +69,7 @@ class ManyDeletedRepositories(Answer):
     meta: PageMeta
 
 
-class DeletedImage(Answer):
+class DeletedImageAnswer(Answer):
     """An image that was deleted with its tags."""
 
     id: str
@@ -89,7 +89,7 @@ class DeletedImage(Answer):
 class ManyDeletedImages(Answer):
     """A page of deleted images."""
 
-    images: Sequence[DeletedImage]
+    images: Sequence[DeletedImageAnswer]
     meta: PageMeta
 
 
@@ -167,7 +167,7 @@ class OneRestoredTag(Answer):
     opt={"action": "registry:DescribeRepositories", "query": Page},
 )
 async def list_deleted(ctx: NamedDependency[Context]) -> ManyDeletedRepositories:
-    """List the account's deleted repositories that can be restored, the newest first."""
+    """List the account's deleted repositories that can be restored, the last made first."""
     account_id = account_of(ctx)
     ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
     pager = ctx.pager(ctx.query(Page))
@@ -192,10 +192,10 @@ async def restore_repository(
 ) -> Reply[OneRepository]:
     """Restore a deleted repository with all it held; its name must be free."""
     account_id = account_of(ctx)
-    found = await ctx.database.read(find_deleted_repository, account_id, repository_id, ctx.clock())
-    if found is None:
-        raise NotFound("no such repository can be restored")
-    ctx.authorize(repository_crn(ctx.settings.region, account_id, found.name))
+    name = await ctx.database.read(
+        restoration.name_to_restore, account_id, repository_id, ctx.clock()
+    )
+    ctx.authorize(repository_crn(ctx.settings.region, account_id, name))
     return await ctx.commit(
         _restore_repository,
         account_id,
@@ -213,7 +213,7 @@ async def list_deleted_images(
     repository_id: FromPath[str], ctx: NamedDependency[Context]
 ) -> ManyDeletedImages:
     """List the images that can be restored, the last deleted first."""
-    repository = await authorized(ctx, repository_id)
+    repository = (await authorized_own(ctx, repository_id)).repository
     pager = ctx.pager(ctx.query(Page))
     now = ctx.clock()
     before = None if pager.position is None else (pager.position[0], pager.position[1])
@@ -249,7 +249,7 @@ async def list_deleted_tag_names(
     repository_id: FromPath[str], ctx: NamedDependency[Context]
 ) -> ManyDeletedTags:
     """List the tags that can be restored while their image is there, the last deleted first."""
-    repository = await authorized(ctx, repository_id)
+    repository = (await authorized_own(ctx, repository_id)).repository
     pager = ctx.pager(ctx.query(Page))
     (before,) = pager.position or (None,)
     now = ctx.clock()
@@ -289,7 +289,7 @@ async def get_tag_history(
     repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[Context]
 ) -> ManyTagChanges:
     """List what became of a tag, the newest first, with who did it; for a year."""
-    repository = await authorized(ctx, repository_id)
+    repository = (await authorized_own(ctx, repository_id)).repository
     pager = ctx.pager(ctx.query(Page))
     (before,) = pager.position or (None,)
 
@@ -363,8 +363,8 @@ def _repository(found: DeletedRepository) -> DeletedRepositoryAnswer:
     )
 
 
-def _image(found: Tombstone) -> DeletedImage:
-    return DeletedImage(
+def _image(found: Tombstone) -> DeletedImageAnswer:
+    return DeletedImageAnswer(
         id=found.id,
         digest=found.digest,
         tags=[tag for tag, _ in found.tags],

@@ -27,7 +27,8 @@ class UpdateSettings(Request):
     """Changes of an account's settings."""
 
     undelete_days: UndeleteDays | UnsetType = UNSET
-    """How long what is deleted from now on can be restored; 0: not at all."""
+    """How long what is deleted from now on can be restored; 0: not at all. What is deleted
+    already keeps the time it was given."""
     uncounted_pullers: Patterns | UnsetType = UNSET
     """CRNs of principals whose pulls are not recorded; ``*`` is any run of characters."""
 

@@ -12,13 +12,10 @@ from litestar.params import FromPath
 from msgspec import UNSET, UnsetType
 
 from cloudcore.context import Context
-from cloudcore.errors import NotFound
 from cloudcore.identity.routes.callers import NamedThing, account_of
 from cloudcore.wire import RFC3339, Answer, rfc3339
-from registry.control.image_repositories import PATH
-from registry.control.image_repositories import authorized as authorized_of_any
+from registry.control.image_repositories import PATH, authorized_own
 from registry.control.repositories import authorized
-from registry.metadata.image_repositories import ImageRepository
 from registry.metadata.storage import NamedRepository
 from registry.services import storage
 from registry.services.access import repository_crn
@@ -46,7 +43,9 @@ class ImageStorageAnswer(Answer):
     restorable_bytes: int
     """The part of `exclusive_bytes` that something deleted holds while it can be restored."""
     unused_children: int
-    """How many children nothing but this index uses."""
+    """How many images under this index nothing else uses."""
+    unused_digests: Sequence[str]
+    """Those: an index before what it lists, so they can be deleted in this order after it."""
 
 
 class OneImageStorage(Answer):
@@ -118,10 +117,14 @@ async def get_image_storage(
     repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[Context]
 ) -> OneImageStorage:
     """Say what an image takes, and what deleting it would free."""
-    found = await _own(ctx, repository_id)
+    found = await authorized_own(ctx, repository_id)
     measured = await ctx.database.read(storage.measure_image, found, digest, ctx.clock())
     return OneImageStorage(
-        storage=ImageStorageAnswer(**measured._asdict(), shared_bytes=measured.shared_bytes)
+        storage=ImageStorageAnswer(
+            **measured._asdict(),
+            shared_bytes=measured.shared_bytes,
+            unused_children=len(measured.unused_digests),
+        )
     )
 
 
@@ -179,17 +182,6 @@ def _usage(
         **measured._asdict(),
         shared_bytes=measured.shared_bytes,
     )
-
-
-async def _own(ctx: Context, repository_id: str) -> ImageRepository:
-    """Return a repository of the caller's own account.
-
-    What an image shares tells of other repositories, which is no partner's business.
-    """
-    found = await authorized_of_any(ctx, repository_id)
-    if found.repository.account_id != account_of(ctx):
-        raise NotFound("there is no such repository")
-    return found
 
 
 HANDLERS: Final = (get_image_storage, get_repository_storage, get_storage_usage)

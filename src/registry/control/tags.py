@@ -24,7 +24,7 @@ from registry.oci.digest import Digest
 from registry.oci.reference import parse_tag
 from registry.services import tag_records
 from registry.services.preconditions import tag_precondition
-from registry.services.tags import is_immutable
+from registry.services.tags import Precondition, is_immutable
 
 _TAGS: Final = f"{PATH}/tags"
 _TAG: Final = f"{_TAGS}/{{tag:str}}"
@@ -120,12 +120,15 @@ async def put_tag(
     """
     found = await authorized(ctx, repository_id)
     name, digest = _checked(tag, data.digest)
-    precondition = tag_precondition(_header(request, "if-match"), _header(request, "if-none-match"))
     pointed = await ctx.database.write(
-        tag_records.put_tag, found, name, digest, precondition, act_of(ctx)
+        tag_records.put_tag, found, name, digest, _precondition(request), act_of(ctx)
     )
     body = msgspec.json.encode(OneTag(tag=_answer(found, pointed.tag)))
     return Reply(201 if pointed.is_new else 200, body)
+
+
+def _precondition(request: LitestarRequest[Any, Any, Any]) -> Precondition | None:
+    return tag_precondition(_header(request, "if-match"), _header(request, "if-none-match"))
 
 
 def _header(request: LitestarRequest[Any, Any, Any], name: str) -> str | None:
@@ -142,13 +145,18 @@ def _checked(tag: str, digest: str) -> tuple[str, Digest]:
         raise InvalidInput(error.message, field="digest", reason="malformed") from None
 
 
-@delete(_TAG, opt={"action": "registry:DeleteImage", "statuses": (409,)})
+@delete(_TAG, opt={"action": "registry:DeleteImage", "statuses": (409,), "conditional": True})
 async def delete_tag(
-    repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[Context]
+    repository_id: FromPath[str],
+    tag: FromPath[str],
+    request: LitestarRequest[Any, Any, Any],
+    ctx: NamedDependency[Context],
 ) -> None:
-    """Delete a tag; its image stays."""
+    """Delete a tag; its image stays. `If-Match: "sha256:..."` deletes it only from there."""
     found = await authorized(ctx, repository_id)
-    await ctx.database.write(tag_records.delete_tag, found, tag, act_of(ctx))
+    await ctx.database.write(
+        tag_records.delete_tag, found, tag, _precondition(request), act_of(ctx)
+    )
 
 
 HANDLERS: Final = (list_tags, get_tag, put_tag, delete_tag)

@@ -21,10 +21,10 @@ async def get_manifest(ctx: Context, request: Request) -> Response:
     found = await manifests.get_manifest(ctx, request.name, reference)
     digest = reference if isinstance(reference, Digest) else found.pushed_digest
     headers = [etag(digest), (b"docker-content-digest", digest.encode())]
+    if not request.is_head and request.grant.counts_pulls:
+        ctx.pulls.note(found.id)  # also when the client has it already: it is in use
     if is_not_modified(request, digest):
         return Response(304, headers)
-    if not request.is_head and request.grant.counts_pulls:
-        ctx.pulls.note(found.id)
     headers += [
         (b"content-type", found.media_type.encode()),
         (b"content-length", b"%d" % len(found.body)),
@@ -66,7 +66,8 @@ async def delete_manifest(ctx: Context, request: Request) -> Response:
     if isinstance(reference, Digest):
         await manifests.delete_manifest(ctx, request.name, reference, request.grant.principal)
     else:
-        await tags.delete_tag(ctx, request.name, reference, request.grant.principal)
+        precondition = tag_precondition(request)
+        await tags.delete_tag(ctx, request.name, reference, precondition, request.grant.principal)
     return empty(202)
 
 

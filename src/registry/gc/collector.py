@@ -16,9 +16,11 @@ from typing import Final
 import msgspec
 
 from cloudcore.db.base import Connection
-from cloudcore.jobs.kinds import Done, Kind, Next
+from cloudcore.errors import Unavailable
+from cloudcore.jobs.kinds import Done, Kind, Next, StepFailed
 from cloudcore.jobs.queue import Job
 from registry.blobstore.base import BlobSweeper
+from registry.errors import StoreUnavailable
 from registry.gc.evidence import IndexIncomplete
 from registry.gc.mark import mark
 from registry.gc.removal import remove
@@ -57,7 +59,12 @@ def phases_of(sweeper: BlobSweeper) -> Sequence[Phase]:
 
 
 async def run_step(ctx: Context, phases: Sequence[Phase], job: Job) -> Next | Done:
-    """Do some batches of the phase the job has come to."""
+    """Do some batches of the phase the job has come to.
+
+    Raises:
+        StepFailed: the store or the database cannot do it now.
+
+    """
     arguments = msgspec.convert(job.arguments, Arguments)
     if job.attempts > MAX_ATTEMPTS:
         fault = f"{job.fault.code}: {job.fault.message}" if job.fault else "WORKER_LOST"
@@ -73,6 +80,10 @@ async def run_step(ctx: Context, phases: Sequence[Phase], job: Job) -> Next | Do
                 number += 1
                 break
             await asyncio.sleep(min(_REST * (time.monotonic() - begun), _LONGEST_REST))
+    except StoreUnavailable as error:
+        raise StepFailed("STORE_UNAVAILABLE", error.message) from error
+    except Unavailable as error:
+        raise StepFailed("SERVICE_UNAVAILABLE", error.message) from error
     except IndexIncomplete as error:
         fault = f"INDEX_INCOMPLETE: {error}; nothing was collected by it. Run 'entrepot fsck'"
         return Done(partial(_finish, arguments, ctx.clock(), fault))

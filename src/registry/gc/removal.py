@@ -8,6 +8,7 @@ from typing import Final
 
 from cloudcore.db.base import Connection
 from registry.blobstore.base import BlobSweeper
+from registry.errors import StoreUnavailable
 from registry.metadata import collection, gc_runs
 from registry.metadata.gc_runs import Progress, Run
 from registry.services.context import Context
@@ -23,21 +24,32 @@ async def remove(sweeper: BlobSweeper, ctx: Context, run: Run) -> bool:
     reads to the end.
 
     Raises:
-        StoreUnavailable: the medium refused; the next run tries again.
+        StoreUnavailable: the medium refused for some of them; the next run tries these again.
 
     """
     now = ctx.clock()
     before = now - ctx.delays.quarantine
     ids = await ctx.database.write(collection.begin_removal, run.account_id, before, now, _BATCH)
     if ids:
-        await asyncio.to_thread(_delete, sweeper, ids)
-        await ctx.database.write(_forget, run, ids)
+        deleted, refusal = await asyncio.to_thread(_delete, sweeper, ids)
+        await ctx.database.write(_forget, run, deleted)
+        if refusal is not None:
+            raise refusal
     return len(ids) == _BATCH
 
 
-def _delete(sweeper: BlobSweeper, ids: Sequence[str]) -> None:
+def _delete(sweeper: BlobSweeper, ids: Sequence[str]) -> tuple[list[str], StoreUnavailable | None]:
+    """Return which bytes are gone, and why others are not: one bad file keeps no other."""
+    deleted: list[str] = []
+    refusal = None
     for object_id in ids:
-        sweeper.delete(object_id)
+        try:
+            sweeper.delete(object_id)
+        except StoreUnavailable as error:
+            refusal = error
+        else:
+            deleted.append(object_id)
+    return deleted, refusal
 
 
 def _forget(tx: Connection, run: Run, ids: Sequence[str]) -> None:

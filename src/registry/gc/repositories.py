@@ -10,11 +10,13 @@ from registry.gc.tombstones import remove_tombstones
 from registry.metadata import purge
 from registry.metadata.collection import condemn, lock_objects
 from registry.metadata.repositories import Repository
+from registry.metadata.tag_history import remove_tag_events
 from registry.metadata.tombstones import tombstones_of
 from registry.services.context import Context
-from registry.services.deletion import drop_manifest
+from registry.services.deletion import drop_manifests
 
 _BATCH: Final = 50
+_EVENTS: Final = 500
 _GRACE: Final = 3600 * MICROSECONDS
 """A request that found the repository before it was deleted is over by then."""
 
@@ -38,16 +40,20 @@ async def purge_deleted_repositories(ctx: Context) -> int:
 
 
 def _purge_batch(tx: Connection, repository_id: str, now: int) -> bool:
-    """Take some tombstones, or manifests, or else blobs, and say whether there may be more."""
+    """Take some tombstones, or manifests, or blobs, or else history; say if there may be more."""
     repository = purge.lock_deleted(tx, repository_id, now)
     if repository is None:
         return False
     if remove_tombstones(tx, tombstones_of(tx, repository_id, _BATCH), now):
         return True
     roots = purge.root_manifests(tx, repository_id, _BATCH)
-    for manifest in roots:
-        drop_manifest(tx, repository, manifest, now)
-    return bool(roots) or _unlink(tx, repository, now)
+    if roots:
+        drop_manifests(tx, repository, roots, now)
+    return (
+        bool(roots)
+        or _unlink(tx, repository, now)
+        or remove_tag_events(tx, repository_id, _EVENTS) > 0
+    )
 
 
 def _unlink(tx: Connection, repository: Repository, now: int) -> bool:

@@ -11,7 +11,7 @@ from cloudcore.db.base import Connection
 from registry.metadata.collection import condemn, lock_objects
 from registry.metadata.manifests import remove_body
 from registry.metadata.tag_history import forget_tag_events
-from registry.metadata.tombstones import Tombstone, lock_over, objects_of, remove_tombstone
+from registry.metadata.tombstones import Tombstone, forget_tombstone, lock_over, objects_of
 from registry.services.context import Context
 
 _BATCH: Final = 50
@@ -41,7 +41,7 @@ def remove_tombstones(tx: Connection, tombstones: Sequence[Tombstone], now: int)
     for account_id in sorted(held):
         lock_objects(tx, account_id, held[account_id])
     for tombstone in tombstones:
-        remove_tombstone(tx, tombstone)
+        forget_tombstone(tx, tombstone)
         remove_body(tx, tombstone.account_id, tombstone.digest)
     for account_id, object_ids in held.items():
         condemn(tx, account_id, object_ids, now)

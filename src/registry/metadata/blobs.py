@@ -84,7 +84,7 @@ _REFERENCE: Final = Statement(
 _RELEASE: Final = Statement(
     repository_blobs.update()
     .where(_l.repository_id == bindparam("repository_id"), _l.digest.in_(listed("digests")))
-    .values(manifest_refs=_l.manifest_refs - text("1"), touched_at=bindparam("now"))
+    .values(manifest_refs=_l.manifest_refs - bindparam("count"), touched_at=bindparam("now"))
 )
 _TOUCH: Final = Statement(
     repository_blobs.update()
@@ -229,13 +229,14 @@ def add_references(tx: Connection, repository_id: str, digests: Sequence[str]) -
 
 
 def release_references(
-    tx: Connection, repository_id: str, digests: Sequence[str], now: int
+    tx: Connection, repository_id: str, digests: Sequence[str], count: int, now: int
 ) -> None:
-    """Count one manifest less that references each of these links.
+    """Count `count` manifests fewer that reference each of these links.
 
     They are touched: who was told of one while it was referenced has its grace from now.
     """
-    tx.execute(_RELEASE, repository_id=repository_id, digests=text_list(digests), now=now)
+    of = {"repository_id": repository_id, "digests": text_list(digests)}
+    tx.execute(_RELEASE, **of, count=count, now=now)
 
 
 def touch_link(tx: Connection, repository_id: str, digest: str, now: int) -> bool:

@@ -73,11 +73,12 @@ _REMOVE: Final = Statement(
     .where(_OF_REPOSITORY, _d.name == bindparam("name"))
     .returning(_d.has_image)
 )
-_REMOVE_OF_IMAGE: Final = Statement(deleted_tags.delete().where(*_OF_IMAGE))
+_OF_IMAGES: Final = (_OF_REPOSITORY, _d.digest.in_(listed("digests")))
+_REMOVE_OF_IMAGES: Final = Statement(deleted_tags.delete().where(*_OF_IMAGES))
 _REMOVE_WAITING: Final = Statement(deleted_tags.delete().where(*_OF_IMAGE, _WAITS))
-_LOSE_IMAGE: Final = Statement(
+_LOSE_IMAGES: Final = Statement(
     deleted_tags.update()
-    .where(*_OF_IMAGE)
+    .where(*_OF_IMAGES)
     .values(
         has_image=text("false"),
         restorable_until=case(
@@ -161,14 +162,17 @@ def remove_deleted_tag(tx: Connection, repository_id: str, name: str) -> int:
     return int(row is not None and bool(row[0]))
 
 
-def lose_image(tx: Connection, repository_id: str, digest: str, until: int | None) -> int:
-    """Let tags wait for an image that is about to go; return how many fewer count.
+def lose_images(
+    tx: Connection, repository_id: str, digests: Sequence[str], until: int | None
+) -> int:
+    """Let tags wait for images that are about to go; return how many fewer count.
 
-    It can be restored `until` that moment. None: it cannot, so they go with it.
+    They can be restored `until` that moment. None: they cannot, so the tags go with them.
     """
+    of = {"repository_id": repository_id, "digests": text_list(digests)}
     if until is None:
-        return tx.execute(_REMOVE_OF_IMAGE, repository_id=repository_id, digest=digest)
-    return tx.execute(_LOSE_IMAGE, repository_id=repository_id, digest=digest, until=until)
+        return tx.execute(_REMOVE_OF_IMAGES, **of)
+    return tx.execute(_LOSE_IMAGES, **of, until=until)
 
 
 def regain_image(tx: Connection, repository_id: str, digest: str) -> int:

@@ -5,6 +5,7 @@ A page is a range of an index by id, whatever the filter, and costs the same whe
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
@@ -105,9 +106,9 @@ _COUNT_REFERRERS: Final = Statement(
     select(func.count()).where(_m.repository_id == bindparam("repository_id"), *_about)
 )
 _PINS: Final = Statement(
-    select(_p.name).where(
+    select(_p.manifest_id, _p.name).where(
         _p.repository_id == bindparam("repository_id"),
-        _p.manifest_id == bindparam("manifest_id"),
+        _p.manifest_id.in_(listed("ids")),
         or_(_p.expires_at.is_(None), _p.expires_at > bindparam("now")),
     )
 )
@@ -184,10 +185,15 @@ def count_about(
     return total
 
 
-def pins_of(tx: Connection, repository_id: str, manifest_id: str, now: int) -> list[str]:
-    """Return the names of the pins that hold an image now."""
-    rows = tx.rows(_PINS, repository_id=repository_id, manifest_id=manifest_id, now=now)
-    return sorted(row[0] for row in rows)
+def pins_of(
+    tx: Connection, repository_id: str, ids: Sequence[str], now: int
+) -> dict[str, list[str]]:
+    """Return the names of the pins that hold images now, of those of `ids` that have any."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    rows = tx.rows(_PINS, repository_id=repository_id, ids=text_list(ids), now=now)
+    for manifest_id, name in sorted(rows):
+        found[manifest_id].append(name)
+    return dict(found)
 
 
 def tags_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, list[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, func, select, text
+from sqlalchemy import Select, bindparam, case, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
@@ -58,6 +58,11 @@ _PUT: Final = Statement(
         set_={
             "document": _new.excluded.document,
             "revision": _p.revision + text("1"),
+            # Further off than a new policy's is what a clock that was wrong has left.
+            "next_run_at": case(
+                (_p.next_run_at > _new.excluded.next_run_at, _new.excluded.next_run_at),
+                else_=_p.next_run_at,
+            ),
             "updated_at": _new.excluded.updated_at,
         },
     )
@@ -139,7 +144,10 @@ _FORGET: Final = Statement(
 def put_policy(
     tx: Connection, repository_id: str, document: str, now: int, next_run_at: int
 ) -> StoredPolicy:
-    """Store a policy in place of the one a repository had, whose schedule stays; return it."""
+    """Store a policy in place of the one a repository had, and return it.
+
+    It runs when the one before it would have, and not after `next_run_at`.
+    """
     tx.execute(
         _PUT, repository_id=repository_id, document=document, next_run_at=next_run_at, now=now
     )

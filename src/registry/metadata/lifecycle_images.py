@@ -14,6 +14,7 @@ from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import image_pins, tag_events
 from registry.metadata.tables import (
+    digest_aliases,
     manifest_blobs,
     manifest_children,
     manifests,
@@ -69,9 +70,19 @@ _untagged_at = (
     .correlate(manifests)
     .scalar_subquery()
 )
+# A subject may be named by another digest than the sha256 that images have.
+_subject_digest = func.coalesce(
+    select(digest_aliases.c.digest)
+    .where(
+        digest_aliases.c.account_id == _m.account_id, digest_aliases.c.alias == _m.subject_digest
+    )
+    .correlate(manifests)
+    .scalar_subquery(),
+    _m.subject_digest,
+)
 _subject_id = (
     select(_subject.c.id)
-    .where(_subject.c.repository_id == _m.repository_id, _subject.c.digest == _m.subject_digest)
+    .where(_subject.c.repository_id == _m.repository_id, _subject.c.digest == _subject_digest)
     .correlate(manifests)
     .scalar_subquery()
 )
@@ -91,7 +102,7 @@ def _columns() -> Select[Any]:
         _m.last_pulled_at,
         case((_m.tag_count == literal_column("0"), _untagged_at)),
         case((_m.subject_digest.is_not(None), _subject_id)),
-        _m.subject_digest,
+        case((_m.subject_digest.is_not(None), _subject_digest)),
         _is_pinned,
     ).where(_m.repository_id == bindparam("repository_id"))
 
@@ -118,6 +129,11 @@ _PARENTS: Final = Statement(_edges.where(_c.child_id.in_(listed("ids"))))
 _DIGESTS: Final = Statement(
     select(_m.id, _m.digest).where(
         _m.repository_id == bindparam("repository_id"), _m.id.in_(listed("ids"))
+    )
+)
+_IDS: Final = Statement(
+    select(_m.digest, _m.id).where(
+        _m.repository_id == bindparam("repository_id"), _m.digest.in_(listed("digests"))
     )
 )
 _is_shared = exists().where(
@@ -212,6 +228,12 @@ def parents_of_some(tx: Connection, repository_id: str, ids: Sequence[str]) -> S
 def digests_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, str]:
     """Return the digests of images by their ids."""
     rows = tx.rows(_DIGESTS, repository_id=repository_id, ids=text_list(ids))
+    return {row[0]: row[1] for row in rows}
+
+
+def ids_of(tx: Connection, repository_id: str, digests: Sequence[str]) -> dict[str, str]:
+    """Return the ids of those of these images that are there, by their digests."""
+    rows = tx.rows(_IDS, repository_id=repository_id, digests=text_list(digests))
     return {row[0]: row[1] for row in rows}
 
 

@@ -164,7 +164,7 @@ _under = (
 )
 _SIZE_UNDER: Final = Statement(select(func.coalesce(func.sum(_under.c.size), literal_column("0"))))
 _BLOBS_OF: Final = Statement(
-    select(manifest_blobs.c.digest).where(manifest_blobs.c.manifest_id == bindparam("manifest_id"))
+    select(manifest_blobs.c.digest).where(manifest_blobs.c.manifest_id.in_(listed("ids")))
 )
 _PARENTS: Final = Statement(
     page(
@@ -174,7 +174,13 @@ _PARENTS: Final = Statement(
         .order_by(_m.digest)
     )
 )
-_REMOVE: Final = Statement(manifests.delete().where(_m.id == bindparam("id")))
+_LISTED: Final = Statement(
+    select(_m.id).where(
+        _m.id.in_(listed("ids")),
+        select(manifest_children.c.parent_id).where(manifest_children.c.child_id == _m.id).exists(),
+    )
+)
+_REMOVE: Final = Statement(manifests.delete().where(_m.id.in_(listed("ids"))))
 _IS_UNUSED: Final = (
     *_OF_BODY,
     *(
@@ -302,9 +308,9 @@ def size_of_tree(tx: Connection, ids: Iterable[str]) -> int:
     return int(row[0])
 
 
-def blobs_of(tx: Connection, manifest_id: str) -> list[str]:
-    """Return the digests of the links a manifest references."""
-    return [row[0] for row in tx.rows(_BLOBS_OF, manifest_id=manifest_id)]
+def blobs_of(tx: Connection, ids: Sequence[str]) -> list[str]:
+    """Return the digests of the links that these manifests reference, once for each that does."""
+    return [row[0] for row in tx.rows(_BLOBS_OF, ids=text_list(ids))]
 
 
 def parents_of(tx: Connection, manifest_id: str, limit: int = 20) -> list[str]:
@@ -312,10 +318,14 @@ def parents_of(tx: Connection, manifest_id: str, limit: int = 20) -> list[str]:
     return [row[0] for row in tx.rows(_PARENTS, manifest_id=manifest_id, limit=limit)]
 
 
-def remove_manifest(tx: Connection, account_id: str, manifest: ManifestRow) -> None:
-    """Delete a manifest with its edges and tags, and its bytes when nothing has use for them."""
-    tx.execute(_REMOVE, id=manifest.id)
-    remove_body(tx, account_id, manifest.digest)
+def listed_of(tx: Connection, ids: Sequence[str]) -> set[str]:
+    """Return those of these manifests that an index lists."""
+    return {row[0] for row in tx.rows(_LISTED, ids=text_list(ids))}
+
+
+def remove_manifests(tx: Connection, ids: Sequence[str]) -> None:
+    """Delete manifests with their edges and tags; their bytes are the caller's."""
+    tx.execute(_REMOVE, ids=text_list(ids))
 
 
 def remove_body(tx: Connection, account_id: str, digest: str) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import and_, bindparam, exists, or_, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
-from registry.metadata.control_tables import deleted_manifests
+from registry.metadata.control_tables import deleted_manifests, tag_events
 from registry.metadata.manifests import ManifestRow
 from registry.metadata.repositories import Repository
 from registry.metadata.tables import (
@@ -85,6 +85,7 @@ _REMOVE: Final = Statement(
         ~exists().where(_l.repository_id == _r.id),
         ~exists().where(uploads.c.repository_id == _r.id),
         ~exists().where(deleted_manifests.c.repository_id == _r.id),
+        ~exists().where(tag_events.c.repository_id == _r.id),
     )
 )
 

@@ -24,6 +24,7 @@ from sqlalchemy import (
     or_,
     select,
     text,
+    tuple_,
 )
 
 from cloudcore.db.base import Connection
@@ -71,20 +72,24 @@ class LinkSums(NamedTuple):
     """Of blobs that no other repository of the account needs."""
 
 
-class ObjectSums(NamedTuple):
-    """What a slice of an account's objects adds up to."""
+class StoredObject(NamedTuple):
+    """A blob's bytes, stored once for an account."""
 
-    rows: int
-    last: str | None
-    """Digest after which the next slice begins."""
-    unique_bytes: int
-    """Of live objects."""
-    stored_bytes: int
-    """On disk, live or not."""
-    restorable_bytes: int
-    """On disk, of objects that are not live but can be restored."""
-    pending_bytes: int
-    """On disk, of all others."""
+    id: str
+    digest: str
+    size: int
+    stored_size: int
+    """On disk."""
+
+
+class Use(NamedTuple):
+    """That manifests of a live repository reference an object."""
+
+    object_id: str
+    repository_id: str
+    size: int
+    manifests: int
+    """How many do."""
 
 
 class SharedSums(NamedTuple):
@@ -101,6 +106,7 @@ class Member(NamedTuple):
     """A manifest of a tree."""
 
     id: str
+    digest: str
     is_held: bool
     """It has a tag or a pin of its own."""
 
@@ -182,33 +188,33 @@ _LINKS: Final = Statement(
         _sum(_links.c.size, _links.c.is_exclusive == _ONE),
     ).select_from(_links)
 )
-_objects = page(
-    select(
-        _o.digest,
-        _o.size,
-        _o.stored_size,
-        case(
-            (_live(_o.id), literal_column("'live'")),
-            (_restorable(_o.id), literal_column("'restorable'")),
-            else_=literal_column("'pending'"),
-        ).label("standing"),
-    )
-    .where(
-        _o.account_id == bindparam("account_id"),
-        text("blob_objects.is_current"),
-        _o.digest > bindparam("after"),
-    )
-    .order_by(_o.digest)
-).subquery("objects")
 _OBJECTS: Final = Statement(
-    select(
-        func.count(),
-        func.max(_objects.c.digest),
-        _sum(_objects.c.size, _objects.c.standing == literal_column("'live'")),
-        _sum(_objects.c.stored_size),
-        _sum(_objects.c.stored_size, _objects.c.standing == literal_column("'restorable'")),
-        _sum(_objects.c.stored_size, _objects.c.standing == literal_column("'pending'")),
-    ).select_from(_objects)
+    page(
+        select(_o.id, _o.digest, _o.size, _o.stored_size)
+        .where(
+            _o.account_id == bindparam("account_id"),
+            text("blob_objects.is_current"),
+            _o.digest > bindparam("after"),
+        )
+        .order_by(_o.digest)
+    )
+)
+_USES: Final = Statement(
+    select(_l.object_id, _l.repository_id, _l.size, _l.manifest_refs)
+    .join(repositories, _r.id == _l.repository_id)
+    .where(
+        _l.account_id == bindparam("account_id"),
+        _l.object_id.in_(listed("ids")),
+        _l.manifest_refs > _NONE,
+        _r.deleted_at.is_(None),
+    )
+)
+_RESTORABLE: Final = Statement(
+    select(_o.id).where(
+        _o.account_id == bindparam("account_id"),
+        _o.id.in_(listed("ids")),
+        _restorable(_o.id),
+    )
 )
 _REPOSITORIES: Final = Statement(
     page(
@@ -227,9 +233,10 @@ _TOMBSTONES: Final = Statement(
         .where(
             _d.repository_id == bindparam("repository_id"),
             _d.restorable_until > bindparam("now"),
-            or_(
-                _d.deleted_at > bindparam("deleted_at"),
-                and_(_d.deleted_at == bindparam("deleted_at"), _d.id > bindparam("after")),
+            tuple_(_d.deleted_at, _d.id)
+            > tuple_(
+                bindparam("deleted_at", type_=_d.deleted_at.type),
+                bindparam("after", type_=_d.id.type),
             ),
         )
         .order_by(_d.deleted_at, _d.id)
@@ -255,6 +262,7 @@ _tree = _tree.union(
 _TREE: Final = Statement(
     select(
         _m.id,
+        _m.digest,
         or_(
             _m.tag_count > _NONE,
             select(_ONE)
@@ -314,11 +322,23 @@ def sum_links(
     return LinkSums(row[0], row[1], *map(int, row[2:]))
 
 
-def sum_objects(tx: Connection, account_id: str, now: int, after: str, limit: int) -> ObjectSums:
-    """Add up to `limit` of an account's objects, from the digest `after`."""
-    row = tx.row(_OBJECTS, account_id=account_id, now=now, after=after, limit=limit)
-    assert row is not None
-    return ObjectSums(row[0], row[1], *map(int, row[2:]))
+def list_objects(tx: Connection, account_id: str, after: str, limit: int) -> list[StoredObject]:
+    """Return up to `limit` objects of an account after the digest `after`, in that order."""
+    rows = tx.rows(_OBJECTS, account_id=account_id, after=after, limit=limit)
+    return [StoredObject(*row) for row in rows]
+
+
+def uses_of(tx: Connection, account_id: str, object_ids: Sequence[str]) -> list[Use]:
+    """Return where these objects are live."""
+    # Not joined to their list: PostgreSQL would read all links of all accounts each time.
+    rows = tx.rows(_USES, account_id=account_id, ids=text_list(object_ids))
+    return [Use(*row) for row in rows]
+
+
+def restorable_of(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) -> set[str]:
+    """Return those of these objects that something deleted holds while it can be restored."""
+    rows = tx.rows(_RESTORABLE, account_id=account_id, ids=text_list(object_ids), now=now)
+    return {row[0] for row in rows}
 
 
 def list_repositories(
@@ -354,7 +374,7 @@ def buried_objects(tx: Connection, account_id: str, tombstones: Sequence[str]) -
 def tree_of(tx: Connection, repository_id: str, manifest_id: str, now: int) -> list[Member]:
     """Return a manifest and all its descendants."""
     rows = tx.rows(_TREE, repository_id=repository_id, manifest_id=manifest_id, now=now)
-    return [Member(row[0], bool(row[1])) for row in rows]
+    return [Member(row[0], row[1], bool(row[2])) for row in rows]
 
 
 def edges_to(tx: Connection, repository_id: str, children: Sequence[str]) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +19,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import tag_events
 from registry.metadata.tables import manifests, tags
 
@@ -112,7 +113,7 @@ _ADD_DELETIONS: Final = Statement(
             bindparam("now", type_=_e.occurred_at.type),
         )
         .join(manifests, manifests.c.id == tags.c.manifest_id)
-        .where(tags.c.manifest_id == bindparam("manifest_id"))
+        .where(tags.c.manifest_id.in_(listed("ids")))
         .order_by(tags.c.name),
     )
 )
@@ -143,6 +144,17 @@ _OLDEST: Final = Statement(
     page(select(_e.sequence, _e.occurred_at).where(_e.sequence > _NONE).order_by(_e.sequence))
 )
 _FORGET: Final = Statement(tag_events.delete().where(_e.sequence <= bindparam("last")))
+_REMOVE: Final = Statement(
+    tag_events.delete().where(
+        _e.sequence.in_(
+            page(
+                select(_e.sequence)
+                .where(_e.repository_id == bindparam("repository_id"))
+                .order_by(_e.sequence)
+            )
+        )
+    )
+)
 
 
 def add_tag_event(
@@ -176,9 +188,9 @@ def add_tag_event(
     )
 
 
-def add_deletions(tx: Connection, manifest_id: str, principal: str, now: int) -> None:
-    """Record that every tag of a manifest goes with it."""
-    tx.execute(_ADD_DELETIONS, manifest_id=manifest_id, principal=principal, now=now)
+def add_deletions(tx: Connection, ids: Sequence[str], principal: str, now: int) -> None:
+    """Record that every tag of these manifests goes with them."""
+    tx.execute(_ADD_DELETIONS, ids=text_list(ids), principal=principal, now=now)
 
 
 def list_tag_events(
@@ -213,3 +225,8 @@ def forget_tag_events(tx: Connection, before: int, limit: int) -> int:
     oldest = tx.rows(_OLDEST, limit=limit)
     over = [sequence for sequence, _ in takewhile(lambda event: event[1] <= before, oldest)]
     return tx.execute(_FORGET, last=over[-1]) if over else 0
+
+
+def remove_tag_events(tx: Connection, repository_id: str, limit: int) -> int:
+    """Delete up to `limit` events of a deleted repository's tags; return how many."""
+    return tx.execute(_REMOVE, repository_id=repository_id, limit=limit)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import bindparam, exists, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import deleted_tags
 from registry.metadata.repositories import find_repository
@@ -62,8 +63,8 @@ _REMOVE: Final = Statement(
         _t.repository_id == bindparam("repository_id"), _t.name == bindparam("name")
     )
 )
-_OF_MANIFEST: Final = Statement(
-    select(_t.name, _t.pushed_digest).where(_t.manifest_id == bindparam("manifest_id"))
+_OF_MANIFESTS: Final = Statement(
+    select(_t.manifest_id, _t.name, _t.pushed_digest).where(_t.manifest_id.in_(listed("ids")))
 )
 _LIST: Final = Statement(
     page(
@@ -113,9 +114,12 @@ def remove_tag(tx: Connection, repository_id: str, name: str) -> None:
     tx.execute(_REMOVE, repository_id=repository_id, name=name)
 
 
-def tags_of(tx: Connection, manifest_id: str) -> list[tuple[str, str]]:
-    """Return the tags that point to a manifest, by name, with the digest each was pushed by."""
-    return sorted((row[0], row[1]) for row in tx.rows(_OF_MANIFEST, manifest_id=manifest_id))
+def tags_of(tx: Connection, ids: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
+    """Return the tags of each manifest, by name, with the digest each was pushed by."""
+    found: dict[str, list[tuple[str, str]]] = {manifest_id: [] for manifest_id in ids}
+    for manifest_id, name, pushed_digest in sorted(tx.rows(_OF_MANIFESTS, ids=text_list(ids))):
+        found[manifest_id].append((name, pushed_digest))
+    return found
 
 
 def list_tags(tx: Connection, handle: str, name: str, after: str, limit: int) -> list[str] | None:

@@ -6,7 +6,7 @@ needs can be collected before it; reads of live images know nothing of tombstone
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -100,14 +100,14 @@ _HOLD_OBJECTS: Final = Statement(
                 _l.digest == manifest_blobs.c.digest,
             ),
         )
-        .where(manifest_blobs.c.manifest_id == bindparam("manifest_id")),
+        .where(manifest_blobs.c.manifest_id.in_(listed("ids"))),
     )
 )
 _KEEP_CHILDREN: Final = Statement(
     deleted_manifest_children.insert().from_select(
         ["manifest_id", "child_digest"],
         select(manifest_children.c.parent_id, manifest_children.c.child_digest).where(
-            manifest_children.c.parent_id == bindparam("manifest_id")
+            manifest_children.c.parent_id.in_(listed("ids"))
         ),
     )
 )
@@ -208,11 +208,12 @@ _UNCOUNT: Final = Statement(
     .where(repositories.c.id == bindparam("repository"))
     .values(deleted_image_count=repositories.c.deleted_image_count - literal_column("1"))
 )
-_REMOVE_SAME: Final = Statement(
-    deleted_manifests.delete().where(
-        _d.repository_id == bindparam("repository_id"), _d.digest == bindparam("digest")
-    )
+_SAME_DIGESTS: Final = (
+    _d.repository_id == bindparam("repository_id"),
+    _d.digest.in_(listed("digests")),
 )
+_OLDER: Final = Statement(select(_d.id).where(*_SAME_DIGESTS))
+_REMOVE_OLDER: Final = Statement(deleted_manifests.delete().where(*_SAME_DIGESTS))
 _IS_OVER: Final = _d.restorable_until <= bindparam("now")
 _REPOSITORIES_OF_OVER: Final = Statement(
     page(select(_d.repository_id).where(_IS_OVER).order_by(_d.restorable_until))
@@ -227,24 +228,25 @@ _OF_REPOSITORY: Final = Statement(
 
 def bury(
     tx: Connection,
-    manifest_id: str,
-    tags: Sequence[tuple[str, str]],
+    tags: Mapping[str, Sequence[tuple[str, str]]],
     *,
     principal: str,
     now: int,
     restorable_until: int,
 ) -> None:
-    """Make the tombstone of a manifest that is about to be removed with its `tags`."""
-    tx.execute(
-        _BURY,
-        manifest_id=manifest_id,
-        tags=msgspec.json.encode(tags).decode(),
-        principal=principal,
-        now=now,
-        restorable_until=restorable_until,
-    )
-    tx.execute(_HOLD_OBJECTS, manifest_id=manifest_id)
-    tx.execute(_KEEP_CHILDREN, manifest_id=manifest_id)
+    """Make the tombstones of manifests that are about to be removed: of each id with its `tags`."""
+    for manifest_id, pairs in tags.items():
+        tx.execute(
+            _BURY,
+            manifest_id=manifest_id,
+            tags=msgspec.json.encode(pairs).decode(),
+            principal=principal,
+            now=now,
+            restorable_until=restorable_until,
+        )
+    ids = text_list(list(tags))
+    tx.execute(_HOLD_OBJECTS, ids=ids)
+    tx.execute(_KEEP_CHILDREN, ids=ids)
 
 
 def find_tombstone(tx: Connection, repository_id: str, digest: str) -> Tombstone | None:
@@ -299,22 +301,33 @@ def objects_of(tx: Connection, tombstone_id: str) -> list[str]:
     return [row[0] for row in tx.rows(_OBJECTS, manifest_id=tombstone_id)]
 
 
-def remove_tombstone(tx: Connection, tombstone: Tombstone) -> None:
-    """Remove a tombstone, and the deleted tags that wait for its image and no other.
+def remove_tombstone(tx: Connection, tombstone_id: str) -> None:
+    """Remove a tombstone whose image is there again; its count is the caller's."""
+    tx.execute(_REMOVE, manifest_id=tombstone_id)
+
+
+def forget_tombstone(tx: Connection, tombstone: Tombstone) -> None:
+    """Remove a tombstone for good, with the deleted tags that wait for its image and no other.
 
     The repository's lock is the caller's to hold, its manifest's bytes are the caller's to remove.
     """
-    tx.execute(_REMOVE, manifest_id=tombstone.id)
+    remove_tombstone(tx, tombstone.id)
     tx.execute(_UNCOUNT, repository=tombstone.repository_id)
     remove_waiting(tx, tombstone.repository_id, tombstone.digest)
 
 
-def remove_older(tx: Connection, repository_id: str, digest: str) -> None:
-    """Remove the tombstone an image of this digest left before, to make room for another.
+def find_older(tx: Connection, repository_id: str, digests: Sequence[str]) -> list[str]:
+    """Return the ids of the tombstones that images of these digests left before."""
+    rows = tx.rows(_OLDER, repository_id=repository_id, digests=text_list(digests))
+    return [row[0] for row in rows]
 
-    Its count, and the objects that it held, are the caller's.
+
+def remove_older(tx: Connection, repository_id: str, digests: Sequence[str]) -> None:
+    """Remove the tombstones that images of these digests left before, to make room for others.
+
+    Their count, and the objects that they held, are the caller's.
     """
-    tx.execute(_REMOVE_SAME, repository_id=repository_id, digest=digest)
+    tx.execute(_REMOVE_OLDER, repository_id=repository_id, digests=text_list(digests))
 
 
 def lock_over(tx: Connection, now: int, limit: int) -> list[Tombstone]:

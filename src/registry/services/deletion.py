@@ -6,7 +6,8 @@ Every way to delete an image (a client's, the control plane's, a lifecycle run's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from cloudcore.clock import MICROSECONDS
@@ -14,7 +15,7 @@ from cloudcore.db.base import Connection
 from registry.errors import ManifestReferenced
 from registry.metadata import blobs, manifests, repositories, tombstones
 from registry.metadata.collection import condemn, lock_objects
-from registry.metadata.deleted_tags import add_deleted_tags, lose_image
+from registry.metadata.deleted_tags import add_deleted_tags, lose_images
 from registry.metadata.manifests import ManifestRow
 from registry.metadata.repositories import Counts, Repository
 from registry.metadata.settings import find_settings
@@ -35,59 +36,74 @@ def delete_image(
         ManifestReferenced: an index here lists it.
 
     """
-    parents = manifests.parents_of(tx, manifest.id)
-    if parents:
-        raise ManifestReferenced(
-            f"an index in {repository.name} lists {manifest.digest}; delete the index first",
-            parents=parents,
-        )
-    tags = tags_of(tx, manifest.id)
-    if tags:
-        add_deletions(tx, manifest.id, act.principal, act.now)
-    buried = _bury(tx, repository, manifest, tags, act)
-    drop_manifest(tx, repository, manifest, act.now, buried)
+    if manifests.listed_of(tx, [manifest.id]):
+        raise referenced(tx, repository, manifest)
+    return delete_unlisted(tx, repository, [manifest], act)
+
+
+def referenced(tx: Connection, repository: Repository, manifest: ManifestRow) -> ManifestReferenced:
+    """Return why a manifest that an index lists cannot be deleted."""
+    return ManifestReferenced(
+        f"an index in {repository.name} lists {manifest.digest}; delete the index first",
+        parents=manifests.parents_of(tx, manifest.id),
+    )
+
+
+def delete_unlisted(
+    tx: Connection, repository: Repository, images: Sequence[ManifestRow], act: Act
+) -> list[Event]:
+    """Delete manifests that no index lists; see `delete_image`.
+
+    One more statement for each image, and some for all of them.
+    """
+    tags = tags_of(tx, [each.id for each in images])
+    if any(tags.values()):
+        add_deletions(tx, list(tags), act.principal, act.now)
+    until = restorable_until(tx, repository.account_id, act.now)
+    buried = _bury(tx, repository, images, tags, until, act) if until > act.now else None
+    drop_manifests(tx, repository, images, act.now, buried)
     return [
-        Event(IMAGE_DELETED, digest=manifest.digest),
-        *(Event(TAG_DELETED, digest=manifest.digest, tag=tag) for tag, _ in tags),
+        event
+        for each in images
+        for event in (
+            Event(IMAGE_DELETED, digest=each.digest),
+            *(Event(TAG_DELETED, digest=each.digest, tag=tag) for tag, _ in tags[each.id]),
+        )
     ]
 
 
 def _bury(
     tx: Connection,
     repository: Repository,
-    manifest: ManifestRow,
-    tags: Sequence[tuple[str, str]],
+    images: Sequence[ManifestRow],
+    tags: Mapping[str, Sequence[tuple[str, str]]],
+    until: int,
     act: Act,
 ) -> Counts:
-    """Keep what a restoration of an image and its tags needs; return what that counts."""
-    until = restorable_until(tx, repository.account_id, act.now)
-    if until <= act.now:
-        return _forget_tags(tx, repository, manifest)
-    uncounted = lose_image(tx, repository.id, manifest.digest, until)
+    """Keep what a restoration of images and their tags needs; return what that counts."""
+    digests = [each.digest for each in images]
+    uncounted = lose_images(tx, repository.id, digests, until)
     principal, now = act.principal, act.now
-    older = tombstones.find_tombstone(tx, repository.id, manifest.digest)
-    held = tombstones.objects_of(tx, older.id) if older else []
-    lock_objects(tx, repository.account_id, held)
+    older = tombstones.find_older(tx, repository.id, digests)
+    held = {object_id for each in older for object_id in tombstones.objects_of(tx, each)}
     if older:
-        tombstones.remove_older(tx, repository.id, manifest.digest)
-    tombstones.bury(tx, manifest.id, tags, principal=principal, now=now, restorable_until=until)
-    condemn(tx, repository.account_id, held, now)  # what only the older one still held
-    if tags:
+        lock_objects(tx, repository.account_id, held)
+        tombstones.remove_older(tx, repository.id, digests)
+    tombstones.bury(tx, tags, principal=principal, now=now, restorable_until=until)
+    if held:
+        condemn(tx, repository.account_id, held, now)  # what only the older ones still held
+    names = [tag for pairs in tags.values() for tag, _ in pairs]
+    if names:
         add_deleted_tags(
             tx,
             repository.id,
-            [tag for tag, _ in tags],
+            names,
             has_image=False,
             principal=principal,
             now=now,
             restorable_until=until,
         )
-    return Counts(deleted_images=int(older is None), deleted_tags=-uncounted)
-
-
-def _forget_tags(tx: Connection, repository: Repository, manifest: ManifestRow) -> Counts:
-    """Let deleted tags go with an image that cannot be restored; return what that counts."""
-    return Counts(deleted_tags=-lose_image(tx, repository.id, manifest.digest, None))
+    return Counts(deleted_images=len(images) - len(older), deleted_tags=-uncounted)
 
 
 def restorable_until(tx: Connection, account_id: str, now: int) -> int:
@@ -95,31 +111,34 @@ def restorable_until(tx: Connection, account_id: str, now: int) -> int:
     return now + find_settings(tx, account_id).undelete_days * _DAY
 
 
-def drop_manifest(
+def drop_manifests(
     tx: Connection,
     repository: Repository,
-    manifest: ManifestRow,
+    images: Sequence[ManifestRow],
     now: int,
     buried: Counts | None = None,
 ) -> None:
-    """Remove a manifest no index lists, with its tags, and settle every count.
+    """Remove manifests no index lists, with their tags, and settle every count.
 
-    `buried` is what was kept of it for a restoration; by default nothing is.
+    `buried` is what was kept of them for a restoration; by default nothing is.
     """
+    ids = [each.id for each in images]
+    references = Counter(manifests.blobs_of(tx, ids))
+    links = blobs.linked_blobs(tx, repository.id, list(references))
+    manifests.remove_manifests(tx, ids)
     if buried is None:
-        buried = _forget_tags(tx, repository, manifest)
-    referenced = manifests.blobs_of(tx, manifest.id)
-    links = blobs.linked_blobs(tx, repository.id, referenced)
-    manifests.remove_manifest(tx, repository.account_id, manifest)
-    if referenced:
-        blobs.release_references(tx, repository.id, referenced, now)
-    lost = sum(link.size for link in links.values() if link.manifest_refs == 1)
-    counts = Counts(
-        images=-1,
-        tags=-manifest.tag_count,
-        tagged_images=-(manifest.tag_count > 0),
-        size=-lost,
-        deleted_images=buried.deleted_images,
-        deleted_tags=buried.deleted_tags,
+        digests = [each.digest for each in images]
+        buried = Counts(deleted_tags=-lose_images(tx, repository.id, digests, None))
+        for digest in digests:
+            manifests.remove_body(tx, repository.account_id, digest)
+    for count in sorted(set(references.values())):
+        released = [digest for digest in references if references[digest] == count]
+        blobs.release_references(tx, repository.id, released, count, now)
+    gone = (link for link in links.values() if link.manifest_refs == references[link.digest])
+    counts = buried._replace(
+        images=-len(images),
+        tags=-sum(each.tag_count for each in images),
+        tagged_images=-sum(each.tag_count > 0 for each in images),
+        size=-sum(link.size for link in gone),
     )
     repositories.add_to_counters(tx, repository.id, now, counts)

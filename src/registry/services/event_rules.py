@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
+from registry.errors import NameInvalid
 from registry.metadata import event_rules
 from registry.metadata.event_rules import EventRule
+from registry.oci.reference import parse_name
 from registry.services import events
 
 MAX_RULES: Final = 50
@@ -31,7 +34,6 @@ EVENT_TYPES: Final = (
 )
 
 _FAMILIES: Final = re.compile(r"registry\.(?:[a-z]+\.)?\*")
-_PREFIX: Final = re.compile(r"[a-z0-9._/-]{0,210}")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,255}")
 
 
@@ -49,7 +51,7 @@ def check_rule(event_types: Sequence[str], repository_prefix: str) -> None:
                 field=f"event_types[{index}]",
                 reason="not_allowed",
             )
-    if not _PREFIX.fullmatch(repository_prefix):
+    if not _begins_a_name(repository_prefix):
         raise InvalidInput(
             "no repository's name begins so", field="repository_prefix", reason="malformed"
         )
@@ -129,6 +131,15 @@ def _is_known(wanted: str) -> bool:
     return bool(_FAMILIES.fullmatch(wanted)) and any(
         known.startswith(wanted[:-1]) for known in EVENT_TYPES
     )
+
+
+def _begins_a_name(prefix: str) -> bool:
+    """Say whether a repository of some account can have a name that begins so."""
+    for rest in ("", "a"):
+        with suppress(NameInvalid):
+            parse_name(f"aa/{prefix}{rest}")
+            return True
+    return False
 
 
 def _asks(rule: EventRule) -> tuple[str, frozenset[str], str]:

@@ -23,6 +23,7 @@ from registry.oci.digest import Digest
 from registry.services.acts import Act
 from registry.services.carriers import carriers_under
 from registry.services.deletion import delete_image as delete_unpinned
+from registry.services.deletion import delete_unlisted, referenced
 from registry.services.events import Event, publish
 from registry.services.tags import drop_tag
 
@@ -190,7 +191,10 @@ def delete_image(
     """
     repository = lock(tx, found)
     manifest = find_manifest(tx, found, reference)
-    publish(tx, act, repository, _delete(tx, repository, manifest, act, force=force))
+    pins = {} if force else images.pins_of(tx, repository.id, [manifest.id], act.now)
+    if pins:
+        raise _pinned(pins[manifest.id])
+    publish(tx, act, repository, delete_unpinned(tx, repository, manifest, act))
 
 
 def delete_batch(
@@ -215,7 +219,7 @@ def delete_batch(
             continue
         record = find_tag_record(tx, repository.id, tag)
         try:
-            events.append(drop_tag(tx, repository, tag, act))
+            events.append(drop_tag(tx, repository, tag, None, act))
         except (ManifestUnknown, Conflict) as error:
             outcome.failures.append(Failure(None, tag, error))
         else:
@@ -235,46 +239,55 @@ def _delete_images(
     *,
     force: bool,
 ) -> list[Event]:
+    asked = _find_asked(tx, found, digests, outcome)
+    ids = sorted(asked, reverse=True)
+    tags = images.tags_of(tx, repository.id, ids)
+    pins = {} if force else images.pins_of(tx, repository.id, ids, act.now)
     events: list[Event] = []
-    asked: dict[str, tuple[str, ManifestRow]] = {}
-    for digest in dict.fromkeys(digests):
-        try:
-            manifest = find_manifest(tx, found, _parsed(digest))
-        except ManifestUnknown as error:
-            outcome.failures.append(Failure(digest, None, error))
-        else:
-            asked.setdefault(manifest.id, (digest, manifest))
-    tags = images.tags_of(tx, repository.id, list(asked))
-    # An index is newer than what it lists, but for one that was restored: hence the turns.
-    waiting = sorted(asked, reverse=True)
+    waiting = [each for each in ids if each not in pins]
+    # In turns: what an index of this turn lists can go in the next.
     while waiting:
-        refused: dict[str, Conflict] = {}
-        for manifest_id in waiting:
-            digest, manifest = asked[manifest_id]
-            try:
-                events += _delete(tx, repository, manifest, act, force=force)
-            except Conflict as error:
-                refused[manifest_id] = error
-            else:
-                outcome.deleted.append(Deleted(manifest.digest, tags[manifest_id]))
-        if len(refused) == len(waiting):
-            outcome.failures.extend(
-                Failure(asked[manifest_id][0], None, error)
-                for manifest_id, error in refused.items()
-            )
+        kept = manifests.listed_of(tx, waiting)
+        free = [each for each in waiting if each not in kept]
+        if not free:
             break
-        waiting = list(refused)
+        events += delete_unlisted(tx, repository, [asked[each][1] for each in free], act)
+        outcome.deleted.extend(Deleted(asked[each][1].digest, tags[each]) for each in free)
+        waiting = [each for each in waiting if each in kept]
+    for each in ids:
+        digest, manifest = asked[each]
+        if each in pins:
+            outcome.failures.append(Failure(digest, None, _pinned(pins[each])))
+        elif each in waiting:
+            outcome.failures.append(Failure(digest, None, referenced(tx, repository, manifest)))
     return events
 
 
-def _delete(
-    tx: Connection, repository: Repository, manifest: ManifestRow, act: Act, *, force: bool
-) -> Sequence[Event]:
-    if not force:
-        pins = images.pins_of(tx, repository.id, manifest.id, act.now)
-        if pins:
-            raise Conflict("pins hold the image; take them away, or force", pins=pins)
-    return delete_unpinned(tx, repository, manifest, act)
+def _find_asked(
+    tx: Connection, found: ImageRepository, digests: Sequence[str], outcome: BatchOutcome
+) -> dict[str, tuple[str, ManifestRow]]:
+    """Return the images a batch asks for, by id, each with the digest it was asked by."""
+    names = {digest: _name(tx, found, digest) for digest in digests}
+    rows = manifests.find_manifests(tx, found.repository.id, list(names.values()))
+    asked: dict[str, tuple[str, ManifestRow]] = {}
+    for digest, name in names.items():
+        if name in rows:
+            asked.setdefault(rows[name].id, (digest, rows[name]))
+        else:
+            outcome.failures.append(Failure(digest, None, _unknown(digest)))
+    return asked
+
+
+def _name(tx: Connection, found: ImageRepository, digest: str) -> str:
+    """Return the sha256 of what a digest names; nothing when it can name nothing."""
+    try:
+        return str(_canonical(tx, found, digest) or "")
+    except ManifestUnknown:
+        return ""
+
+
+def _pinned(pins: Sequence[str]) -> Conflict:
+    return Conflict("pins hold the image; take them away, or force", pins=pins)
 
 
 def _canonical(tx: Connection, found: ImageRepository, reference: str) -> str | None:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
+from cloudcore.wire import LAST_MOMENT
 from registry.metadata import pins
 from registry.metadata.image_repositories import ImageRepository
 from registry.metadata.pins import Pin
@@ -40,9 +41,11 @@ def check_pin(name: str, expires_at: int | None, now: int) -> None:
             field="name",
             reason="malformed",
         )
-    if expires_at is not None and expires_at <= now:
+    if expires_at is not None and not now < expires_at <= LAST_MOMENT:
         raise InvalidInput(
-            "a pin ends in the future, or never", field="expires_at", reason="out_of_range"
+            "a pin ends in the future, by the year 9999, or never",
+            field="expires_at",
+            reason="out_of_range",
         )
 
 

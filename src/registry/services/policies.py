@@ -93,7 +93,8 @@ def _check_lock_out(tx: Connection, repository_id: str, policy: Policy, setter: 
         and not setter.may(action, policy)
     ]
     if lost:
-        raise Conflict("the policy would lock you out; force it if that is meant", actions=lost)
+        words = f"the policy would lock you out of {', '.join(lost)}; force it if that is meant"
+        raise Conflict(words, actions=lost)
 
 
 def visibility(policy: Policy) -> str:

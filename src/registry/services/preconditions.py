@@ -14,12 +14,16 @@ _ENTITY_TAG: Final = re.compile(r'(W/)?"([^"]*)"')
 
 
 def tag_precondition(match: str | None, none_match: str | None) -> Precondition | None:
-    """Return what ``If-Match`` and ``If-None-Match`` ask of a tag; None without either."""
+    """Return what ``If-Match`` and ``If-None-Match`` ask of a tag; None without either.
+
+    One that names nothing (quotes left out, ``"*"`` in quotes) lets no tag move that is there:
+    whoever sent it meant some condition.
+    """
     if match is None and none_match is None:
         return None
     return Precondition(
         None if match is None else digests_named(match, strongly=True),
-        None if none_match is None else digests_named(none_match),
+        None if none_match is None else digests_named(none_match) or frozenset({"*"}),
     )
 
 

@@ -53,7 +53,7 @@ def _with_ids(tx: Connection, patterns: Sequence[str]) -> tuple[str, ...]:
     for index, (pattern, handle) in enumerate(zip(patterns, accounts, strict=True)):
         if handle and handle not in ids:
             raise _refusal(index, "no such account", "no_such_account")
-        kept.append(pattern.replace(f":{handle}:", f":{ids[handle]}:", 1) if handle else pattern)
+        kept.append(pattern.replace(f"::{handle}:", f"::{ids[handle]}:", 1) if handle else pattern)
     return tuple(kept)
 
 

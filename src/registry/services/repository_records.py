@@ -12,7 +12,7 @@ from registry.errors import NameInvalid
 from registry.metadata import repository_records as records
 from registry.metadata.repositories import lock_repository
 from registry.metadata.repository_records import NewRepository, RepositoryRecord
-from registry.oci.reference import parse_name
+from registry.oci.reference import MAX_NAME_LENGTH, parse_name
 from registry.services.acts import Act
 from registry.services.deletion import restorable_until
 from registry.services.events import REPOSITORY_CREATED, REPOSITORY_DELETED, Event, publish
@@ -20,6 +20,7 @@ from registry.services.events import REPOSITORY_CREATED, REPOSITORY_DELETED, Eve
 MAX_TAGS: Final = 50
 MAX_EXCLUSIONS: Final = 5
 
+_SOUGHT: Final = re.compile(r"[!-~]{0,210}")
 _EXCLUSION: Final = re.compile(r"[A-Za-z0-9_.*-]{1,128}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -91,10 +92,31 @@ def check_repository(handle: str, new: NewRepository) -> None:
     """
     try:
         parse_name(f"{handle}/{new.name}")
-    except NameInvalid as error:
-        raise InvalidInput(error.message, field="name", reason="malformed") from None
+    except NameInvalid:
+        raise InvalidInput(
+            "a repository's name is parts of a-z 0-9, joined by single . _ / or by __ or hyphens; "
+            f"with {handle}/ before it, it has at most {MAX_NAME_LENGTH} characters",
+            field="name",
+            reason="malformed",
+        ) from None
     check_tags(new.tags)
     check_exclusions(new.immutable_tag_exclusions)
+
+
+def check_sought(name: str | None, name_prefix: str | None) -> None:
+    """Refuse to look for what no policy could speak of: spaces, other scripts, too long a name.
+
+    Raises:
+        InvalidInput: with ``field`` and ``reason``.
+
+    """
+    for field, text in (("name", name), ("name_prefix", name_prefix)):
+        if not _SOUGHT.fullmatch(text or ""):
+            raise InvalidInput(
+                f"{field}: no repository's name holds such, or so much",
+                field=field,
+                reason="malformed",
+            )
 
 
 def check_tags(tags: Mapping[str, str]) -> None:
@@ -104,7 +126,8 @@ def check_tags(tags: Mapping[str, str]) -> None:
     for key, value in tags.items():
         if not 1 <= len(key) <= 128 or len(value) > 256 or _CONTROL.search(key + value):
             raise InvalidInput(
-                "a tag is a key of 1 to 128 characters and a value of at most 256",
+                "a tag is a key of 1 to 128 characters and a value of at most 256, none of them "
+                f"a control character: {key[:128]!a}",
                 field="tags",
                 reason="malformed",
             )

@@ -14,12 +14,14 @@ from cloudcore.errors import Conflict, NotFound
 from registry.metadata import blobs, manifests, repositories
 from registry.metadata.deleted_repositories import (
     DeletedRepository,
+    find_deleted_repository,
     lock_deleted_repository,
 )
 from registry.metadata.deleted_repositories import restore_repository as revive
 from registry.metadata.deleted_tags import find_deleted_tag, regain_image
 from registry.metadata.manifests import ManifestRow
 from registry.metadata.repositories import Counts, Repository, lock_repository
+from registry.metadata.repository_records import find_record
 from registry.metadata.tags import find_tag
 from registry.metadata.tombstones import (
     Tombstone,
@@ -56,8 +58,6 @@ def restore_image(
     """
     if manifests.find_manifest(tx, repository.id, digest):
         raise Conflict(f"the image {digest} is there", digest=digest)
-    if _restorable(tx, repository, digest, act.now) is None:
-        raise NotFound(f"no image {digest} can be restored", digest=digest)
     restored: list[Restored] = []
     events: list[Event] = []
     for tombstone, children in _plan(tx, repository, digest, act.now):
@@ -78,14 +78,18 @@ def _plan(
     waiting = [digest]
     while waiting:
         tombstone = _restorable(tx, repository, waiting[-1], now)
+        if tombstone is None and waiting[-1] == digest:
+            raise NotFound(f"no image {digest} can be restored", digest=digest)
         if tombstone is None:
             raise Conflict(
                 f"{digest} lists {waiting[-1]}, which cannot be restored any more",
                 digest=waiting[-1],
             )
-        children = children_of(tx, tombstone.id)
-        present = manifests.find_manifests(tx, repository.id, children).keys() | plan.keys()
-        missing = [child for child in children if child not in present]
+        children = children_of(tx, tombstone.id) if tombstone.is_index else []
+        missing = [child for child in children if child not in plan]
+        if missing:
+            present = manifests.find_manifests(tx, repository.id, missing)
+            missing = [child for child in missing if child not in present]
         if missing:
             waiting += missing
             continue
@@ -116,6 +120,21 @@ def restore_tag(tx: Connection, repository: Repository, tag: str, act: Act) -> E
     return event
 
 
+def name_to_restore(tx: Connection, account_id: str, repository_id: str, now: int) -> str:
+    """Return the name of a repository that is to be restored, even if it has been by now.
+
+    Raises:
+        NotFound: no such repository was deleted, or too long ago.
+
+    """
+    found = find_deleted_repository(tx, account_id, repository_id, now) or find_record(
+        tx, account_id, repository_id
+    )
+    if found is None:
+        raise NotFound("no such repository can be restored")
+    return found.name
+
+
 def restore_repository(
     tx: Connection, account_id: str, repository_id: str, act: Act
 ) -> DeletedRepository:
@@ -123,12 +142,13 @@ def restore_repository(
 
     Raises:
         NotFound: no such repository was deleted, or too long ago.
-        Conflict: another has its name by now.
+        Conflict: it is there, or another has its name by now.
 
     """
     found = lock_deleted_repository(tx, account_id, repository_id, act.now)
     if found is None:
-        raise NotFound("no such repository can be restored")
+        name = name_to_restore(tx, account_id, repository_id, act.now)
+        raise Conflict("the repository is there", name=name)
     if not revive(tx, found, act.now):
         raise Conflict("there is a repository of this name; delete it first", name=found.name)
     repository = lock_repository(tx, repository_id)
@@ -155,14 +175,14 @@ def _raise(
         manifests.add_child_edges(tx, tombstone.id, repository.id, children)
     gained = sum(link.size for link in links.values() if link.manifest_refs == 0)
     regained = regain_image(tx, repository.id, tombstone.digest)
-    counts = Counts(images=1, size=gained, deleted_tags=regained)
+    counts = Counts(images=1, size=gained, deleted_images=-1, deleted_tags=regained)
     repositories.add_to_counters(tx, repository.id, act.now, counts)
     manifest = ManifestRow(tombstone.id, tombstone.digest, tombstone.size_bytes, 0)
     moved = [
         (tag, point_restored(tx, repository, tag, manifest, pushed, act))
         for tag, pushed in tombstone.tags
     ]
-    remove_tombstone(tx, tombstone)
+    remove_tombstone(tx, tombstone.id)
     tags = [tag for tag, event in moved if event]
     pushed = Event(
         IMAGE_PUSHED,

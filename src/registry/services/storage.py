@@ -8,19 +8,22 @@ deletions, only after the time for that is over.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database
 from registry.metadata import storage
 from registry.metadata.collection import measure_quarantined
 from registry.metadata.image_repositories import ImageRepository
-from registry.metadata.storage import Member, NamedRepository
+from registry.metadata.storage import Member, NamedRepository, StoredObject, Use
 from registry.services.images import find_manifest
 
 _SLICE: Final = 500
-"""Blobs or objects a read: some milliseconds."""
+"""Links a read: some milliseconds."""
+_FIRST: Final = 10
+"""Objects of the first read, before it is known how many links they have."""
 _TOMBSTONES: Final = 100
 """Deleted images a read."""
 
@@ -39,8 +42,8 @@ class ImageStorage(NamedTuple):
     restorable_bytes: int
     """The part of `exclusive_bytes` that something deleted still holds until it can no longer be
     restored."""
-    unused_children: int
-    """How many manifests under it nothing else uses."""
+    unused_digests: Sequence[str]
+    """Of the manifests under it that nothing else uses, each after all that list it."""
 
     @property
     def shared_bytes(self) -> int:
@@ -109,10 +112,11 @@ def measure_image(tx: Connection, found: ImageRepository, reference: str, now: i
             whole.exclusive_bytes,
             whole.exclusive_bytes,
             whole.restorable_bytes,
-            unused_children=0,
+            unused_digests=(),
         )
     edges = storage.edges_to(tx, repository_id, [each.id for each in tree])
     unused = _unused(manifest.id, tree, edges)
+    digests = {each.id: each.digest for each in tree}
     together = storage.sum_blobs_of(tx, account_id, repository_id, unused, now)
     alone = storage.sum_blobs_of(tx, account_id, repository_id, [manifest.id], now)
     return ImageStorage(
@@ -120,7 +124,7 @@ def measure_image(tx: Connection, found: ImageRepository, reference: str, now: i
         together.exclusive_bytes,
         alone.exclusive_bytes,
         together.restorable_bytes,
-        unused_children=len(unused) - 1,
+        unused_digests=[digests[each] for each in unused[1:]],
     )
 
 
@@ -164,39 +168,79 @@ async def measure_restorable(
 async def measure_account(database: Database, account_id: str, now: int) -> StorageUsage:
     """Return what an account takes.
 
-    It reads each blob of each repository, and each object, once: about a second for every
-    100,000 of them. It goes slice by slice, so that others are served in between, and therefore
-    sees no single moment.
+    It reads each object, and each link to it, once: about a second for every 100,000. It goes
+    slice by slice, so that others are served in between, and therefore sees no single moment.
     """
+    sums = _Sums()
+    after, limit = "", min(_FIRST, _SLICE)
+    while (part := await database.read(_read_slice, account_id, now, after, limit)).objects:
+        sums.add(part)
+        after = part.objects[-1].digest
+        # Base layers may be in every repository: so many objects as have about a slice of links.
+        limit = max(1, len(part.objects) * _SLICE // max(len(part.objects), len(part.uses)))
+        await _let_others()
     measured = [
-        (
-            each,
-            await measure_repository(database, account_id, each.id)
-            if each.image_count
-            else RepositoryStorage(),
-        )
+        (each, RepositoryStorage(*sums.repositories.get(each.id, ())))
         async for each in _repositories(database, account_id)
     ]
-    unique = stored = restorable = pending = 0
-    after: str | None = ""
-    while after is not None:
-        part = await database.read(storage.sum_objects, account_id, now, after, _SLICE)
-        unique += part.unique_bytes
-        stored += part.stored_bytes
-        restorable += part.restorable_bytes
-        pending += part.pending_bytes
-        after = part.last if part.rows == _SLICE else None
-        await _let_others()
     quarantined = await database.read(measure_quarantined, account_id)
     return StorageUsage(
         logical_bytes=sum(each.logical_bytes for _, each in measured),
-        unique_bytes=unique,
-        stored_bytes=stored + quarantined.stored_bytes,
-        restorable_bytes=restorable,
-        pending_sweep_bytes=pending + quarantined.stored_bytes,
+        unique_bytes=sums.unique_bytes,
+        stored_bytes=sums.stored_bytes + quarantined.stored_bytes,
+        restorable_bytes=sums.restorable_bytes,
+        pending_sweep_bytes=sums.pending_bytes + quarantined.stored_bytes,
         as_of=now,
         repositories=sorted(measured, key=lambda pair: (-pair[1].exclusive_bytes, pair[0].name)),
     )
+
+
+class _Slice(NamedTuple):
+    """Some of an account's objects, and what keeps them."""
+
+    objects: Sequence[StoredObject]
+    uses: Sequence[Use]
+    restorable: Collection[str]
+    """The ids of those that have no use but can be restored."""
+
+
+def _read_slice(tx: Connection, account_id: str, now: int, after: str, limit: int) -> _Slice:
+    objects = storage.list_objects(tx, account_id, after, limit)
+    uses = storage.uses_of(tx, account_id, [each.id for each in objects])
+    used = {use.object_id for use in uses}
+    unused = [each.id for each in objects if each.id not in used]
+    return _Slice(objects, uses, storage.restorable_of(tx, account_id, unused, now))
+
+
+@dataclass
+class _Sums:
+    """What slices of an account's objects add up to."""
+
+    unique_bytes: int = 0
+    stored_bytes: int = 0
+    restorable_bytes: int = 0
+    pending_bytes: int = 0
+    repositories: defaultdict[str, list[int]] = field(
+        default_factory=lambda: defaultdict(lambda: [0, 0, 0])
+    )
+    """The fields of a `RepositoryStorage`, by id of the repository."""
+
+    def add(self, part: _Slice) -> None:
+        """Add a slice."""
+        uses = Counter(use.object_id for use in part.uses)
+        for each in part.objects:
+            self.stored_bytes += each.stored_size
+            if each.id in uses:
+                self.unique_bytes += each.size
+            elif each.id in part.restorable:
+                self.restorable_bytes += each.stored_size
+            else:
+                self.pending_bytes += each.stored_size
+        for object_id, repository_id, size, manifests in part.uses:
+            sums = self.repositories[repository_id]
+            sums[0] += size * manifests
+            sums[1] += size
+            sums[2] += size if uses[object_id] == 1 else 0
 
 
 async def _repositories(database: Database, account_id: str) -> AsyncIterator[NamedRepository]:

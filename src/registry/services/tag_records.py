@@ -82,13 +82,16 @@ def put_tag(
     return PointedTag(record, is_new)
 
 
-def delete_tag(tx: Connection, found: ImageRepository, tag: str, act: Act) -> None:
+def delete_tag(
+    tx: Connection, found: ImageRepository, tag: str, precondition: Precondition | None, act: Act
+) -> None:
     """Remove a tag; its image stays (rule 4).
 
     Raises:
         TagDeleteForbidden: the tag is immutable.
+        PreconditionFailed: what the client said must hold does not.
         ManifestUnknown: there is none of this name.
 
     """
     repository = lock(tx, found)
-    publish(tx, act, repository, [drop_tag(tx, repository, tag, act)])
+    publish(tx, act, repository, [drop_tag(tx, repository, tag, precondition, act)])

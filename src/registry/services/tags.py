@@ -77,9 +77,7 @@ def point_tag(
 
     """
     current = tags.find_tag(tx, repository.id, tag)
-    digests = frozenset({current.digest, current.pushed_digest} if current else ())
-    if precondition is not None and not precondition.holds(digests):
-        raise PreconditionFailed(f"the tag {tag} is not what the request expects", tag=tag)
+    _require(precondition, tag, current)
     if current is not None and current.manifest_id == manifest.id:
         if current.pushed_digest != pushed_digest:
             tags.put_tag(tx, repository.id, tag, manifest.id, pushed_digest, act.now)
@@ -92,6 +90,15 @@ def point_tag(
         )
     action = "created" if current is None else "moved"
     return _point(tx, repository, tag, current, manifest, pushed_digest, action, act)
+
+
+def _require(precondition: Precondition | None, tag: str, current: Tag | None) -> None:
+    digests = frozenset({current.digest, current.pushed_digest} if current else ())
+    if precondition is not None and not precondition.holds(digests):
+        raise PreconditionFailed(
+            f"the tag {tag} is not what the request expects (entity tags are digests in quotes)",
+            tag=tag,
+        )
 
 
 def restore_tag(
@@ -156,35 +163,50 @@ async def list_tags(ctx: Context, name: Name, after: str, limit: int) -> Page:
     return Page(names[:limit], has_more=len(names) > limit)
 
 
-async def delete_tag(ctx: Context, name: Name, tag: str, principal: str) -> None:
+async def delete_tag(
+    ctx: Context, name: Name, tag: str, precondition: Precondition | None, principal: str
+) -> None:
     """Remove a tag; its manifest stays, untagged (rule 4, end-9).
 
     Raises:
         ManifestUnknown: there is no such tag.
+        PreconditionFailed: what the client said must hold does not.
         TagDeleteForbidden: the tag is immutable.
         NameUnknown: there is no such repository.
 
     """
     repository = await find_repository(ctx, name)
-    await ctx.database.write(_delete, name, repository.id, tag, ctx.act(principal))
+    act = ctx.act(principal)
+    await ctx.database.write(_delete, name, repository.id, tag, precondition, act)
 
 
-def _delete(tx: Connection, name: Name, repository_id: str, tag: str, act: Act) -> None:
+def _delete(
+    tx: Connection,
+    name: Name,
+    repository_id: str,
+    tag: str,
+    precondition: Precondition | None,
+    act: Act,
+) -> None:
     repository = lock(tx, name, repository_id)
-    publish(tx, act, repository, [drop_tag(tx, repository, tag, act)])
+    publish(tx, act, repository, [drop_tag(tx, repository, tag, precondition, act)])
 
 
-def drop_tag(tx: Connection, repository: Repository, tag: str, act: Act) -> Event:
+def drop_tag(
+    tx: Connection, repository: Repository, tag: str, precondition: Precondition | None, act: Act
+) -> Event:
     """Remove a tag of the repository, whose lock the caller holds, and return what to publish.
 
     Raises:
         ManifestUnknown: there is no such tag.
+        PreconditionFailed: what the client said must hold does not.
         TagDeleteForbidden: the tag is immutable.
 
     """
     current = tags.find_tag(tx, repository.id, tag)
     if current is None:
         raise ManifestUnknown(f"{repository.name} has no tag {tag}", reference=tag)
+    _require(precondition, tag, current)
     if is_immutable(repository, tag):
         raise TagDeleteForbidden(
             f"the tag {tag} is immutable; delete its manifest by digest, or exclude the tag",

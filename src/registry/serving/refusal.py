@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import Final
 
 import msgspec
 
 from registry.serving.head import ALLOW
+
+_CODES: Final[dict[int, str]] = {
+    HTTPStatus.METHOD_NOT_ALLOWED: "METHOD_NOT_ALLOWED",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "PAYLOAD_TOO_LARGE",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "INTERNAL_ERROR",
+    HTTPStatus.SERVICE_UNAVAILABLE: "SERVICE_UNAVAILABLE",
+}
+"""What the control plane's own refusals of these statuses say."""
 
 
 def is_data_plane(path: bytes) -> bool:
@@ -27,8 +36,11 @@ def refusal_body(status: int, message: str, path: bytes, request_id: str) -> byt
     if is_data_plane(path):
         code = "UNKNOWN" if status >= 500 else "UNSUPPORTED"
         return msgspec.json.encode({"errors": [{"code": code, "message": message, "detail": None}]})
-    code = "INTERNAL_ERROR" if status >= 500 else "INVALID_INPUT"
-    error = {"code": code, "message": message, "request_id": request_id}
+    error = {
+        "code": _CODES.get(status, "INVALID_INPUT"),
+        "message": message,
+        "request_id": request_id,
+    }
     return msgspec.json.encode({"error": error})
 
 

@@ -7,6 +7,8 @@ cursor knows that the rest are to follow. So a cursor names the subjects that po
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -19,6 +21,11 @@ from registry.services.lifecycle.selection import Expired, Selection
 
 PORTION: Final = 50
 """How many images one transaction deletes at most."""
+_REST: Final = 3
+"""How many times as long as a portion took the next one waits: on SQLite pushes need the same
+writer, and while portion follows portion, they take many times as long."""
+_LONGEST_REST: Final = 5.0
+"""In seconds."""
 _CHUNK: Final = 500
 _KEPT: Final = 8
 
@@ -61,6 +68,7 @@ class Plans:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, Plan] = OrderedDict()
+        self._handed_over: dict[str, float] = {}
 
     def find(self, plan_id: str) -> Plan | None:
         """Return a plan made here."""
@@ -70,11 +78,22 @@ class Plans:
         """Keep a plan, in place of the oldest if there are many."""
         self._kept[plan.id] = plan
         if len(self._kept) > _KEPT:
-            self._kept.popitem(last=False)
+            self.drop(next(iter(self._kept)))
 
     def drop(self, plan_id: str) -> None:
         """Forget a plan that is carried out."""
         self._kept.pop(plan_id, None)
+        self._handed_over.pop(plan_id, None)
+
+    def hand_over(self, plan_id: str) -> None:
+        """Note that a portion is deleted from now until the next step begins."""
+        self._handed_over[plan_id] = time.monotonic()
+
+    async def rest(self, plan_id: str) -> None:
+        """Let others have the database after a portion, for longer than that had it."""
+        begun = self._handed_over.pop(plan_id, None)
+        if begun is not None:
+            await asyncio.sleep(min(_REST * (time.monotonic() - begun), _LONGEST_REST))
 
 
 async def divided_subjects(

@@ -105,6 +105,8 @@ def read_taken(
     tags: dict[str, list[str]] = {}
     for name, image, _ in sorted(rows.tags_of_some(tx, repository_id, ids)):
         tags.setdefault(image, []).append(name)
+    subjects = [subject for each in ids if (subject := found.expired[each].subject) is not None]
+    digests = rows.digests_of(tx, repository_id, subjects)
     taken = []
     for each in ids:
         if each in shown:
@@ -115,7 +117,7 @@ def read_taken(
                     shown[each],
                     tags.get(each, []),
                     policy.rules[rule].priority,
-                    None if subject is None else shown[each].subject_digest,
+                    None if subject is None else shown[each].subject_digest or digests.get(subject),
                 )
             )
     return taken

@@ -37,8 +37,10 @@ _TagPart = Annotated[str, Meta(min_length=1, max_length=128)]
 _TagParts = Annotated[list[_TagPart], Meta(max_length=100)]
 _Days = Annotated[int, Meta(ge=1, le=36_500)]
 
-_PREFIX: Final = re.compile(r"[A-Za-z0-9_.-]+")
-_PATTERN: Final = re.compile(r"[A-Za-z0-9_.*-]+")
+_TAG_PARTS: Final = (
+    ("tag_prefixes", re.compile(r"[A-Za-z0-9_.-]+"), "letters, digits, '_', '.' and '-'"),
+    ("tag_patterns", re.compile(r"[A-Za-z0-9_.*-]+"), "letters, digits, '_', '.', '-' and '*'"),
+)
 _CONDITIONS: Final = ("older_than_days", "not_pulled_for_days", "keep_last")
 
 
@@ -165,14 +167,14 @@ def _bits(marks: Iterable[bool]) -> int:
 
 
 def _check_tag_parts(rule: LifecycleRule, where: str) -> None:
-    for name, grammar in (("tag_prefixes", _PREFIX), ("tag_patterns", _PATTERN)):
+    for name, grammar, characters in _TAG_PARTS:
         parts: list[str] = getattr(rule, name)
         if parts and rule.selector != "tagged":
             words = f"the selector {rule.selector} looks at no tags"
             raise _refusal(f"{where}.{name}", "not_allowed", words)
         for number, part in enumerate(parts):
             if not grammar.fullmatch(part):
-                words = "these are no characters of a tag"
+                words = f"it has only {characters}, as tags do"
                 raise _refusal(f"{where}.{name}[{number}]", "malformed", words)
 
 

@@ -140,6 +140,7 @@ async def run_step(ctx: Context, plans: Plans, job: Job) -> Next | Done:
         plans.keep(plan)
         evaluated = plan.evaluated if cursor is None else 0
         return Next(msgspec.to_builtins(plan.cursor(0)), partial(_begin, arguments, evaluated))
+    await plans.rest(plan.id)
     ids = plan.portion(cursor.position)
     position = cursor.position + len(ids)
     is_last = position >= len(plan.order)
@@ -148,6 +149,7 @@ async def run_step(ctx: Context, plans: Plans, job: Job) -> Next | Done:
     if is_last:
         plans.drop(plan.id)
         return Done(change)
+    plans.hand_over(plan.id)
     return Next(msgspec.to_builtins(plan.cursor(position)), change)
 
 

@@ -16,6 +16,7 @@ from registry.metadata import lifecycle_images as rows
 from registry.metadata.lifecycle_images import ImageColumns
 from registry.services.lifecycle.rules import Policy
 from registry.services.lifecycle.selection import Image
+from registry.services.lifecycle.tagging import Tagging
 
 PAGE: Final = 2000
 
@@ -28,24 +29,6 @@ class Images(NamedTuple):
     """Of each index, by ids."""
 
 
-class _Tagging:
-    """What the tags of images tell the rules."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self._found: dict[str, tuple[int, int]] = {}
-
-    def note(self, tags: Iterable[Row]) -> None:
-        """Take in rows of a tag's name, its image, and when it was pointed there."""
-        for name, image, moved_at in tags:
-            rules, newest = self._found.get(image, (0, 0))
-            self._found[image] = (rules | self._policy.of_tag(name), max(newest, moved_at))
-
-    def of(self, image: str) -> tuple[int, int]:
-        """Return the rules that select an image for its tags, and when the last tag came."""
-        return self._found.get(image, (self._policy.of_any, 0))
-
-
 async def read_all(
     database: Database,
     repository_id: str,
@@ -54,12 +37,14 @@ async def read_all(
     subjects: Collection[str] = frozenset(),
 ) -> Images:
     """Return the images of a repository; `subjects` are digests that have expired already."""
-    tagging = _Tagging(policy)
+    tagging = Tagging(policy)
     after = ""
     while page := await database.read(rows.page_of_tags, repository_id, after, PAGE):
-        tagging.note(page)
+        # Patterns may take their time, which others have meanwhile.
+        digests = await asyncio.to_thread(tagging.note, page)
+        if digests:
+            tagging.note_present(await database.read(rows.ids_of, repository_id, digests))
         after = page[-1][0]
-        await asyncio.sleep(0)  # on SQLite nothing else lets others have their turn
     found = Images([], {})
     after = ""
     while page := await database.read(rows.page_of_images, repository_id, after, PAGE, now):
@@ -71,7 +56,7 @@ async def read_all(
             edges = await database.read(rows.children_of_some, repository_id, indexes)
             _add_edges(found.children, edges)
         after = page[-1][0]
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # on SQLite nothing else lets others have their turn
     return found
 
 
@@ -89,8 +74,10 @@ def read_some(
 
     Held is what an image outside of `ids` holds, and what was given a tag since `planned_at`.
     """
-    tagging = _Tagging(policy)
-    tagging.note(rows.tags_of_some(tx, repository_id, ids))
+    tagging = Tagging(policy)
+    digests = tagging.note(rows.tags_of_some(tx, repository_id, ids))
+    if digests:
+        tagging.note_present(rows.ids_of(tx, repository_id, digests))
     columns = [ImageColumns(*row) for row in rows.some_images(tx, repository_id, ids, now)]
     present = {each.id for each in columns}
     found = Images([], {})
@@ -100,8 +87,9 @@ def read_some(
     for each in columns:
         image = _image(each, policy, tagging, subjects)
         is_held = (
-            each.id in held
-            or (each.subject_id is not None and each.subject_id not in present)
+            image.is_held
+            or each.id in held
+            or (image.subject is not None and image.subject not in present)
             or tagging.of(each.id)[1] >= planned_at
         )
         found.images.append(image._replace(is_held=is_held))
@@ -109,13 +97,14 @@ def read_some(
 
 
 def _image(
-    columns: ImageColumns, policy: Policy, tagging: _Tagging, subjects: Collection[str]
+    columns: ImageColumns, policy: Policy, tagging: Tagging, subjects: Collection[str]
 ) -> Image:
     if columns.tag_count:
         rules, renewed_at = tagging.of(columns.id)
     else:
         rules, renewed_at = policy.of_untagged, columns.untagged_at or 0
     arrived_at = max(columns.pushed_at, columns.restored_at or 0)
+    subject = tagging.subject_of(columns)
     return Image(
         id=columns.id,
         rules=rules,
@@ -123,9 +112,10 @@ def _image(
         arrived_at=arrived_at,
         renewed_at=max(arrived_at, renewed_at),
         last_pulled_at=columns.last_pulled_at,
-        subject=columns.subject_id,
+        subject=subject.id,
         is_pinned=bool(columns.is_pinned),
-        is_orphan=columns.subject_id is None and columns.subject_digest in subjects,
+        is_held=subject.is_held,
+        is_orphan=subject.id is None and subject.digest in subjects,
     )
 
 

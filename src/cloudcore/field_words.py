@@ -1,0 +1,67 @@
+"""What the docstrings below the fields of Structs say, for the description of the API."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec.inspect import StructType, multi_type_info
+
+
+def described_fields(types: Sequence[Any]) -> dict[str, dict[str, str]]:
+    """Return, by the name of each Struct that `types` are made of, its fields' docstrings.
+
+    Where Python was installed without sources there are none.
+    """
+    return {struct.__name__: _words(struct) for struct in _structs(multi_type_info(types))}
+
+
+def _structs(described: Sequence[msgspec.Struct]) -> set[type]:
+    """Return the Structs that msgspec's descriptions of types hold, at any depth."""
+    found: set[type] = set()
+    waiting: list[Any] = [*described]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, tuple):
+            waiting.extend(each)
+        elif isinstance(each, msgspec.Struct) and getattr(each, "cls", None) not in found:
+            if isinstance(each, StructType):
+                found.add(each.cls)
+            waiting.extend(getattr(each, name) for name in each.__struct_fields__)
+    return found
+
+
+def _words(struct: type) -> dict[str, str]:
+    """Return the docstrings of a Struct's fields, those of its bases too."""
+    found: dict[str, str] = {}
+    for base in reversed(struct.__mro__):
+        found |= _of_module(base.__module__).get(base.__qualname__, {})
+    return found
+
+
+@cache
+def _of_module(name: str) -> Mapping[str, Mapping[str, str]]:
+    """Return the docstrings of fields, by class, of the classes of a module."""
+    try:
+        source = inspect.getsource(sys.modules[name])
+    except (KeyError, OSError, TypeError):  # made at run time, or without a source
+        return {}
+    classes = (each for each in ast.parse(source).body if isinstance(each, ast.ClassDef))
+    return {definition.name: _of_class(definition) for definition in classes}
+
+
+def _of_class(definition: ast.ClassDef) -> dict[str, str]:
+    found = {}
+    for field, below in zip(definition.body, definition.body[1:], strict=False):
+        match field, below:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(words))),
+            ):
+                found[name] = inspect.cleandoc(words)
+    return found

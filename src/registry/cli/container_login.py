@@ -1,0 +1,61 @@
+"""Container clients get a login of their own, which lasts twelve hours and has no rights itself."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from registry.cli.api import open_client
+from registry.cli.failure import Failure
+from registry.cli.options import Verbs, add_registry
+
+PATH: Final = "/v1/authorization-token"
+_TELLS_PLAIN_HTTP: Final = frozenset({"podman", "buildah", "skopeo"})
+"""Clients that speak plain HTTP only when told so; docker does so to this machine unasked."""
+
+
+def add_parsers(commands: Verbs) -> None:
+    """Add ``docker-login``."""
+    words = "sign a container client in for 12 hours, by the sign-in there is"
+    parser = commands.add_parser("docker-login", help=words)
+    add_registry(parser)
+    add_client(parser)
+    parser.set_defaults(run=_sign_in)
+
+
+def add_client(parser: argparse.ArgumentParser) -> None:
+    """Add the option that says which container client."""
+    parser.add_argument(
+        "--client", default="docker", metavar="PROGRAM", help="the container client (docker)"
+    )
+
+
+def _sign_in(options: argparse.Namespace) -> int:
+    client = open_client(options)
+    give_login(client.url, options.client, client.call("POST", PATH))
+    return 0
+
+
+def give_login(url: str, program: str, login: Mapping[str, Any]) -> None:
+    """Give a container client its login, by its standard input only.
+
+    Raises:
+        Failure: the client cannot be run, or does not take it.
+
+    """
+    command = [program, "login", "--username", login["username"], "--password-stdin"]
+    if url.startswith("http://") and Path(program).name in _TELLS_PLAIN_HTTP:
+        command.append("--tls-verify=false")
+    try:
+        ended = subprocess.run(  # noqa: S603 - the program the person named
+            [*command, login["registry"]], input=login["password"], text=True, check=False
+        )
+    except OSError as error:
+        raise Failure(
+            f"cannot run {program}: {error.strerror}; name another client with --client"
+        ) from None
+    if ended.returncode != 0:
+        raise Failure(f"{program} did not sign in; this command is signed in nevertheless")

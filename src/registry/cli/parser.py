@@ -1,0 +1,73 @@
+"""A parser of commands that helps whoever does not know them yet."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import metadata
+from typing import Any, NamedTuple, NoReturn
+
+from registry.cli.failure import MISUSE
+
+Commands = argparse._SubParsersAction
+
+
+class Group(NamedTuple):
+    """Commands that are shown together."""
+
+    title: str
+    commands: Sequence[argparse.Action]
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that may have commands below it; without one of them it shows its help."""
+
+    groups: Sequence[Group] = ()
+    """How its help shows the commands below it."""
+
+    def add_commands(self) -> Commands[CommandParser]:
+        """Return where its commands are added."""
+        commands = self.add_subparsers(metavar="COMMAND", parser_class=CommandParser)
+        self.groups = [Group("commands", commands._choices_actions)]
+        self.set_defaults(run=self._show_help)
+        return commands
+
+    def format_help(self) -> str:
+        """Return the help; the commands stand first."""
+        if not self.groups:
+            return super().format_help()
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        for group in (*self.groups, Group("options", self._optionals._group_actions)):
+            formatter.start_section(group.title)
+            formatter.add_arguments(group.commands)
+            formatter.end_section()
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
+
+    def _show_help(self, _options: argparse.Namespace) -> int:
+        self.print_help(sys.stderr)
+        return MISUSE
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:  # noqa: ANN401 - as it is
+        """Refuse a command there is not, and name the one that may have been meant."""
+        if not isinstance(action, Commands) or value in action.choices:
+            super()._check_value(action, value)
+            return
+        alike = [name for name in action.choices if name.startswith(value)]
+        alike = alike or get_close_matches(value, action.choices, n=1)
+        meant = f"; did you mean {' or '.join(map(repr, alike))}?" if alike else ""
+        advice = f"'{self.prog} --help' lists those there are"
+        raise argparse.ArgumentError(None, f"there is no command {value!r}{meant or f'; {advice}'}")
+
+
+class Version(argparse.Action):
+    """The option that shows which version this is; it is looked up only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        """Show the version and end the command."""
+        parser._print_message(f"{parser.prog} {metadata.version('entrepot')}\n", sys.stdout)
+        parser.exit()

@@ -1,0 +1,113 @@
+"""Tables for persons: they flow as their rows come, and are folded where a terminal is narrow."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final, NamedTuple, TextIO
+
+_GAP: Final = 2
+_BATCH: Final = 1000
+"""Rows that are held back to find how wide columns are; later ones may widen them."""
+_WHOLE_WORD: Final = 20
+"""Words up to this long are not broken: columns of single letters tell nobody anything."""
+
+Row = Sequence[str]
+
+
+class Heading(NamedTuple):
+    """The top of a column, and how the column is written."""
+
+    text: str
+    is_number: bool = False
+    is_whole: bool = False
+    """Never folded, so that it can be copied: the table is as wide as it must be."""
+
+
+def write_table(headings: Sequence[Heading], rows: Iterable[Row], out: TextIO) -> None:
+    """Write rows below their headings, folded where a terminal is too narrow and that may be."""
+    if out.isatty() and not any(each.is_whole for each in headings):
+        rows = list(rows)
+        width = shutil.get_terminal_size().columns
+        if _asks_for_folds(headings, rows, width):
+            out.write(_folded(headings, rows, width, out))
+            return
+    coming = iter(rows)
+    top = [each.text for each in headings]
+    batch = list(islice(coming, _BATCH))
+    widths = _widened([0] * len(top), [top, *batch])
+    bold, plain = ("\x1b[1m", "\x1b[0m") if _is_styled(out) else ("", "")
+    out.write(f"{bold}{_line(headings, top, widths)}{plain}\n")
+    while batch:
+        out.writelines(f"{_line(headings, row, widths)}\n" for row in batch)
+        batch = list(islice(coming, _BATCH))
+        widths = _widened(widths, batch)
+
+
+def _line(headings: Sequence[Heading], row: Row, widths: Sequence[int]) -> str:
+    cells = []
+    for heading, text, width in zip(headings, row, widths, strict=True):
+        blanks = " " * (width - _length(text))
+        cells.append(blanks + text if heading.is_number else text + blanks)
+    return (" " * _GAP).join(cells).rstrip()
+
+
+def _widened(widths: Sequence[int], rows: Sequence[Row]) -> list[int]:
+    """Return the widths of columns, so that these rows fit too."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(widths)
+    return [
+        max(width, *map(_length, column), 0) for width, column in zip(widths, columns, strict=True)
+    ]
+
+
+def _length(text: str) -> int:
+    """Return how many places a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # noqa: PLC0415 - slow to load, and few names need it
+
+    return cell_len(text)
+
+
+def _asks_for_folds(headings: Sequence[Heading], rows: Sequence[Row], width: int) -> bool:
+    """Say whether a table is wider than a terminal, and can be read folded to its width."""
+    everything = [[each.text for each in headings], *rows]
+    gaps = _GAP * (len(headings) - 1)
+    whole = sum(_widened([0] * len(headings), everything)) + gaps
+    words = (map(_length, " ".join(column).split()) for column in zip(*everything, strict=True))
+    least = sum(min(max(lengths), _WHOLE_WORD) for lengths in words) + gaps
+    return least <= width < whole
+
+
+def _folded(headings: Sequence[Heading], rows: Sequence[Row], width: int, out: TextIO) -> str:
+    from rich.console import Console  # noqa: PLC0415 - slow to load, and few tables need it
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    style = "bold" if _is_styled(out) else ""
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style=style)
+    for each in headings:
+        justify = "right" if each.is_number else "left"
+        table.add_column(
+            Text(each.text),
+            justify=justify,  # type: ignore[arg-type]
+            overflow="fold",
+            no_wrap=each.is_number,
+        )
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console = Console(file=out, width=width)
+    with console.capture() as captured:
+        console.print(table)
+    return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+
+def _is_styled(out: TextIO) -> bool:
+    """Say whether headings may be bold."""
+    return (
+        out.isatty()
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM") not in (None, "", "dumb", "unknown")
+    )

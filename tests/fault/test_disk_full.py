@@ -1,0 +1,164 @@
+"""A registry whose disk is full: pulls go on, and so does the collector that makes room.
+
+What is uploaded leaves some room; so it is another program that takes the last byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+from sqlalchemy import bindparam, text
+
+from cloudcore.db.base import Connection, Database
+from cloudcore.db.statement import Statement
+from cloudcore.errors import Unavailable
+from cloudcore.identity.tables import accounts
+from registry.blobstore.filesystem import FilesystemStore
+from registry.gc.fsck import check
+from registry.oci.digest import digest_of
+from tests.collecting import at_once, collect
+from tests.databases import add_account, with_database
+from tests.fault.collected import BURIED, KEPT, account_of, check_image, document, push_image
+from tests.fault.small_disk import free_bytes, small_disk, take_the_rest
+from tests.inprocess import Answer, Registry, open_registry
+
+DISK_BYTES: Final = 32 << 20
+BLOB_BYTES: Final = 1 << 20
+CHANGES: Final = 4000
+"""With a page of the log each, twice what the disk holds."""
+
+_COUNT_ON: Final = Statement(
+    accounts.update()
+    .where(accounts.c.id == bindparam("account_id"))
+    .values({"created_at": accounts.c.created_at + text("1")})
+)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Return an empty small disk."""
+    with small_disk(tmp_path / "disk", DISK_BYTES) as place:
+        yield place
+
+
+@pytest.fixture
+def database_on_disk(disk: Path, migrated_file: Path) -> str:
+    """Return the URL of a SQLite database beside the blobs."""
+    shutil.copy(migrated_file, disk / "metadata.db")
+    return f"sqlite:///{disk}/metadata.db"
+
+
+Scenario = Callable[[Registry, FilesystemStore], Awaitable[None]]
+
+
+def play(url: str, disk: Path, scenario: Scenario) -> None:
+    """Play a scenario that begins with a disk full of blobs that nobody needs."""
+
+    async def run(store: FilesystemStore) -> None:
+        async with open_registry(url, store) as registry:
+            await push_image(registry, KEPT)
+            await push_image(registry, BURIED)
+            rng = random.Random(0)
+            for size in (BLOB_BYTES, BLOB_BYTES // 64):
+                while (answer := await push(registry, rng.randbytes(size))).status == 201:
+                    pass
+                check_refused(answer, "the blob store is full")
+            await scenario(registry, store)
+            await check_image(registry, KEPT)
+            report = await check(registry.ctx.database, store, lambda _: None, clock=registry.clock)
+            assert report.violations == []
+            assert report.leaks == []
+
+    with closing(FilesystemStore(disk / "blobs")) as store:
+        asyncio.run(run(store))
+
+
+async def push(registry: Registry, data: bytes) -> Answer:
+    """Push a blob."""
+    path = f"/v2/dev/app/blobs/uploads/?digest={digest_of(data)}"
+    return await registry.client.request("POST", path, data)
+
+
+async def delete(registry: Registry) -> Answer:
+    """Delete the image that need not stay."""
+    path = f"/v2/dev/app/manifests/{digest_of(document(BURIED))}"
+    return await registry.client.request("DELETE", path)
+
+
+def check_refused(answer: Answer, message: str) -> None:
+    """Check that a client is told why, and when to come back."""
+    assert answer.status == 503
+    assert message in answer.json()["errors"][0]["message"]
+    assert answer.headers["retry-after"]
+
+
+async def check_emptied(registry: Registry, store: FilesystemStore, disk: Path) -> None:
+    """Delete, collect, and push into the room this makes."""
+    before = free_bytes(disk)
+    assert (await delete(registry)).status == 202
+    run = await collect(at_once(registry.ctx), store, await account_of(registry))
+    assert run.removed > DISK_BYTES // BLOB_BYTES // 2
+    assert free_bytes(disk) - before > DISK_BYTES // 2
+    assert (await push(registry, bytes(BLOB_BYTES))).status == 201
+
+
+def test_what_pushes_filled_is_emptied(disk: Path, database_on_disk: str) -> None:
+    async def scenario(registry: Registry, store: FilesystemStore) -> None:
+        await check_emptied(registry, store, disk)
+
+    play(database_on_disk, disk, scenario)
+
+
+def test_at_the_last_byte_pulls_go_on_and_room_heals(disk: Path, database_on_disk: str) -> None:
+    """The database cannot grow there; nothing is lost, and no restart is needed."""
+
+    async def scenario(registry: Registry, store: FilesystemStore) -> None:
+        taken = take_the_rest(disk)
+        check_refused(await push(registry, b"small"), "full")
+        check_refused(await delete(registry), "full")
+        await check_image(registry, KEPT)
+        await check_image(registry, BURIED)
+        taken.unlink()
+        await check_emptied(registry, store, disk)
+
+    play(database_on_disk, disk, scenario)
+
+
+@pytest.mark.postgresql
+def test_the_collector_needs_not_one_byte(disk: Path, postgresql_database: str) -> None:
+    async def scenario(registry: Registry, store: FilesystemStore) -> None:
+        take_the_rest(disk)
+        check_refused(await push(registry, b"small"), "full")
+        await check_emptied(registry, store, disk)
+
+    play(postgresql_database, disk, scenario)
+
+
+def test_a_log_that_cannot_grow_is_used_again(disk: Path, database_on_disk: str) -> None:
+    """What changes rows in place goes on at the last byte, but for who finds the log's end."""
+
+    async def scenario(database: Database) -> None:
+        account_id = await database.write(add_account, "full")
+        for _ in range(100):
+            await database.write(_count_on, account_id)
+        take_the_rest(disk)
+        refused = 0
+        for _ in range(CHANGES):
+            try:
+                await database.write(_count_on, account_id)
+            except Unavailable:
+                refused += 1
+        assert 0 < refused < CHANGES // 10
+
+    with_database(database_on_disk, scenario)
+
+
+def _count_on(tx: Connection, account_id: str) -> None:
+    tx.execute(_COUNT_ON, account_id=account_id)

@@ -1,0 +1,113 @@
+"""Signatures that say by a tag what they are about: they stay, count and go with their image."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from registry.oci.digest import digest_of
+from tests.integration.lifecycle_world import LifecycleWorld, play
+from tests.integration.pushing import Descriptor
+from tests.recount import check_counters, querying
+
+OLD: Final = {"priority": 1, "selector": "any", "older_than_days": 7}
+NEWEST: Final = {"priority": 2, "selector": "tagged", "keep_last": 1}
+CI: Final = {"priority": 3, "selector": "tagged", "tag_prefixes": ["ci-"], "older_than_days": 7}
+
+
+def digest_tag(image: Descriptor, ending: str) -> str:
+    """Return the tag of what is about an image: ``sha256-….sig`` as cosign writes it."""
+    return str(image["digest"]).replace(":", "-") + ending
+
+
+async def sign(world: LifecycleWorld, image: Descriptor, ending: str = ".sig") -> Descriptor:
+    """Push a signature that has no subject but a tag."""
+    tag = digest_tag(image, ending)
+    return await world.world.push_image(f"of {tag}", tag)
+
+
+async def point(world: LifecycleWorld, image: Descriptor, tag: str) -> None:
+    """Point a tag to an image."""
+    answer = await world.world.control.put(
+        f"{world.world.path}/tags/{tag}", json={"digest": image["digest"]}
+    )
+    assert answer.status_code == 201, answer.text
+
+
+def test_a_signature_stays_with_its_image_and_goes_with_it(database_url: str) -> None:
+    async def scenario(world: LifecycleWorld) -> None:
+        first = await world.world.push_image("first", "v1")
+        signatures = [await sign(world, first, ending) for ending in (".sig", ".att", "")]
+        await world.pass_days(8)
+        await point(world, first, "prod")
+        assert await world.previewed(OLD) == {}  # the age of what it is about is what counts
+        second = await world.world.push_image("second", "v2")
+        kept = await sign(world, second)
+        found = await world.preview(NEWEST)  # no signature is among the newest
+        told = {
+            image["digest"]: (image["rule"], image["expires_with"]) for image in found["images"]
+        }
+        assert told == {first["digest"]: (2, None)} | {
+            each["digest"]: (2, first["digest"]) for each in signatures
+        }
+        assert found["summary"]["kept_by_rule"] == {"2": 1}
+        assert (await world.run(NEWEST))["expired"] == 4
+        assert await world.digests() == {second["digest"], kept["digest"]}
+
+    play(database_url, scenario)
+
+
+def test_what_is_about_several_images_stays_while_one_of_them_does(database_url: str) -> None:
+    async def scenario(world: LifecycleWorld) -> None:
+        gone = await world.world.push_image("gone", "ci-1")
+        left = await world.world.push_image("left", "v1")
+        shared = await sign(world, gone, ".sbom")
+        await point(world, shared, digest_tag(left, ".sbom"))
+        named = await sign(world, gone)
+        await point(world, named, "ci-named")
+        itself = await world.world.push_image("itself", "ci-2")
+        await point(world, itself, digest_tag(itself, ""))
+        await world.pass_days(8)
+        expected = {gone["digest"]: 3, itself["digest"]: 3}
+        assert await world.previewed(CI) == expected
+        assert (await world.run(CI))["expired"] == 2
+        # What has a name of its own is an image as any other once it is about none.
+        assert await world.previewed() == {named["digest"]: 3}
+        assert await world.previewed(OLD) == {each["digest"]: 1 for each in (left, named)}
+
+    play(database_url, scenario)
+
+
+def test_signatures_follow_in_many_portions(database_url: str) -> None:
+    """No rule takes them: only the expiry of their image takes them along."""
+
+    async def scenario(world: LifecycleWorld) -> None:
+        image = await world.world.push_image("image", "ci-1")
+        document = await world.world.image_document("signature")
+        for number in range(110):
+            about = document | {"annotations": {"number": str(number)}}
+            await world.world.push(about, digest_tag(image, f".{number}"))
+        await world.pass_days(8)
+        assert (await world.run(CI))["expired"] == 111
+        assert await world.digests() == set()
+        with querying(database_url) as query:
+            check_counters(query, "acme")
+
+    play(database_url, scenario)
+
+
+def test_an_image_that_comes_saves_its_signature(database_url: str) -> None:
+    async def scenario(world: LifecycleWorld) -> None:
+        document = await world.world.image_document("image")
+        image = {"digest": digest_of(json.dumps(document).encode())}
+        signature = await sign(world, image)
+        await world.pass_days(8)
+        assert await world.previewed(OLD) == {signature["digest"]: 1}
+
+        async def push_image() -> None:
+            await world.world.push(document)
+
+        assert (await world.run(OLD, meddle=push_image))["expired"] == 0
+        assert signature["digest"] in await world.digests()
+
+    play(database_url, scenario)

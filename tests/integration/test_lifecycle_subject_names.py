@@ -1,0 +1,29 @@
+"""Subjects that referrers name by another digest than the sha256 that images have."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from registry.oci.media_types import OCI_MANIFEST
+from tests.integration.lifecycle_world import LifecycleWorld, play
+
+
+def test_a_referrer_stays_and_goes_with_a_subject_it_names_by_sha512(database_url: str) -> None:
+    async def scenario(world: LifecycleWorld) -> None:
+        document = await world.world.image_document("subject")
+        body = json.dumps(document).encode()
+        name = f"sha512:{hashlib.sha512(body).hexdigest()}"
+        subject = await world.world.push(document, "v1", reference=name)
+        about = {"mediaType": OCI_MANIFEST, "digest": name, "size": len(body)}
+        signature = await world.world.push_image("signature", subject=about)
+        await world.pass_days(2)
+        untagged = {"priority": 1, "selector": "untagged", "older_than_days": 1}
+        assert await world.previewed(untagged) == {}
+        every = {"priority": 1, "selector": "tagged", "older_than_days": 1}
+        (one, other) = (await world.preview(every))["images"]
+        assert {one["digest"], other["digest"]} == {subject["digest"], signature["digest"]}
+        assert (await world.run(every))["expired"] == 2
+        assert await world.digests() == set()
+
+    play(database_url, scenario)

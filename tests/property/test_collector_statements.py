@@ -1,0 +1,46 @@
+"""The collector beside everything else on PostgreSQL, in orders of single statements (G4).
+
+Transactions are open at the same time here and wait for each other's locks, which SQLite's never
+do. ``COLLECTOR_STATEMENT_RUNS`` says how many orders are tried, ``COLLECTOR_SEED`` where to begin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from tests.property.collector_world import Yard
+from tests.property.interleaving import no_other_threads
+from tests.property.locked_statements import StatementDatabase
+from tests.property.test_collector_interleavings import IS_SOAK, SEED, run
+
+RUNS: Final = int(os.environ.get("COLLECTOR_STATEMENT_RUNS", "20000" if IS_SOAK else "30"))
+WAITS: Final = "waits for a lock"
+ENOUGH: Final = 30
+"""Of so many it can be told whether they were a test."""
+
+pytestmark = [pytest.mark.postgresql, pytest.mark.timeout(36_000 if IS_SOAK else 120)]
+
+
+@pytest.fixture
+def database(postgresql_database: str) -> Iterator[StatementDatabase]:
+    """Return a database without content."""
+    opened = StatementDatabase(postgresql_database)
+    with no_other_threads():
+        yield opened
+    asyncio.run(opened.close())
+
+
+def test_no_order_of_statements_loses_or_leaks_anything(database: StatementDatabase) -> None:
+    yard = Yard(database)
+    waits = 0
+    for seed in range(SEED, SEED + RUNS):
+        run(yard, seed)
+        waits += sum(WAITS in step for step in yard.interleaving.trace)
+    if RUNS >= ENOUGH:
+        assert waits > RUNS // 2, "they hardly met"
+        assert all(yard.tally[what] for what in ("pushed", "swept")), yard.tally

@@ -1,0 +1,80 @@
+"""What the command tells those who do not know it yet."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from importlib import metadata
+
+import pytest
+
+from registry.cli.main import main, make_parser
+from registry.cli.parser import CommandParser
+
+
+def ended(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    return int(str(end.value.code))
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from parsers(below)
+
+
+def test_the_help_has_every_command_once_and_examples_that_parse(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert ended("--help") == 0
+    shown = capsys.readouterr().out
+    (commands,) = [each for each in make_parser()._actions if each.choices]
+    assert commands.choices is not None
+    for name in commands.choices:
+        assert len(re.findall(rf"^  {name} +[a-z]", shown, re.MULTILINE)) == 1
+    examples = re.findall(r"^  entrepot (.+?)(?:  .*)?$", shown, re.MULTILINE)
+    assert len(examples) == 5
+    for example in examples:
+        assert make_parser().parse_args(example.split()).run is not None
+
+
+@pytest.mark.parametrize("command", [(), ("images",), ("gc",)])
+def test_without_a_command_its_help_is_shown(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith(f"usage: {' '.join(('entrepot', *command))} [-h]")
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("image", "list"), "there is no command 'image'; did you mean 'images'?"),
+        (("repo", "list"), "there is no command 'repo'; did you mean 'repositories'?"),
+        (("tags", "lsit"), "there is no command 'lsit'; did you mean 'list'?"),
+        (("xyz",), "there is no command 'xyz'; 'entrepot --help' lists those there are"),
+        (("gc", "xyz"), "there is no command 'xyz'; 'entrepot gc --help' lists those there are"),
+    ],
+)
+def test_a_command_there_is_not_is_answered_by_the_one_that_was_meant(
+    command: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(*command) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended("--version") == 0
+    assert capsys.readouterr().out == f"entrepot {metadata.version('entrepot')}\n"
+
+
+def test_every_help_can_be_printed() -> None:
+    for parser in parsers(make_parser()):
+        assert isinstance(parser, CommandParser)
+        assert parser.format_help().startswith(f"usage: {parser.prog}")
