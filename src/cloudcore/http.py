@@ -44,17 +44,19 @@ def create_app(
     platform: Platform | None = None,
     *,
     error_shapes: Mapping[str, ErrorShape] | None = None,
+    absent: str = "there is nothing at this path",
 ) -> ControlPlane:
     """Return the control plane's application over `handlers`.
 
     Without a `platform` it can serve public routes only. Below the path prefixes of
-    `error_shapes` errors are told in another shape than the envelope.
+    `error_shapes` errors are told in another shape than the envelope. `absent` is what is said at
+    a path of no route.
 
     Raises:
         RouteError: a route does not say what it must (see `cloudcore.facts`).
 
     """
-    return ControlPlane(handlers, platform, error_shapes or {})
+    return ControlPlane(handlers, platform, error_shapes or {}, absent)
 
 
 class ControlPlane:
@@ -65,10 +67,12 @@ class ControlPlane:
         handlers: Sequence[ControllerRouterHandler],
         platform: Platform | None,
         error_shapes: Mapping[str, ErrorShape],
+        absent: str,
     ) -> None:
         self._guard = Guard(platform)
         reference = Reference()
         self._error_shapes = error_shapes
+        self._absent = absent
         self._app = Litestar(
             route_handlers=[*handlers, *reference.handlers()],
             openapi_config=None,
@@ -119,7 +123,7 @@ class ControlPlane:
 
     def _answer_error(self, request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
         exchange = exchange_of(request.scope)
-        known = _platform_error(error, exchange)
+        known = _platform_error(error, exchange, self._absent)
         if known is None:
             _log.error(
                 "unexpected failure", exc_info=error, extra={"request_id": exchange.request_id}
@@ -139,7 +143,9 @@ class ControlPlane:
         )
 
 
-def _platform_error(error: Exception, exchange: Exchange) -> errors.PlatformError | None:
+def _platform_error(
+    error: Exception, exchange: Exchange, absent: str
+) -> errors.PlatformError | None:
     """Return our name for what happened; None when it is a bug."""
     if isinstance(error, errors.NotFound) and exchange.hides_absence:
         assert exchange.facts is not None
@@ -157,7 +163,7 @@ def _platform_error(error: Exception, exchange: Exchange) -> errors.PlatformErro
         return None
     match error.status_code:
         case 404:
-            return errors.NotFound("there is nothing at this path")
+            return errors.NotFound(absent)
         case 405:
             allow = allowed((error.headers or {}).get("allow", "").split(", "))
             return errors.MethodNotAllowed("the path does not take this method", allow=allow)

@@ -49,6 +49,10 @@ if TYPE_CHECKING:
     from registry.console.app import Console
 
 DEV_ACCOUNT = "dev"
+_ABSENT = (
+    "there is nothing at this path: `entrepot dev` serves /v2 alone. The control plane and the "
+    "console come with `entrepot init` and `entrepot serve`"
+)
 
 _PULL_FLUSH_SECONDS = 10
 _SWEEP_SECONDS = 3600
@@ -183,7 +187,7 @@ class DevRegistry(Registry):
         del resources
         if await ctx.database.read(find_account, DEV_ACCOUNT) is None:
             await ctx.database.write(add_account, uuid7(), DEV_ACCOUNT, ctx.clock())
-        control = create_control_plane([report_alive, readiness(self.probe)])
+        control = create_control_plane([report_alive, readiness(self.probe)], absent=_ABSENT)
         return Planes(DataPlane(ctx, OpenAccess(DEV_ACCOUNT)), cast("Application", control))
 
 

@@ -57,7 +57,8 @@ def test_dev_tells_what_to_try_and_keeps_its_data(tmp_path: Path) -> None:
                 assert client.get("/v2/_catalog").json() == {"repositories": ["dev/kept"]}
                 assert client.get("/healthz").status_code == 200
                 assert client.get("/readyz").status_code == 200
-                missing = client.get("/v1/nothing")
+                missing = client.get("/v1/repositories")
+                assert "entrepot serve" in missing.json()["error"]["message"]
                 assert missing.json()["error"]["code"] == "NOT_FOUND"
                 assert missing.headers["x-request-id"] == missing.json()["error"]["request_id"]
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -375,6 +376,26 @@ def test_a_tag_tells_what_became_of_it_and_by_whom(database_url: str) -> None:
             refused(await shop.client.post(f"{shop.path}/tags/v9/restore"), 404, "NOT_FOUND")
             refused(await shop.client.get(f"{shop.path}/tags/v9/history"), 404, "NOT_FOUND")
             assert (await shop.client.get(f"{shop.path}/deleted-tags")).json()["tags"] == []
+
+    play(database_url, scenario)
+
+
+def test_a_restored_tag_names_its_image_as_it_was_pushed(database_url: str) -> None:
+    async def scenario(install: Install) -> None:
+        async with open_shop(install) as shop:
+            body = (await shop.pull(await shop.push("one"))).content
+            alias = f"sha512:{hashlib.sha512(body).hexdigest()}"
+            pushed = await shop.docker.put(
+                f"/v2/acme/r/manifests/{alias}?tag=v1",
+                content=body,
+                headers={"content-type": KIND},
+            )
+            assert pushed.status_code == 201, pushed.text
+            assert (await shop.pull("v1")).headers["docker-content-digest"] == alias
+            await shop.delete("v1")
+            answer = await shop.client.post(f"{shop.path}/tags/v1/restore")
+            assert answer.status_code == 200, answer.text
+            assert (await shop.pull("v1")).headers["docker-content-digest"] == alias
 
     play(database_url, scenario)
 

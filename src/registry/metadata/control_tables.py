@@ -72,6 +72,7 @@ deleted_tags = Table(
     Column("name", ByteOrdered, primary_key=True),
     Column("sequence", BigInteger, nullable=False),  # of the event of its deletion
     Column("digest", DigestText, nullable=False),  # what it pointed to
+    Column("pushed_digest", DigestText),  # by which it was; null in a row of an older release
     Column("has_image", Boolean, nullable=False),  # that is there; else its tombstone is
     Column("deleted_at", Moment, nullable=False),
     Column("deleted_by", Text, nullable=False),

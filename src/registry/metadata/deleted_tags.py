@@ -34,6 +34,8 @@ class DeletedTag(NamedTuple):
     name: str
     digest: str
     """What it pointed to."""
+    pushed_digest: str
+    """By which digest: that of another algorithm, maybe."""
     deleted_at: int
     deleted_by: str
     """CRN; empty when nobody had signed in."""
@@ -47,7 +49,7 @@ _OF_IMAGE: Final = (_OF_REPOSITORY, _d.digest == bindparam("digest"))
 _ADD: Final = Statement(
     deleted_tags.insert().from_select(
         [
-            *("repository_id", "name", "sequence", "digest"),
+            *("repository_id", "name", "sequence", "digest", "pushed_digest"),
             *("has_image", "deleted_at", "deleted_by", "restorable_until"),
         ],
         select(
@@ -57,6 +59,7 @@ _ADD: Final = Statement(
             .where(_e.repository_id == tags.c.repository_id, _e.tag == tags.c.name)
             .scalar_subquery(),
             manifests.c.digest,
+            tags.c.pushed_digest,
             bindparam("has_image", type_=_d.has_image.type),
             bindparam("now", type_=_d.deleted_at.type),
             bindparam("principal", type_=_d.deleted_by.type),
@@ -90,7 +93,15 @@ _LOSE_IMAGES: Final = Statement(
 _REGAIN_IMAGE: Final = Statement(
     deleted_tags.update().where(*_OF_IMAGE, _WAITS).values(has_image=text("true"))
 )
-_COLUMNS: Final = select(*(_d[name] for name in DeletedTag._fields))
+_COLUMNS: Final = select(
+    _d.sequence,
+    _d.name,
+    _d.digest,
+    func.coalesce(_d.pushed_digest, _d.digest),
+    _d.deleted_at,
+    _d.deleted_by,
+    _d.restorable_until,
+)
 _IS_RESTORABLE: Final = _d.restorable_until > bindparam("now")
 _FIND: Final = Statement(
     _COLUMNS.where(_OF_REPOSITORY, _d.name == bindparam("name"), _IS_RESTORABLE)

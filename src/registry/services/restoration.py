@@ -115,7 +115,7 @@ def restore_tag(tx: Connection, repository: Repository, tag: str, act: Act) -> E
     manifest = manifests.find_manifest(tx, repository.id, digest)
     if manifest is None:
         raise Conflict(f"its image was deleted; restore {digest}", digest=digest)
-    event = point_restored(tx, repository, tag, manifest, digest, act)
+    event = point_restored(tx, repository, tag, manifest, deleted.pushed_digest, act)
     assert event is not None  # what is a tag is not kept as a deleted one
     return event
 

@@ -1,6 +1,7 @@
 """Number the events of each tag, so that they are counted without being read.
 
 They are forgotten in the order of their numbers from now on, which needs no index on their times.
+A deleted tag keeps by which digest it was pushed.
 """
 
 from __future__ import annotations
@@ -23,9 +24,13 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("tag_events", schema=None) as batch_op:
         batch_op.alter_column("ordinal", existing_type=sa.BigInteger(), nullable=False)
+    digest = sa.String(length=135).with_variant(sa.String(length=135, collation="C"), "postgresql")
+    op.add_column("deleted_tags", sa.Column("pushed_digest", digest))
 
 
 def downgrade() -> None:
+    with op.batch_alter_table("deleted_tags", schema=None) as batch_op:
+        batch_op.drop_column("pushed_digest")
     with op.batch_alter_table("tag_events", schema=None) as batch_op:
         batch_op.create_index(
             batch_op.f("ix_tag_events_occurred_at"), ["occurred_at"], unique=False
