@@ -67,6 +67,9 @@ def test_every_kind_of_change_is_told_once(database_url: str) -> None:
                 ("registry.repository.created", None),
                 ("registry.repository.deleted", None),
             ]
+            of_images = [payload["data"] for _, payload in events if payload["data"]["digest"]]
+            assert {each["media_type"] for each in of_images} == {KIND}
+            assert len(of_images) == 8
             payload = events[0][1]
             data = payload["data"]
             assert payload["topics"] == [topic]

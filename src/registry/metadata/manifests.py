@@ -48,6 +48,15 @@ class ManifestRow(NamedTuple):
     tag_count: int
 
 
+class Description(NamedTuple):
+    """What a manifest says it is."""
+
+    media_type: str | None = None
+    artifact_type: str | None = None
+    subject: str | None = None
+    """Digest of the manifest it is about."""
+
+
 class Referrer(NamedTuple):
     """A manifest whose subject was asked for (end-12)."""
 
@@ -178,6 +187,11 @@ _LISTED: Final = Statement(
     select(_m.id).where(
         _m.id.in_(listed("ids")),
         select(manifest_children.c.parent_id).where(manifest_children.c.child_id == _m.id).exists(),
+    )
+)
+_DESCRIBE: Final = Statement(
+    select(_m.id, _m.media_type, _m.artifact_type, _m.subject_digest).where(
+        _m.id.in_(listed("ids"))
     )
 )
 _REMOVE: Final = Statement(manifests.delete().where(_m.id.in_(listed("ids"))))
@@ -321,6 +335,12 @@ def parents_of(tx: Connection, manifest_id: str, limit: int = 20) -> list[str]:
 def listed_of(tx: Connection, ids: Sequence[str]) -> set[str]:
     """Return those of these manifests that an index lists."""
     return {row[0] for row in tx.rows(_LISTED, ids=text_list(ids))}
+
+
+def describe(tx: Connection, ids: Sequence[str]) -> dict[str, Description]:
+    """Return what these manifests say they are."""
+    rows = tx.rows(_DESCRIBE, ids=text_list(ids))
+    return {manifest_id: Description(*said) for manifest_id, *said in rows}
 
 
 def remove_manifests(tx: Connection, ids: Sequence[str]) -> None:

@@ -22,7 +22,7 @@ from registry.metadata.settings import find_settings
 from registry.metadata.tag_history import add_deletions
 from registry.metadata.tags import tags_of
 from registry.services.acts import Act
-from registry.services.events import IMAGE_DELETED, TAG_DELETED, Event
+from registry.services.events import IMAGE_DELETED, TAG_DELETED, Event, descriptions
 
 _DAY: Final = 24 * 3600 * MICROSECONDS
 
@@ -56,7 +56,8 @@ def delete_unlisted(
 
     One more statement for each image, and some for all of them.
     """
-    tags = tags_of(tx, [each.id for each in images])
+    ids = [each.id for each in images]
+    tags, described = tags_of(tx, ids), descriptions(tx, repository, ids)
     if any(tags.values()):
         add_deletions(tx, list(tags), act.principal, act.now)
     until = restorable_until(tx, repository.account_id, act.now)
@@ -66,8 +67,11 @@ def delete_unlisted(
         event
         for each in images
         for event in (
-            Event(IMAGE_DELETED, digest=each.digest),
-            *(Event(TAG_DELETED, digest=each.digest, tag=tag) for tag, _ in tags[each.id]),
+            Event(IMAGE_DELETED, each.digest, None, *described[each.id]),
+            *(
+                Event(TAG_DELETED, each.digest, tag, *described[each.id])
+                for tag, _ in tags[each.id]
+            ),
         )
     ]
 

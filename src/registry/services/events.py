@@ -6,13 +6,14 @@ its change is, and an account without rules pays nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.outbox import emit
 from cloudcore.wire import rfc3339
 from registry.metadata.event_rules import EventRule, find_rules
+from registry.metadata.manifests import Description, describe
 from registry.metadata.repositories import Repository
 from registry.services.access import repository_crn
 from registry.services.acts import Act
@@ -35,6 +36,14 @@ class Event(NamedTuple):
     media_type: str | None = None
     artifact_type: str | None = None
     subject: str | None = None
+
+
+def descriptions(
+    tx: Connection, repository: Repository, ids: Sequence[str]
+) -> Mapping[str, Description]:
+    """Return what events tell of images, by id; nothing is read where no rule asks for any."""
+    found = describe(tx, ids) if repository.has_event_rules else {}
+    return dict.fromkeys(ids, Description()) | found
 
 
 def publish(tx: Connection, act: Act, repository: Repository, events: Sequence[Event]) -> None:

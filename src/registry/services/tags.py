@@ -26,7 +26,7 @@ from registry.oci.reference import Name
 from registry.services.acts import Act
 from registry.services.context import Context
 from registry.services.deletion import restorable_until
-from registry.services.events import TAG_DELETED, TAG_MOVED, Event, publish
+from registry.services.events import TAG_DELETED, TAG_MOVED, Event, descriptions, publish
 from registry.services.repositories import Page, find_repository, lock, name_unknown
 
 
@@ -147,7 +147,8 @@ def _point(
         principal=act.principal,
         now=act.now,
     )
-    return Event(TAG_MOVED, digest=manifest.digest, tag=tag)
+    described = descriptions(tx, repository, [manifest.id])
+    return Event(TAG_MOVED, manifest.digest, tag, *described[manifest.id])
 
 
 async def list_tags(ctx: Context, name: Name, after: str, limit: int) -> Page:
@@ -239,4 +240,5 @@ def drop_tag(
     untagged = manifests.add_to_tag_count(tx, current.manifest_id, -1) == 0
     counts = Counts(tags=-1, tagged_images=-untagged, deleted_tags=int(until > act.now))
     repositories.add_to_counters(tx, repository.id, act.now, counts)
-    return Event(TAG_DELETED, digest=current.digest, tag=tag)
+    described = descriptions(tx, repository, [current.manifest_id])
+    return Event(TAG_DELETED, current.digest, tag, *described[current.manifest_id])
