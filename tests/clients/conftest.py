@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.clients.console_visitors import HOME, Site, Visitor, serve_site
 from tests.clients.containers import Containers
 from tests.clients.images import Store
 from tests.clients.remote import Remote
@@ -87,3 +88,18 @@ def repository(request: pytest.FixtureRequest) -> str:
     """Return the name of a repository of ``acme`` that no other test uses."""
     words = "".join(c if c.isalnum() else " " for c in request.node.name.lower()).split()
     return f"acme/{'-'.join(words)}-{secrets.token_hex(3)}"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Return a registry with its console."""
+    with serve_site(tmp_path_factory.mktemp("console") / "data") as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def admin(site: Site) -> Iterator[Visitor]:
+    """Return the browser of somebody who may do all."""
+    with site.visitor() as visitor:
+        assert visitor.sign_in().headers["location"] == HOME
+        yield visitor

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
 
 import httpx
 import pytest
 
-from tests.clients.console_visitors import HOME, Site, Visitor, found_in, serve_site
+from tests.clients.console_visitors import HOME, Site, Visitor, found_in
 from tests.clients.console_world import ATTESTATION, SIGNATURE, Descriptor
 
 SETTINGS = "/console/settings"
 RULES = f"{SETTINGS}/events"
 COLLECTION = "/console/storage/collection"
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serve_site(tmp_path_factory.mktemp("console") / "data") as served:
-        yield served
-
-
-@pytest.fixture(scope="module")
-def admin(site: Site) -> Iterator[Visitor]:
-    with site.visitor() as visitor:
-        assert visitor.sign_in().headers["location"] == HOME
-        yield visitor
 
 
 def complaint_in(answer: httpx.Response) -> str:

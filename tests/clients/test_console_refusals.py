@@ -10,22 +10,9 @@ from importlib.metadata import version
 import httpx
 import pytest
 
-from tests.clients.console_visitors import HOME, Site, Visitor, found_in, serve_site
+from tests.clients.console_visitors import HOME, Site, Visitor, found_in
 from tests.clients.console_world import EMPTY, EMPTY_TYPE
 from tests.clients.images import OCI
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serve_site(tmp_path_factory.mktemp("console") / "data") as served:
-        yield served
-
-
-@pytest.fixture(scope="module")
-def admin(site: Site) -> Iterator[Visitor]:
-    with site.visitor() as visitor:
-        assert visitor.sign_in().headers["location"] == HOME
-        yield visitor
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from registry.console.sessions import COOKIE, CookieJar, Session, Token
-from tests.clients.console_visitors import HOME, Site, Visitor, found_in, serve_site
+from tests.clients.console_visitors import HOME, Site, Visitor, found_in
 from tests.clients.images import OCI
 from tests.entrepot import ADMIN, PASSWORD
 
@@ -25,12 +25,6 @@ _PAGES = (
     "/console/settings/events",
 )
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serve_site(tmp_path_factory.mktemp("console") / "data") as served:
-        yield served
 
 
 @pytest.fixture
