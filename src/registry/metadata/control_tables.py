@@ -123,8 +123,8 @@ deleted_manifests = Table(
     ),
     Index("ix_deleted_manifests_deleted_at", "repository_id", "deleted_at", "id"),
     Index("ix_deleted_manifests_restorable", "repository_id", "restorable_until"),
-    Index("uq_deleted_manifests_digest", "repository_id", "digest", unique=True),
-    Index(None, "account_id", "digest"),
+    # Also for who asks whether anything of an account has use for a manifest's bytes.
+    Index("uq_deleted_manifests_digest", "digest", "repository_id", unique=True),
 )
 
 deleted_manifest_blobs = Table(
