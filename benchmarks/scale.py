@@ -1,6 +1,6 @@
 """Whether size costs: a registry with 100,000 images beside one that is nearly empty.
 
-    python -m benchmarks.scale                       # both databases, about fifteen minutes
+    python -m benchmarks.scale                       # both databases, about six minutes
     python -m benchmarks.scale --database sqlite
     python -m benchmarks.scale --only 'tag move|deep page'
 
