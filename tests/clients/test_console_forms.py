@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import html
 import re
 
-import httpx
 import pytest
 
-from tests.clients.console_visitors import HOME, Site, Visitor, found_in
+from tests.clients.console_visitors import HOME, Site, Visitor, acting_as, complaint_in, found_in
 from tests.clients.console_world import ATTESTATION, SIGNATURE, Descriptor
 
 SETTINGS = "/console/settings"
 RULES = f"{SETTINGS}/events"
 COLLECTION = "/console/storage/collection"
-
-
-def complaint_in(answer: httpx.Response) -> str:
-    """Return what a page complains of, beside the form with what was written."""
-    return html.unescape(found_in(r'role="alert"[^>]*>([^<]*)</p>', answer.text))
 
 
 def test_pins_policies_and_runs_are_set_by_forms(site: Site, admin: Visitor) -> None:
@@ -157,24 +150,8 @@ def test_rules_that_cannot_be_are_told_beside_the_form(
 
 
 def test_who_may_not_publish_to_a_topic_is_told_so(site: Site) -> None:
-    call = site.pusher.call
-    with site.visitor() as visitor:
-        visitor.sign_in()
-        user_id = visitor.session.user_id
-        roles = call("GET", "/v1/roles")["roles"]
-        trust = next(each["trust_policy"] for each in roles if each["name"] == "admin")
-        role_id = call("POST", "/v1/roles", {"name": "keeper", "trust_policy": trust})["role"]["id"]
-        allowed = {"effect": "allow", "actions": ["registry:*"], "resources": ["*"]}
-        document = {"version": "1", "statements": [allowed]}
-        policy = call("POST", "/v1/policies", {"name": "keeping", "document": document})
-        call("POST", f"/v1/policies/{policy['policy']['id']}/attachments", {"role": role_id})
-        call("POST", f"/v1/roles/{role_id}/assignments", {"user": user_id})
-        try:
-            visitor.sign_in()
-            visitor.send("/console/roles", role=role_id, to=HOME)
-            refused = visitor.send(RULES, topic="deployments", **{"registry.*": "on"})
-        finally:
-            call("DELETE", f"/v1/roles/{role_id}")
+    with acting_as(site, "keeper", ["registry:*"]) as keeper:
+        refused = keeper.send(RULES, topic="deployments", **{"registry.*": "on"})
     assert refused.status_code == 403
     assert complaint_in(refused) == "You may not do notifications:Publish here."
     assert 'value="deployments"' in refused.text

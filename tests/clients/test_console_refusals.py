@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from importlib.metadata import version
 
 import httpx
 import pytest
 
-from tests.clients.console_visitors import HOME, Site, Visitor, found_in
+from tests.clients.console_visitors import HOME, Site, Visitor, acting_as, complaint_in, found_in
 from tests.clients.console_world import EMPTY, EMPTY_TYPE
 from tests.clients.images import OCI
 
@@ -23,33 +21,10 @@ def image(site: Site) -> str:
     return f"{HOME}/{repository}/images/{made['digest']}"
 
 
-@contextmanager
-def acting_as(site: Site, name: str, actions: Sequence[str]) -> Iterator[Visitor]:
-    """Sign the admin in with a role that may do this and no more."""
-    call = site.pusher.call
-    with site.visitor() as visitor:
-        visitor.sign_in()
-        user_id = visitor.session.user_id
-        roles = call("GET", "/v1/roles")["roles"]
-        trust = next(each["trust_policy"] for each in roles if each["name"] == "admin")
-        role_id = call("POST", "/v1/roles", {"name": name, "trust_policy": trust})["role"]["id"]
-        allowed = {"effect": "allow", "actions": list(actions), "resources": ["*"]}
-        document = {"version": "1", "statements": [allowed]}
-        policy = call("POST", "/v1/policies", {"name": name, "document": document})["policy"]
-        call("POST", f"/v1/policies/{policy['id']}/attachments", {"role": role_id})
-        call("POST", f"/v1/roles/{role_id}/assignments", {"user": user_id})
-        try:
-            visitor.sign_in()
-            visitor.send("/console/roles", role=role_id, to=HOME)
-            yield visitor
-        finally:
-            call("DELETE", f"/v1/roles/{role_id}")
-
-
 def check_kept(answer: httpx.Response, status: int, complaint: str, *values: str) -> None:
     """Check that a page complains in these words, beside a form with these values."""
     assert answer.status_code == status
-    said = html.unescape(found_in(r'role="alert"[^>]*>([^<]*)</p>', answer.text))
+    said = complaint_in(answer)
     assert said.startswith(complaint)
     for value in values:
         assert f'value="{html.escape(value)}"' in answer.text
