@@ -2,12 +2,12 @@
 
     InvalidInput      NameInvalid · TagInvalid · DigestInvalid · DigestMismatch · SizeInvalid
                       RangeInvalid · RangeUnsatisfiable · ListQueryInvalid
-                      ManifestInvalid · ManifestTypeUnsupported
+                      ManifestInvalid · ManifestTypeUnsupported · TooManyTags
     NotFound          NameUnknown · ManifestUnknown · BlobUnknown · UploadUnknown
                       ManifestBlobUnknown · ExtensionUnknown
     Conflict          TagImmutable · TagDeleteForbidden · ManifestReferenced · BlobReferenced
                       UploadBusy · UploadOutOfOrder
-    PayloadTooLarge   ManifestTooLarge · BlobTooLarge · TooManyTags
+    PayloadTooLarge   ManifestTooLarge · BlobTooLarge
     Unauthenticated   TokenRequired
     AccessDenied      TokenDenied
     Unavailable       StoreUnavailable
@@ -73,6 +73,10 @@ class ManifestTypeUnsupported(ManifestInvalid):
     """The media type is none of the four we store."""
 
 
+class TooManyTags(InvalidInput):
+    """One request names more tags than it may."""
+
+
 class NameUnknown(NotFound):
     """No such repository."""
 
@@ -135,10 +139,6 @@ class ManifestTooLarge(PayloadTooLarge):
 
 class BlobTooLarge(PayloadTooLarge):
     """The blob is over the limit."""
-
-
-class TooManyTags(PayloadTooLarge):
-    """One request names more tags than it may."""
 
 
 class StoreUnavailable(Unavailable):

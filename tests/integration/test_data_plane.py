@@ -207,13 +207,13 @@ def test_a_pull_is_noted_and_a_look_is_not(sqlite_database: str) -> None:
     ("reference", "body", "status", "code"),
     [
         ("v1", b"", 400, "MANIFEST_INVALID"),
-        ("-bad", IMAGE, 400, "TAG_INVALID"),
+        ("-bad", IMAGE, 400, "MANIFEST_INVALID"),
         (digest_of(b"other"), IMAGE, 400, "DIGEST_INVALID"),
-        (f"{digest_of(IMAGE)}?tag=-bad", IMAGE, 400, "TAG_INVALID"),
+        (f"{digest_of(IMAGE)}?tag=-bad", IMAGE, 400, "MANIFEST_INVALID"),
         (
             f"{digest_of(IMAGE)}?" + "&".join(f"tag=t{n}" for n in range(51)),
             IMAGE,
-            414,
+            400,
             "UNSUPPORTED",
         ),
         ("v1", b" " * (MAX_BYTES + 1), 413, "MANIFEST_INVALID"),

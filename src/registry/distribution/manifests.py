@@ -80,10 +80,10 @@ def _existing(request: Request) -> str | Digest:
 
 
 def _tags(request: Request) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(parse_tag(tag) for tag in request.query.all("tag")))
-    if len(names) > MAX_TAGS:
+    named = request.query.all("tag")
+    if len(named) > MAX_TAGS:
         raise TooManyTags(f"one request sets at most {MAX_TAGS} tags", limit=MAX_TAGS)
-    return names
+    return tuple(dict.fromkeys(map(parse_tag, named)))
 
 
 async def _read(request: Request) -> bytes:
