@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.conformance.client import Registry
+from tests.live_signed_in import serving
 
 BINARY = os.environ.get("OCI_CONFORMANCE_BINARY")
 
@@ -34,22 +35,23 @@ def run(environment: dict[str, str], folder: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("version", ["1.1", pytest.param("dev", marks=pytest.mark.newer)])
-def test_official_suite(
-    registry: Registry, registry_url: str, tmp_path: Path, version: str
-) -> None:
-    """Every test passes: of the redesigned program by OCI_VERSION, of 1.1.x by OCI_TEST_…."""
-    first, second = registry.new_repository(), registry.new_repository()
+VERSIONS = pytest.mark.parametrize(
+    "version", ["1.1", pytest.param("dev", marks=pytest.mark.newer)]
+)
+
+
+def environment_of(url: str, first: str, second: str, folder: Path, version: str) -> dict[str, str]:
+    """Return what both programs are told: the redesigned one by OCI_VERSION, 1.1.x by OCI_TEST_…."""
     redesigned = {
         "OCI_VERSION": version,
-        "OCI_REGISTRY": urlsplit(registry_url).netloc,
-        "OCI_TLS": "disabled" if registry_url.startswith("http:") else "enabled",
+        "OCI_REGISTRY": urlsplit(url).netloc,
+        "OCI_TLS": "disabled" if url.startswith("http:") else "enabled",
         "OCI_REPO1": first,
         "OCI_REPO2": second,
-        "OCI_RESULTS_DIR": str(tmp_path / "results"),
+        "OCI_RESULTS_DIR": str(folder / "results"),
     }
     released = {
-        "OCI_ROOT_URL": registry_url,
+        "OCI_ROOT_URL": url,
         "OCI_NAMESPACE": first,
         "OCI_CROSSMOUNT_NAMESPACE": second,
         "OCI_AUTOMATIC_CROSSMOUNT": "1",
@@ -57,6 +59,26 @@ def test_official_suite(
         "OCI_TEST_PUSH": "1",
         "OCI_TEST_CONTENT_DISCOVERY": "1",
         "OCI_TEST_CONTENT_MANAGEMENT": "1",
-        "OCI_REPORT_DIR": str(tmp_path),
+        "OCI_REPORT_DIR": str(folder),
     }
-    run({**redesigned, **released}, tmp_path)
+    return redesigned | released
+
+
+@VERSIONS
+def test_official_suite(
+    registry: Registry, registry_url: str, tmp_path: Path, version: str
+) -> None:
+    """Every test passes."""
+    names = registry.new_repository(), registry.new_repository()
+    run(environment_of(registry_url, *names, tmp_path, version), tmp_path)
+
+
+@VERSIONS
+@pytest.mark.entrepot
+def test_official_suite_with_tokens(tmp_path: Path, version: str) -> None:
+    """Every test passes where each request needs a token; the program follows challenges once."""
+    with serving(tmp_path / "data") as install:
+        names = "acme/conformance", "acme/mounts"
+        environment = environment_of(install.registry.url, *names, tmp_path, version)
+        login = {"OCI_USERNAME": "token", "OCI_PASSWORD": install.acme.password}
+        run(environment | login, tmp_path)
