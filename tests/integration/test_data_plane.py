@@ -234,6 +234,26 @@ def test_a_manifest_that_is_refused(
     play(sqlite_database, scenario)
 
 
+@pytest.mark.parametrize("query", [f"digest={DIGEST}", f"mount={DIGEST}&digest={DIGEST}"])
+def test_a_whole_blob_lies_where_its_range_says(sqlite_database: str, query: str) -> None:
+    async def scenario(registry: Registry) -> None:
+        path = f"{APP}/blobs/uploads/?{query}"
+        for span, status, code in (
+            (f"1-{len(DATA)}", 416, "BLOB_UPLOAD_INVALID"),
+            (f"0-{len(DATA)}", 400, "SIZE_INVALID"),
+            (f"0-{len(DATA) - 2}", 400, "SIZE_INVALID"),
+        ):
+            for sent in (DATA, [DATA]):  # with a declared length, and without
+                answer = await registry.client.request("POST", path, sent, {"Content-Range": span})
+                assert (answer.status, answer.codes) == (status, [code])
+        absent = await registry.client.request("HEAD", f"{APP}/blobs/{DIGEST}")
+        assert absent.status == 404
+        whole = {"Content-Range": f"0-{len(DATA) - 1}"}
+        assert (await registry.client.request("POST", path, [DATA], whole)).status == 201
+
+    play(sqlite_database, scenario)
+
+
 def test_a_manifest_cut_short_is_not_stored(sqlite_database: str) -> None:
     async def scenario(registry: Registry) -> None:
         await push(registry)

@@ -169,6 +169,8 @@ async def push_blob(
         sink = _limited(ctx, staged)
 
         def finish(is_complete: bool) -> Stored | None:  # noqa: FBT001
+            if is_complete and chunk.span and chunk.span.length != staged.offset:
+                raise _unlike_its_span()
             if is_complete:
                 return staged.commit(expected)
             staged.discard()
@@ -262,7 +264,7 @@ def _check_limit(ctx: Context, size: int) -> None:
 
 def _check_length(staged: Staged, upload: Upload, span: Span | None, *, is_complete: bool) -> None:
     if is_complete and span and staged.offset - upload.received_bytes != span.length:
-        raise SizeInvalid("the body is not as long as its Content-Range says")
+        raise _unlike_its_span()
 
 
 async def _advance(ctx: Context, upload_id: str, progress: _Progress) -> None:
@@ -312,6 +314,10 @@ def _record_rows(
 
 def _cut_short() -> SizeInvalid:
     return SizeInvalid("the body ended before its declared length")
+
+
+def _unlike_its_span() -> SizeInvalid:
+    return SizeInvalid("the body is not as long as its Content-Range says")
 
 
 def _unknown(upload_id: str) -> UploadUnknown:
