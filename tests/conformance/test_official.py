@@ -35,13 +35,11 @@ def run(environment: dict[str, str], folder: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-VERSIONS = pytest.mark.parametrize(
-    "version", ["1.1", pytest.param("dev", marks=pytest.mark.newer)]
-)
+VERSIONS = pytest.mark.parametrize("version", ["1.1", pytest.param("dev", marks=pytest.mark.newer)])
 
 
 def environment_of(url: str, first: str, second: str, folder: Path, version: str) -> dict[str, str]:
-    """Return what both programs are told: the redesigned one by OCI_VERSION, 1.1.x by OCI_TEST_…."""
+    """Return what the redesigned program is told (OCI_VERSION), and that of 1.1.x (OCI_TEST_…)."""
     redesigned = {
         "OCI_VERSION": version,
         "OCI_REGISTRY": urlsplit(url).netloc,
