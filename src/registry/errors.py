@@ -10,6 +10,7 @@
     PayloadTooLarge   ManifestTooLarge · BlobTooLarge
     Unauthenticated   TokenRequired
     AccessDenied      TokenDenied
+    RateLimited       TooManyUploads
     Unavailable       StoreUnavailable
 
 The tables that turn them into answers are `registry.distribution.errors` and, for the control
@@ -24,6 +25,7 @@ from cloudcore.errors import (
     InvalidInput,
     NotFound,
     PayloadTooLarge,
+    RateLimited,
     Unauthenticated,
     Unavailable,
 )
@@ -139,6 +141,10 @@ class ManifestTooLarge(PayloadTooLarge):
 
 class BlobTooLarge(PayloadTooLarge):
     """The blob is over the limit."""
+
+
+class TooManyUploads(RateLimited):
+    """The repository or its account has as many upload sessions open as it may."""
 
 
 class StoreUnavailable(Unavailable):

@@ -164,6 +164,8 @@ def test_missing_content_is_told_one_by_one() -> None:
         (platform.Unavailable("no"), 503, (b"retry-after", b"30")),
         (registry.StoreUnavailable("no", retry_after=5), 503, (b"retry-after", b"5")),
         (registry.RangeUnsatisfiable(10), 416, (b"content-range", b"bytes */10")),
+        (platform.RateLimited("no", retry_after=7), 429, (b"retry-after", b"7")),
+        (registry.TooManyUploads("no", retry_after=60), 429, (b"retry-after", b"60")),
         (registry.UploadBusy("no"), 409, (b"retry-after", b"1")),
     ],
 )

@@ -60,6 +60,7 @@ TABLE: Final[dict[type[platform.PlatformError], tuple[int, str]]] = {
     platform.PreconditionFailed: (412, "DENIED"),
     registry.ManifestTooLarge: (413, "MANIFEST_INVALID"),
     registry.BlobTooLarge: (413, "SIZE_INVALID"),
+    registry.TooManyUploads: (429, "TOOMANYREQUESTS"),
     registry.TooManyTags: (400, "UNSUPPORTED"),
     registry.TokenRequired: (401, "UNAUTHORIZED"),
     registry.TokenDenied: (403, "DENIED"),
@@ -99,7 +100,7 @@ def _extra_headers(error: platform.PlatformError) -> list[tuple[bytes, bytes]]:
             return [(b"www-authenticate", error.challenge.encode())]
         case platform.MethodNotAllowed():
             return [(b"allow", error.allow.encode())]
-        case platform.Unavailable():
+        case platform.Unavailable() | platform.RateLimited():
             return [(b"retry-after", b"%d" % error.retry_after)]
         case registry.RangeUnsatisfiable():
             return [(b"content-range", b"bytes */%d" % error.size)]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
-from sqlalchemy import bindparam, select
+from sqlalchemy import ColumnElement, ScalarSelect, bindparam, func, literal_column, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
@@ -28,10 +28,24 @@ class Upload(NamedTuple):
     """Hex digests of the received bytes by algorithm; empty when no worker saw them all."""
 
 
+def _open(where: ColumnElement[bool], most: str) -> ScalarSelect[int]:
+    """Return a count of open sessions that stops at the parameter `most`."""
+    found = select(_u.expires_at).where(where, _u.expires_at > bindparam("now"))
+    bounded = found.limit(bindparam(most)).offset(literal_column("0")).subquery(f"up_to_{most}")
+    return select(func.count()).select_from(bounded).scalar_subquery()
+
+
+_COUNT_OPEN: Final = Statement(
+    select(
+        _open(_u.repository_id == bindparam("repository_id"), "of_repository"),
+        _open(_u.account_id == bindparam("account_id"), "of_account"),
+    )
+)
 _ADD: Final = Statement(
     uploads.insert().values(
         id=bindparam("id"),
         repository_id=bindparam("repository_id"),
+        account_id=bindparam("account_id"),
         algorithm=bindparam("algorithm"),
         received_bytes=bindparam("received_bytes"),
         created_at=bindparam("now"),
@@ -76,10 +90,35 @@ _IS_EXPIRED: Final = Statement(
 )
 
 
+def count_open_uploads(
+    tx: Connection,
+    repository_id: str,
+    account_id: str,
+    now: int,
+    of_repository: int,
+    of_account: int,
+) -> tuple[int, int]:
+    """Return how many sessions a repository and its account have open.
+
+    Counts no further than `of_repository` and `of_account`, so the cost has a bound.
+    """
+    row = tx.row(
+        _COUNT_OPEN,
+        repository_id=repository_id,
+        account_id=account_id,
+        now=now,
+        of_repository=of_repository,
+        of_account=of_account,
+    )
+    assert row is not None
+    return row[0], row[1]
+
+
 def add_upload(
     tx: Connection,
     upload_id: str,
     repository_id: str,
+    account_id: str,
     algorithm: str | None,
     now: int,
     expires_at: int,
@@ -89,6 +128,7 @@ def add_upload(
         _ADD,
         id=upload_id,
         repository_id=repository_id,
+        account_id=account_id,
         algorithm=algorithm,
         received_bytes=0,
         now=now,
