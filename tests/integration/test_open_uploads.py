@@ -115,25 +115,56 @@ def test_what_has_expired_does_not_count(database_url: str) -> None:
     play(database_url, scenario)
 
 
-def test_a_refusal_counts_no_further_than_it_must(database_url: str) -> None:
+def test_a_bound_is_met_exactly(database_url: str) -> None:
     async def scenario(registry: Registry) -> None:
-        for _ in range(20):
-            await begin(registry, "dev/a")
+        for name in "aab":
+            await begin(registry, f"dev/{name}")
         found = await registry.ctx.database.read(find_repository, "dev", "a")
         assert found is not None
-        counted = await registry.ctx.database.read(
-            uploads.count_open_uploads, found.id, found.account_id, registry.clock(), 4, 7
+        for most, full in (
+            ((2, 3), "repository"),
+            ((3, 3), "account"),
+            ((3, 4), None),
+            ((0, 9), "repository"),
+            ((9, 0), "account"),
+        ):
+            now = registry.clock()
+            args = found.id, found.account_id, now, *most
+            assert await registry.ctx.database.read(uploads.find_full, *args) == full
+
+    play(database_url, scenario)
+
+
+def test_a_refusal_looks_at_no_more_sessions_than_it_must(sqlite_database: str) -> None:
+    """Steps of SQLite's machine, with a few sessions beyond the bound and with many."""
+
+    def steps(raw: sqlite3.Connection, sessions: int) -> int:
+        raw.executemany(
+            "INSERT INTO uploads (id, repository_id, account_id, received_bytes, created_at,"
+            " expires_at) VALUES (?, 'r', 'a', 0, 0, 9)",
+            [(f"{sessions}-{number}",) for number in range(sessions)],
         )
-        assert counted == (4, 7)
+        taken = [0]
 
-    play(database_url, scenario, Limits())
+        def count() -> None:
+            taken[0] += 1
+
+        raw.set_progress_handler(count, 1)
+        bounds = {"of_repository": 90, "of_account": 95}
+        ids = {"repository_id": "none", "account_id": "a", "now": 1}
+        assert raw.execute(uploads._FIND_FULL.sqlite, ids | bounds).fetchall() == [("account",)]
+        raw.set_progress_handler(None, 0)
+        return taken[0]
+
+    with closing(sqlite3.connect(sqlite_database.removeprefix("sqlite:///"))) as raw:
+        assert steps(raw, 100) == steps(raw, 5000) < 1000
 
 
-def test_open_uploads_are_counted_off_indexes_alone(sqlite_database: str) -> None:
+def test_open_uploads_are_looked_up_in_indexes_alone(sqlite_database: str) -> None:
     with closing(sqlite3.connect(sqlite_database.removeprefix("sqlite:///"))) as raw:
         names = ("repository_id", "account_id", "now", "of_repository", "of_account")
         plan = raw.execute(
-            f"EXPLAIN QUERY PLAN {uploads._COUNT_OPEN.sqlite}",
+            f"EXPLAIN QUERY PLAN {uploads._FIND_FULL.sqlite}",
             dict.fromkeys(names, 0),
         ).fetchall()
     details = [row[3] for row in plan if "uploads" in row[3]]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
-from sqlalchemy import ColumnElement, ScalarSelect, bindparam, func, literal_column, select
+from sqlalchemy import ColumnElement, Exists, bindparam, case, exists, literal_column, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
@@ -28,17 +28,24 @@ class Upload(NamedTuple):
     """Hex digests of the received bytes by algorithm; empty when no worker saw them all."""
 
 
-def _open(where: ColumnElement[bool], most: str) -> ScalarSelect[int]:
-    """Return a count of open sessions that stops at the parameter `most`."""
+def _has_open(where: ColumnElement[bool], beyond: str) -> Exists:
+    """Return a condition: more sessions are open than the parameter `beyond`."""
     found = select(_u.expires_at).where(where, _u.expires_at > bindparam("now"))
-    bounded = found.limit(bindparam(most)).offset(literal_column("0")).subquery(f"up_to_{most}")
-    return select(func.count()).select_from(bounded).scalar_subquery()
+    return exists(found.limit(literal_column("1")).offset(bindparam(beyond)))
 
 
-_COUNT_OPEN: Final = Statement(
+_FIND_FULL: Final = Statement(
     select(
-        _open(_u.repository_id == bindparam("repository_id"), "of_repository"),
-        _open(_u.account_id == bindparam("account_id"), "of_account"),
+        case(
+            (
+                _has_open(_u.repository_id == bindparam("repository_id"), "of_repository"),
+                literal_column("'repository'"),
+            ),
+            (
+                _has_open(_u.account_id == bindparam("account_id"), "of_account"),
+                literal_column("'account'"),
+            ),
+        )
     )
 )
 _ADD: Final = Statement(
@@ -90,28 +97,27 @@ _IS_EXPIRED: Final = Statement(
 )
 
 
-def count_open_uploads(
+def find_full(
     tx: Connection,
     repository_id: str,
     account_id: str,
     now: int,
     of_repository: int,
     of_account: int,
-) -> tuple[int, int]:
-    """Return how many sessions a repository and its account have open.
+) -> str | None:
+    """Return ``"repository"`` or ``"account"`` if that has so many sessions open, else None.
 
-    Counts no further than `of_repository` and `of_account`, so the cost has a bound.
+    Looks at no more than `of_repository` and `of_account` of them, in an index.
     """
     row = tx.row(
-        _COUNT_OPEN,
+        _FIND_FULL,
         repository_id=repository_id,
         account_id=account_id,
         now=now,
-        of_repository=of_repository,
-        of_account=of_account,
+        of_repository=max(of_repository - 1, 0),
+        of_account=max(of_account - 1, 0),
     )
-    assert row is not None
-    return row[0], row[1]
+    return None if row is None else row[0]
 
 
 def add_upload(

@@ -107,16 +107,15 @@ async def _check_open_uploads(ctx: Context, repository: Repository, now: int) ->
     moment may go a few beyond.
     """
     most = ctx.limits.max_open_uploads_per_repository, ctx.limits.max_open_uploads
-    found = await ctx.database.read(
-        uploads.count_open_uploads, repository.id, repository.account_id, now, *most
+    full = await ctx.database.read(
+        uploads.find_full, repository.id, repository.account_id, now, *most
     )
-    for whose, count, limit in zip(("repository", "account"), found, most, strict=True):
-        if count >= limit:
-            raise TooManyUploads(
-                f"the {whose} has {limit} uploads open, and may have no more; finish or cancel"
-                " some, or wait until they end by themselves",
-                retry_after=_RETRY_SECONDS,
-            )
+    if full is not None:
+        raise TooManyUploads(
+            f"the {full} has {most[full == 'account']} uploads open, and may have no more; finish"
+            " or cancel some, or wait until they end by themselves",
+            retry_after=_RETRY_SECONDS,
+        )
 
 
 async def find_upload(ctx: Context, name: Name, upload_id: str) -> Upload:
