@@ -2,6 +2,8 @@
 
 A parameter that is not known is ignored (links grow marks of their own); one that is known comes
 once and in its one spelling: ``5``, never ``5.0``, ``+5``, ``05`` or ``1e1``.
+
+A ``+`` is a blank, as forms have it, but in a parameter marked `PLUS`, which holds no blanks.
 """
 
 from __future__ import annotations
@@ -12,12 +14,16 @@ from functools import cache
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote_to_bytes
 
+import msgspec
 from msgspec import inspect
 
 from cloudcore.errors import InvalidInput
 from cloudcore.strict_json import convert
 
 T = TypeVar("T")
+
+PLUS: Final = msgspec.Meta(extra={"plus": True})
+"""Marks a parameter, by ``Annotated``, in which a ``+`` stands for itself (RFC 3986)."""
 
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _BOOLEANS: Final = {"true": True, "false": False}
@@ -30,7 +36,7 @@ def parse_query(query: bytes, shape: type[T]) -> T:
         InvalidInput: with ``field`` and ``reason``.
 
     """
-    kinds = _kinds(cast("Hashable", shape))
+    kinds, pluses = _kinds(cast("Hashable", shape)), _pluses(cast("Hashable", shape))
     found: dict[str, Any] = {}
     for part in query.split(b"&"):
         name, _, value = part.partition(b"=")
@@ -39,6 +45,8 @@ def parse_query(query: bytes, shape: type[T]) -> T:
             continue
         if parameter in found:
             raise _refusal(parameter, "duplicate", "is given more than once")
+        if parameter in pluses:
+            value = value.replace(b"+", b"%2B")
         found[parameter] = _value(parameter, _text(value, parameter), kinds[parameter])
     return convert(found, shape)
 
@@ -75,6 +83,18 @@ def _kinds(shape: Hashable) -> dict[str, type[inspect.Type]]:
     described = inspect.type_info(shape)
     assert isinstance(described, inspect.StructType)
     return {field.encode_name: _kind(field.type) for field in described.fields}
+
+
+@cache
+def _pluses(shape: Hashable) -> frozenset[str]:
+    """Return the parameters that are marked `PLUS`."""
+    described = inspect.type_info(shape)
+    assert isinstance(described, inspect.StructType)
+    return frozenset(
+        field.encode_name
+        for field in described.fields
+        if isinstance(field.type, inspect.Metadata) and (field.type.extra or {}).get("plus")
+    )
 
 
 def _kind(described: inspect.Type) -> type[inspect.Type]:

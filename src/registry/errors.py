@@ -2,14 +2,15 @@
 
     InvalidInput      NameInvalid · TagInvalid · DigestInvalid · DigestMismatch · SizeInvalid
                       RangeInvalid · RangeUnsatisfiable · ListQueryInvalid
-                      ManifestInvalid · ManifestTypeUnsupported
+                      ManifestInvalid · ManifestTypeUnsupported · TooManyTags
     NotFound          NameUnknown · ManifestUnknown · BlobUnknown · UploadUnknown
                       ManifestBlobUnknown · ExtensionUnknown
     Conflict          TagImmutable · TagDeleteForbidden · ManifestReferenced · BlobReferenced
                       UploadBusy · UploadOutOfOrder
-    PayloadTooLarge   ManifestTooLarge · BlobTooLarge · TooManyTags
+    PayloadTooLarge   ManifestTooLarge · BlobTooLarge
     Unauthenticated   TokenRequired
     AccessDenied      TokenDenied
+    RateLimited       TooManyUploads
     Unavailable       StoreUnavailable
 
 The tables that turn them into answers are `registry.distribution.errors` and, for the control
@@ -24,6 +25,7 @@ from cloudcore.errors import (
     InvalidInput,
     NotFound,
     PayloadTooLarge,
+    RateLimited,
     Unauthenticated,
     Unavailable,
 )
@@ -71,6 +73,10 @@ class ManifestInvalid(InvalidInput):
 
 class ManifestTypeUnsupported(ManifestInvalid):
     """The media type is none of the four we store."""
+
+
+class TooManyTags(InvalidInput):
+    """One request names more tags than it may."""
 
 
 class NameUnknown(NotFound):
@@ -137,8 +143,8 @@ class BlobTooLarge(PayloadTooLarge):
     """The blob is over the limit."""
 
 
-class TooManyTags(PayloadTooLarge):
-    """One request names more tags than it may."""
+class TooManyUploads(RateLimited):
+    """The repository or its account has as many upload sessions open as it may."""
 
 
 class StoreUnavailable(Unavailable):

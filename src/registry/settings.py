@@ -30,6 +30,9 @@ class Limits:
 
     max_blob_bytes: int = 100 * 1024**3
     upload_idle_seconds: int = 24 * 3600
+    max_open_uploads: int = 5000
+    """Upload sessions that an account may have open."""
+    max_open_uploads_per_repository: int = 1000
     touch_after_seconds: int = 12 * 3600
     """How old a link's last use may be before a HEAD refreshes it."""
 

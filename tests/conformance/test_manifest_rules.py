@@ -256,8 +256,8 @@ def test_wrong_descriptor_size_is_warned_of(
 
 @pytest.mark.parametrize("tag", [".hidden", "-dash", "a" * 129, "a%20b", "latest%0A", "%C3%A9"])
 def test_bad_tag_is_400(registry: Registry, repository: str, image: Content, tag: str) -> None:
-    """Ours: PUT of a bad tag is 400 `TAG_INVALID`."""
-    refused(registry.put_manifest(repository, image, tag), 400, "TAG_INVALID")
+    """Ours: PUT of a bad tag is 400 `MANIFEST_INVALID`."""
+    refused(registry.put_manifest(repository, image, tag), 400, "MANIFEST_INVALID")
 
 
 @pytest.mark.parametrize(

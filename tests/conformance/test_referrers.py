@@ -169,6 +169,18 @@ def test_filter_by_artifact_type(registry: Registry, repository: str) -> None:
     assert plain["artifactType"] == OCI_CONFIG
 
 
+@pytest.mark.entrepot
+@pytest.mark.parametrize("plus", ["+", "%2B", "%2b"])
+def test_a_plus_in_the_filter_is_a_plus(registry: Registry, repository: str, plus: str) -> None:
+    """RFC 3986 §2.2: media types end in `+json`, and not every client encodes it."""
+    image = registry.push_image(repository)
+    wanted = push_artifact(registry, repository, image, "application/vnd.example.sbom+json")
+    push_artifact(registry, repository, image, SBOM)
+    url = f"/v2/{repository}/referrers/{image.digest}"
+    found = registry.http.get(f"{url}?artifactType=application/vnd.example.sbom{plus}json")
+    assert [entry["digest"] for entry in found.json()["manifests"]] == [wanted.digest]
+
+
 def test_filter_without_a_match(registry: Registry, repository: str) -> None:
     """§ Listing Referrers (end-12b): a query without a match MUST be an empty list."""
     image = registry.push_image(repository)

@@ -94,6 +94,7 @@ TAG: Final = {
 UPLOAD: Final = {
     "id": "upload",
     "repository_id": "repository",
+    "account_id": "account",
     "received_bytes": 0,
     "created_at": 0,
     "expires_at": 0,
@@ -188,6 +189,9 @@ REFUSED: Final = {
     "a live name is taken once": insert(repositories, REPOSITORY, id="other"),
     "an account has one current object for a digest": insert(blob_objects, OBJECT, id="other"),
     "an upload has a repository": insert(uploads, UPLOAD, id="other", repository_id="nowhere"),
+    "an upload is of its repository's account": insert(
+        uploads, UPLOAD, id="other", account_id="stranger"
+    ),
     "no image count below zero": update(repositories, "repository", image_count=-1),
     "no tag count below zero": update(repositories, "repository", tag_count=-1),
     "no size below zero": update(repositories, "repository", size_bytes=-1),

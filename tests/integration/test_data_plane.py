@@ -207,13 +207,13 @@ def test_a_pull_is_noted_and_a_look_is_not(sqlite_database: str) -> None:
     ("reference", "body", "status", "code"),
     [
         ("v1", b"", 400, "MANIFEST_INVALID"),
-        ("-bad", IMAGE, 400, "TAG_INVALID"),
+        ("-bad", IMAGE, 400, "MANIFEST_INVALID"),
         (digest_of(b"other"), IMAGE, 400, "DIGEST_INVALID"),
-        (f"{digest_of(IMAGE)}?tag=-bad", IMAGE, 400, "TAG_INVALID"),
+        (f"{digest_of(IMAGE)}?tag=-bad", IMAGE, 400, "MANIFEST_INVALID"),
         (
             f"{digest_of(IMAGE)}?" + "&".join(f"tag=t{n}" for n in range(51)),
             IMAGE,
-            414,
+            400,
             "UNSUPPORTED",
         ),
         ("v1", b" " * (MAX_BYTES + 1), 413, "MANIFEST_INVALID"),
@@ -230,6 +230,26 @@ def test_a_manifest_that_is_refused(
             answer = await registry.client.request("PUT", path, sent, KIND)
             assert (answer.status, answer.codes) == (status, [code])
         assert (await registry.client.request("GET", f"{APP}/tags/list")).json()["tags"] == []
+
+    play(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize("query", [f"digest={DIGEST}", f"mount={DIGEST}&digest={DIGEST}"])
+def test_a_whole_blob_lies_where_its_range_says(sqlite_database: str, query: str) -> None:
+    async def scenario(registry: Registry) -> None:
+        path = f"{APP}/blobs/uploads/?{query}"
+        for span, status, code in (
+            (f"1-{len(DATA)}", 416, "BLOB_UPLOAD_INVALID"),
+            (f"0-{len(DATA)}", 400, "SIZE_INVALID"),
+            (f"0-{len(DATA) - 2}", 400, "SIZE_INVALID"),
+        ):
+            for sent in (DATA, [DATA]):  # with a declared length, and without
+                answer = await registry.client.request("POST", path, sent, {"Content-Range": span})
+                assert (answer.status, answer.codes) == (status, [code])
+        absent = await registry.client.request("HEAD", f"{APP}/blobs/{DIGEST}")
+        assert absent.status == 404
+        whole = {"Content-Range": f"0-{len(DATA) - 1}"}
+        assert (await registry.client.request("POST", path, [DATA], whole)).status == 201
 
     play(sqlite_database, scenario)
 

@@ -406,6 +406,14 @@ def test_referrers_are_listed_newest_first_and_filtered(database_url: str) -> No
         kind = "application/vnd.example.1"
         assert await walk(world, path, artifact_type=kind, limit=1) == digests[1::2]
         assert await walk(world, path, artifact_type="'--") == []
+        typed = await world.push_image("t", subject=image, artifactType="application/vnd.x+json")
+        for plus in ("+", "%2B"):
+            query = f"artifact_type=application/vnd.x{plus}json"
+            answer = await world.control.get(f"{world.path}{path}?{query}")
+            (found,) = answer.json()["images"]
+            assert found["digest"] == typed["digest"]
+        deleted = await world.control.delete(f"{world.images}/{typed['digest']}")
+        assert deleted.status_code == 204
         ident = (await world.get(f"/images/{image['digest']}"))["image"]["id"]
         assert await walk(world, f"/images/{ident}/referrers") == digests
         page = await world.get(path, limit=2)

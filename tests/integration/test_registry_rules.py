@@ -94,7 +94,11 @@ def test_rule_2_the_tags_of_an_immutable_repository_do_not_change(
         pushed = await world.push(second)
 
         moved = await point_tag(world, plane, "v1", second)
-        assert is_tag_refused(moved, plane, 400, "TAG_INVALID"), moved.text
+        assert is_tag_refused(moved, plane, 409, "DENIED"), moved.text
+        assert (
+            f"The image tag 'v1' already exists in the '{world.name.partition('/')[2]}' repository "
+            "and cannot be overwritten because the repository is immutable." in moved.text
+        )
         deleted = await delete_tag(world, plane, "v1")
         assert is_tag_refused(deleted, plane, 405, "UNSUPPORTED"), deleted.text
         assert (await world.get("/tags/v1"))["tag"]["digest"] != pushed["digest"]

@@ -189,7 +189,7 @@ class Model:
             if not condition.holds(current):
                 return Expected(412, "DENIED")
             if current and current[0] != document.digest and not repository.may_move(tag):
-                return Expected(400, "TAG_INVALID")
+                return Expected(409, "DENIED")
         repository.manifests.setdefault(document.digest, document)
         repository.tags |= dict.fromkeys(tags, (document.digest, pushed))
         self.verify(pushed, document.body)

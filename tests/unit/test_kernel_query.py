@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 
 from cloudcore.errors import InvalidInput
 from cloudcore.pagination import Page, UuidPage
-from cloudcore.query import parse_query
+from cloudcore.query import PLUS, parse_query
 
 
 class Query(Page):
     name_prefix: str = ""
     status: Literal["tagged", "any"] | None = None
     deep: bool = False
+    kind: Annotated[str, PLUS] = ""
 
 
 def refusal_of(query: bytes) -> tuple[str, str]:
@@ -40,6 +41,11 @@ def test_a_limit_out_of_range_is_not_clamped(value: bytes) -> None:
 @pytest.mark.parametrize("value", [b"1", b"200"])
 def test_a_limit_in_range_is_taken(value: bytes) -> None:
     assert parse_query(b"limit=" + value, Query).limit == int(value)
+
+
+def test_a_plus_is_a_blank_but_where_it_is_marked() -> None:
+    found = parse_query(b"name_prefix=a+b%2Bc&kind=a+b%2Bc%20d", Query)
+    assert (found.name_prefix, found.kind) == ("a b+c", "a+b+c d")
 
 
 @pytest.mark.parametrize(

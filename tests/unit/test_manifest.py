@@ -55,6 +55,23 @@ def test_an_image_manifest(media_type: str) -> None:
     )
 
 
+@pytest.mark.parametrize("place", ["config", "layers", "manifests", "subject"])
+@pytest.mark.parametrize("spelling", ["-0", "\n -0 "])
+def test_a_size_is_not_minus_zero(place: str, spelling: str) -> None:
+    minus = {**CONFIG, "size": "SIZE"}
+    part = [minus] if place in ("layers", "manifests") else minus
+    document = index(**{place: part}) if place == "manifests" else image(**{place: part})
+    body = json.dumps(document).replace('"SIZE"', spelling).encode()
+    with pytest.raises(ManifestInvalid, match="size"):
+        parse_manifest(body, None)
+
+
+def test_minus_zero_elsewhere_is_not_ours_to_judge() -> None:
+    extra = '"x": -0, "annotations": {"n": ": -0 "}, "y": {"size": -0}'
+    body = json.dumps(image(x=1)).replace('"x": 1', extra).encode()
+    assert parse_manifest(body, None).annotations == {"n": ": -0 "}
+
+
 @pytest.mark.parametrize("media_type", [OCI_INDEX, DOCKER_MANIFEST_LIST])
 def test_an_index(media_type: str) -> None:
     found = parse(index(), media_type)

@@ -27,6 +27,8 @@ def test_every_setting_has_a_variable() -> None:
             "ENTREPOT_MAX_BLOB_BYTES": "1",
             "ENTREPOT_UPLOAD_IDLE_SECONDS": "2",
             "ENTREPOT_TOUCH_AFTER_SECONDS": "3",
+            "ENTREPOT_MAX_OPEN_UPLOADS": "4",
+            "ENTREPOT_MAX_OPEN_UPLOADS_PER_REPOSITORY": "5",
         },
         DEFAULTS,
     )
@@ -37,7 +39,13 @@ def test_every_setting_has_a_variable() -> None:
         port=80,
         workers=2,
         metrics="127.0.0.1:9090",
-        limits=Limits(max_blob_bytes=1, upload_idle_seconds=2, touch_after_seconds=3),
+        limits=Limits(
+            max_blob_bytes=1,
+            upload_idle_seconds=2,
+            touch_after_seconds=3,
+            max_open_uploads=4,
+            max_open_uploads_per_repository=5,
+        ),
     )
 
 

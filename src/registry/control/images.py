@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 from cloudcore.context import Context
 from cloudcore.envelope import rendering
 from cloudcore.pagination import PageMeta, UuidPage
+from cloudcore.query import PLUS
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 from registry.control.acts import act_of
 from registry.control.image_repositories import PATH, authorized
@@ -37,7 +38,7 @@ class ImageQuery(UuidPage):
 class ReferrerQuery(UuidPage):
     """Which referrers are listed."""
 
-    artifact_type: str = ""
+    artifact_type: Annotated[str, PLUS] = ""
 
 
 class DeleteImageQuery(msgspec.Struct):

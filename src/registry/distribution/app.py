@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from cloudcore.errors import MethodNotAllowed, PlatformError
 from registry.distribution import blobs, lists, manifests, uploads
-from registry.distribution.auth import CATALOG, DELETE, PROBE, PULL, PUSH, Access, Need
+from registry.distribution.auth import CATALOG, DELETE, MOUNT, PROBE, PULL, PUSH, Access, Need
 from registry.distribution.body import Receive, Scope, Send
 from registry.distribution.errors import internal_error, render
 from registry.distribution.request import Request
@@ -60,7 +60,7 @@ ROUTES: Final[dict[Endpoint, dict[str, Route]]] = {
         "HEAD": Route(blobs.get_blob, PROBE),
         "DELETE": Route(blobs.delete_blob, DELETE),
     },
-    Endpoint.UPLOADS: {"POST": Route(uploads.start_upload, PUSH)},
+    Endpoint.UPLOADS: {"POST": Route(uploads.start_upload, MOUNT)},
     Endpoint.UPLOAD: {
         "GET": Route(uploads.get_upload, PUSH),
         "HEAD": Route(uploads.get_upload, PUSH),

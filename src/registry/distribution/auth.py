@@ -17,10 +17,13 @@ class Need(NamedTuple):
     """The one action that must be granted."""
     asked: str
     """The actions of the challenge, in the grammar of scopes."""
+    may_mount: bool = False
+    """The query may name a second repository, of which a mount needs a pull."""
 
 
 PULL = Need("pull", "pull")
 PUSH = Need("push", "pull,push")
+MOUNT = Need("push", "pull,push", may_mount=True)
 PROBE = Need("pull", "pull,push")
 """HEAD of a blob: the Python oras client opens a push with it and keeps its first token."""
 DELETE = Need("delete", "delete")

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from registry.distribution.conditions import etag, is_not_modified, range_still_holds
+from registry.distribution.conditions import (
+    etag,
+    is_not_modified,
+    range_still_holds,
+    require_match,
+)
 from registry.distribution.ranges import parse_range
 from registry.distribution.request import Request
 from registry.distribution.response import Response, empty
@@ -20,6 +25,7 @@ async def get_blob(ctx: Context, request: Request) -> Response:
     """end-2: GET and HEAD of a blob; HEAD ignores ``Range`` and keeps the blob from a sweep."""
     digest = request.digest
     link = await blobs.stat_blob(ctx, request.name, digest, keep=request.is_head)
+    require_match(request, digest)
     named = [etag(digest), _CACHE, (b"docker-content-digest", digest.encode())]
     if is_not_modified(request, digest):
         return Response(304, named)
@@ -38,5 +44,6 @@ async def get_blob(ctx: Context, request: Request) -> Response:
 
 async def delete_blob(ctx: Context, request: Request) -> Response:
     """end-10: DELETE of a blob; the link goes, the bytes are left to the collector."""
+    require_match(request, request.digest)
     await blobs.detach_blob(ctx, request.name, request.digest)
     return empty(202)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cloudcore.errors import PreconditionFailed
 from registry.distribution.request import Request
 from registry.services import preconditions
 from registry.services.preconditions import digests_named
@@ -11,6 +12,22 @@ from registry.services.tags import Precondition
 def etag(digest: str) -> tuple[bytes, bytes]:
     """Return the ``ETag`` header of content."""
     return (b"etag", b'"%b"' % digest.encode())
+
+
+def require_match(request: Request, digest: str) -> None:
+    """Check ``If-Match`` before every other condition (RFC 9110 §13.2.2).
+
+    Raises:
+        PreconditionFailed: it does not name this content, compared strongly (§13.1.1).
+
+    """
+    header = request.list_header(b"if-match")
+    if header is None:
+        return
+    if digests_named(header, strongly=True).isdisjoint({digest, "*"}):
+        raise PreconditionFailed(
+            "If-Match names other content (entity tags are digests in quotes)", digest=str(digest)
+        )
 
 
 def is_not_modified(request: Request, digest: str) -> bool:

@@ -16,11 +16,13 @@ CODES: Final = frozenset(
         "MANIFEST_BLOB_UNKNOWN", "MANIFEST_INVALID", "MANIFEST_UNKNOWN", "NAME_INVALID",
         "NAME_UNKNOWN", "SIZE_INVALID", "UNAUTHORIZED", "DENIED", "UNSUPPORTED",
         "TOOMANYREQUESTS",
-        "TAG_INVALID",  # the older specification's, which clients still match on
-        "UNKNOWN",  # for what is our fault, the reference server's word
+        "UNKNOWN",  # of a 5xx alone: none of the 14 says that it was our fault
     }
 )  # fmt: skip
-"""Every code an answer may carry: code-1 to code-14 and two more."""
+"""Every code an answer may carry: code-1 to code-14, and the reference server's word for a 5xx.
+
+A 503 says `UNKNOWN` too: Docker gives a push up on most of the 14, and tries again on `UNKNOWN`.
+"""
 
 TABLE: Final[dict[type[platform.PlatformError], tuple[int, str]]] = {
     platform.PlatformError: (500, "UNKNOWN"),
@@ -36,7 +38,7 @@ TABLE: Final[dict[type[platform.PlatformError], tuple[int, str]]] = {
     platform.RateLimited: (429, "TOOMANYREQUESTS"),
     platform.Unavailable: (503, "UNKNOWN"),
     registry.NameInvalid: (400, "NAME_INVALID"),
-    registry.TagInvalid: (400, "TAG_INVALID"),
+    registry.TagInvalid: (400, "MANIFEST_INVALID"),
     registry.DigestInvalid: (400, "DIGEST_INVALID"),
     registry.SizeInvalid: (400, "SIZE_INVALID"),
     registry.RangeInvalid: (400, "BLOB_UPLOAD_INVALID"),
@@ -49,7 +51,7 @@ TABLE: Final[dict[type[platform.PlatformError], tuple[int, str]]] = {
     registry.UploadUnknown: (404, "BLOB_UPLOAD_UNKNOWN"),
     registry.ManifestBlobUnknown: (404, "MANIFEST_BLOB_UNKNOWN"),
     registry.ExtensionUnknown: (404, "UNSUPPORTED"),
-    registry.TagImmutable: (400, "TAG_INVALID"),
+    registry.TagImmutable: (409, "DENIED"),
     registry.TagDeleteForbidden: (405, "UNSUPPORTED"),
     registry.ManifestReferenced: (405, "UNSUPPORTED"),
     registry.BlobReferenced: (405, "UNSUPPORTED"),
@@ -58,7 +60,8 @@ TABLE: Final[dict[type[platform.PlatformError], tuple[int, str]]] = {
     platform.PreconditionFailed: (412, "DENIED"),
     registry.ManifestTooLarge: (413, "MANIFEST_INVALID"),
     registry.BlobTooLarge: (413, "SIZE_INVALID"),
-    registry.TooManyTags: (414, "UNSUPPORTED"),
+    registry.TooManyUploads: (429, "TOOMANYREQUESTS"),
+    registry.TooManyTags: (400, "UNSUPPORTED"),
     registry.TokenRequired: (401, "UNAUTHORIZED"),
     registry.TokenDenied: (403, "DENIED"),
 }
@@ -97,7 +100,7 @@ def _extra_headers(error: platform.PlatformError) -> list[tuple[bytes, bytes]]:
             return [(b"www-authenticate", error.challenge.encode())]
         case platform.MethodNotAllowed():
             return [(b"allow", error.allow.encode())]
-        case platform.Unavailable():
+        case platform.Unavailable() | platform.RateLimited():
             return [(b"retry-after", b"%d" % error.retry_after)]
         case registry.RangeUnsatisfiable():
             return [(b"content-range", b"bytes */%d" % error.size)]

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from registry.distribution.body import BodyTooLarge, read_body
-from registry.distribution.conditions import etag, is_not_modified, tag_precondition
+from registry.distribution.conditions import (
+    etag,
+    is_not_modified,
+    require_match,
+    tag_precondition,
+)
 from registry.distribution.request import Request
 from registry.distribution.response import Headers, Response, empty
 from registry.errors import ManifestTooLarge, ManifestUnknown, SizeInvalid, TagInvalid, TooManyTags
@@ -20,6 +25,7 @@ async def get_manifest(ctx: Context, request: Request) -> Response:
     reference = _existing(request)
     found = await manifests.get_manifest(ctx, request.name, reference)
     digest = reference if isinstance(reference, Digest) else found.pushed_digest
+    require_match(request, digest)
     headers = [etag(digest), (b"docker-content-digest", digest.encode())]
     if not request.is_head and request.grant.counts_pulls:
         ctx.pulls.note(found.id)  # also when the client has it already: it is in use
@@ -64,6 +70,7 @@ async def delete_manifest(ctx: Context, request: Request) -> Response:
     """end-9: DELETE; a tag goes alone, a digest takes its tags with it."""
     reference = _existing(request)
     if isinstance(reference, Digest):
+        require_match(request, reference)
         await manifests.delete_manifest(ctx, request.name, reference, request.grant.principal)
     else:
         precondition = tag_precondition(request)
@@ -80,10 +87,10 @@ def _existing(request: Request) -> str | Digest:
 
 
 def _tags(request: Request) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(parse_tag(tag) for tag in request.query.all("tag")))
-    if len(names) > MAX_TAGS:
+    named = request.query.all("tag")
+    if len(named) > MAX_TAGS:
         raise TooManyTags(f"one request sets at most {MAX_TAGS} tags", limit=MAX_TAGS)
-    return names
+    return tuple(dict.fromkeys(map(parse_tag, named)))
 
 
 async def _read(request: Request) -> bytes:

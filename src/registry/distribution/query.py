@@ -7,7 +7,8 @@ from typing import Final
 from urllib.parse import parse_qsl, quote
 
 from cloudcore.errors import InvalidInput
-from registry.errors import ListQueryInvalid
+from registry.errors import ListQueryInvalid, NameInvalid
+from registry.oci.reference import Name, parse_name
 
 _NUMBER: Final = re.compile(r"[0-9]+")
 _MAX_PARAMETERS: Final = 200
@@ -84,6 +85,15 @@ def page_cursor(query: Query) -> str:
     if len(text) > _MAX_CURSOR or not text.isprintable():
         raise ListQueryInvalid("last must be an entry of the list")
     return text
+
+
+def mount_source(query_string: bytes) -> Name | None:
+    """Return the repository that a mount names in ``from``; None when there is no such name."""
+    try:
+        query = Query(query_string)
+        return parse_name(query.one("from") or "") if query.has("mount") else None
+    except (InvalidInput, NameInvalid):
+        return None
 
 
 def next_link(path: str, **parameters: str | int) -> tuple[bytes, bytes]:

@@ -53,8 +53,8 @@ class Request:
 
     @cached_property
     def query(self) -> Query:
-        """Return the query parameters."""
-        return Query(self.scope["query_string"])
+        """Return the query parameters; no blank is ever in one, so a plus is a plus (RFC 3986)."""
+        return Query(self.scope["query_string"].replace(b"+", b"%2B"))
 
     @property
     def content_length(self) -> int | None:

@@ -13,6 +13,7 @@ from cloudcore.source_address import Address, Network, source_address
 from registry.distribution.auth import PULL, PUSH, Grant, Listing, Need
 from registry.distribution.body import Scope
 from registry.distribution.challenge import Challenges
+from registry.distribution.query import mount_source
 from registry.errors import TokenDenied, TokenRequired
 from registry.oci.reference import Name
 from registry.services.access import CREATE, PERMISSIONS
@@ -68,7 +69,7 @@ class TokenAccess:
         # The Python oras client answers a 401 by the same request with the same token, and asks
         # for another token only upon 403. A connection is its client's address and port, and
         # stays with one worker; so the last refusal of each is kept here.
-        self._refused: Recent[object, tuple[str, bytes, bytes]] = Recent(_MAX_REFUSALS)
+        self._refused: Recent[object, tuple[str, bytes, bytes, bytes]] = Recent(_MAX_REFUSALS)
         self._mounts: Recent[tuple[str, Name, Name], bool] = Recent(_MAX_REFUSALS)
 
     def authorize(self, scope: Scope, name: Name | None, need: Need | None) -> Grant:
@@ -82,7 +83,8 @@ class TokenAccess:
         for field, value in scope["headers"]:
             if field == b"authorization":
                 if credential is not None:
-                    raise self._refusal(scope, name, need, "invalid_token", value)
+                    message = "the token came more than once"
+                    raise self._refusal(scope, name, need, "invalid_token", value, message)
                 credential = value
         bearer = self._verified.get(credential or b"")
         if bearer is None or self._clock() >= bearer.expires_at:
@@ -93,7 +95,9 @@ class TokenAccess:
         if entry is not None and need.action in entry.granted:
             return BearerGrant(self, scope, bearer, counts_pulls=entry.counts_pulls)
         if entry is None or need.action not in entry.denied:
-            raise self._refusal(scope, name, need, "insufficient_scope", credential or b"")
+            message = "the token does not allow this"
+            credential = credential or b""
+            raise self._refusal(scope, name, need, "insufficient_scope", credential, message)
         challenge = self._challenge(scope, name, need, "insufficient_scope")
         if bearer.login_id is None:
             raise TokenRequired("sign in to do this", challenge)
@@ -115,7 +119,7 @@ class TokenAccess:
         if self._mounts.take((bearer.token_id, target, source)):
             return
         self._mounts.put((bearer.token_id, target, source), value=True)
-        asked = f"repository:{target}:{PUSH.asked} repository:{source}:{PULL.asked}"
+        asked = _scopes_of_mount(target, source)
         challenge = self.challenges.bearer(scope, asked, "insufficient_scope")
         raise TokenRequired("the token does not say whether you may pull from there", challenge)
 
@@ -127,25 +131,32 @@ class TokenAccess:
         token = _BEARER.fullmatch(credential)
         try:
             if token is None:
-                raise Unauthenticated("not of the form of a token")  # noqa: TRY301
+                raise Unauthenticated("the token is not valid")  # noqa: TRY301
             bearer = self.tokens.verify(token[1].decode())
-        except Unauthenticated:
-            raise self._refusal(scope, name, need, "invalid_token", credential) from None
+        except Unauthenticated as error:
+            refusal = self._refusal(scope, name, need, "invalid_token", credential, error.message)
+            raise refusal from None
         self._verified.put(credential, bearer)
         return bearer
 
     def _refusal(
-        self, scope: Scope, name: Name | None, need: Need | None, error: str, credential: bytes
+        self,
+        scope: Scope,
+        name: Name | None,
+        need: Need | None,
+        error: str,
+        credential: bytes,
+        message: str,
     ) -> TokenRequired | TokenDenied:
         """Return the 401 that asks for another token, or, of an identical repeat, the 403."""
         challenge = self._challenge(scope, name, need, error)
         connection = scope.get("client")
-        request = (scope["method"], scope["raw_path"], credential)
+        request = (scope["method"], scope["raw_path"], scope["query_string"], credential)
         if connection is not None:
             if self._refused.take(connection) == request:
-                return TokenDenied("the token was refused a moment ago", challenge)
+                return TokenDenied(f"{message}, and was refused a moment ago", challenge)
             self._refused.put(connection, request)
-        return TokenRequired("the token does not allow this; ask for another", challenge)
+        return TokenRequired(f"{message}; ask for another", challenge)
 
     def _challenge(
         self, scope: Scope, name: Name | None, need: Need | None, error: str = ""
@@ -154,7 +165,16 @@ class TokenAccess:
         if need is not None:
             kind = "registry:catalog" if name is None else f"repository:{name}"
             asked = f"{kind}:{need.asked}"
+            # A client that retries once must hear of both repositories the first time.
+            source = mount_source(scope["query_string"]) if need.may_mount else None
+            if name is not None and source is not None and source != name:
+                asked = _scopes_of_mount(name, source)
         return self.challenges.bearer(scope, asked, error)
+
+
+def _scopes_of_mount(target: Name, source: Name) -> str:
+    """Return the scopes a mount needs, in the grammar of scopes."""
+    return f"repository:{target}:{PUSH.asked} repository:{source}:{PULL.asked}"
 
 
 class BearerGrant:

@@ -25,12 +25,16 @@ async def start_upload(ctx: Context, request: Request) -> Response:
     if algorithm is not None:
         parse_algorithm(algorithm)
     whole = _digest(request, "digest") if request.query.has("digest") else None
-    if request.query.has("mount"):
+    mounts = request.query.has("mount")
+    span = _span(request) if mounts or whole is not None else None
+    if span is not None and span.first != 0:
+        raise UploadOutOfOrder(0)
+    if mounts:
         mounted = _digest(request, "mount")
         if await _mount(ctx, request, mounted):
             return _created(request.name, mounted)
     if whole is not None:
-        await uploads.push_blob(ctx, request.name, request.grant, whole, _chunk(request))
+        await uploads.push_blob(ctx, request.name, request.grant, whole, _chunk(request, span))
         return _created(request.name, whole)
     upload_id = await uploads.start_upload(ctx, request.name, request.grant, algorithm)
     return empty(202, *_session(request.name, upload_id, 0))

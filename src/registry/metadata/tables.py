@@ -289,14 +289,19 @@ uploads = Table(
     "uploads",
     metadata,
     Column("id", Id, primary_key=True),
-    Column("repository_id", ForeignKey("repositories.id"), nullable=False),
+    Column("repository_id", Id, nullable=False),
+    Column("account_id", Id, nullable=False),
     Column("algorithm", String(16)),
     Column("received_bytes", BigInteger, nullable=False),
     Column("digests", Text),
     Column("created_at", Moment, nullable=False),
     Column("expires_at", Moment, nullable=False, index=True),
+    ForeignKeyConstraint(
+        ["repository_id", "account_id"], ["repositories.id", "repositories.account_id"]
+    ),
     CheckConstraint("received_bytes >= 0", name="received_bytes"),
-    Index(None, "repository_id"),
+    Index(None, "repository_id", "expires_at"),
+    Index(None, "account_id", "expires_at"),
 )
 
 resource_policies = Table(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
-from sqlalchemy import bindparam, select
+from sqlalchemy import ColumnElement, Exists, bindparam, case, exists, literal_column, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
@@ -28,10 +28,31 @@ class Upload(NamedTuple):
     """Hex digests of the received bytes by algorithm; empty when no worker saw them all."""
 
 
+def _has_open(where: ColumnElement[bool], beyond: str) -> Exists:
+    """Return a condition: more sessions are open than the parameter `beyond`."""
+    found = select(_u.expires_at).where(where, _u.expires_at > bindparam("now"))
+    return exists(found.limit(literal_column("1")).offset(bindparam(beyond)))
+
+
+_FIND_FULL: Final = Statement(
+    select(
+        case(
+            (
+                _has_open(_u.repository_id == bindparam("repository_id"), "of_repository"),
+                literal_column("'repository'"),
+            ),
+            (
+                _has_open(_u.account_id == bindparam("account_id"), "of_account"),
+                literal_column("'account'"),
+            ),
+        )
+    )
+)
 _ADD: Final = Statement(
     uploads.insert().values(
         id=bindparam("id"),
         repository_id=bindparam("repository_id"),
+        account_id=bindparam("account_id"),
         algorithm=bindparam("algorithm"),
         received_bytes=bindparam("received_bytes"),
         created_at=bindparam("now"),
@@ -76,10 +97,34 @@ _IS_EXPIRED: Final = Statement(
 )
 
 
+def find_full(
+    tx: Connection,
+    repository_id: str,
+    account_id: str,
+    now: int,
+    of_repository: int,
+    of_account: int,
+) -> str | None:
+    """Return ``"repository"`` or ``"account"`` if that has so many sessions open, else None.
+
+    Looks at no more than `of_repository` and `of_account` of them, in an index.
+    """
+    row = tx.row(
+        _FIND_FULL,
+        repository_id=repository_id,
+        account_id=account_id,
+        now=now,
+        of_repository=max(of_repository - 1, 0),
+        of_account=max(of_account - 1, 0),
+    )
+    return None if row is None else row[0]
+
+
 def add_upload(
     tx: Connection,
     upload_id: str,
     repository_id: str,
+    account_id: str,
     algorithm: str | None,
     now: int,
     expires_at: int,
@@ -89,6 +134,7 @@ def add_upload(
         _ADD,
         id=upload_id,
         repository_id=repository_id,
+        account_id=account_id,
         algorithm=algorithm,
         received_bytes=0,
         now=now,

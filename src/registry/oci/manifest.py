@@ -68,6 +68,23 @@ class _Document(msgspec.Struct, rename="camel"):
 _decoder: Final = msgspec.json.Decoder(_Document)
 
 
+class _Size(msgspec.Struct):
+    size: msgspec.Raw
+
+
+class _Sizes(msgspec.Struct):
+    """The sizes of a document's descriptors, as they are spelled."""
+
+    config: _Size | None = None
+    layers: list[_Size] | None = None
+    manifests: list[_Size] | None = None
+    subject: _Size | None = None
+
+
+_NEGATIVE_ZERO: Final = re.compile(rb":[ \t\r\n]*-0[ \t\r\n,}]")
+_sizes_decoder: Final = msgspec.json.Decoder(_Sizes)
+
+
 def parse_manifest(body: bytes, content_type: str | None) -> Manifest:
     """Return the one reading of `body`, sent under the header `content_type`.
 
@@ -78,6 +95,7 @@ def parse_manifest(body: bytes, content_type: str | None) -> Manifest:
     """
     try:
         document = _decoder.decode(body)
+        _refuse_negative_zero(body)
         json.loads(body.decode(), object_pairs_hook=_refuse_duplicates)
     except ManifestInvalid:
         raise
@@ -97,6 +115,17 @@ def parse_manifest(body: bytes, content_type: str | None) -> Manifest:
         artifact_type=document.artifact_type or (config.media_type if config else None),
         annotations=document.annotations or {},
     )
+
+
+def _refuse_negative_zero(body: bytes) -> None:
+    """Refuse the size ``-0``, which the decoder takes for 0 and other readers for a float."""
+    if not _NEGATIVE_ZERO.search(body):
+        return  # no second look at nearly every manifest
+    found = _sizes_decoder.decode(body)
+    single = [part for part in (found.config, found.subject) if part]
+    for part in (*single, *(found.layers or ()), *(found.manifests or ())):
+        if bytes(part.size) == b"-0":
+            raise ManifestInvalid("a descriptor's size must be a number of bytes, and -0 is none")
 
 
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Unavailable
@@ -20,12 +20,14 @@ from registry.errors import (
     DigestMismatch,
     NameUnknown,
     SizeInvalid,
+    TooManyUploads,
     UploadBusy,
     UploadOutOfOrder,
     UploadUnknown,
 )
 from registry.metadata import blobs, repositories, uploads
 from registry.metadata.blobs import NewObject
+from registry.metadata.repositories import Repository
 from registry.metadata.uploads import Upload
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
@@ -34,6 +36,9 @@ from registry.services.context import Context
 from registry.services.repositories import repository_for_push
 
 T = TypeVar("T")
+
+_RETRY_SECONDS: Final = 60
+"""What a client is told to wait where too many uploads are open."""
 
 
 class Body(Protocol):
@@ -72,14 +77,45 @@ class _Progress(NamedTuple):
 
 
 async def start_upload(ctx: Context, name: Name, rights: Rights, algorithm: str | None) -> str:
-    """Open an upload session and return its id (end-4a, end-4c)."""
+    """Open an upload session and return its id (end-4a, end-4c).
+
+    Raises:
+        NameUnknown: there is no such repository, and none is made.
+        TooManyUploads: the repository or its account has as many open as it may.
+
+    """
     repository = await repository_for_push(ctx, name, rights)
     upload_id = ctx.new_id()
     now = ctx.clock()
+    await _check_open_uploads(ctx, repository, now)
     await ctx.database.write_relaxed(
-        uploads.add_upload, upload_id, repository.id, algorithm, now, now + ctx.limits.upload_idle
+        uploads.add_upload,
+        upload_id,
+        repository.id,
+        repository.account_id,
+        algorithm,
+        now,
+        now + ctx.limits.upload_idle,
     )
     return upload_id
+
+
+async def _check_open_uploads(ctx: Context, repository: Repository, now: int) -> None:
+    """Refuse one more session where too many are open.
+
+    Read before the change, so that refusals cost the one writer nothing; requests at the same
+    moment may go a few beyond.
+    """
+    most = ctx.limits.max_open_uploads_per_repository, ctx.limits.max_open_uploads
+    full = await ctx.database.read(
+        uploads.find_full, repository.id, repository.account_id, now, *most
+    )
+    if full is not None:
+        raise TooManyUploads(
+            f"the {full} has {most[full == 'account']} uploads open, and may have no more; finish"
+            " or cancel some, or wait until they end by themselves",
+            retry_after=_RETRY_SECONDS,
+        )
 
 
 async def find_upload(ctx: Context, name: Name, upload_id: str) -> Upload:
@@ -169,6 +205,8 @@ async def push_blob(
         sink = _limited(ctx, staged)
 
         def finish(is_complete: bool) -> Stored | None:  # noqa: FBT001
+            if is_complete and chunk.span and chunk.span.length != staged.offset:
+                raise _unlike_its_span()
             if is_complete:
                 return staged.commit(expected)
             staged.discard()
@@ -262,7 +300,7 @@ def _check_limit(ctx: Context, size: int) -> None:
 
 def _check_length(staged: Staged, upload: Upload, span: Span | None, *, is_complete: bool) -> None:
     if is_complete and span and staged.offset - upload.received_bytes != span.length:
-        raise SizeInvalid("the body is not as long as its Content-Range says")
+        raise _unlike_its_span()
 
 
 async def _advance(ctx: Context, upload_id: str, progress: _Progress) -> None:
@@ -312,6 +350,10 @@ def _record_rows(
 
 def _cut_short() -> SizeInvalid:
     return SizeInvalid("the body ended before its declared length")
+
+
+def _unlike_its_span() -> SizeInvalid:
+    return SizeInvalid("the body is not as long as its Content-Range says")
 
 
 def _unknown(upload_id: str) -> UploadUnknown:

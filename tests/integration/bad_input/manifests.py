@@ -96,6 +96,12 @@ def _not_a_manifest() -> Iterator[Case]:
     }
     for case, layer in layers.items():
         yield _invalid(f"M18-layer-{case}", _changed(layers=[layer]))
+    yield _invalid(
+        "M18-layer-size-of-minus-zero",
+        lambda world: world.manifest_with(layers=[descriptor]).replace(
+            b'"size": 1,', b'"size":-0,'
+        ),
+    )
     for case, digest in {
         "nonsense": "nonsense",
         "newline": ABSENT + "\n",

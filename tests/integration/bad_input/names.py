@@ -68,7 +68,7 @@ def tag_cases() -> Iterator[Case]:
     for case, tag in bad_tags.items():
         target = "/v2/{repo}/manifests/" + tag
         yield refused(
-            f"{case}-put", f"PUT {target}", 400, "TAG_INVALID", headers=MANIFEST, body=_image
+            f"{case}-put", f"PUT {target}", 400, "MANIFEST_INVALID", headers=MANIFEST, body=_image
         )
         yield refused(f"{case}-get", f"GET {target}", 404, "MANIFEST_UNKNOWN")
         yield refused(f"{case}-delete", f"DELETE {target}", 404, "MANIFEST_UNKNOWN")

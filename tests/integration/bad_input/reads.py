@@ -17,6 +17,8 @@ NUMBERS = {
     "exponent": "1e3",
     "hexadecimal": "0x10",
     "plus": "%2B5",
+    "bare-plus": "+5",
+    "minus-zero": "-0",
     "blank": "%205",
     "underscore": "1_0",
     "other-digit": "%D9%A3",
@@ -80,6 +82,14 @@ def read_cases() -> Iterator[Case]:
     for value in ("junk", '"unclosed', "W/", ", ,", "*, *", '"' + "x" * 9000 + '"'):
         condition = {"If-None-Match": value}
         yield answered(f"B16-if-none-match-{value[:9]}", f"GET {BLOB}", 200, headers=condition)
+        for kind, target in {"blob": f"GET {BLOB}", "manifest": manifest}.items():
+            yield refused(
+                f"B17-if-match-{kind}-{value[:9]}",
+                target,
+                412,
+                "DENIED",
+                headers={"If-Match": value},
+            )
 
 
 def list_cases() -> Iterator[Case]:

@@ -43,6 +43,29 @@ def _digests() -> Iterator[Case]:
         "U2-other-bytes", f"PUT {UPLOAD}?digest={{absent}}", 400, "DIGEST_INVALID", ends_upload=True
     )
     single = "POST /v2/{repo}/blobs/uploads/?digest="
+    for case, value in {"gap": "5-14", "far": "9" * 18 + "-" + "9" * 18}.items():
+        for query in ("digest={absent}", "mount={absent}&from={other}&digest={absent}"):
+            yield refused(
+                f"U30-{case}-{query[:5]}",
+                "POST /v2/{repo}/blobs/uploads/?" + query,
+                416,
+                "BLOB_UPLOAD_INVALID",
+                headers={"Content-Range": value},
+                body=TEN if case == "gap" else b"x",
+            )
+    for case, value, code in (
+        ("long", "0-10", "SIZE_INVALID"),
+        ("short", "0-8", "SIZE_INVALID"),
+        ("junk", "bytes 0-9/10", "BLOB_UPLOAD_INVALID"),
+    ):
+        yield refused(
+            f"U30-span-{case}",
+            single + "{absent}",
+            400,
+            code,
+            headers={"Content-Range": value},
+            body=TEN,
+        )
     yield refused("U30-other-bytes", single + "{absent}", 400, "DIGEST_INVALID", body=TEN)
     yield refused("U30-nonsense", single + "nonsense", 400, "DIGEST_INVALID", body=TEN)
     yield refused("U30-md5", single + "md5:" + "0" * 32, 400, "DIGEST_INVALID", body=TEN)
@@ -67,7 +90,13 @@ def _ranges() -> Iterator[Case]:
                 answer=now,
             )
     malformed = ["bytes 10-19/20", "bytes=10-19", "10-", "-19", "ten", "10-19,20-29", "+10-19", ""]
-    malformed += ["\N{ARABIC-INDIC DIGIT ONE}0-19".encode().decode("latin-1"), "10 - 19", "0x0a-19"]
+    malformed += [
+        "\N{ARABIC-INDIC DIGIT ONE}0-19".encode().decode("latin-1"),
+        "10 - 19",
+        "0x0a-19",
+        "-0",
+        "-0-9",
+    ]
     for number, value in enumerate(malformed):
         yield refused(
             f"U9-malformed-{number}",
