@@ -47,6 +47,7 @@ class Exchange:
     body: RequestBody | None = None
     disconnected = False
     finished = False
+    reason = ""  # why the server itself refused or cut it
     send_job: SendJob | None = None
     sent = 0
     status = 0
@@ -102,6 +103,11 @@ class Exchange:
     def request_id(self) -> str:
         """Return the id the application gave the request, or an empty string."""
         return str(self.scope["state"].get("request_id", ""))
+
+    @property
+    def principal(self) -> str:
+        """Return the CRN the application found the caller to be, or an empty string."""
+        return str(self.scope["state"].get("principal", ""))
 
     @property
     def received(self) -> int:

@@ -8,6 +8,7 @@ import functools
 import os
 import socket
 import time
+from http import HTTPStatus
 from typing import Any, cast
 from uuid import uuid4
 
@@ -17,8 +18,8 @@ from uvicorn.server import ServerState
 from registry.serving.exchange import Application, Exchange
 from registry.serving.framing import FramingError
 from registry.serving.head import METHODS, HeadError, HeadReader, RequestHead, check_partial
-from registry.serving.record import RequestRecord
-from registry.serving.refusal import guess_path, refusal
+from registry.serving.record import TLS_HELLO, RequestRecord, record_of
+from registry.serving.refusal import guess_path, refusal, tls_refusal
 from registry.serving.request_body import RequestBody
 from registry.serving.worker import Worker
 
@@ -236,16 +237,18 @@ class HttpProtocol(asyncio.Protocol):
         self.write(answer)
         if exchange is not None:
             exchange.status, exchange.sent, exchange.finished = status, size, True
-            exchange.keep_alive = False
+            exchange.keep_alive, exchange.reason = False, message
             self.exchange_ended(exchange)
         else:
-            name = METHODS.get(method, "")
-            self._observe(
-                RequestRecord(
-                    time.time(), 0.0, request_id, name, path, b"", status, 0, size, self._host()
-                )
-            )
+            self._record_refusal(request_id, METHODS.get(method, ""), path, status, size, message)
             self._linger()
+
+    def _refuse_tls(self) -> None:
+        """Tell a client that tries TLS to go on without."""
+        answer, size = tls_refusal(self.common_lines())
+        self.write(answer)
+        self._record_refusal(str(uuid4()), "", b"", HTTPStatus.BAD_REQUEST, size, TLS_HELLO)
+        self._linger()
 
     def exchange_ended(self, exchange: Exchange) -> None:
         """Go on to the next request, or close."""
@@ -279,7 +282,7 @@ class HttpProtocol(asyncio.Protocol):
         """Start an exchange if the buffer holds a whole head."""
         if self._buffer[0] <= TLS_HANDSHAKE:
             if self._buffer[0] == TLS_HANDSHAKE:
-                self._close()
+                self._refuse_tls()
                 return
             self._buffer = _without_empty_lines(self._buffer)
         try:
@@ -388,19 +391,16 @@ class HttpProtocol(asyncio.Protocol):
             self._close()
 
     def _record(self, exchange: Exchange) -> None:
-        head = exchange.head
+        self._observe(record_of(exchange, self._host()))
+
+    def _record_refusal(
+        self, request_id: str, method: str, path: bytes, status: int, size: int, reason: str
+    ) -> None:
+        """Record a refusal of what did not become an exchange."""
+        now, host = time.time(), self._host()
         self._observe(
             RequestRecord(
-                time.time(),
-                time.monotonic() - exchange.started_at,
-                exchange.request_id,
-                head.method,
-                head.path,
-                head.query,
-                exchange.status,
-                exchange.received,
-                exchange.sent,
-                self._host(),
+                now, 0.0, request_id, method, path, b"", status, 0, size, host, reason=reason
             )
         )
 
