@@ -48,7 +48,7 @@ def record_of(exchange: Exchange, client: str) -> RequestRecord:
         head.query,
         exchange.status,
         exchange.received,
-        exchange.sent,
+        max(0, exchange.sent - exchange.unsent),
         client,
         exchange.principal,
         _user_agent(head.headers),
