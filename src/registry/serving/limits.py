@@ -30,7 +30,7 @@ class ServerLimits:
 
     refusal_drain_bytes: int = MIB
     refusal_drain_seconds: float = 5.0
-    linger_bytes: int = 512 * MIB
+    linger_bytes: int = MIB
     linger_seconds: float = 2.0
 
     sweep_seconds: float = 1.0

@@ -127,8 +127,8 @@ class HttpProtocol(asyncio.Protocol):
             self._drain(data)
         else:
             self.discarded += len(data)
-            if self.discarded > self.worker.limits.linger_bytes:
-                self.abort()
+            if self.discarded >= self.worker.limits.linger_bytes:
+                self.pause_reading()  # until the deadline: the client shall see the answer
 
     def eof_received(self) -> bool:
         """Take the end of what the client sends; True keeps the way to it open."""
