@@ -21,7 +21,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from registry.distribution.body import Message, Receive, Scope, Send, receive_into
-from registry.serving.exchange import Exchange
+from registry.serving.exchange import Application, Exchange
 from registry.serving.limits import ServerLimits
 from registry.serving.protocol import HttpProtocol, http_protocol
 from registry.serving.record import RequestRecord
@@ -308,14 +308,23 @@ def serving(
     app: SampleApplication | None = None,
     limits: ServerLimits | None = None,
     loop: str = "uvloop",
+    application: Application | None = None,
 ) -> Iterator[RunningServer]:
-    """Serve `app` on our protocol, in uvicorn's own server, until the block ends."""
+    """Serve `app` on our protocol, in uvicorn's own server, until the block ends.
+
+    An `application` is served in its place, from its start to its stop.
+    """
     app = app or SampleApplication()
     records: list[RequestRecord] = []
     worker = Worker(limits, records.append)
     config = uvicorn.Config(
-        app, http=http_protocol(worker), loop=loop, lifespan="off", log_config=None, ws="none"
-    )  # fmt: skip
+        application or app,
+        http=http_protocol(worker),
+        loop=loop,
+        lifespan="on" if application else "off",
+        log_config=None,
+        ws="none",
+    )
     server = uvicorn.Server(config)
     listener = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)

@@ -224,6 +224,36 @@ def test_refusals_are_told_to_the_observers_too(server: RunningServer) -> None:
     assert record.request_id == response.headers["x-request-id"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "status", "reason"),
+    [
+        (request("GET", "/v2/crash"), 500, "internal server error"),
+        (request("GET", "/v2/silence"), 500, "the application did not finish its response"),
+        (request("GET", "/v2/late"), 200, "internal server error"),
+        (b"GET /v2/ HTTP/1.1\r\n\r\n", 400, "missing Host field"),
+        (
+            request("PUT", "/v2/sink", "Transfer-Encoding: chunked\r\n") + b"x\r\n",
+            400,
+            "malformed chunk size",
+        ),
+        (request("GET", "/v2/refuse"), 401, ""),
+    ],
+)
+def test_what_the_server_ends_itself_is_told_with_a_reason(
+    server: RunningServer,
+    asked: bytes,
+    status: int,
+    reason: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL + 1)
+    with server.connect() as client:
+        client.send(asked)
+        wait_until(lambda: len(server.records) == 1)
+    (record,) = server.records
+    assert (record.status, record.reason) == (status, reason)
+
+
 def test_no_descriptor_is_left_behind(server: RunningServer) -> None:
     def descriptors() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))

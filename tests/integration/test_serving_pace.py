@@ -5,6 +5,8 @@ The time limits are the real ones; the clock is the test's.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import socket
 import threading
 import time
@@ -12,9 +14,12 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
+import httpx
 import pytest
 
+from registry.main import create_dev_app, prepare
 from registry.serving.limits import KIB, MIB, ServerLimits
+from registry.settings import Settings
 from tests.integration.serving_app import (
     Client,
     RunningServer,
@@ -168,6 +173,34 @@ def test_a_body_above_the_floor_is_not_cut_where_connections_are_scarce(
             else:
                 client.send(b"x" * MIB)
         assert client.response()[0].status == 201
+
+
+def test_a_push_that_is_cut_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    settings = Settings(data=tmp_path / "data")
+    prepare(settings)
+    content = b"x" * 2000
+    with (
+        serving(limits=LIMITS, application=create_dev_app(settings)) as server,
+        httpx.Client(base_url=f"http://127.0.0.1:{server.port}") as other,
+    ):
+        upload = other.post("/v2/dev/slow/blobs/uploads/").headers["location"]
+        other.close()
+        wait_until(lambda: not server.server_connections)
+        with server.connect() as client:
+            head = f"PATCH {upload} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000\r\n\r\n"
+            client.send(head.encode())
+            send(server, client, content[:1200], COUNTED)
+            now = time.monotonic()
+            server.sweep(now)
+            server.sweep(now + 61)
+            response, body = client.response()
+        assert response.status == 408
+        assert "no byte of the request body came" in json.loads(body)["errors"][0]["message"]
+        with httpx.Client(base_url=f"http://127.0.0.1:{server.port}") as again:
+            assert again.get(upload).headers["range"] == "0-1199"
+            digest = hashlib.sha256(content).hexdigest()
+            ended = again.put(f"{upload}?digest=sha256:{digest}", content=content[1200:])
+            assert ended.status_code == 201
 
 
 def test_slow_bodies_hold_no_thread(server: RunningServer) -> None:

@@ -37,6 +37,7 @@ def test_a_head_that_is_never_finished_gets_a_408(server: RunningServer) -> None
         client.send(b"GET /v2/ HTTP/1.1\r\nHost: a\r\n")
         assert client.response()[0].status == 408
         assert client.is_closed()
+        assert server.records[0].reason == "the request head came too slowly"
         assert time.monotonic() - started > 0.35
 
 
