@@ -17,6 +17,7 @@ import httpx
 import msgspec
 
 from tests.databases import program, program_environment
+from tests.interrupts import interruptible
 from tests.live import LiveRegistry, start_registry
 
 ADMIN: Final = "admin@example.org"
@@ -71,14 +72,15 @@ class Waiting:
     """A login that has shown its page, and waits for the code."""
 
     def __init__(self, home: Home, *arguments: str) -> None:
-        self._process = subprocess.Popen(
-            program("registry", "login", *arguments),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=home.environ,
-        )
+        with interruptible():
+            self._process = subprocess.Popen(
+                program("registry", "login", *arguments),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=home.environ,
+            )
         assert self._process.stdout is not None
         self.shown = ""
         while not (found := _PAGE.search(self.shown)):

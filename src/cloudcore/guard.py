@@ -87,6 +87,7 @@ async def _admit(
     credentials = _values(headers, b"authorization")
     if not facts.public or (facts.rate_limited and credentials):
         context.caller = await _authenticate(platform, exchange, context, credentials)
+        connection.scope["state"]["principal"] = context.caller.crn  # for the access log
     if facts.action is not None:
         await _check_action(platform, exchange, context, facts.action)
     if facts.rate_limited:

@@ -43,6 +43,7 @@ from registry.services.context import Context
 from registry.services.lifecycle.runs import start_due_runs
 from registry.services.pulls import PullLog
 from registry.serving.dispatch import Application, Dispatcher
+from registry.serving.loopback_guard import LoopbackGuard
 from registry.settings import Settings
 
 if TYPE_CHECKING:
@@ -183,12 +184,16 @@ class DevRegistry(Registry):
     """``entrepot dev``: one account, no sign-in, health beside the data plane."""
 
     async def make_planes(self, ctx: Context, resources: AsyncExitStack) -> Planes:
-        """Make the account, unless it is there, and open the door to everyone."""
+        """Make the account, unless it is there; let every program of this machine in."""
         del resources
         if await ctx.database.read(find_account, DEV_ACCOUNT) is None:
             await ctx.database.write(add_account, uuid7(), DEV_ACCOUNT, ctx.clock())
         control = create_control_plane([report_alive, readiness(self.probe)], absent=_ABSENT)
-        return Planes(DataPlane(ctx, OpenAccess(DEV_ACCOUNT)), cast("Application", control))
+        hosts = (*self._settings.hosts, self._settings.pull_host)
+        return Planes(
+            LoopbackGuard(DataPlane(ctx, OpenAccess(DEV_ACCOUNT)), hosts),
+            LoopbackGuard(cast("Application", control), hosts),
+        )
 
 
 async def forget_ended(database: Database, clock: Clock) -> None:

@@ -14,15 +14,16 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 from urllib.parse import parse_qs
 
 import uvicorn
 from uvicorn.server import ServerState
 
 from registry.distribution.body import Message, Receive, Scope, Send, receive_into
+from registry.serving.exchange import Application, Exchange
 from registry.serving.limits import ServerLimits
-from registry.serving.protocol import http_protocol
+from registry.serving.protocol import HttpProtocol, http_protocol
 from registry.serving.record import RequestRecord
 from registry.serving.worker import Worker
 
@@ -185,6 +186,30 @@ class RunningServer:
         """Return how many connections the server has."""
         return len(self.state.connections)
 
+    @property
+    def connections(self) -> set[HttpProtocol]:
+        """Return the connections the server has."""
+        return cast("set[HttpProtocol]", self.state.connections)
+
+    @property
+    def exchange(self) -> Exchange:
+        """Return what is under way on the only connection."""
+        (connection,) = self.connections
+        assert connection.exchange is not None
+        return connection.exchange
+
+    def sweep(self, now: float) -> None:
+        """Have the time limits enforced as if the monotonic clock said `now`."""
+        loop = next(iter(self.connections)).loop
+        swept = threading.Event()
+
+        def sweep() -> None:
+            self.worker.sweep(now, self.connections)
+            swept.set()
+
+        loop.call_soon_threadsafe(sweep)
+        assert swept.wait(10)
+
     def connect(self, timeout: float = 20) -> Client:
         """Open a connection."""
         return Client(socket.create_connection(("127.0.0.1", self.port), timeout))
@@ -211,6 +236,16 @@ class Client:
         """Send a request and read the response."""
         self.send(data)
         return self.response(data.split(b" ", 1)[0].decode("latin-1"))
+
+    def response_head(self) -> http.client.HTTPResponse:
+        """Read the head of a response."""
+        response = http.client.HTTPResponse(_Source(self._reader))  # type: ignore[arg-type]
+        response.begin()
+        return response
+
+    def read(self, count: int) -> bytes:
+        """Read `count` bytes, or up to the end."""
+        return self._reader.read(count)
 
     def line(self) -> bytes:
         """Read one line."""
@@ -273,14 +308,23 @@ def serving(
     app: SampleApplication | None = None,
     limits: ServerLimits | None = None,
     loop: str = "uvloop",
+    application: Application | None = None,
 ) -> Iterator[RunningServer]:
-    """Serve `app` on our protocol, in uvicorn's own server, until the block ends."""
+    """Serve `app` on our protocol, in uvicorn's own server, until the block ends.
+
+    An `application` is served in its place, from its start to its stop.
+    """
     app = app or SampleApplication()
     records: list[RequestRecord] = []
     worker = Worker(limits, records.append)
     config = uvicorn.Config(
-        app, http=http_protocol(worker), loop=loop, lifespan="off", log_config=None, ws="none"
-    )  # fmt: skip
+        application or app,
+        http=http_protocol(worker),
+        loop=loop,
+        lifespan="on" if application else "off",
+        log_config=None,
+        ws="none",
+    )
     server = uvicorn.Server(config)
     listener = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)

@@ -15,7 +15,7 @@ import pytest
 
 from registry.distribution.body import UNIT_BYTES
 from registry.serving.limits import KIB, MIB, ServerLimits
-from tests.integration.serving_app import RunningServer, SampleApplication, serving
+from tests.integration.serving_app import RunningServer, SampleApplication, serving, wait_until
 
 SIZE = 64 * MIB
 LIMITS = ServerLimits(linger_seconds=1, sweep_seconds=0.1, receive_threads=2, send_threads=2)
@@ -247,3 +247,17 @@ def test_reading_stops_when_the_client_leaves(server: RunningServer) -> None:
         assert client.sock.recv(1000)
     assert server.app.returned.wait(10)
     assert not server.worker.senders.jobs
+
+
+@pytest.mark.parametrize("target", ["file", "stream?2000"])
+def test_what_left_is_counted_when_the_client_leaves(server: RunningServer, target: str) -> None:
+    taken = 3 * MIB
+    with server.connect() as client:
+        client.send(get(f"/v2/{target}"))
+        assert client.response_head().status == 200
+        for _ in range(taken // (64 * KIB)):
+            assert client.read(64 * KIB)
+    wait_until(lambda: len(server.records) == 1)
+    (record,) = server.records
+    assert (record.status, record.reason) == (200, "the client left")
+    assert taken <= record.sent < SIZE

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.serving.limits import MIB, ServerLimits
+from registry.serving.limits import KIB, MIB, ServerLimits
 from tests.integration.serving_app import Client, RunningServer, serving, wait_until
 
 LIMITS = ServerLimits(linger_seconds=1, refusal_drain_seconds=0.5, sweep_seconds=0.1)
@@ -70,21 +70,56 @@ def test_a_short_body_that_does_not_come_ends_the_connection(server: RunningServ
         assert client.is_closed()
 
 
-@pytest.mark.parametrize(
-    "fields", ["Content-Length: 100000000\r\n", "Transfer-Encoding: chunked\r\n"]
+LONG = pytest.mark.parametrize(
+    ("fields", "block"),
+    [
+        ("Content-Length: 100000000\r\n", b"x" * MIB),
+        ("Transfer-Encoding: chunked\r\n", b"100000\r\n" + b"x" * MIB + b"\r\n"),
+    ],
+    ids=["counted", "chunked"],
 )
-def test_a_client_that_goes_on_sending_gets_its_refusal_whole(
-    server: RunningServer, fields: str
+
+
+@LONG
+@pytest.mark.parametrize("target", ["refuse", "badsink"])
+def test_a_client_that_reads_while_it_sends_gets_its_refusal_whole(
+    server: RunningServer, target: str, fields: str, block: bytes
 ) -> None:
-    block = b"x" * MIB if "Length" in fields else b"100000\r\n" + b"x" * MIB + b"\r\n"
+    with server.connect() as client:
+        client.send(request("PATCH", f"/v2/{target}", fields))
+        sender = threading.Thread(target=send_blocks, args=(client, block))
+        sender.start()
+        response, body = client.response()
+        assert (response.status, body) in ((401, b"no"), (507, b"'full'"))
+        assert response.headers["connection"] == "close"
+        sender.join(20)
+        assert not sender.is_alive()
+
+
+@LONG
+def test_a_client_that_only_sends_is_cut_and_can_still_read_its_refusal(
+    server: RunningServer, fields: str, block: bytes
+) -> None:
+    """Of what comes after an answer 1 MiB is read, by one read more or less; then comes the end."""
     with server.connect() as client:
         client.send(request("PATCH", "/v2/refuse", fields))
-        for _ in range(95):
-            client.send(block)
+        wait_until(lambda: server.server_connections == 1)
+        (connection,) = server.connections
+        assert not send_blocks(client, block)
         response, body = client.response()
         assert (response.status, body) == (401, b"no")
-        assert response.headers["connection"] == "close"
-        assert client.is_closed()
+    wait_until(lambda: not server.server_connections)
+    assert MIB - 256 * KIB <= connection.discarded <= MIB + 256 * KIB
+
+
+def send_blocks(client: Client, block: bytes) -> bool:
+    """Send a block 95 times; return False when the server ends that."""
+    try:
+        for _ in range(95):
+            client.send(block)
+    except ConnectionError:
+        return False
+    return True
 
 
 def test_head_has_the_length_but_not_the_body(server: RunningServer) -> None:
@@ -187,6 +222,36 @@ def test_refusals_are_told_to_the_observers_too(server: RunningServer) -> None:
     (record,) = server.records
     assert (record.method, record.path, record.status) == ("HEAD", b"/v2/a", 400)
     assert record.request_id == response.headers["x-request-id"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "reason"),
+    [
+        (request("GET", "/v2/crash"), 500, "internal server error"),
+        (request("GET", "/v2/silence"), 500, "the application did not finish its response"),
+        (request("GET", "/v2/late"), 200, "internal server error"),
+        (b"GET /v2/ HTTP/1.1\r\n\r\n", 400, "missing Host field"),
+        (
+            request("PUT", "/v2/sink", "Transfer-Encoding: chunked\r\n") + b"x\r\n",
+            400,
+            "malformed chunk size",
+        ),
+        (request("GET", "/v2/refuse"), 401, ""),
+    ],
+)
+def test_what_the_server_ends_itself_is_told_with_a_reason(
+    server: RunningServer,
+    asked: bytes,
+    status: int,
+    reason: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL + 1)
+    with server.connect() as client:
+        client.send(asked)
+        wait_until(lambda: len(server.records) == 1)
+    (record,) = server.records
+    assert (record.status, record.reason) == (status, reason)
 
 
 def test_no_descriptor_is_left_behind(server: RunningServer) -> None:

@@ -23,6 +23,7 @@ from registry.serving.limits import ServerLimits
 from registry.serving.logs import configure_logging
 from registry.serving.server import run
 from tests.integration.serving_app import Client, SampleApplication, answer
+from tests.interrupts import interruptible
 
 ROOT = Path(__file__).resolve().parents[2]
 SHUTDOWN_SECONDS = 2.0
@@ -115,13 +116,14 @@ def start(workers: int, metrics_port: int = 0) -> Process:
 def launch(workers: int, metrics_port: int = 0, **env: str) -> subprocess.Popen[str]:
     """Start a server process."""
     code = "import sys; from tests.integration.test_serving_processes import main; "
-    return subprocess.Popen(
-        [sys.executable, "-c", code + f"sys.exit(main({workers}, {metrics_port}))"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", **env},
-    )
+    with interruptible():
+        return subprocess.Popen(
+            [sys.executable, "-c", code + f"sys.exit(main({workers}, {metrics_port}))"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", **env},
+        )
 
 
 @pytest.fixture(params=[1, 2])

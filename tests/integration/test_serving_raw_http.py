@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
+import ssl
 import uuid
 from collections.abc import Iterator
 
 import pytest
 
 from registry.serving.limits import ServerLimits
+from registry.serving.record import TLS_HELLO
 from tests.integration.serving_app import RunningServer, serving
 
 HOST = b"Host: registry.test\r\n"
@@ -156,10 +159,33 @@ def test_a_refused_head_request_gets_no_body(server: RunningServer) -> None:
         assert client.is_closed()
 
 
-def test_a_tls_hello_is_closed_at_once(server: RunningServer) -> None:
+HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 506
+
+
+@pytest.mark.parametrize("pieces", [(HELLO,), (HELLO[:1], HELLO[1:]), (HELLO[:1],)])
+def test_a_tls_hello_is_answered_in_plain_text(
+    server: RunningServer, pieces: tuple[bytes, ...]
+) -> None:
+    """Go clients, which try TLS first, look for ``HTTP/`` and go on without TLS."""
+    server.records.clear()
     with server.connect() as client:
-        client.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 200)
+        client.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in pieces:
+            client.send(piece)
+        response, body = client.response()
+        assert response.status == 400
+        assert response.headers["connection"] == "close"
+        assert response.headers["content-type"].startswith("text/plain")
+        assert b"plain HTTP" in body
         assert client.is_closed()
+    (record,) = server.records
+    assert (record.status, record.reason, record.path) == (400, TLS_HELLO, b"")
+
+
+def test_a_tls_client_is_told_that_this_is_http(server: RunningServer) -> None:
+    context = ssl.create_default_context()
+    with server.connect() as client, pytest.raises(ssl.SSLError, match=r"(?i)wrong.version|http"):
+        context.wrap_socket(client.sock, server_hostname="localhost")
 
 
 ANSWERED = {

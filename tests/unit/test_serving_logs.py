@@ -49,7 +49,32 @@ def test_a_line_says_who_asked_what_and_how_it_went(tmp_path: Path) -> None:
         "bytes_received": 1,
         "duration_ms": 12.346,
         "client": "127.0.0.1",
+        "principal": "",
+        "user_agent": "",
     }
+
+
+def test_a_line_names_the_caller_its_program_and_why_it_was_cut(tmp_path: Path) -> None:
+    crn = "crn:service:identity:global:123:service-account/ci"
+    named = record(principal=crn, user_agent=b"docker/28.2", reason="no byte came", status=408)
+    (line,) = written(tmp_path / "log", named)
+    told = json.loads(line)
+    assert (told["principal"], told["user_agent"]) == (crn, "docker/28.2")
+    assert (told["status"], told["reason"]) == (408, "no byte came")
+
+
+def test_foreign_text_cannot_steer_a_terminal(tmp_path: Path) -> None:
+    nasty = bytes(range(0x20)) + bytes(range(0x7F, 0x100))
+    (line,) = written(
+        tmp_path / "log", record(user_agent=nasty, path=b"/" + nasty, query=b"n=" + nasty)
+    )
+    assert all(0x20 <= byte < 0x7F for byte in line)
+    assert json.loads(line)["user_agent"].startswith("\0\1\2")
+
+
+def test_a_user_agent_is_bounded(tmp_path: Path) -> None:
+    (line,) = written(tmp_path / "log", record(user_agent=b"\xff" * 256))
+    assert len(json.loads(line)["user_agent"]) == 256
 
 
 def test_every_record_is_one_line_whatever_it_holds(tmp_path: Path) -> None:

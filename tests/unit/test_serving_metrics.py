@@ -8,7 +8,7 @@ from typing import Any
 from registry.distribution.body import Message
 from registry.serving.figures import Figures
 from registry.serving.metrics import MetricsApplication
-from registry.serving.record import RequestRecord
+from registry.serving.record import TLS_HELLO, RequestRecord
 
 
 def record(method: str, path: bytes, status: int, seconds: float) -> RequestRecord:
@@ -62,6 +62,14 @@ def test_a_restarted_worker_goes_on_counting() -> None:
         counter(record("GET", b"/v2/", 200, 0.1))
         counter.publish(in_flight=0)
     assert figures.totals("data").requests == {("GET", "2xx"): 2}
+
+
+def test_a_tls_hello_is_no_request() -> None:
+    figures = Figures(1)
+    counter = figures.counter(0)
+    counter(record("", b"", 400, 0.0)._replace(reason=TLS_HELLO))
+    counter.publish(in_flight=0)
+    assert figures.totals("control").requests == {}
 
 
 def test_odd_requests_are_counted_too() -> None:

@@ -138,6 +138,8 @@ class ControlPlaneClient:
             "state": {"request_id": self._request.request_id},
         }
         status, answer = await _exchange(self._app, scope, body)
+        if "principal" in scope["state"]:  # the log names who acted last
+            outer["state"]["principal"] = scope["state"]["principal"]
         if status >= 300:
             raise _refused(status, answer, self._request.request_id)
         return answer

@@ -89,6 +89,7 @@ class TokenAccess:
         bearer = self._verified.get(credential or b"")
         if bearer is None or self._clock() >= bearer.expires_at:
             bearer = self._verify(scope, name, need, credential)
+        scope.setdefault("state", {})["principal"] = bearer.subject  # for the access log
         if need is None:
             return BearerGrant(self, scope, bearer)
         entry = bearer.access.get(name or CATALOG)

@@ -57,6 +57,8 @@ class IssuedBearer(NamedTuple):
     """A new bearer, and what its client is told of it."""
 
     token: str
+    subject: str
+    """CRN of the principal; empty when nobody has signed in."""
     issued_at: int
     access: Mapping[Name, Entry]
 
@@ -124,7 +126,7 @@ class Tokens:
         }
         if login is not None:
             claims |= {"lid": login.id, "acc": login.account_id}
-        return IssuedBearer(self.signer.issue_bearer(claims), now, granted)
+        return IssuedBearer(self.signer.issue_bearer(claims), claims["sub"], now, granted)
 
     def verify(self, token: str) -> Bearer:
         """Return what a bearer says; costs no read.

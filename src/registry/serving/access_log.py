@@ -8,9 +8,10 @@ import threading
 from collections import deque
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from registry.serving.logs import timestamp
-from registry.serving.record import RequestRecord
+from registry.serving.record import MAX_USER_AGENT, RequestRecord
 
 FLUSH_SECONDS = 0.25
 MAX_PENDING = 50_000
@@ -26,7 +27,7 @@ LOGGED_PARAMETERS = frozenset((b"n", b"last", b"digest", b"mount", b"from", b"ta
 
 
 class AccessLine(msgspec.Struct):
-    """What is written of a request: nothing of its headers."""
+    """What is written of a request: of its headers the user agent alone."""
 
     time: str
     request_id: str
@@ -38,6 +39,9 @@ class AccessLine(msgspec.Struct):
     bytes_received: int
     duration_ms: float
     client: str
+    principal: str
+    user_agent: str
+    reason: str | UnsetType = UNSET
     level: str = "info"
     logger: str = "access"
 
@@ -47,7 +51,7 @@ def loggable_query(query: bytes) -> str:
     if not query:
         return ""
     kept = [part for part in query.split(b"&") if part.partition(b"=")[0] in LOGGED_PARAMETERS]
-    return b"&".join(kept).decode("latin-1")[:MAX_QUERY]
+    return _printable(b"&".join(kept), MAX_QUERY)
 
 
 def access_line(record: RequestRecord) -> AccessLine:
@@ -56,14 +60,25 @@ def access_line(record: RequestRecord) -> AccessLine:
         timestamp(record.finished_at),
         record.request_id,
         record.method,
-        record.path.decode("latin-1")[:MAX_PATH],
+        _printable(record.path, MAX_PATH),
         loggable_query(record.query),
         record.status,
         record.sent,
         record.received,
         round(record.seconds * 1000, 3),
         record.client,
+        record.principal,
+        _printable(record.user_agent, MAX_USER_AGENT),
+        record.reason or UNSET,
     )
+
+
+def _printable(text: bytes, limit: int) -> str:
+    """Return at most `limit` characters of foreign text, with all that is not ASCII escaped.
+
+    Terminals obey some of it, and of DEL, which JSON does not escape as other control characters.
+    """
+    return text[:limit].replace(b"\x7f", b"?").decode("ascii", "backslashreplace")[:limit]
 
 
 class AccessLog:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import fcntl
 import queue
 import select
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar, TypeVarTuple, Unpack
@@ -22,6 +24,20 @@ from registry.serving.limits import ServerLimits
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+
+def queued_bytes(sock: socket.socket, request: int) -> int:
+    """Return how many bytes the kernel holds for a socket, or 0 where it cannot tell.
+
+    `request` is ``FIONREAD`` for those we have not read, ``TIOCOUTQ`` for those that the peer has
+    not acknowledged (tcp(7)).
+    """
+    answer = bytearray(4)
+    try:
+        fcntl.ioctl(sock, request, answer)
+    except OSError:
+        return 0
+    return int.from_bytes(answer, sys.byteorder, signed=True)
 
 
 class Step(enum.Enum):
@@ -119,7 +135,7 @@ class BulkJob(Generic[T]):
         self.moved = 0  # bytes, for those who watch the progress
         self.waiting = False  # for the client, in a thread or parked
         self.stopped = False
-        self._parked = False
+        self.parked = False  # with the event loop, which watches the socket
         self._ended: asyncio.Future[T] = loop.create_future()
 
     async def run(self) -> T:
@@ -151,7 +167,7 @@ class BulkJob(Generic[T]):
     def stop(self) -> None:
         """Ask the job to end early (event loop only)."""
         self.stopped = True
-        if self._parked:
+        if self.parked:
             self._unpark()
 
     def execute(self, scratch: Scratch) -> None:
@@ -193,7 +209,7 @@ class BulkJob(Generic[T]):
             self.pool.submit(self)
             return
         assert self.sock is not None
-        self.waiting = self._parked = True
+        self.waiting = self.parked = True
         if self.writes:
             self.loop.add_writer(self.sock, self._unpark)
         else:
@@ -206,7 +222,7 @@ class BulkJob(Generic[T]):
 
     def _unwatch(self) -> None:
         assert self.sock is not None
-        self._parked = False
+        self.parked = False
         if self.writes:
             self.loop.remove_writer(self.sock)
         else:

@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
 
@@ -47,9 +48,12 @@ class Exchange:
     body: RequestBody | None = None
     disconnected = False
     finished = False
+    reason = ""  # why the server itself refused or cut it
+    recorded_later = False  # its connection ended before its application did
     send_job: SendJob | None = None
     sent = 0
     status = 0
+    unsent = 0  # bytes of `sent` that waited when the connection ended
     task: asyncio.Task[None] | None = None
     _asked = False  # for a body that is not there
     _bodiless = False  # the response has no body, whatever the application sends
@@ -104,6 +108,11 @@ class Exchange:
         return str(self.scope["state"].get("request_id", ""))
 
     @property
+    def principal(self) -> str:
+        """Return the CRN the application found the caller to be, or an empty string."""
+        return str(self.scope["state"].get("principal", ""))
+
+    @property
     def received(self) -> int:
         """Return how many bytes of the request's body have arrived."""
         return 0 if self.body is None else self.body.received
@@ -123,6 +132,8 @@ class Exchange:
             raise
         finally:
             self.connection.tasks.discard(self.task)
+            if self.recorded_later:
+                self.connection.record(self)
             # The scope refers to us: left alone, every request would be work for the collector.
             self.scope.pop("extensions", None)
 
@@ -131,7 +142,7 @@ class Exchange:
         if self.disconnected:
             return
         if self._opened:
-            self.connection.abort()
+            self.connection.abort(message)
             return
         failure = None if self.body is None else self.body.failure
         self.connection.refuse(*(failure or (500, message)))
@@ -168,10 +179,7 @@ class Exchange:
         kind = message["type"]
         connection = self.connection
         if self._fields is None:
-            if kind != "http.response.start":
-                raise ResponseError(f"expected http.response.start, got {kind}")
-            self.status = message["status"]
-            self._fields = read_fields(message.get("headers", ()), connection.worker.header_names)
+            self._begin(message)
             return
         if self.finished:
             raise ResponseError(f"{kind} after the end of the response")
@@ -192,6 +200,26 @@ class Exchange:
             await self._give_way()
         if not more and not self.disconnected:
             self._finish()
+
+    def _begin(self, message: Message) -> None:
+        """Take the head of the response, or answer 408 in its place.
+
+        An application whose client was cut knows only that the body did not arrive whole, and
+        refuses it as one that its client ended.
+        """
+        if message["type"] != "http.response.start":
+            raise ResponseError(f"expected http.response.start, got {message['type']}")
+        status: int = message["status"]
+        failure = None if self.body is None else self.body.failure
+        if failure is not None and status >= HTTPStatus.BAD_REQUEST:
+            self.reason = failure[1]
+            if failure[0] == HTTPStatus.REQUEST_TIMEOUT:
+                self.connection.refuse(*failure)
+                self.disconnected = True  # nothing more is sent
+                return
+        self.status = status
+        names = self.connection.worker.header_names
+        self._fields = read_fields(message.get("headers", ()), names)
 
     def _write(self, body: bytes, *, more: bool) -> None:
         """Write a piece of the body, with the head before the first."""
@@ -240,7 +268,6 @@ class Exchange:
             self.connection.abort()
             self.lose()
             return
-        self.sent += count
         if self._chunked:
             self.connection.write(b"\r\n" if more else b"\r\n0\r\n\r\n")
 
@@ -321,6 +348,7 @@ class Exchange:
     def lose(self) -> None:
         """Note that the connection is gone, and stop all work on it."""
         self.disconnected = True
+        self.reason = self.reason or "the client left"
         self._wake()
         if self.send_job is not None:
             self.send_job.stop()
@@ -328,24 +356,26 @@ class Exchange:
         if body is not None:
             body.fail(400, "the client left")
 
-    def sweep(self, now: float, limits: ServerLimits) -> None:
+    def sweep(self, now: float, limits: ServerLimits, *, crowded: bool) -> None:
         """Cut a client that moves too slowly."""
-        body = self.body
+        body, job = self.body, self.send_job
         receiving = body is not None and (body.waits or body.job is not None)
         if receiving:
             assert body is not None
             waiting = body.waits or (body.job is not None and body.job.waiting)
-            moved = body.received
-        elif self.send_job is not None:
-            waiting, moved = self.send_job.waiting, self.send_job.moved
+            moved = body.arrived
         else:
-            waiting = self.connection.write_paused
-            moved = self.sent - self.connection.unsent_bytes()
+            waiting = self.connection.write_paused if job is None else job.waiting
+            moved = self.sent + (0 if job is None else job.moved)
+            moved = max(0, moved - self.connection.waiting_bytes()) if moved else 0
         if self._pace is None:
             self._pace = Pace()
-        if not self._pace.is_lost(now, limits, receiving=receiving, waiting=waiting, moved=moved):
+        fault = self._pace.fault(
+            now, limits, receiving=receiving, waiting=waiting, moved=moved, crowded=crowded
+        )
+        if fault is None:
             return
         if receiving and body is not None:
-            body.fail(408, "the request body came too slowly")
+            body.fail(HTTPStatus.REQUEST_TIMEOUT, fault)
         else:
-            self.connection.abort()
+            self.connection.abort(fault)

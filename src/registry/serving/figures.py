@@ -12,7 +12,7 @@ from array import array
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-from registry.serving.record import RequestRecord
+from registry.serving.record import TLS_HELLO, RequestRecord
 from registry.serving.refusal import is_data_plane
 
 PLANES = ("data", "control")
@@ -94,6 +94,8 @@ class Counter:
 
     def __call__(self, record: RequestRecord) -> None:
         """Count a finished exchange."""
+        if record.reason == TLS_HELLO:
+            return  # no request, and no error: what follows is counted
         cells = self._cells
         start = 0 if is_data_plane(record.path) else _PLANE_CELLS
         method = _METHOD_INDEX.get(record.method, _OTHER)

@@ -21,13 +21,16 @@ class ServerLimits:
     head_seconds: float = 10.0
     keep_alive_seconds: float = 75.0
 
-    body_pace_bytes: int = MIB
-    body_pace_seconds: float = 60.0
-    response_stall_seconds: float = 60.0
+    idle_seconds: float = 60.0
+    """How long a transfer, in either direction, may move no byte."""
+    pace_bytes: int = MIB
+    pace_seconds: float = 60.0
+    """The floor under a transfer's rate, where a worker has more than `crowd` connections."""
+    crowd: int = 1000
 
     refusal_drain_bytes: int = MIB
     refusal_drain_seconds: float = 5.0
-    linger_bytes: int = 512 * MIB
+    linger_bytes: int = MIB
     linger_seconds: float = 2.0
 
     sweep_seconds: float = 1.0

@@ -8,17 +8,20 @@ import functools
 import os
 import socket
 import time
+from http import HTTPStatus
+from termios import TIOCOUTQ
 from typing import Any, cast
 from uuid import uuid4
 
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from registry.serving.bulk import queued_bytes
 from registry.serving.exchange import Application, Exchange
 from registry.serving.framing import FramingError
 from registry.serving.head import METHODS, HeadError, HeadReader, RequestHead, check_partial
-from registry.serving.record import RequestRecord
-from registry.serving.refusal import guess_path, refusal
+from registry.serving.record import TLS_HELLO, RequestRecord, record_of
+from registry.serving.refusal import guess_path, refusal, tls_refusal
 from registry.serving.request_body import RequestBody
 from registry.serving.worker import Worker
 
@@ -41,8 +44,8 @@ class HttpProtocol(asyncio.Protocol):
     """One connection: requests in, one after the other, answers out in the same order."""
 
     __slots__ = (
-        "_application", "_buffer", "_deadline", "_discarded", "_drain_waiter", "_draining",
-        "_reader", "_reading", "_state", "app_state", "client", "closing",
+        "_application", "_buffer", "_deadline", "_drain_waiter", "_draining", "_reader",
+        "_reading", "_state", "_unsent", "app_state", "client", "closing", "discarded",
         "exchange", "loop", "peer_closed", "server", "server_state", "tasks", "transport",
         "worker", "write_paused",
     )  # fmt: skip
@@ -73,9 +76,10 @@ class HttpProtocol(asyncio.Protocol):
         self._reading = True
         self._buffer = b""
         self._deadline = NEVER
-        self._discarded = 0
+        self.discarded = 0  # bytes that came after an answer and were dropped
         self._draining: RequestBody | None = None
         self._drain_waiter: asyncio.Future[None] | None = None
+        self._unsent = 0  # bytes that the transport keeps, or that an abort cut off
 
     # What the transport calls
 
@@ -96,11 +100,17 @@ class HttpProtocol(asyncio.Protocol):
         """End: the application learns that its client left."""
         cast("set[HttpProtocol]", self.server_state.connections).discard(self)
         self._deadline = NEVER
+        unsent = self._unsent
         self.resume_writing()
         exchange, self.exchange = self.exchange, None
-        if exchange is not None:
-            exchange.lose()
-            self._record(exchange)
+        if exchange is None:
+            return
+        exchange.unsent = unsent
+        exchange.lose()
+        if exchange.task is None or exchange.task.done():
+            self.record(exchange)
+        else:  # bulk threads may still count bytes for it
+            exchange.recorded_later = True
 
     def data_received(self, data: bytes) -> None:
         """Take bytes from the client for whatever is due next."""
@@ -116,9 +126,9 @@ class HttpProtocol(asyncio.Protocol):
         elif state is State.DRAINING:
             self._drain(data)
         else:
-            self._discarded += len(data)
-            if self._discarded > self.worker.limits.linger_bytes:
-                self.abort()
+            self.discarded += len(data)
+            if self.discarded >= self.worker.limits.linger_bytes:
+                self.pause_reading()  # until the deadline: the client shall see the answer
 
     def eof_received(self) -> bool:
         """Take the end of what the client sends; True keeps the way to it open."""
@@ -135,6 +145,7 @@ class HttpProtocol(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Note that everything written has left."""
         self.write_paused = False
+        self._unsent = 0
         waiter, self._drain_waiter = self._drain_waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
@@ -150,7 +161,7 @@ class HttpProtocol(asyncio.Protocol):
     def sweep(self, now: float) -> None:
         """Enforce the time limits."""
         if self.exchange is not None:
-            self.exchange.sweep(now, self.worker.limits)
+            self.exchange.sweep(now, self.worker.limits, crowded=self.worker.crowded)
         elif now > self._deadline:
             self._expire()
 
@@ -160,10 +171,15 @@ class HttpProtocol(asyncio.Protocol):
         """Write to the client, or nowhere when it has left."""
         if data and not self.transport.is_closing():
             self.transport.write(data)
+            if self.write_paused:
+                self._unsent = self.transport.get_write_buffer_size()
 
-    def unsent_bytes(self) -> int:
-        """Return how much of what was written still waits in this process."""
-        return self.transport.get_write_buffer_size()
+    def waiting_bytes(self) -> int:
+        """Return how much of what was written the client does not have: here or in the kernel."""
+        if self.transport.is_closing():
+            return 0
+        queued = queued_bytes(self.transport.get_extra_info("socket"), TIOCOUTQ)
+        return self.transport.get_write_buffer_size() + queued
 
     async def drained(self) -> None:
         """Wait until everything written has left, or the client has."""
@@ -211,10 +227,14 @@ class HttpProtocol(asyncio.Protocol):
         """Return the header lines that every response carries."""
         return self.worker.common_lines(self.server_state.default_headers)
 
-    def abort(self) -> None:
-        """Close at once, whatever is still unsent."""
-        if not self.transport.is_closing():
-            self.transport.abort()
+    def abort(self, reason: str = "") -> None:
+        """Close at once, whatever is still unsent; `reason` is for the log."""
+        if self.transport.is_closing():
+            return
+        if self.exchange is not None:
+            self.exchange.reason = reason or self.exchange.reason
+            self._unsent = self.waiting_bytes()
+        self.transport.abort()
 
     def refuse(self, status: int, message: str) -> None:
         """Answer in the application's place, and close."""
@@ -236,22 +256,28 @@ class HttpProtocol(asyncio.Protocol):
         self.write(answer)
         if exchange is not None:
             exchange.status, exchange.sent, exchange.finished = status, size, True
-            exchange.keep_alive = False
+            exchange.keep_alive, exchange.reason = False, message
             self.exchange_ended(exchange)
         else:
-            name = METHODS.get(method, "")
-            self._observe(
-                RequestRecord(
-                    time.time(), 0.0, request_id, name, path, b"", status, 0, size, self._host()
-                )
-            )
+            self._record_refusal(request_id, METHODS.get(method, ""), path, status, size, message)
             self._linger()
+
+    def _refuse_tls(self) -> None:
+        """Tell a client that tries TLS to go on without."""
+        answer, size = tls_refusal(self.common_lines())
+        self.write(answer)
+        self._record_refusal(str(uuid4()), "", b"", HTTPStatus.BAD_REQUEST, size, TLS_HELLO)
+        self._linger()
+
+    def record(self, exchange: Exchange) -> None:
+        """Tell the observers of an exchange that has ended."""
+        self._observe(record_of(exchange, self._host()))
 
     def exchange_ended(self, exchange: Exchange) -> None:
         """Go on to the next request, or close."""
         self.exchange = None
         self.server_state.total_requests += 1
-        self._record(exchange)
+        self.record(exchange)
         body = exchange.body
         unread = body is not None and not body.framing.complete
         done = self.closing or (self.peer_closed and not self._buffer)
@@ -279,7 +305,7 @@ class HttpProtocol(asyncio.Protocol):
         """Start an exchange if the buffer holds a whole head."""
         if self._buffer[0] <= TLS_HANDSHAKE:
             if self._buffer[0] == TLS_HANDSHAKE:
-                self._close()
+                self._refuse_tls()
                 return
             self._buffer = _without_empty_lines(self._buffer)
         try:
@@ -334,6 +360,7 @@ class HttpProtocol(asyncio.Protocol):
     def _start_draining(self, body: RequestBody | None) -> None:
         assert body is not None
         self._state = State.DRAINING
+        self.discarded = 0
         self._draining = body
         self._deadline = time.monotonic() + self.worker.limits.refusal_drain_seconds
         self.resume_reading()
@@ -342,6 +369,7 @@ class HttpProtocol(asyncio.Protocol):
     def _drain(self, data: bytes) -> None:
         body = self._draining
         assert body is not None
+        self.discarded += len(data)
         try:
             used = body.framing.feed(data, len(data), _discard)
         except FramingError:
@@ -387,20 +415,14 @@ class HttpProtocol(asyncio.Protocol):
         else:
             self._close()
 
-    def _record(self, exchange: Exchange) -> None:
-        head = exchange.head
+    def _record_refusal(
+        self, request_id: str, method: str, path: bytes, status: int, size: int, reason: str
+    ) -> None:
+        """Record a refusal of what did not become an exchange."""
+        now, host = time.time(), self._host()
         self._observe(
             RequestRecord(
-                time.time(),
-                time.monotonic() - exchange.started_at,
-                exchange.request_id,
-                head.method,
-                head.path,
-                head.query,
-                exchange.status,
-                exchange.received,
-                exchange.sent,
-                self._host(),
+                now, 0.0, request_id, method, path, b"", status, 0, size, host, reason=reason
             )
         )
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from termios import FIONREAD
 from typing import TypeVar
 
 from registry.distribution.body import UNIT_BYTES, Sink
-from registry.serving.bulk import BulkJob, BulkPool, Scratch, Step
+from registry.serving.bulk import BulkJob, BulkPool, Scratch, Step, queued_bytes
 from registry.serving.framing import BodyFraming, CountedBody, FramingError
 from registry.serving.limits import MIB, ServerLimits
 
@@ -97,6 +98,11 @@ class ReceiveJob(BulkJob[T]):
         self._threshold = 1  # SO_RCVLOWAT as it stands
 
     @property
+    def unread_bytes(self) -> int:
+        """Return how much of the body lies in the socket below the threshold that wakes the job."""
+        return queued_bytes(self.sock, FIONREAD) if self.waiting and self.sock else 0
+
+    @property
     def content_bytes(self) -> int:
         """Return how much content went to the sink or waits for its unit to fill."""
         return self._unit.total
@@ -127,12 +133,15 @@ class ReceiveJob(BulkJob[T]):
         super().close()
 
     def _receive(self, raw: bytearray) -> Step:
+        """Take what comes; when the job was stopped, what is already there."""
         self._decode_buffered()
         start = self.moved
-        while self.sock is not None and not self.framing.complete and not self.stopped:
+        while self.sock is not None and not self.framing.complete:
             try:
                 count = self._read(self.sock, raw)
             except BlockingIOError:
+                if self.stopped:
+                    break
                 self._ask_for(self._unit.missing)
                 if not self.wait_briefly():
                     return Step.PARK
@@ -142,8 +151,11 @@ class ReceiveJob(BulkJob[T]):
             if not count:
                 break
             self.moved += count
-            if self.moved - start > SLICE_BYTES and self.pool.contended:
-                return Step.YIELD
+            if self.moved - start > SLICE_BYTES:
+                if self.stopped:
+                    break
+                if self.pool.contended:
+                    return Step.YIELD
         return Step.DONE
 
     def _decode_buffered(self) -> None:
@@ -176,9 +188,7 @@ class ReceiveJob(BulkJob[T]):
         threshold, and nothing would ever wake its reader.
         """
         if isinstance(self.framing, CountedBody):
-            # Bytes that the socket keeps to itself look like none to those who watch the pace.
-            visible = self.limits.body_pace_bytes // 4
-            threshold = max(1, min(threshold, self.framing.remaining, visible))
+            threshold = max(1, min(threshold, self.framing.remaining))
             if self.sock is not None and threshold != self._threshold:
                 self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, threshold)
                 self._threshold = threshold

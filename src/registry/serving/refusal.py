@@ -73,3 +73,16 @@ def refusal(
         body = b""
     lines.append(body)
     return b"".join(lines), len(body)
+
+
+def tls_refusal(common: bytes) -> tuple[bytes, int]:
+    """Return the answer to a TLS hello, and the length of its body.
+
+    Clients that try TLS first know from its plain ``HTTP/`` that they may go on without.
+    """
+    body = b"This port speaks plain HTTP: use http://, or https:// of a proxy that ends TLS.\n"
+    head = (
+        b"HTTP/1.1 400 Bad Request\r\n%scontent-type: text/plain; charset=utf-8\r\n"
+        b"content-length: %d\r\nconnection: close\r\n\r\n"
+    )
+    return head % (common, len(body)) + body, len(body)

@@ -48,6 +48,11 @@ class RequestBody:
         return self._received if self.job is None else self._received + self.job.content_bytes
 
     @property
+    def arrived(self) -> int:
+        """Return `received` and what lies in the socket, for those who watch the progress."""
+        return self.received + (0 if self.job is None else self.job.unread_bytes)
+
+    @property
     def waits(self) -> bool:
         """Tell whether an application waits in `next_message` for the client."""
         return self._waiter is not None

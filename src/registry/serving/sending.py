@@ -99,6 +99,8 @@ def is_cached(file: int, offset: int, count: int) -> bool:
 async def send_piece(exchange: Exchange, head: bytes, file: int, offset: int, count: int) -> bool:
     """Send `head`, then `count` bytes of `file` from `offset`; False when the client left.
 
+    What leaves of the file is added to `exchange.sent`.
+
     Raises:
         FileEndedEarlyError: the file is shorter than promised.
 
@@ -111,6 +113,7 @@ async def send_piece(exchange: Exchange, head: bytes, file: int, offset: int, co
         with memoryview(message) as view, view[len(head) :] as room:
             cached = read_cached(file, offset, room)
         if cached:
+            exchange.sent += count
             connection.write(message)
             return True
     connection.write(head)
@@ -139,6 +142,7 @@ async def _send_bursts(exchange: Exchange, file: int, offset: int, count: int) -
             return False
         if not sent:
             raise FileEndedEarlyError
+        exchange.sent += sent
         offset += sent
         count -= sent
         if count:
@@ -162,3 +166,4 @@ async def _send_in_bulk(
         return await (job.run_when_ready() if full else job.run())
     finally:
         exchange.send_job = None
+        exchange.sent += job.moved

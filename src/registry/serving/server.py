@@ -11,10 +11,11 @@ import os
 import resource
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, Literal, cast
 
@@ -32,6 +33,8 @@ from registry.serving.worker import Worker
 logger = logging.getLogger("registry.serving")
 
 BACKLOG = 2048
+CONNECTION_DESCRIPTORS = 4
+"""What a transfer may hold: its socket, a bulk job's duplicate, and the files of an upload."""
 JOB_GRACE_SECONDS = 2.0
 APPLICATION_GRACE_SECONDS = 2.0
 EXIT_GRACE_SECONDS = 4.5
@@ -72,14 +75,15 @@ def run(
     process: it must not have started threads or opened databases. `on_ready` gets the base
     URL once every worker accepts connections. A `port` of 0 takes any free one.
     """
-    raise_descriptor_limit()
+    limits = limits or ServerLimits()
+    crowd = min(limits.crowd, raise_descriptor_limit() // (2 * CONNECTION_DESCRIPTORS))
     listener = bind(host, port)
     url_host = f"[{host}]" if ":" in host else host
     url = f"http://{url_host}:{listener.getsockname()[1]}"
     service = Service(
         app_factory,
         listener,
-        limits or ServerLimits(),
+        replace(limits, crowd=crowd),
         Figures(workers),
         bind(*metrics_bind) if metrics_bind else None,
         access_log,
@@ -113,11 +117,12 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def raise_descriptor_limit() -> None:
-    """Allow as many open files as the system lets us: thousands of slow clients must fit."""
+def raise_descriptor_limit() -> int:
+    """Allow as many open files as the system does, for thousands of slow clients; return them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
 
 def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
@@ -231,7 +236,7 @@ class Server(uvicorn.Server):
         if connections or self.server_state.tasks:
             logger.warning("cut %d exchanges that did not end in time", len(connections))
             for connection in tuple(connections):
-                connection.abort()
+                connection.abort("the server stopped before the exchange had ended")
             for task in tuple(self.server_state.tasks):
                 task.cancel()
         receivers, senders = self._worker.receivers, self._worker.senders

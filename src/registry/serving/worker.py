@@ -34,6 +34,8 @@ class Worker:
         """Keep `limits`; each finished exchange is told to every observer."""
         self.limits = limits or ServerLimits()
         self.observers = observers
+        self.crowded = False
+        """Whether connections are scarce: more than `limits.crowd` at the last sweep."""
         self.header_names = HeaderNames()
         self.receivers = BulkPool("bulk-receive", self.limits.receive_threads, UNIT_BYTES)
         self.senders = BulkPool("bulk-send", self.limits.send_threads)
@@ -51,10 +53,14 @@ class Worker:
         self._timer = loop.call_later(self.limits.sweep_seconds, self._sweep, loop, connections)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop, connections: Collection[Sweepable]) -> None:
-        now = time.monotonic()
+        self.sweep(time.monotonic(), connections)
+        self._schedule(loop, connections)
+
+    def sweep(self, now: float, connections: Collection[Sweepable]) -> None:
+        """Have every connection enforce its time limits; `now` is the monotonic clock."""
+        self.crowded = len(connections) > self.limits.crowd
         for connection in tuple(connections):
             connection.sweep(now)
-        self._schedule(loop, connections)
 
     def common_lines(self, headers: list[tuple[bytes, bytes]]) -> bytes:
         """Return uvicorn's default headers (the date) as lines; a new list comes each second."""

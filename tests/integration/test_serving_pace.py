@@ -1,0 +1,294 @@
+"""Slow clients: left alone while they move at all, held to a floor where connections are scarce.
+
+The time limits are the real ones; the clock is the test's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import httpx
+import pytest
+
+from registry.main import create_dev_app, prepare
+from registry.serving.limits import KIB, MIB, ServerLimits
+from registry.settings import Settings
+from tests.integration.serving_app import (
+    Client,
+    RunningServer,
+    SampleApplication,
+    serving,
+    wait_until,
+)
+
+NEVER = 1e9
+LIMITS = ServerLimits(sweep_seconds=NEVER)
+CROWDED = ServerLimits(sweep_seconds=NEVER, crowd=0)
+FILE_BYTES = 100 * MIB
+COUNTED = "Content-Length: 9999999\r\n"
+CHUNKED = "Transfer-Encoding: chunked\r\n"
+BODIES = pytest.mark.parametrize(
+    ("target", "fields"),
+    [("echo", COUNTED), ("echo", CHUNKED), ("sink", COUNTED), ("sink", CHUNKED)],
+)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("file") / "sparse"
+    with path.open("wb") as opened:
+        opened.truncate(FILE_BYTES)
+    return path
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def server(request: pytest.FixtureRequest, file: Path) -> Iterator[RunningServer]:
+    with serving(SampleApplication(file), LIMITS, loop=request.param) as running:
+        yield running
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def crowded(request: pytest.FixtureRequest, file: Path) -> Iterator[RunningServer]:
+    """Run a server for which one connection is a crowd."""
+    with serving(SampleApplication(file), CROWDED, loop=request.param) as running:
+        yield running
+
+
+def begin(client: Client, target: str, fields: str) -> None:
+    """Send the head of a request with a body."""
+    client.send(f"PUT /v2/{target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n".encode())
+
+
+def send(server: RunningServer, client: Client, content: bytes, fields: str) -> None:
+    """Send a piece of the body, and wait until the server can know of it."""
+    before = arrived(server)
+    client.send(content if fields == COUNTED else b"%x\r\n%s\r\n" % (len(content), content))
+    wait_until(lambda: arrived(server) == before + len(content))
+
+
+def arrived(server: RunningServer) -> int:
+    """Return how many bytes of the body have arrived, once someone waits for more."""
+    wait_until(lambda: server_has_body(server))
+    body = server.exchange.body
+    assert body is not None
+    return body.arrived
+
+
+def server_has_body(server: RunningServer) -> bool:
+    """Tell whether the server waits for more of the body of the only request."""
+    for connection in server.connections:
+        body = None if connection.exchange is None else connection.exchange.body
+        if body is not None:
+            return body.waits or (body.job is not None and body.job.waiting)
+    return False
+
+
+def moved(server: RunningServer) -> int:
+    """Return how many bytes of the response the client has."""
+    exchange = server.exchange
+    job = exchange.send_job
+    return exchange.sent + (0 if job is None else job.moved) - exchange.connection.waiting_bytes()
+
+
+@BODIES
+def test_a_body_that_crawls_is_taken(server: RunningServer, target: str, fields: str) -> None:
+    """At 10 kB in 50 s for an hour: far below any floor, and never idle."""
+    piece = b"x" * 10_000
+    with server.connect() as client:
+        begin(client, target, fields if fields == CHUNKED else "Content-Length: 720000\r\n")
+        arrived(server)
+        now = time.monotonic()
+        server.sweep(now)
+        for step in range(1, 72):
+            send(server, client, piece, fields)
+            server.sweep(now + 50 * step)
+        client.send(piece if fields == COUNTED else b"2710\r\n%s\r\n0\r\n\r\n" % piece)
+        response, _ = client.response()
+    assert response.status == (200 if target == "echo" else 201)
+
+
+@BODIES
+def test_a_body_of_which_no_byte_comes_is_cut_with_408(
+    server: RunningServer, target: str, fields: str
+) -> None:
+    """What came before is handed over, also what was still in the socket."""
+    with server.connect() as client:
+        begin(client, target, fields)
+        send(server, client, b"x" * 1000, fields)
+        now = time.monotonic()
+        server.sweep(now)
+        server.sweep(now + 59)
+        assert server_has_body(server)
+        server.sweep(now + 61)
+        response, body = client.response()
+        assert (response.status, response.headers["connection"]) == (408, "close")
+        assert b"no byte of the request body came in 60 s" in body
+        assert client.is_closed()
+    wait_until(lambda: len(server.records) == 1)
+    (record,) = server.records
+    assert (record.status, record.received) == (408, 1000)
+    assert record.reason == "no byte of the request body came in 60 s"
+    if target == "sink":
+        assert (server.app.finished, sum(server.app.units)) == ([False], 1000)
+
+
+@BODIES
+def test_a_body_that_crawls_is_cut_where_connections_are_scarce(
+    crowded: RunningServer, target: str, fields: str
+) -> None:
+    with crowded.connect() as client:
+        begin(client, target, fields)
+        send(crowded, client, b"x", fields)
+        now = time.monotonic()
+        crowded.sweep(now)
+        for seconds in (20, 40, 59):
+            send(crowded, client, b"x" * 1000, fields)
+            crowded.sweep(now + seconds)
+        assert server_has_body(crowded)
+        crowded.sweep(now + 61)
+        response, body = client.response()
+    assert response.status == 408
+    assert b"while connections are scarce" in body
+
+
+def test_a_body_above_the_floor_is_not_cut_where_connections_are_scarce(
+    crowded: RunningServer,
+) -> None:
+    with crowded.connect() as client:
+        begin(client, "sink", f"Content-Length: {4 * MIB}\r\n")
+        arrived(crowded)
+        now = time.monotonic()
+        crowded.sweep(now)
+        for step in range(1, 5):
+            if step < 4:
+                send(crowded, client, b"x" * MIB, COUNTED)
+                crowded.sweep(now + 59 * step)
+            else:
+                client.send(b"x" * MIB)
+        assert client.response()[0].status == 201
+
+
+def test_a_push_that_is_cut_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    settings = Settings(data=tmp_path / "data")
+    prepare(settings)
+    content = b"x" * 2000
+    with (
+        serving(limits=LIMITS, application=create_dev_app(settings)) as server,
+        httpx.Client(base_url=f"http://127.0.0.1:{server.port}") as other,
+    ):
+        upload = other.post("/v2/dev/slow/blobs/uploads/").headers["location"]
+        other.close()
+        wait_until(lambda: not server.server_connections)
+        with server.connect() as client:
+            head = f"PATCH {upload} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000\r\n\r\n"
+            client.send(head.encode())
+            send(server, client, content[:1200], COUNTED)
+            now = time.monotonic()
+            server.sweep(now)
+            server.sweep(now + 61)
+            response, body = client.response()
+        assert response.status == 408
+        assert "no byte of the request body came" in json.loads(body)["errors"][0]["message"]
+        with httpx.Client(base_url=f"http://127.0.0.1:{server.port}") as again:
+            assert again.get(upload).headers["range"] == "0-1199"
+            digest = hashlib.sha256(content).hexdigest()
+            ended = again.put(f"{upload}?digest=sha256:{digest}", content=content[1200:])
+            assert ended.status_code == 201
+
+
+def test_slow_bodies_hold_no_thread(server: RunningServer) -> None:
+    """Every job lies with the event loop until its socket has what it waits for."""
+    clients = [server.connect() for _ in range(100)]
+    for client in clients:
+        begin(client, "sink", COUNTED)
+        client.send(b"x")
+    pool = server.worker.receivers
+    wait_until(lambda: len(pool.jobs) == 100 and all(job.parked for job in tuple(pool.jobs)))
+    names = [thread.name for thread in threading.enumerate()]
+    assert sum(name.startswith("bulk-receive") for name in names) <= LIMITS.receive_threads
+    assert not pool.contended
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.parametrize("target", ["stream?2000", f"file?count={FILE_BYTES}"])
+def test_a_response_that_is_read_slowly_is_not_cut(server: RunningServer, target: str) -> None:
+    """Also where the kernel would wait for more room before it takes another byte from us."""
+    with slow_reader(server, target) as client:
+        now = time.monotonic()
+        server.sweep(now)
+        for step in range(1, 20):
+            before = moved(server)
+            read_until(server, client, before)
+            server.sweep(now + 50 * step)
+            assert server.server_connections == 1
+
+
+@pytest.mark.parametrize("target", ["stream?2000", f"file?count={FILE_BYTES}"])
+def test_a_response_of_which_no_byte_is_taken_is_cut(server: RunningServer, target: str) -> None:
+    with slow_reader(server, target) as client:
+        now = time.monotonic()
+        server.sweep(now)
+        server.sweep(now + 59)
+        assert server.server_connections == 1
+        seconds = count(61, 61)  # the kernels may pass a little more on at first
+
+        def is_cut() -> bool:
+            if server.server_connections:
+                server.sweep(now + next(seconds))
+            return len(server.records) == 1
+
+        wait_until(is_cut)
+        taken = len(client.rest())
+    (record,) = server.records
+    assert record.reason == "no byte of the response was taken in 60 s"
+    assert 0 < record.sent <= taken + 1
+
+
+@pytest.mark.parametrize("target", ["stream?2000", f"file?count={FILE_BYTES}"])
+def test_a_response_read_slowly_is_cut_where_connections_are_scarce(
+    crowded: RunningServer, target: str
+) -> None:
+    with slow_reader(crowded, target) as client:
+        now = time.monotonic()
+        crowded.sweep(now)
+        for seconds in (20, 40, 59):
+            read_until(crowded, client, moved(crowded))
+            crowded.sweep(now + seconds)
+        assert crowded.server_connections == 1
+        crowded.sweep(now + 61)
+        wait_until(lambda: len(crowded.records) == 1)
+    assert "while connections are scarce" in crowded.records[0].reason
+
+
+def slow_reader(server: RunningServer, target: str) -> Client:
+    """Ask for more than sockets hold, and read a byte of it; return when all is full."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * KIB)
+    sock.settimeout(20)
+    sock.connect(("127.0.0.1", server.port))
+    client = Client(sock)
+    client.send(f"GET /v2/{target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+    assert sock.recv(1)
+    wait_until(lambda: is_full(server))
+    return client
+
+
+def is_full(server: RunningServer) -> bool:
+    """Tell whether the server waits for the client to read."""
+    exchange = server.exchange
+    job = exchange.send_job
+    return exchange.connection.write_paused if job is None else job.parked
+
+
+def read_until(server: RunningServer, client: Client, before: int) -> None:
+    """Read a little at a time until the client has more than `before`."""
+    while moved(server) <= before:
+        assert client.sock.recv(4 * KIB)
