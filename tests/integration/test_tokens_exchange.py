@@ -145,25 +145,6 @@ def test_scopes_are_granted_as_far_as_policies_go(
     play(sqlite_database, scenario)
 
 
-def test_a_hundred_scopes_are_enough(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        scopes = " ".join(f"repository:acme/r{number}:pull" for number in range(101))
-        async with install.connect() as client:
-            fits = await client.get("/v2/token", params={"scope": scopes.rpartition(" ")[0]})
-            over = await client.get("/v2/token", params={"scope": scopes})
-            posted = await client.post(
-                "/v2/token",
-                data={"grant_type": "password", "username": "token", "password": "x"}
-                | {"scope": scopes},
-            )
-        assert len(access_of(fits.json()["token"])) == 100
-        assert over.status_code == 400
-        assert over.json()["errors"][0]["code"] == "UNSUPPORTED"
-        assert (posted.status_code, posted.json()["error"]) == (400, "invalid_request")
-
-    play(sqlite_database, scenario)
-
-
 WRONG = [
     "unknown user",
     "wrong password",

@@ -16,7 +16,7 @@ from registry.distribution.challenge import Challenges
 from registry.errors import TokenDenied, TokenRequired
 from registry.oci.reference import Name
 from registry.services.access import CREATE, PERMISSIONS
-from registry.services.tokens import CATALOG, Bearer, Tokens
+from registry.services.tokens import CATALOG, LISTING_STEPS, Bearer, Tokens, Turns
 
 _MAX_VERIFIED: Final = 4096
 _MAX_REFUSALS: Final = 1024
@@ -211,7 +211,8 @@ class BearerGrant:
         if subject is None or login is None:
             challenge = self._access.challenges.bearer(self._scope, error="invalid_token")
             raise TokenRequired("sign in again", challenge)
-        return Listing(login.handle, partial(tokens.may_describe, subject, login))
+        turns = Turns(LISTING_STEPS)
+        return Listing(login.handle, partial(tokens.may_describe, subject, login, turns))
 
     async def _allowed(self, action: str, names: Sequence[Name]) -> frozenset[Name]:
         source_ip = self._access.source_ip(self._scope)

@@ -10,7 +10,9 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from cloudcore.crn import Crn
-from cloudcore.identity.decision import Caller, Question, decide
+from cloudcore.errors import AccessDenied
+from cloudcore.identity.decision import Caller, Question, Verdict, decide
+from cloudcore.identity.patterns import Work
 from cloudcore.identity.policy import Kind, Policy, parse_policy
 from cloudcore.identity.principal import Principal
 from registry.metadata.policies import Target
@@ -62,13 +64,27 @@ def repository_crn(region: str, account_id: str, repository: str) -> str:
     return str(Crn("registry", region, account_id, "repository", repository))
 
 
+class PolicyTooCostly(AccessDenied):
+    """Policies took more work to evaluate than a request is given; nothing is allowed by them."""
+
+
 def is_allowed(
-    subject: Subject, action: str, target: Target, repository: str, region: str, now: int
+    subject: Subject,
+    action: str,
+    target: Target,
+    repository: str,
+    region: str,
+    now: int,
+    work: Work | None = None,
 ) -> bool:
-    """Say whether `subject` may do `action` on the repository of this name, there or not.
+    """Return True if `subject` may do `action` on the repository of this name, there or not.
 
     Of an account that does not exist nobody is an insider, so the answer is that of a private
     repository of someone else.
+
+    Raises:
+        PolicyTooCostly: the policies need more than is left of `work`.
+
     """
     account_id = target.account_id or ""
     question = Question(
@@ -78,9 +94,20 @@ def is_allowed(
         resource_account_id=account_id,
         source_ip=subject.source_ip,
         now=now,
+        work=work,
     )
     attached = None if target.document is None else _compiled(target.document)
-    return decide(question, subject.policies, attached).is_allowed
+    verdict = decide(question, subject.policies, attached)
+    if verdict is Verdict.TOO_COSTLY:
+        raise too_costly()
+    return verdict.is_allowed
+
+
+def too_costly() -> PolicyTooCostly:
+    """Return the error for a request whose decisions take more work than it is given."""
+    return PolicyTooCostly(
+        f"{Verdict.TOO_COSTLY.value}, or ask for fewer repositories at once", reason="too_costly"
+    )
 
 
 def _caller(principal: Principal, target: Target) -> Caller:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.names import UUID
-from cloudcore.identity.patterns import Patterns
+from cloudcore.identity.patterns import Patterns, Work
 from cloudcore.identity.rows.accounts import find_account_ids
 from registry.metadata import settings
 from registry.metadata.settings import Settings
@@ -40,9 +40,16 @@ def update_settings(
     return settings.put_settings(tx, account_id, found._replace(**changes), now)
 
 
-def counts_pulls_of(principal: str, uncounted_pullers: Sequence[str]) -> bool:
-    """Say whether pulls by the principal of this CRN are recorded; anonymous ones have none."""
-    return not uncounted_pullers or not _compiled(tuple(uncounted_pullers)).match(principal)
+def counts_pulls_of(
+    principal: str, uncounted_pullers: Sequence[str], work: Work | None = None
+) -> bool:
+    """Return True if pulls by the principal of this CRN are recorded; anonymous ones have none.
+
+    Raises:
+        TooCostly: the patterns need more than is left of `work`.
+
+    """
+    return not uncounted_pullers or not _compiled(tuple(uncounted_pullers)).match(principal, work)
 
 
 def _with_ids(tx: Connection, patterns: Sequence[str]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, func, literal_column, or_, select
+from sqlalchemy import Select, bindparam, func, literal_column, or_, select, union_all
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
@@ -82,6 +82,36 @@ _COUNT_ON: Final = Statement(
 )
 _COUNT_OF: Final = Statement(
     select(func.count()).select_from(policy_attachments).where(*_OF_POLICY)
+)
+_SIZE_ON: Final = Statement(
+    select(func.coalesce(func.sum(func.length(_p.document)), literal_column("0")))
+    .select_from(policy_attachments)
+    .join(policies, _p.id == _t.policy_id)
+    .where(_ON_PRINCIPAL)
+)
+
+
+def _sizes_beside(principal: str) -> Select[Any]:
+    """Return how large the other policies are of each of such principals that have a policy."""
+    with_it = policy_attachments.alias("with_it")
+    return (
+        select(func.sum(func.length(_p.document)).label("size"))
+        .select_from(with_it)
+        .join(policy_attachments, _t[principal] == with_it.c[principal])
+        .join(policies, _p.id == _t.policy_id)
+        .where(
+            with_it.c.policy_id == bindparam("policy_id"),
+            _t.policy_id != bindparam("policy_id"),
+        )
+        .group_by(_t[principal])
+    )
+
+
+_BESIDE: Final = union_all(_sizes_beside("service_account_id"), _sizes_beside("role_id")).subquery(
+    "beside"
+)
+_LARGEST_BESIDE: Final = Statement(
+    select(func.coalesce(func.max(_BESIDE.c.size), literal_column("0")))
 )
 _DOCUMENTS: Final = Statement(
     select(_p.document)
@@ -201,6 +231,18 @@ def count_attached_to(tx: Connection, principal_id: str) -> int:
     """Return how many policies a service account or role has."""
     row = tx.row(_COUNT_ON, principal_id=principal_id)
     return row[0] if row else 0
+
+
+def size_attached_to(tx: Connection, principal_id: str) -> int:
+    """Return the bytes of all policies that a service account or role has."""
+    row = tx.row(_SIZE_ON, principal_id=principal_id)
+    return int(row[0]) if row else 0
+
+
+def largest_size_beside(tx: Connection, policy_id: str) -> int:
+    """Return the most bytes of other policies that a principal has which has this one."""
+    row = tx.row(_LARGEST_BESIDE, policy_id=policy_id)
+    return int(row[0]) if row else 0
 
 
 def list_documents_of(tx: Connection, account_id: str, principal_id: str) -> list[str]:

@@ -8,7 +8,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.identity.documents import stored_document
 from cloudcore.identity.names import missing
-from cloudcore.identity.policy import Kind
+from cloudcore.identity.policy import MAX_PRINCIPAL_BYTES, Kind
 from cloudcore.identity.rows import policies as rows
 from cloudcore.identity.rows.accounts import raise_revision
 from cloudcore.identity.rows.policies import Attached, Attachment, PolicyRow
@@ -40,11 +40,18 @@ def get_policy(tx: Connection, account_id: str, policy_id: str) -> PolicyRow:
 def update_policy(
     tx: Connection, account_id: str, policy_id: str, changes: dict[str, Any], now: int
 ) -> PolicyRow:
-    """Change what `changes` gives of a policy; another document is another revision of it."""
+    """Change what `changes` gives of a policy; another document is another revision of it.
+
+    Raises:
+        Conflict: a principal would have more bytes of policies than it can.
+
+    """
     raise_revision(tx, account_id)
     policy = get_policy(tx, account_id, policy_id)
     if "document" in changes:
         document, _ = stored_document(tx, changes["document"], Kind.IDENTITY)
+        if len(document) > len(policy.document):
+            _check_size(len(document) + rows.largest_size_beside(tx, policy.id))
         revision = policy.revision + (document != policy.document)
         changes = {**changes, "document": document, "revision": revision}
     if changes:
@@ -63,15 +70,32 @@ def delete_policy(tx: Connection, account_id: str, policy_id: str) -> None:
 
 
 def attach_policy(tx: Connection, attachment: Attachment) -> Attached:
-    """Attach a policy to a service account or role that was found in the same account."""
+    """Attach a policy to a service account or role that was found in the same account.
+
+    Raises:
+        Conflict: it is attached there, or the principal would have more than it can.
+
+    """
     raise_revision(tx, attachment.account_id)
     policy = get_policy(tx, attachment.account_id, attachment.policy_id)
     principal_id = _principal_of(tx, attachment)
     if rows.count_attached_to(tx, principal_id) >= MAX_ATTACHMENTS:
         raise Conflict(f"a principal has at most {MAX_ATTACHMENTS} policies")
+    _check_size(rows.size_attached_to(tx, principal_id) + len(policy.document))
     if not rows.attach(tx, attachment):
         raise Conflict("the policy is attached there")
     return get_attachment(tx, attachment.account_id, policy.id, attachment.id)
+
+
+def _check_size(size: int) -> None:
+    """Refuse more bytes of policies than a principal can have; documents are ASCII."""
+    if size > MAX_PRINCIPAL_BYTES:
+        raise Conflict(
+            f"the policies of a principal have at most {MAX_PRINCIPAL_BYTES} bytes together, "
+            f"and would have {size}",
+            limit=MAX_PRINCIPAL_BYTES,
+            size=size,
+        )
 
 
 def _principal_of(tx: Connection, attachment: Attachment) -> str:
