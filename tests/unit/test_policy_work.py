@@ -53,7 +53,8 @@ def policy(effect: str, resources: list[str], **more: Any) -> Policy:  # noqa: A
 
 def fill(make: Callable[[int], str], size: int) -> list[str]:
     """Return as many patterns as a document of `size` bytes holds."""
-    room, found = size - 200, []
+    room = size - 200
+    found: list[str] = []
     while True:
         pattern = make(len(found))
         room -= len(pattern) + 3 + (100 if len(found) % 100 == 0 else 0)
