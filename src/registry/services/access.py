@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final, NamedTuple, Protocol
-
-import msgspec
 
 from cloudcore.crn import Crn
 from cloudcore.errors import AccessDenied
 from cloudcore.identity.decision import Caller, Question, Verdict, decide
+from cloudcore.identity.documents import is_meant, read_stored
 from cloudcore.identity.patterns import Work
-from cloudcore.identity.policy import Kind, Policy, parse_policy
+from cloudcore.identity.policy import Kind, Policy
 from cloudcore.identity.principal import Principal
 from registry.metadata.policies import Target
 from registry.oci.reference import Name
@@ -96,7 +94,9 @@ def is_allowed(
         now=now,
         work=work,
     )
-    attached = None if target.document is None else _compiled(target.document)
+    attached = None
+    if target.document is not None:
+        attached = read_stored(target.document, target.principal_ids or "{}", Kind.RESOURCE)
     verdict = decide(question, subject.policies, attached)
     if verdict is Verdict.TOO_COSTLY:
         raise too_costly()
@@ -115,18 +115,5 @@ def _caller(principal: Principal, target: Target) -> Caller:
 
     The policy means who bore a name when it was written; who bears it now is a stranger to it.
     """
-    crn = principal.crn
-    if target.principal_ids is not None:
-        meant = _principal_ids(target.principal_ids).get(crn, principal.id)
-        crn = crn if meant == principal.id else ""
-    return Caller(crn, principal.account_id)
-
-
-@lru_cache(maxsize=4096)
-def _compiled(document: str) -> Policy:
-    return parse_policy(document, Kind.RESOURCE)
-
-
-@lru_cache(maxsize=4096)
-def _principal_ids(document: str) -> dict[str, str]:
-    return msgspec.json.decode(document, type=dict[str, str])
+    meant = is_meant(target.principal_ids or "{}", principal.crn, principal.id)
+    return Caller(principal.crn if meant else "", principal.account_id)

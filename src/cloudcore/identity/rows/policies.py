@@ -26,6 +26,8 @@ class PolicyRow(NamedTuple):
     revision: int
     created_at: int
     updated_at: int
+    account_ids: str = "{}"
+    """What handles in the document mean; see `identity.documents`."""
 
 
 class Attachment(NamedTuple):
@@ -51,7 +53,7 @@ def _columns() -> Select[Any]:
 
 
 _OF_ACCOUNT: Final = _p.account_id == bindparam("account_id")
-_ADD: Final = insertion(policies)
+_ADD: Final = insertion(policies, "account_ids")
 _FIND: Final = Statement(_columns().where(_OF_ACCOUNT, _p.id == bindparam("id")))
 _LIST: Final = Statement(
     page(_columns().where(_OF_ACCOUNT, _p.name > bindparam("after")).order_by(_p.name))
@@ -63,6 +65,7 @@ _UPDATE: Final = Statement(
     .values(
         description=bindparam("description"),
         document=bindparam("document"),
+        account_ids=bindparam("account_ids"),
         revision=bindparam("revision"),
         updated_at=bindparam("updated_at"),
     )
@@ -114,7 +117,7 @@ _LARGEST_BESIDE: Final = Statement(
     select(func.coalesce(func.max(_BESIDE.c.size), literal_column("0")))
 )
 _DOCUMENTS: Final = Statement(
-    select(_p.document)
+    select(_p.document, _p.account_ids)
     .join(policy_attachments, _t.policy_id == _p.id)
     .where(_OF_ACCOUNT, _ON_PRINCIPAL)
     .order_by(_t.id)
@@ -178,6 +181,7 @@ def update_policy(tx: Connection, policy: PolicyRow) -> None:
         policy_id=policy.id,
         description=policy.description,
         document=policy.document,
+        account_ids=policy.account_ids,
         revision=policy.revision,
         updated_at=policy.updated_at,
     )
@@ -245,7 +249,7 @@ def largest_size_beside(tx: Connection, policy_id: str) -> int:
     return int(row[0]) if row else 0
 
 
-def list_documents_of(tx: Connection, account_id: str, principal_id: str) -> list[str]:
-    """Return the documents attached to a service account or role."""
+def list_documents_of(tx: Connection, account_id: str, principal_id: str) -> list[tuple[str, str]]:
+    """Return the documents attached to a service account or role, each with its ids."""
     rows = tx.rows(_DOCUMENTS, account_id=account_id, principal_id=principal_id)
-    return [row[0] for row in rows]
+    return [(row[0], row[1]) for row in rows]

@@ -22,8 +22,8 @@ MAX_ATTACHMENTS: Final = 10
 def create_policy(tx: Connection, policy: PolicyRow, document: dict[str, Any]) -> PolicyRow:
     """Add a policy of this document."""
     raise_revision(tx, policy.account_id)
-    stored, _ = stored_document(tx, document, Kind.IDENTITY)
-    made = policy._replace(document=stored)
+    stored = stored_document(tx, document, Kind.IDENTITY, policy.account_id)
+    made = policy._replace(document=stored.text, account_ids=stored.encoded_ids)
     if not rows.add_policy(tx, made):
         raise Conflict("there is a policy of this name", name=policy.name)
     return made
@@ -49,11 +49,12 @@ def update_policy(
     raise_revision(tx, account_id)
     policy = get_policy(tx, account_id, policy_id)
     if "document" in changes:
-        document, _ = stored_document(tx, changes["document"], Kind.IDENTITY)
-        if len(document) > len(policy.document):
-            _check_size(len(document) + rows.largest_size_beside(tx, policy.id))
-        revision = policy.revision + (document != policy.document)
-        changes = {**changes, "document": document, "revision": revision}
+        stored = stored_document(tx, changes["document"], Kind.IDENTITY, account_id)
+        if len(stored.text) > len(policy.document):
+            _check_size(len(stored.text) + rows.largest_size_beside(tx, policy.id))
+        new: dict[str, Any] = {"document": stored.text, "account_ids": stored.encoded_ids}
+        is_other = policy._replace(**new) != policy
+        changes = {**changes, **new, "revision": policy.revision + is_other}
     if changes:
         policy = policy._replace(**changes, updated_at=now)
         rows.update_policy(tx, policy)
