@@ -27,11 +27,11 @@ def play(url: str, scenario: Scenario) -> None:
 
 
 def access_of(token: str) -> list[dict[str, Any]]:
-    """Return what a bearer carries, read as anyone may read it."""
+    """Return what a bearer carries, read as anyone may read it, but for why it denies."""
     payload = token.split(".")[1]
     claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     found: list[dict[str, Any]] = claims["access"]
-    return found
+    return [{key: item[key] for key in item if key != "reasons"} for item in found]
 
 
 def entry(name: str, actions: str, denied: str = "") -> dict[str, Any]:

@@ -55,8 +55,9 @@ class Verdict(Enum):
     """The answer, with its reason; only `ALLOWED` allows."""
 
     ALLOWED = "allowed"
-    EXPLICIT_DENY = "a policy denies it"
-    NO_ALLOW = "no policy allows it"
+    EXPLICIT_DENY = "one of your policies denies it"
+    RESOURCE_DENY = "the resource's own policy denies it"
+    NO_ALLOW = "none of your policies allows it"
     NEEDS_RESOURCE_POLICY = "the resource's own policy must allow it to your account too"
     NEEDS_IDENTITY_POLICY = "a policy of your own account must allow it too"
     TOO_COSTLY = "the policies take too long to evaluate; use fewer or simpler patterns"
@@ -87,7 +88,7 @@ def _decide(question: Question, identity: Iterable[Policy], resource: Policy | N
         return Verdict.EXPLICIT_DENY
     attached = resource and _attached_effect(question, resource, is_insider=is_insider)
     if attached is Effect.DENY:
-        return Verdict.EXPLICIT_DENY
+        return Verdict.RESOURCE_DENY
     if caller is None:
         return Verdict.ALLOWED if attached else Verdict.NO_ALLOW
     if (own and attached) or (is_insider and (own or attached)):

@@ -75,7 +75,20 @@ def is_allowed(
     now: int,
     work: Work | None = None,
 ) -> bool:
-    """Return True if `subject` may do `action` on the repository of this name, there or not.
+    """Return True if `subject` may do `action` on the repository of this name; see `verdict_on`."""
+    return verdict_on(subject, action, target, repository, region, now, work).is_allowed
+
+
+def verdict_on(
+    subject: Subject,
+    action: str,
+    target: Target,
+    repository: str,
+    region: str,
+    now: int,
+    work: Work | None = None,
+) -> Verdict:
+    """Return whether `subject` may do `action` on the repository of this name, there or not.
 
     Of an account that does not exist nobody is an insider, so the answer is that of a private
     repository of someone else.
@@ -100,7 +113,7 @@ def is_allowed(
     verdict = decide(question, subject.policies, attached)
     if verdict is Verdict.TOO_COSTLY:
         raise too_costly()
-    return verdict.is_allowed
+    return verdict
 
 
 def too_costly() -> PolicyTooCostly:

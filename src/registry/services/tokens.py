@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unauthenticated
-from cloudcore.identity.decision import could_allow
+from cloudcore.identity.decision import Verdict, could_allow
 from cloudcore.identity.patterns import TooCostly, Work
 from cloudcore.identity.policy import Policy
 from cloudcore.identity.principal import Principal
@@ -25,7 +25,14 @@ from registry.metadata import logins, policies, settings
 from registry.metadata.logins import Login
 from registry.metadata.policies import Target
 from registry.oci.reference import Name, parse_name
-from registry.services.access import DESCRIBE, PERMISSIONS, Subject, is_allowed, too_costly
+from registry.services.access import (
+    DESCRIBE,
+    PERMISSIONS,
+    Subject,
+    is_allowed,
+    too_costly,
+    verdict_on,
+)
 from registry.services.logins import hash_of, principal_of
 from registry.services.registry_settings import counts_pulls_of
 
@@ -63,6 +70,8 @@ class Entry(NamedTuple):
     denied: tuple[str, ...]
     counts_pulls: bool = True
     """A pull says that the image is in use; not one by a scanner or a backup, say."""
+    reasons: tuple[str, ...] = ()
+    """Why each of `denied` is, told to the repository's own account only: a verdict's name."""
 
 
 class Bearer(NamedTuple):
@@ -224,21 +233,31 @@ class Tokens:
         turns = Turns()
         entries = {}
         for name, target in zip(names, targets, strict=True):
-            granted: list[str] = []
+            verdicts: dict[str, Verdict] = {}
             for action in requested[name]:
                 await turns.give()
                 permission = PERMISSIONS[action]
-                if is_allowed(
+                verdicts[action] = verdict_on(
                     subject, permission, target, name.repository, self.region, now, turns.work
-                ):
-                    granted.append(action)
-            denied = tuple(action for action in requested[name] if action not in granted)
-            patterns = uncounted.get(target.account_id or "", ())
-            entries[name] = Entry(tuple(granted), denied, _counts(crn, patterns, turns.work))
+                )
+            counts = _counts(crn, uncounted.get(target.account_id or "", ()), turns.work)
+            entries[name] = _entry_of(verdicts, counts, is_own=_is_own(subject, target))
         if CATALOG in requested:
             may_list = could_allow(subject.policies, DESCRIBE, subject.source_ip, now)
             entries[CATALOG] = Entry(("*",), ()) if may_list else Entry((), ("*",))
         return entries
+
+
+def _is_own(subject: Subject, target: Target) -> bool:
+    return subject.principal is not None and subject.principal.account_id == target.account_id
+
+
+def _entry_of(verdicts: Mapping[str, Verdict], counts: bool, *, is_own: bool) -> Entry:  # noqa: FBT001
+    """Return an entry. A stranger is not told why: it depends on what there is."""
+    granted = tuple(action for action, verdict in verdicts.items() if verdict.is_allowed)
+    denied = tuple(action for action in verdicts if action not in granted)
+    reasons = tuple(verdicts[action].name.lower() for action in denied) if is_own else ()
+    return Entry(granted, denied, counts, reasons)
 
 
 def _counts(crn: str, uncounted_pullers: Sequence[str], work: Work) -> bool:
@@ -269,16 +288,19 @@ def _targets_and_uncounted(
 def _claim(name: Name, entry: Entry) -> dict[str, object]:
     kind, text = ("registry", "catalog") if name == CATALOG else ("repository", str(name))
     uncounted = {} if entry.counts_pulls else {"uncounted": True}
+    reasons = {"reasons": entry.reasons} if entry.reasons else {}
     return {
         "type": kind,
         "name": text,
         "actions": entry.granted,
         "denied": entry.denied,
         **uncounted,
+        **reasons,
     }
 
 
 def _entry(claim: Mapping[str, Any]) -> tuple[Name, Entry]:
     name = CATALOG if claim["type"] == "registry" else parse_name(claim["name"])
     counts = "uncounted" not in claim
-    return name, Entry(tuple(claim["actions"]), tuple(claim["denied"]), counts)
+    reasons = tuple(claim.get("reasons", ()))
+    return name, Entry(tuple(claim["actions"]), tuple(claim["denied"]), counts, reasons)
