@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from ipaddress import ip_network
@@ -42,6 +42,12 @@ def read_one(read: Callable[[], object]) -> None:
     """Read, whatever becomes of it: that is others' to test."""
     with suppress(PlatformError, HeadError, FramingError, ValueError):
         read()
+
+
+def read_each(readers: Sequence[Callable[[Any], object]], text: object) -> None:
+    """Read with one after the other."""
+    for read in readers:
+        read_one(partial(read, text))
 
 
 def _scope(headers: list[tuple[bytes, bytes]], **more: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -252,10 +258,7 @@ PARSERS: Final[dict[str, Parser]] = {
         ],
     ),
     "names": (
-        lambda text: [
-            read_one(partial(read, text))
-            for read in (parse_name, parse_reference, parse_tag, Digest.parse, Crn.parse)
-        ],
+        partial(read_each, (parse_name, parse_reference, parse_tag, Digest.parse, Crn.parse)),
         [
             "a",
             "a/",
@@ -273,10 +276,7 @@ PARSERS: Final[dict[str, Parser]] = {
         ],
     ),
     "names of identity": (
-        lambda text: [
-            read_one(partial(read, text))
-            for read in (names.check_name, names.check_handle, names.email_address)
-        ],
+        partial(read_each, (names.check_name, names.check_handle, names.email_address)),
         ["a", "a-", "a.", "a@", ("a@", "a.", "!"), ("a@", "a", ""), "-"],
     ),
     "JSON": (

@@ -3,7 +3,8 @@
 Each regular expression of the two packages, and each parser, reads 100 kB of its worst input. Time
 is that of this thread's processor, so neighbours do not matter: a reader may take 4 us a byte at
 most, and what takes long enough to measure must not take ten times as long for four times as much
-(16 times is quadratic). A new expression is found by itself; a new parser goes into `foreign_parsers`.
+(16 times is quadratic). A new expression is found by itself; a new
+parser goes into `foreign_parsers`.
 """
 
 from __future__ import annotations
