@@ -237,9 +237,7 @@ class Context:
         )
 
 
-def refusal(action: str, verdict: Verdict = Verdict.NO_ALLOW) -> AccessDenied:
-    """Return the error for a verdict; it tells a deny from a missing allow to nobody."""
-    words = f"you may not do {action} here"
-    if verdict in (Verdict.NEEDS_RESOURCE_POLICY, Verdict.NEEDS_IDENTITY_POLICY):
-        words = f"{words}: {verdict.value}"
-    return AccessDenied(words)
+def refusal(action: str, verdict: Verdict | None = None) -> AccessDenied:
+    """Return the error for a verdict; without one, for a caller who could do it on nothing."""
+    why = "your policies allow it on nothing" if verdict is None else verdict.value
+    return AccessDenied(f"you may not do {action} here: {why}")

@@ -32,9 +32,6 @@ from cloudcore.strict_json import decode
 MAX_BODY_BYTES: Final = 1 << 20
 
 _JSON: Final = re.compile(rb'application/json(?:[ \t]*;[ \t]*charset="?utf-8"?)?', re.IGNORECASE)
-# Paths that the framework would read as others (an empty segment, an encoded slash) or hand on
-# to a database that cannot keep them (a null character).
-_CROOKED: Final = re.compile(rb"//|.+/\Z|%2f|%00", re.DOTALL | re.IGNORECASE)
 
 _log = logging.getLogger(__name__)
 
@@ -112,7 +109,7 @@ class ControlPlane:
         exchange = Exchange(scope, send, request_id)
         if scope["method"] == "HEAD":
             scope = {**scope, "method": "GET"}
-        if _CROOKED.search(_raw_path(scope)):
+        if _is_crooked(_raw_path(scope)):
             scope = {**scope, "path": "/\0"}
         await self._app(scope, receive, exchange.send)
 
@@ -237,6 +234,20 @@ async def _claim(
 def _raw_path(scope: Scope) -> bytes:
     """Return the path as it was sent; ASGI lets a server keep that for itself."""
     return scope.get("raw_path") or scope["path"].encode()
+
+
+def _is_crooked(path: bytes) -> bool:
+    """Return True if the framework would read a path as another one, or a database refuse it.
+
+    That is so of an empty segment, of an encoded slash, and of a null character.
+    """
+    lowered = path.lower()
+    return (
+        b"//" in path
+        or (len(path) > 1 and path.endswith(b"/"))
+        or b"%2f" in lowered
+        or b"%00" in lowered
+    )
 
 
 def _check_content_type(scope: Scope, body: bytes) -> None:

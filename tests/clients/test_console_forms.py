@@ -153,7 +153,9 @@ def test_who_may_not_publish_to_a_topic_is_told_so(site: Site) -> None:
     with acting_as(site, "keeper", ["registry:*"]) as keeper:
         refused = keeper.send(RULES, topic="deployments", **{"registry.*": "on"})
     assert refused.status_code == 403
-    assert complaint_in(refused) == "You may not do notifications:Publish here."
+    assert complaint_in(refused) == (
+        "You may not do notifications:Publish here: none of your policies allows it."
+    )
     assert 'value="deployments"' in refused.text
 
 

@@ -298,7 +298,7 @@ def test_a_role_says_what_may_be_done(site: Site, visitor: Visitor) -> None:
         assert "seen-by-reader" in visitor.http.get(HOME).text
         refused = visitor.http.get(f"{HOME}/{repository}")
         assert refused.status_code == 403
-        assert "You may not do registry:DescribeImages here." in refused.text
+        assert "You may not do registry:DescribeImages here: " in refused.text
         assert f"request <code>{refused.headers['x-request-id']}</code>" in refused.text
         assert visitor.send(HOME, name="not-by-reader").status_code == 403
         assert visitor.send("/console/roles", role="no role").headers["location"] == (

@@ -79,7 +79,7 @@ def test_names_are_unique_in_an_account_and_no_ids(database_url: str) -> None:
 
 @pytest.mark.parametrize(
     ("principals", "field"),
-    [(["*"], "statements[0].principals"), (["nobody"], "statements[0].principals")],
+    [(["*"], "statements[0].principals"), (["No One"], "statements[0].principals")],
 )
 def test_a_trust_policy_is_parsed_before_it_is_kept(
     database_url: str, principals: list[str], field: str

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httpx
@@ -9,12 +12,17 @@ import pytest
 from sqlalchemy import bindparam, select
 
 from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.identity.assume_role import MAX_LINE, sealing_context
+from cloudcore.identity.rows.accounts import Account
+from cloudcore.identity.rows.roles import Role
 from cloudcore.identity.rows.sessions import LiveSession, Session, find_live_session
 from cloudcore.identity.rows.users import User
+from cloudcore.identity.services.roles import create_role, delete_role, update_role
+from cloudcore.identity.services.service_accounts import delete_service_account
 from cloudcore.identity.tables import sessions
-from tests.integration.oauth_world import World, bearer, may, play
+from tests.integration.oauth_world import World, bearer, document, may, play
 
 EMAIL = "ann@example.com"
 ASSUME = "iam:AssumeRole"
@@ -184,12 +192,16 @@ def test_to_a_person_the_assignment_is_the_permission_and_never_the_trust(
             answer = await world.assume(token, text)
             assert answer.status_code == 200, answer.text
             assert await world.things(answer.json()["access_token"]) == 200
-        for role in (untrusting, unassigned):
+        absent = await world.assume(token, f"crn:iam::{acme.id}:role/absent")
+        for name in (acme.id, "acme"):
+            for role in (untrusting, unassigned):
+                named = await world.assume(token, f"crn:iam::{name}:role/{role.name}")
+                assert refusal(named) == refusal(absent)
+        for text in (untrusting.id, untrusting.name):  # the person sees that role among its own
+            assert refusal(await world.assume(token, text)) == refusal(absent)
+        for text in (unassigned.id, unassigned.name):
             unknown = await world.assume(token, uuid7())
-            assert refusal(await world.assume(token, role.id)) == refusal(unknown)
-            absent = await world.assume(token, f"crn:iam::{acme.id}:role/absent")
-            named = await world.assume(token, f"crn:iam::{acme.id}:role/{role.name}")
-            assert refusal(named) == refusal(absent)
+            assert refusal(await world.assume(token, text)) == refusal(unknown)
             assert (unknown.status_code, absent.status_code) == (404, 403)
         twin = await world.add_role(other, "both", crn_of(ann))
         await world.assign(twin, ann)
@@ -334,3 +346,56 @@ def test_nobody_assumes_without_a_token(sqlite_database: str) -> None:
 _SESSION = Statement(
     select(*(sessions.c[name] for name in Session._fields)).where(sessions.c.id == bindparam("sid"))
 )
+
+
+@pytest.mark.parametrize("kind", ["program", "role session"])
+def test_who_takes_a_trusted_name_later_gains_nothing(database_url: str, kind: str) -> None:
+    """A trust policy means who bore another account's names when it was written."""
+
+    async def scenario(world: World) -> None:
+        acme, other = await world.add_account("acme"), await world.add_account("other")
+
+        async def come() -> tuple[str, Callable[[Connection], None]]:
+            """Make the bearer of the name; return its token, and what makes it go."""
+            program = await world.add_program(
+                other, "ci" if kind == "program" else uuid7(), may(ASSUME)
+            )
+            if kind == "program":
+                return await world.token_of(program), partial(
+                    delete_service_account, account_id=other.id, service_account_id=program.id
+                )
+            role = await world.add_role(other, "trusted", program.crn)
+            await world.add_policy(other, may(ASSUME), role_id=role.id)
+            session = await world.assume(await world.token_of(program), role.id)
+            token: str = session.json()["access_token"]
+            return token, partial(delete_role, account_id=other.id, role_id=role.id)
+
+        name = "service-account/ci" if kind == "program" else "role/trusted"
+        for handle in (other.id, "other"):
+            crn = f"crn:iam::{handle}:{name}"
+            before = await written_role(world, acme, f"before-{handle}", crn)
+            token, go = await come()
+            early = await world.assume(token, before.id)
+            assert early.status_code == 404, "the name was nobody's when it was written"
+            role = await written_role(world, acme, f"after-{handle}", crn)
+            assert (await world.assume(token, role.id)).status_code == 200
+            await world.database.write(go)
+            token, go = await come()
+            assert (await world.assume(token, role.id)).status_code == 404
+            written = {"trust_policy": trust(crn)}
+            await world.database.write(update_role, acme.id, role.id, written, world.now)
+            assert (await world.assume(token, role.id)).status_code == 200
+            await world.database.write(go)
+
+    play(database_url, scenario)
+
+
+def trust(*principals: str) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads(document({"effect": "allow", "principals": [*principals]}))
+    return said
+
+
+async def written_role(world: World, account: Account, name: str, *trusted: str) -> Role:
+    """Add a role as a caller does."""
+    row = Role(uuid7(), account.id, name, "", "", 43200, world.now, world.now)
+    return await world.database.write(create_role, row, trust(*trusted))

@@ -8,6 +8,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from cloudcore.identity.rows.accounts import find_account_ids
 from registry.metadata.settings import Settings, find_settings
 from tests.integration.pushing import make_world
 from tests.integration.test_repositories import client_of, refused
@@ -60,14 +61,29 @@ def test_changes_at_once_lose_nothing(database_url: str) -> None:
     play(database_url, scenario)
 
 
+def test_of_another_accounts_handle_it_is_not_told_whether_it_exists(sqlite_database: str) -> None:
+    async def scenario(install: Install) -> None:
+        await install.add_account("partner")
+        client = await client_of(install, "acme")
+        told = []
+        for handle in ("partner", "nobody"):
+            given = {"uncounted_pullers": [f"crn:iam::{handle}:role/x"]}
+            error = (await client.patch(PATH, json=given)).json()["error"]
+            told.append({**error, "request_id": None})
+        assert told[0] == told[1]
+        assert told[0]["params"]["reason"] == "foreign_account"
+
+    play(sqlite_database, scenario)
+
+
 @pytest.mark.parametrize("handle", ["partner", "iam", "crn"])
 def test_handles_are_kept_as_ids(sqlite_database: str, handle: str) -> None:
     async def scenario(install: Install) -> None:
-        partner = await install.add_account(handle)
-        client = await client_of(install, "acme")
+        client = await client_of(install, handle)
+        ids = await install.database.read(find_account_ids, [handle])
         given = [f"crn:iam::{handle}:service-account/backup", "crn:iam::par*:role/x"]
         answer = await client.patch(PATH, json={"uncounted_pullers": given})
-        kept = [f"crn:iam::{partner.id}:service-account/backup", given[1]]
+        kept = [f"crn:iam::{ids[handle]}:service-account/backup", given[1]]
         assert answer.json()["registry_settings"]["uncounted_pullers"] == kept
         again = await client.patch(PATH, json={"uncounted_pullers": kept})
         assert again.json()["registry_settings"]["uncounted_pullers"] == kept

@@ -24,7 +24,7 @@ PARTNER = let("partner")
 
 def test_a_policy_from_its_making_to_its_end(database_url: str) -> None:
     async def scenario(install: Install) -> None:
-        partner = await install.add_account("partner")
+        await install.add_account("partner")
         client = await client_of(install, "acme")
         made = await create(client, "r")
         path = f"{PATH}/{made['id']}/policy"
@@ -35,7 +35,7 @@ def test_a_policy_from_its_making_to_its_end(database_url: str) -> None:
         assert put.status_code == 200, put.text
         policy = put.json()["policy"]
         assert policy["repository"] == {key: made[key] for key in ("id", "crn", "name")}
-        assert policy["document"]["statements"][0]["principals"] == [partner.id]
+        assert policy["document"]["statements"][0]["principals"] == ["partner"]
         assert policy["revision"] == 1
         assert (await client.get(path)).json() == put.json()
         assert (await visibility(client, made["id"])) == "shared"
@@ -80,9 +80,6 @@ async def visibility(client: Any, ident: str) -> str:  # noqa: ANN401
         document({**PARTNER, "not_actions": ["x"]}),
         document({**PARTNER, "conditions": {"string_like": ["x"]}}),
         document({**PARTNER, "sid": "x" * 129}),
-        document(let("nobody-there")),
-        document(let("01890000-0000-7000-8000-000000000000")),
-        document(let("crn:iam::nobody:role/x")),
         document(let("crn:iam::acme:role/absent")),
         document(let("crn:iam::acme:service-account/absent")),
         document(let("partner", actions=["registry:DeleteImage"])),
@@ -207,6 +204,67 @@ def test_of_another_account_it_is_not_told_who_exists(sqlite_database: str) -> N
         assert answer.status_code == 403
 
     play(sqlite_database, scenario)
+
+
+def test_of_another_account_it_is_not_told_whether_it_exists(database_url: str) -> None:
+    """Answers differ by nothing but what was written, and later bearers gain nothing."""
+
+    async def scenario(install: Install) -> None:
+        await install.add_account("partner")
+        client = await client_of(install, "acme")
+        ident = (await create(client, "r"))["id"]
+        path = f"{PATH}/{ident}/policy"
+        for form in ("{}", "crn:iam::{}:role/x", "crn:iam::{}:service-account/x"):
+            told = []
+            for handle in ("partner", "stranger"):
+                said = document(let(form.format(handle)))
+                put = await client.put(path, json=said)
+                assert put.status_code == 200
+                assert put.json()["policy"]["document"] == said
+                assert (await client.get(path)).json() == put.json()
+                told.append((put.status_code, await visibility(client, ident)))
+            assert told[0] == told[1]
+        await client.put(path, json=document(let("stranger")))
+        stranger = await install.add_account("stranger")
+        late = await install.add_program(stranger, "ci", ALLOW_ALL)
+        scope = "repository:acme/r:pull"
+        for written, status in ((False, 403), (True, 200)):
+            if written:
+                await client.put(path, json=document(let("stranger")))
+            token = await install.exchange(await install.login(late), scope)
+            async with install.connect() as docker:
+                answer = await docker.get("/v2/acme/r/tags/list", headers=bearer(token))
+            assert answer.status_code == status
+
+    play(database_url, scenario)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("policy", document(PARTNER)),
+        ("lifecycle-policy", {"rules": [{"priority": 1, "selector": "any", "keep_last": 1}]}),
+    ],
+)
+def test_a_revision_never_comes_again(database_url: str, kind: str, said: dict[str, Any]) -> None:
+    async def scenario(install: Install) -> None:
+        client = await client_of(install, "acme")
+        other = f"{PATH}/{(await create(client, 'other'))['id']}/{kind}"
+        path = f"{PATH}/{(await create(client, 'r'))['id']}/{kind}"
+
+        async def put(where: str) -> int:
+            (answer,) = (await client.put(where, json=said)).json().values()
+            revision: int = answer["revision"]
+            return revision
+
+        assert [await put(path), await put(path)] == [1, 2]
+        for expected in (3, 5):
+            assert (await client.delete(path)).status_code == 204
+            assert (await client.delete(path)).status_code == 404
+            assert [await put(path), await put(path)] == [expected, expected + 1]
+        assert await put(other) == 1
+
+    play(database_url, scenario)
 
 
 def test_conditions_are_judged_at_the_exchange(sqlite_database: str) -> None:

@@ -27,11 +27,11 @@ def play(url: str, scenario: Scenario) -> None:
 
 
 def access_of(token: str) -> list[dict[str, Any]]:
-    """Return what a bearer carries, read as anyone may read it."""
+    """Return what a bearer carries, read as anyone may read it, but for why it denies."""
     payload = token.split(".")[1]
     claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     found: list[dict[str, Any]] = claims["access"]
-    return found
+    return [{key: item[key] for key in item if key != "reasons"} for item in found]
 
 
 def entry(name: str, actions: str, denied: str = "") -> dict[str, Any]:
@@ -141,25 +141,6 @@ def test_scopes_are_granted_as_far_as_policies_go(
                 answer = await client.post("/v2/token", data=form)
         assert answer.status_code == 200
         assert access_of(answer.json()["token"]) == granted
-
-    play(sqlite_database, scenario)
-
-
-def test_a_hundred_scopes_are_enough(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        scopes = " ".join(f"repository:acme/r{number}:pull" for number in range(101))
-        async with install.connect() as client:
-            fits = await client.get("/v2/token", params={"scope": scopes.rpartition(" ")[0]})
-            over = await client.get("/v2/token", params={"scope": scopes})
-            posted = await client.post(
-                "/v2/token",
-                data={"grant_type": "password", "username": "token", "password": "x"}
-                | {"scope": scopes},
-            )
-        assert len(access_of(fits.json()["token"])) == 100
-        assert over.status_code == 400
-        assert over.json()["errors"][0]["code"] == "UNSUPPORTED"
-        assert (posted.status_code, posted.json()["error"]) == (400, "invalid_request")
 
     play(sqlite_database, scenario)
 

@@ -123,7 +123,7 @@ def test_a_refusal_says_what_is_missing() -> None:
     assert verdict(stranger, "none", "public") is Verdict.NEEDS_IDENTITY_POLICY
     assert verdict(stranger, "everything", "none") is Verdict.NEEDS_RESOURCE_POLICY
     assert verdict(stranger, "none", "none") is Verdict.NO_ALLOW
-    assert verdict(stranger, "everything", "deny everyone") is Verdict.EXPLICIT_DENY
+    assert verdict(stranger, "everything", "deny everyone") is Verdict.RESOURCE_DENY
     assert verdict("service account", "none", "public") is Verdict.NO_ALLOW
     assert verdict("role session", "none", "role pull") is Verdict.ALLOWED
     assert verdict("anonymous", "everything", "none") is Verdict.NO_ALLOW

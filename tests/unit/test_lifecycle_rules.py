@@ -173,3 +173,11 @@ def test_the_shape_says_what_it_holds() -> None:
     rule = LifecycleRule(priority=1, selector="any", keep_last=3)
     assert rule.action == "expire"
     assert rule.tag_prefixes == rule.tag_patterns == []
+
+
+def test_patterns_of_a_policy_have_a_largest_size_together() -> None:
+    pattern = "*" + "a" * 60 + "b" + "a" * 60 + "*"
+    rules = [KEEP | {"priority": number, "tag_patterns": [pattern] * 8} for number in range(1, 9)]
+    stored(*rules)
+    more = KEEP | {"priority": 9, "tag_patterns": [pattern] * 8}
+    assert refusal(*rules, more) == ("rules", "out_of_range")

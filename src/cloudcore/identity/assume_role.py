@@ -21,10 +21,11 @@ from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, InvalidInput, NotFound, PlatformError
 from cloudcore.identity.decision import Caller, Question, could_allow, decide
+from cloudcore.identity.documents import is_meant, read_stored
 from cloudcore.identity.names import UUID, iam_crn
 from cloudcore.identity.patterns import Patterns
 from cloudcore.identity.permissions import load_policies
-from cloudcore.identity.policy import TRUST_ACTION, Effect, Kind, Policy, Statement, parse_policy
+from cloudcore.identity.policy import TRUST_ACTION, Effect, Kind, Policy, Statement
 from cloudcore.identity.principal import Principal, PrincipalKind
 from cloudcore.identity.rows import assumable_roles, sessions
 from cloudcore.identity.rows.assumable_roles import AssumableRole
@@ -173,9 +174,11 @@ def _assume(
 def _allowed_role(tx: Connection, asked: _Asked) -> AssumableRole:
     """Return the role that is asked for, if the source may assume it.
 
-    A role of another account that refuses answers as one that does not exist.
+    A role of another account that refuses answers as one that does not exist, but not to whom it
+    is assigned: that person sees it among its roles.
     """
     source = asked.source
+    is_assigned = False
     role, refusal = _find_role(tx, asked)
     if source.kind is PrincipalKind.USER:
         is_assigned = role is not None and assumable_roles.is_assigned(tx, role.id, source.id)
@@ -184,7 +187,7 @@ def _allowed_role(tx: Connection, asked: _Asked) -> AssumableRole:
         policies = load_policies(tx, source)
     if role is not None and role.account_status == "active" and _is_allowed(asked, role, policies):
         return role
-    if role is not None and role.account_id == source.account_id:
+    if role is not None and (is_assigned or role.account_id == source.account_id):
         raise _refused()
     if source.kind is not PrincipalKind.USER and not could_allow(
         policies, TRUST_ACTION, asked.source_ip, asked.now
@@ -217,15 +220,17 @@ def _find_role(tx: Connection, asked: _Asked) -> tuple[AssumableRole | None, Pla
 
 def _is_allowed(asked: _Asked, role: AssumableRole, policies: tuple[Policy, ...]) -> bool:
     """Say whether permission and trust both allow it, and neither denies it."""
+    source = asked.source
+    crn = source.crn if is_meant(role.trust_ids, source.crn, source.id) else ""
     question = Question(
-        caller=Caller(asked.source.crn, asked.source.account_id),
+        caller=Caller(crn, source.account_id),
         action=TRUST_ACTION,
         resource=iam_crn(role.account_id, "role", role.name),
         resource_account_id="",  # nobody is an insider here, so both must allow
         source_ip=asked.source_ip,
         now=asked.now,
     )
-    trust = parse_policy(role.trust_policy, Kind.TRUST)
+    trust = read_stored(role.trust_policy, role.trust_ids, Kind.TRUST)
     return decide(question, policies, trust).is_allowed
 
 

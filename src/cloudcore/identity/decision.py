@@ -6,6 +6,9 @@
 3. Another account: an allow in both (rule 8), also where the resource is public.
 4. Anonymous: an allow for ``*``.
 5. Otherwise refused.
+
+Who writes policies decides what they cost, so a decision takes `Work` and refuses when that is
+used up.
 """
 
 from __future__ import annotations
@@ -13,9 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 from ipaddress import IPv4Address, IPv6Address
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from cloudcore.identity.patterns import TooCostly, Work
 from cloudcore.identity.policy import EVERYONE, Effect, Policy, Statement
+
+DECISION_STEPS: Final = 13_000_000
+"""What one decision may take unless it is asked with less: some 5 ms. Policies of
+`policy.MAX_PRINCIPAL_BYTES` never need more: no byte of a policy costs over 300 steps."""
 
 
 class Caller(NamedTuple):
@@ -39,16 +47,20 @@ class Question(NamedTuple):
     source_ip: IPv4Address | IPv6Address | None
     now: int
     """Microseconds since the epoch."""
+    work: Work | None = None
+    """What this decision may take, shared with others; None: `DECISION_STEPS` of its own."""
 
 
 class Verdict(Enum):
     """The answer, with its reason; only `ALLOWED` allows."""
 
     ALLOWED = "allowed"
-    EXPLICIT_DENY = "a policy denies it"
-    NO_ALLOW = "no policy allows it"
+    EXPLICIT_DENY = "one of your policies denies it"
+    RESOURCE_DENY = "the resource's own policy denies it"
+    NO_ALLOW = "none of your policies allows it"
     NEEDS_RESOURCE_POLICY = "the resource's own policy must allow it to your account too"
     NEEDS_IDENTITY_POLICY = "a policy of your own account must allow it too"
+    TOO_COSTLY = "the policies take too long to evaluate; use fewer or simpler patterns"
 
     @property
     def is_allowed(self) -> bool:
@@ -60,6 +72,15 @@ def decide(
     question: Question, identity: Iterable[Policy], resource: Policy | None = None
 ) -> Verdict:
     """Answer `question` by the caller's `identity` policies and the `resource` policy."""
+    if question.work is None:
+        question = question._replace(work=Work(DECISION_STEPS))
+    try:
+        return _decide(question, identity, resource)
+    except TooCostly:
+        return Verdict.TOO_COSTLY
+
+
+def _decide(question: Question, identity: Iterable[Policy], resource: Policy | None) -> Verdict:
     caller = question.caller
     is_insider = caller is not None and caller.account_id == question.resource_account_id
     own = None if caller is None else _own_effect(question, identity)
@@ -67,7 +88,7 @@ def decide(
         return Verdict.EXPLICIT_DENY
     attached = resource and _attached_effect(question, resource, is_insider=is_insider)
     if attached is Effect.DENY:
-        return Verdict.EXPLICIT_DENY
+        return Verdict.RESOURCE_DENY
     if caller is None:
         return Verdict.ALLOWED if attached else Verdict.NO_ALLOW
     if (own and attached) or (is_insider and (own or attached)):
@@ -115,20 +136,26 @@ def _own_effect(question: Question, identity: Iterable[Policy]) -> Effect | None
 
 
 def _covers(statement: Statement, question: Question) -> bool:
-    return statement.resources.match(question.resource) and (
-        statement.conditions.hold(question.source_ip, question.now)
+    return statement.resources.match(question.resource, question.work) and (
+        _holds(statement, question)
     )
+
+
+def _holds(statement: Statement, question: Question) -> bool:
+    if question.work is not None:
+        question.work.spend(statement.conditions.steps)
+    return statement.conditions.hold(question.source_ip, question.now)
 
 
 def _attached_effect(question: Question, policy: Policy, *, is_insider: bool) -> Effect | None:
     """Return what the resource's policy says of this caller."""
     about = policy.about(question.action)
     for deny in about.denies:
-        if _concerns(deny, question) and deny.conditions.hold(question.source_ip, question.now):
+        if _concerns(deny, question) and _holds(deny, question):
             return Effect.DENY
     for allow in about.allows:
         concerns = _names if is_insider else _concerns
-        if concerns(allow, question) and allow.conditions.hold(question.source_ip, question.now):
+        if concerns(allow, question) and _holds(allow, question):
             return Effect.ALLOW
     return None
 

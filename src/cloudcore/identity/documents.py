@@ -1,62 +1,101 @@
-"""Policy documents as they are stored: parsed once to be sure, accounts named by id (C4)."""
+"""Policy documents as they are stored: as written, with what their words meant at that moment.
+
+Handles stand for the accounts that bear them when the document is written, and the CRN of another
+account's role or service account for its bearer of that moment; so whoever takes a name later
+gains nothing. What the words meant is kept beside the document: ids by words.
+
+Whether another account, its roles and service accounts exist is not told: a word for something
+that does not exist is accepted, shown as written, and means nobody, even when it exists later.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
-from cloudcore.errors import InvalidInput
 from cloudcore.identity.names import UUID
-from cloudcore.identity.policy import EVERYONE, Kind, Policy, check_size, policy_of
+from cloudcore.identity.policy import EVERYONE, Kind, Policy, check_size, parse_policy, policy_of
 from cloudcore.identity.rows.accounts import find_account_ids
+from cloudcore.identity.rows.roles import find_role_named
+from cloudcore.identity.rows.service_accounts import find_service_account_named
 
 _CRN_PARTS: Final = 5
 _ACCOUNT_PART: Final = 3
 _OF_ORGANIZATIONS: Final = ("user/", "organization/")
+_FIND_NAMED: Final = {"role": find_role_named, "service-account": find_service_account_named}
+
+Ids = Mapping[str, str]
 
 
-def stored_document(tx: Connection, document: Any, kind: Kind) -> tuple[str, Policy]:  # noqa: ANN401
-    """Return a parsed JSON document in the form that is kept, and the policy it makes.
+class StoredDocument(NamedTuple):
+    """A document as it is kept."""
 
-    Handles become ids, so who registers a handle later gains nothing, and a statement about an
-    account by its handle speaks of its resources as those are named.
+    text: str
+    """JSON, as it was written but for the handle of the account it is in, which is its id."""
+    ids: dict[str, str]
+    """What words meant: the id of an account by its handle; that of the bearer of another
+    account's CRN by that CRN (with the account's id), empty where it had none."""
+    policy: Policy
+    """As it is evaluated."""
+
+    @property
+    def encoded_ids(self) -> str:
+        """Return `ids` as they are kept."""
+        return msgspec.json.encode(self.ids).decode()
+
+
+def stored_document(tx: Connection, document: Any, kind: Kind, account_id: str) -> StoredDocument:  # noqa: ANN401
+    """Return a parsed JSON document of an account in the form that is kept.
 
     Raises:
-        InvalidInput: it is no policy of this kind, or names an account that does not exist.
+        InvalidInput: it is no policy of this kind.
 
     """
     policy_of(document, kind)
-    named = {word: where for where, word in _accounts(document)}
-    ids = find_account_ids(tx, list(named))
-    for word, where in named.items():
-        if word not in ids:
-            raise InvalidInput(f"{where}: no such account", field=where, reason="no_such_account")
-    statements = [
-        {
-            part: [_with_id(text, part, ids) for text in value]
-            if part in ("principals", "resources")
-            else value
-            for part, value in statement.items()
-        }
-        for statement in document["statements"]
-    ]
-    stored = {**document, "statements": statements}
-    encoded = msgspec.json.encode(stored)
+    ids = find_account_ids(tx, sorted(set(_accounts(document))))
+    own = {word: found for word, found in ids.items() if found == account_id}
+    kept = _with_ids(document, own)
+    foreign = {word: found for word, found in ids.items() if word != found != account_id}
+    encoded = msgspec.json.encode(kept)
     check_size(encoded)
-    return encoded.decode(), policy_of(stored, kind)
+    policy = policy_of(_with_ids(kept, foreign), kind)
+    bearers = {str(crn): _bearer(tx, crn) for crn in _foreign_bearers(policy, account_id)}
+    return StoredDocument(encoded.decode(), foreign | bearers, policy)
 
 
-def _accounts(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield where an account is named, and by which word."""
-    for index, statement in enumerate(document["statements"]):
+@lru_cache(maxsize=4096)
+def read_stored(text: str, encoded_ids: str, kind: Kind) -> Policy:
+    """Return a stored document in the form that is evaluated."""
+    ids = read_ids(encoded_ids)
+    if all(word.startswith("crn:") for word in ids):
+        return parse_policy(text, kind)
+    return policy_of(_with_ids(msgspec.json.decode(text), ids), kind)
+
+
+@lru_cache(maxsize=4096)
+def read_ids(encoded_ids: str) -> Ids:
+    """Return the ids of a `StoredDocument`."""
+    return msgspec.json.decode(encoded_ids, type=dict[str, str])
+
+
+def is_meant(encoded_ids: str, crn: str, principal_id: str) -> bool:
+    """Return True if a document that names `crn` means this bearer of it."""
+    return read_ids(encoded_ids).get(crn, principal_id) == principal_id
+
+
+def _accounts(document: dict[str, Any]) -> Iterator[str]:
+    """Yield the words by which a document names accounts."""
+    for statement in document["statements"]:
         for part in ("principals", "resources"):
             for text in statement.get(part, ()):
                 word = _account(text, part)
                 if word is not None:
-                    yield f"statements[{index}].{part}", word
+                    yield word
 
 
 def _account(text: str, part: str) -> str | None:
@@ -72,11 +111,37 @@ def _account(text: str, part: str) -> str | None:
     return word
 
 
-def _with_id(text: str, part: str, ids: dict[str, str]) -> str:
+def _with_ids(document: dict[str, Any], ids: Ids) -> dict[str, Any]:
+    """Return a document that names accounts by their ids, as far as those are given."""
+    statements = [
+        {
+            part: [_with_id(text, part, ids) for text in value]
+            if part in ("principals", "resources")
+            else value
+            for part, value in statement.items()
+        }
+        for statement in document["statements"]
+    ]
+    return {**document, "statements": statements}
+
+
+def _with_id(text: str, part: str, ids: Ids) -> str:
     word = _account(text, part)
-    if word is None:
+    if word is None or word not in ids:
         return text
     if not text.startswith("crn:"):
         return ids[word]
     parts = text.split(":", _CRN_PARTS - 1)
     return ":".join([*parts[:_ACCOUNT_PART], ids[word], parts[-1]])
+
+
+def _foreign_bearers(policy: Policy, account_id: str) -> list[Crn]:
+    """Return the roles and service accounts of other accounts that a policy names."""
+    named = {name for each in policy.statements for name in each.principals}
+    crns = [Crn.parse(name) for name in sorted(named) if name.startswith("crn:")]
+    return [crn for crn in crns if crn.type in _FIND_NAMED and crn.account != account_id]
+
+
+def _bearer(tx: Connection, crn: Crn) -> str:
+    found = _FIND_NAMED[crn.type](tx, crn.account, crn.name)
+    return "" if found is None else found.id

@@ -12,8 +12,9 @@ from typing import Final
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.identity.conditions import NO_CONDITIONS
+from cloudcore.identity.documents import read_stored
 from cloudcore.identity.patterns import Patterns
-from cloudcore.identity.policy import Effect, Kind, Policy, Statement, parse_policy
+from cloudcore.identity.policy import Effect, Kind, Policy, Statement
 from cloudcore.identity.principal import Principal, PrincipalKind
 from cloudcore.identity.rows.accounts import find_revision
 from cloudcore.identity.rows.policies import list_documents_of
@@ -98,4 +99,4 @@ def load_policies(tx: Connection, principal: Principal) -> tuple[Policy, ...]:
     """Return the attached policies of a service account or role."""
     assert principal.account_id is not None
     documents = list_documents_of(tx, principal.account_id, principal.id)
-    return tuple(parse_policy(document, Kind.IDENTITY) for document in documents)
+    return tuple(read_stored(document, ids, Kind.IDENTITY) for document, ids in documents)

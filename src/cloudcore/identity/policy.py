@@ -18,6 +18,9 @@ from cloudcore.identity.grammar import Form, as_list, as_object, as_text, refusa
 from cloudcore.identity.patterns import Patterns
 
 MAX_BYTES: Final = 20 * 1024
+MAX_PRINCIPAL_BYTES: Final = 40 * 1024
+"""The most that the documents attached to one service account or role have together: each of its
+requests is held against all of them."""
 MAX_STATEMENTS: Final = 50
 
 EVERYONE: Final = "*"

@@ -124,6 +124,8 @@ roles = Table(
     Column("created_at", Moment, nullable=False),
     Column("updated_at", Moment, nullable=False),
     UniqueConstraint("account_id", "name"),
+    # What names in the trust policy meant when it was written; see `identity.documents`.
+    Column("trust_ids", Text, nullable=False, server_default=text("'{}'")),
     UniqueConstraint("id", "account_id"),
     CheckConstraint("max_session_seconds BETWEEN 3600 AND 43200", name="max_session_seconds"),
 )
@@ -148,6 +150,8 @@ policies = Table(
     Column("revision", BigInteger, nullable=False),
     Column("created_at", Moment, nullable=False),
     Column("updated_at", Moment, nullable=False),
+    # What handles in the document meant when it was written; see `identity.documents`.
+    Column("account_ids", Text, nullable=False, server_default=text("'{}'")),
     UniqueConstraint("account_id", "name"),
     UniqueConstraint("id", "account_id"),
 )

@@ -6,9 +6,10 @@ from typing import Final
 
 from cloudcore.context import Context, refusal
 from cloudcore.errors import NotFound
+from cloudcore.identity.decision import could_allow
 from cloudcore.identity.routes.callers import account_of
 from registry.metadata.image_repositories import ImageRepository, find_image_repository
-from registry.services.access import Subject, is_allowed, repository_crn
+from registry.services.access import PolicyTooCostly, Subject, repository_crn, verdict_on
 
 PATH: Final = "/v1/repositories/{repository_id:str}"
 
@@ -32,8 +33,17 @@ async def authorized(ctx: Context, repository_id: str) -> ImageRepository:
     repository = found.repository
     region = ctx.settings.region
     subject = Subject(ctx.caller, ctx.policies, ctx.source_ip)
-    if not is_allowed(subject, action, found.target, repository.name, region, ctx.clock()):
-        raise refusal(action) if repository.account_id == account_id else _unknown()
+    is_own = repository.account_id == account_id
+    try:
+        verdict = verdict_on(subject, action, found.target, repository.name, region, ctx.clock())
+    except PolicyTooCostly:
+        if is_own:
+            raise
+        raise _unknown() from None
+    if not verdict.is_allowed:
+        # Who could do it on nothing is refused in the same words where there is nothing.
+        is_able = could_allow(ctx.policies, action, ctx.source_ip, ctx.clock())
+        raise refusal(action, verdict if is_able else None) if is_own else _unknown()
     ctx.authorized.append((action, repository_crn(region, repository.account_id, repository.name)))
     return found
 

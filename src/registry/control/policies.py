@@ -16,9 +16,9 @@ from cloudcore.identity.decision import Caller
 from cloudcore.identity.routes.callers import NamedThing
 from cloudcore.wire import RFC3339, Answer, rfc3339
 from registry.control.repositories import authorized, crn_of
-from registry.metadata.policies import StoredPolicy, find_policy, remove_policy
+from registry.metadata.policies import StoredPolicy, find_policy
 from registry.metadata.repository_records import RepositoryRecord
-from registry.services.policies import Setter, put_policy
+from registry.services.policies import Setter, delete_policy, put_policy
 
 _PATH: Final = "/v1/repositories/{repository_id:str}/policy"
 
@@ -35,9 +35,9 @@ class RepositoryPolicy(Answer):
 
     repository: NamedThing
     document: dict[str, Any]
-    """As it is kept: accounts named by id."""
+    """As it was written, but for the handle of the repository's account, which is its id."""
     revision: int
-    """Grows by one with every change."""
+    """Grows by one with every change, also of a policy that was deleted and set again."""
     updated_at: RFC3339
 
 
@@ -124,7 +124,7 @@ async def delete_repository_policy(
 ) -> None:
     """Take a repository's policy away; from then on only its own account's policies count."""
     repository = await authorized(ctx, repository_id)
-    if not await ctx.database.write(remove_policy, repository.id):
+    if not await ctx.database.write(delete_policy, repository.id):
         raise _none()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
 
 from registry.distribution.body import Scope
@@ -35,7 +35,7 @@ class Listing(NamedTuple):
 
     account: str
     """The handle of the caller's own account."""
-    may_describe: Callable[[Name], bool]
+    may_describe: Callable[[Name], Awaitable[bool]]
 
 
 class Grant(Rights, Protocol):
@@ -90,7 +90,10 @@ class OpenAccess:
 
     async def listing(self) -> Listing:
         """Grant the whole catalog."""
-        return Listing(self._account, self._is_own)
+        return Listing(self._account, self._may_describe)
+
+    async def _may_describe(self, name: Name) -> bool:
+        return self._is_own(name)
 
     def _is_own(self, name: Name) -> bool:
         return name.handle == self._account

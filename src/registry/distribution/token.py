@@ -18,11 +18,11 @@ from registry.distribution.response import Response, json_headers, json_response
 from registry.distribution.token_access import TokenAccess
 from registry.errors import NameInvalid, TokenRequired
 from registry.oci.reference import Name, parse_name
-from registry.services.access import PERMISSIONS
+from registry.services.access import PERMISSIONS, PolicyTooCostly
 from registry.services.logins import USERNAME
 from registry.services.tokens import CATALOG, IssuedBearer, wrong_login
 
-MAX_SCOPES: Final = 100
+MAX_SCOPES: Final = 30
 _MAX_FORM_BYTES: Final = 64 * 1024
 _FORM: Final = re.compile(rb"application/x-www-form-urlencoded[ \t]*(?:;.*)?", re.IGNORECASE)
 _BASIC: Final = re.compile(rb"basic +([A-Za-z0-9+/]+={0,2}) *", re.IGNORECASE)
@@ -45,6 +45,7 @@ class TokenEndpoint:
         Raises:
             TokenRequired: GET with a credential that is wrong or has ended.
             InvalidInput: GET with a query that cannot be read.
+            PolicyTooCostly: GET whose decisions take more work than a request is given.
             MethodNotAllowed.
 
         """
@@ -88,6 +89,8 @@ class TokenEndpoint:
             return await self._issue(scope, password, requested)
         except Unauthenticated as error:
             return _refusal(401, "invalid_grant", error.message)
+        except PolicyTooCostly as error:
+            return _refusal(400, "invalid_scope", error.message)
 
     async def _issue(self, scope: Scope, password: str | None, requested: Requested) -> Response:
         source_ip = self._access.source_ip(scope)

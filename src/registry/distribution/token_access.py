@@ -16,8 +16,8 @@ from registry.distribution.challenge import Challenges
 from registry.distribution.query import mount_source
 from registry.errors import TokenDenied, TokenRequired
 from registry.oci.reference import Name
-from registry.services.access import CREATE, PERMISSIONS
-from registry.services.tokens import CATALOG, Bearer, Tokens
+from registry.services.access import CREATE, DESCRIBE, PERMISSIONS
+from registry.services.tokens import CATALOG, LISTING_STEPS, Bearer, Entry, Tokens, Turns
 
 _MAX_VERIFIED: Final = 4096
 _MAX_REFUSALS: Final = 1024
@@ -102,7 +102,7 @@ class TokenAccess:
         challenge = self._challenge(scope, name, need, "insufficient_scope")
         if bearer.login_id is None:
             raise TokenRequired("sign in to do this", challenge)
-        raise TokenDenied("your account's policies do not allow this", challenge)
+        raise TokenDenied(_refusal_words(entry, name, need), challenge)
 
     def source_ip(self, scope: Scope) -> Address | None:
         """Return the address a request comes from."""
@@ -178,6 +178,26 @@ def _scopes_of_mount(target: Name, source: Name) -> str:
     return f"repository:{target}:{PUSH.asked} repository:{source}:{PULL.asked}"
 
 
+def _refusal_words(entry: Entry, name: Name | None, need: Need) -> str:
+    """Return what is missing; to a stranger the rule, which is the same for what is not there."""
+    if name is None:
+        return f"none of your policies allows {DESCRIBE}"
+    asked = f"{PERMISSIONS[need.action]} on {name}"
+    reasons = dict(zip(entry.denied, entry.reasons, strict=False))
+    match reasons.get(need.action):
+        case "no_allow":
+            return f"none of your policies allows {asked}"
+        case "explicit_deny":
+            return f"one of your policies denies {asked}"
+        case "resource_deny":
+            return f"the repository's own policy denies you {asked}"
+        case _:
+            return (
+                f"{asked} takes an allow in one of your policies and, in a repository of another "
+                "account, in the repository's own policy too"
+            )
+
+
 class BearerGrant:
     """What the bearer of one request was granted; beyond that, policies are asked as they are."""
 
@@ -232,7 +252,8 @@ class BearerGrant:
         if subject is None or login is None:
             challenge = self._access.challenges.bearer(self._scope, error="invalid_token")
             raise TokenRequired("sign in again", challenge)
-        return Listing(login.handle, partial(tokens.may_describe, subject, login))
+        turns = Turns(LISTING_STEPS)
+        return Listing(login.handle, partial(tokens.may_describe, subject, login, turns))
 
     async def _allowed(self, action: str, names: Sequence[Name]) -> frozenset[Name]:
         source_ip = self._access.source_ip(self._scope)

@@ -10,6 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
 from registry.metadata.control_tables import lifecycle_policies, lifecycle_runs
+from registry.metadata.policy_revisions import first_revision, keep_revision
 
 _p = lifecycle_policies.c
 _r = lifecycle_runs.c
@@ -48,7 +49,7 @@ class Run(NamedTuple):
 _new = insert(lifecycle_policies).values(
     repository_id=bindparam("repository_id"),
     document=bindparam("document"),
-    revision=text("1"),
+    revision=first_revision("lifecycle"),
     next_run_at=bindparam("next_run_at"),
     updated_at=bindparam("now"),
 )
@@ -72,6 +73,7 @@ _FIND: Final = Statement(
         _p.repository_id == bindparam("repository_id")
     )
 )
+_KEEP_REVISION: Final = keep_revision("lifecycle", lifecycle_policies)
 _REMOVE: Final = Statement(
     lifecycle_policies.delete().where(_p.repository_id == bindparam("repository_id"))
 )
@@ -163,7 +165,11 @@ def find_policy(tx: Connection, repository_id: str) -> StoredPolicy | None:
 
 
 def remove_policy(tx: Connection, repository_id: str) -> bool:
-    """Remove a repository's policy; False when it had none."""
+    """Remove a repository's policy; return False if it had none.
+
+    Lock the repository first.
+    """
+    tx.execute(_KEEP_REVISION, repository_id=repository_id)
     return tx.execute(_REMOVE, repository_id=repository_id) == 1
 
 

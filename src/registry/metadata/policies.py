@@ -12,6 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
+from registry.metadata.policy_revisions import first_revision, keep_revision
 from registry.metadata.tables import repositories, resource_policies
 
 _p = resource_policies.c
@@ -30,7 +31,7 @@ class NewPolicy(NamedTuple):
 
     document: Any
     principal_ids: Mapping[str, str]
-    """The id behind each role and service account it names; a later bearer of a name is another."""
+    """What its handles and names mean; see `identity.documents`."""
     visibility: str
 
 
@@ -48,7 +49,7 @@ _new = insert(resource_policies).values(
     document=bindparam("document"),
     principal_ids=bindparam("principal_ids"),
     visibility=bindparam("visibility"),
-    revision=text("1"),
+    revision=first_revision("resource"),
     updated_at=bindparam("now"),
 )
 _PUT: Final = Statement(
@@ -68,6 +69,7 @@ _FIND: Final = Statement(
         _p.repository_id == bindparam("repository_id")
     )
 )
+_KEEP_REVISION: Final = keep_revision("resource", resource_policies)
 _REMOVE: Final = Statement(
     resource_policies.delete().where(_p.repository_id == bindparam("repository_id"))
 )
@@ -88,7 +90,10 @@ _TARGET: Final = Statement(
 
 
 def put_policy(tx: Connection, repository_id: str, new: NewPolicy, now: int) -> StoredPolicy:
-    """Store a repository's policy in place of the one it had, and return it."""
+    """Store a repository's policy in place of the one it had, and return it.
+
+    Lock the repository first.
+    """
     tx.execute(
         _PUT,
         repository_id=repository_id,
@@ -109,7 +114,11 @@ def find_policy(tx: Connection, repository_id: str) -> StoredPolicy | None:
 
 
 def remove_policy(tx: Connection, repository_id: str) -> bool:
-    """Remove a repository's policy; False when it had none."""
+    """Remove a repository's policy; return False if it had none.
+
+    Lock the repository first.
+    """
+    tx.execute(_KEEP_REVISION, repository_id=repository_id)
     return tx.execute(_REMOVE, repository_id=repository_id) == 1
 
 

@@ -309,9 +309,20 @@ resource_policies = Table(
     metadata,
     Column("repository_id", ForeignKey("repositories.id", ondelete="CASCADE"), primary_key=True),
     Column("document", Text, nullable=False),
-    Column("principal_ids", Text, nullable=False),  # who bore the names when it was written
+    # What handles and names meant when it was written; see `identity.documents`.
+    Column("principal_ids", Text, nullable=False),
     Column("visibility", String(16), nullable=False),
     Column("revision", BigInteger, nullable=False),
     Column("updated_at", Moment, nullable=False),
     CheckConstraint("visibility IN ('private', 'shared', 'public')", name="visibility"),
+)
+
+# The last revision of a policy that was deleted: the next one of its repository goes on from there.
+policy_revisions = Table(
+    "policy_revisions",
+    metadata,
+    Column("repository_id", ForeignKey("repositories.id", ondelete="CASCADE"), primary_key=True),
+    Column("kind", String(16), primary_key=True),
+    Column("revision", BigInteger, nullable=False),
+    CheckConstraint("kind IN ('resource', 'lifecycle')", name="kind"),
 )

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final, NamedTuple, Protocol
 
-import msgspec
-
 from cloudcore.crn import Crn
-from cloudcore.identity.decision import Caller, Question, decide
-from cloudcore.identity.policy import Kind, Policy, parse_policy
+from cloudcore.errors import AccessDenied
+from cloudcore.identity.decision import Caller, Question, Verdict, decide
+from cloudcore.identity.documents import is_meant, read_stored
+from cloudcore.identity.patterns import Work
+from cloudcore.identity.policy import Kind, Policy
 from cloudcore.identity.principal import Principal
 from registry.metadata.policies import Target
 from registry.oci.reference import Name
@@ -62,13 +62,40 @@ def repository_crn(region: str, account_id: str, repository: str) -> str:
     return str(Crn("registry", region, account_id, "repository", repository))
 
 
+class PolicyTooCostly(AccessDenied):
+    """Policies took more work to evaluate than a request is given; nothing is allowed by them."""
+
+
 def is_allowed(
-    subject: Subject, action: str, target: Target, repository: str, region: str, now: int
+    subject: Subject,
+    action: str,
+    target: Target,
+    repository: str,
+    region: str,
+    now: int,
+    work: Work | None = None,
 ) -> bool:
-    """Say whether `subject` may do `action` on the repository of this name, there or not.
+    """Return True if `subject` may do `action` on the repository of this name; see `verdict_on`."""
+    return verdict_on(subject, action, target, repository, region, now, work).is_allowed
+
+
+def verdict_on(
+    subject: Subject,
+    action: str,
+    target: Target,
+    repository: str,
+    region: str,
+    now: int,
+    work: Work | None = None,
+) -> Verdict:
+    """Return whether `subject` may do `action` on the repository of this name, there or not.
 
     Of an account that does not exist nobody is an insider, so the answer is that of a private
     repository of someone else.
+
+    Raises:
+        PolicyTooCostly: the policies need more than is left of `work`.
+
     """
     account_id = target.account_id or ""
     question = Question(
@@ -78,9 +105,22 @@ def is_allowed(
         resource_account_id=account_id,
         source_ip=subject.source_ip,
         now=now,
+        work=work,
     )
-    attached = None if target.document is None else _compiled(target.document)
-    return decide(question, subject.policies, attached).is_allowed
+    attached = None
+    if target.document is not None:
+        attached = read_stored(target.document, target.principal_ids or "{}", Kind.RESOURCE)
+    verdict = decide(question, subject.policies, attached)
+    if verdict is Verdict.TOO_COSTLY:
+        raise too_costly()
+    return verdict
+
+
+def too_costly() -> PolicyTooCostly:
+    """Return the error for a request whose decisions take more work than it is given."""
+    return PolicyTooCostly(
+        f"{Verdict.TOO_COSTLY.value}, or ask for fewer repositories at once", reason="too_costly"
+    )
 
 
 def _caller(principal: Principal, target: Target) -> Caller:
@@ -88,18 +128,5 @@ def _caller(principal: Principal, target: Target) -> Caller:
 
     The policy means who bore a name when it was written; who bears it now is a stranger to it.
     """
-    crn = principal.crn
-    if target.principal_ids is not None:
-        meant = _principal_ids(target.principal_ids).get(crn, principal.id)
-        crn = crn if meant == principal.id else ""
-    return Caller(crn, principal.account_id)
-
-
-@lru_cache(maxsize=4096)
-def _compiled(document: str) -> Policy:
-    return parse_policy(document, Kind.RESOURCE)
-
-
-@lru_cache(maxsize=4096)
-def _principal_ids(document: str) -> dict[str, str]:
-    return msgspec.json.decode(document, type=dict[str, str])
+    meant = is_meant(target.principal_ids or "{}", principal.crn, principal.id)
+    return Caller(principal.crn if meant else "", principal.account_id)

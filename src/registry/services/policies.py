@@ -18,6 +18,7 @@ from cloudcore.identity.rows.roles import find_role_named
 from cloudcore.identity.rows.service_accounts import find_service_account_named
 from registry.metadata import policies
 from registry.metadata.policies import NewPolicy, StoredPolicy
+from registry.metadata.repositories import lock_repository
 
 
 class Setter(NamedTuple):
@@ -54,26 +55,33 @@ def put_policy(
 ) -> StoredPolicy:
     """Give a repository of `account_id` a policy in place of the one it had (C4).
 
-    Handles in it are kept as account ids, and names of roles and service accounts with the ids
-    of their bearers, so that whoever takes a name later gains nothing.
+    What its handles and names mean is kept by id, so that whoever takes a name later gains nothing.
 
     Raises:
-        InvalidInput: with ``field`` and ``reason``; an account it names does not exist, or one
-            of the repository's own account's principals does not.
+        InvalidInput: with ``field`` and ``reason``; one of the repository's own account's
+            principals does not exist.
         Conflict: it would lock out the `setter`, where one is given.
 
     """
-    encoded, policy = stored_document(tx, document, Kind.RESOURCE)
+    lock_repository(tx, repository_id)
+    stored = stored_document(tx, document, Kind.RESOURCE, account_id)
+    policy = stored.policy
     names = {name for each in policy.statements for name in each.principals}
-    bearers = {
-        str(crn): _bearer(tx, crn, account_id)
+    own = {
+        str(crn): _bearer(tx, crn)
         for crn in (Crn.parse(name) for name in names if name.startswith("crn:"))
-        if crn.type in _FIND_NAMED
+        if crn.type in _FIND_NAMED and crn.account == account_id
     }
     if setter is not None:
         _check_lock_out(tx, repository_id, policy, setter)
-    new = NewPolicy(msgspec.Raw(encoded.encode()), bearers, visibility(policy))
+    new = NewPolicy(msgspec.Raw(stored.text.encode()), {**stored.ids, **own}, visibility(policy))
     return policies.put_policy(tx, repository_id, new, now)
+
+
+def delete_policy(tx: Connection, repository_id: str) -> bool:
+    """Take a repository's policy away; return False if it had none."""
+    lock_repository(tx, repository_id)
+    return policies.remove_policy(tx, repository_id)
 
 
 def _check_lock_out(tx: Connection, repository_id: str, policy: Policy, setter: Setter) -> None:
@@ -105,13 +113,13 @@ def visibility(policy: Policy) -> str:
     return "shared" if allows else "private"
 
 
-def _bearer(tx: Connection, crn: Crn, own_account_id: str) -> str:
-    """Return the id of who bears a name; of another account's absent ones nothing is told."""
+def _bearer(tx: Connection, crn: Crn) -> str:
+    """Return the id of who bears a name in the repository's own account."""
     found = _FIND_NAMED[crn.type](tx, crn.account, crn.name)
-    if found is None and crn.account == own_account_id:
+    if found is None:
         raise InvalidInput(
             f"your account has no {crn.type} {crn.name}",
             field="principals",
             reason="no_such_principal",
         )
-    return "" if found is None else found.id
+    return found.id

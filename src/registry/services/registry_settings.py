@@ -14,8 +14,8 @@ from typing import Any, Final
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.names import UUID
-from cloudcore.identity.patterns import Patterns
-from cloudcore.identity.rows.accounts import find_account_ids
+from cloudcore.identity.patterns import Patterns, Work
+from cloudcore.identity.rows.accounts import find_account
 from registry.metadata import settings
 from registry.metadata.settings import Settings
 
@@ -36,24 +36,35 @@ def update_settings(
     """
     found = settings.lock_settings(tx, account_id, now)
     if _FIELD in changes:
-        changes = {**changes, _FIELD: _with_ids(tx, changes[_FIELD])}
+        changes = {**changes, _FIELD: _with_ids(tx, account_id, changes[_FIELD])}
     return settings.put_settings(tx, account_id, found._replace(**changes), now)
 
 
-def counts_pulls_of(principal: str, uncounted_pullers: Sequence[str]) -> bool:
-    """Say whether pulls by the principal of this CRN are recorded; anonymous ones have none."""
-    return not uncounted_pullers or not _compiled(tuple(uncounted_pullers)).match(principal)
+def counts_pulls_of(
+    principal: str, uncounted_pullers: Sequence[str], work: Work | None = None
+) -> bool:
+    """Return True if pulls by the principal of this CRN are recorded; anonymous ones have none.
+
+    Raises:
+        TooCostly: the patterns need more than is left of `work`.
+
+    """
+    return not uncounted_pullers or not _compiled(tuple(uncounted_pullers)).match(principal, work)
 
 
-def _with_ids(tx: Connection, patterns: Sequence[str]) -> tuple[str, ...]:
-    """Return patterns with accounts named by id, as CRNs name them."""
-    accounts = [_account(pattern, index) for index, pattern in enumerate(patterns)]
-    ids = find_account_ids(tx, sorted(filter(None, accounts)))
+def _with_ids(tx: Connection, account_id: str, patterns: Sequence[str]) -> tuple[str, ...]:
+    """Return patterns with the account named by its id, as CRNs name it.
+
+    Another account's handle is refused, whether it has a bearer or not: that is not told.
+    """
+    account = find_account(tx, account_id)
     kept = []
-    for index, (pattern, handle) in enumerate(zip(patterns, accounts, strict=True)):
-        if handle and handle not in ids:
-            raise _refusal(index, "no such account", "no_such_account")
-        kept.append(pattern.replace(f"::{handle}:", f"::{ids[handle]}:", 1) if handle else pattern)
+    for index, pattern in enumerate(patterns):
+        handle = _account(pattern, index)
+        if handle and (account is None or handle != account.handle):
+            words = "name another account by its id, or by a pattern"
+            raise _refusal(index, words, "foreign_account")
+        kept.append(pattern.replace(f"::{handle}:", f"::{account_id}:", 1) if handle else pattern)
     return tuple(kept)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from cloudcore.db.base import Connection
@@ -68,7 +68,11 @@ def _create(tx: Connection, name: Name, repository_id: str, act: Act) -> Reposit
 
 
 async def list_repositories(
-    ctx: Context, handle: str, after: str, limit: int, may_describe: Callable[[Name], bool]
+    ctx: Context,
+    handle: str,
+    after: str,
+    limit: int,
+    may_describe: Callable[[Name], Awaitable[bool]],
 ) -> Page:
     """Return a page of an account's repositories as full names after the full name `after`.
 
@@ -83,7 +87,7 @@ async def list_repositories(
     found: list[str] = []
     while len(found) <= limit:
         batch = await ctx.database.read(repositories.list_repository_names, handle, last, limit + 1)
-        found += [name for name in batch if may_describe(Name(handle, name))]
+        found += [name for name in batch if await may_describe(Name(handle, name))]
         if len(batch) <= limit:
             break
         last = batch[-1]

@@ -6,11 +6,11 @@ goes through `point_tag`, inside the transaction that holds the repository's loc
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import PreconditionFailed
+from cloudcore.identity.patterns import Patterns
 from registry.errors import (
     ManifestUnknown,
     TagDeleteForbidden,
@@ -53,8 +53,8 @@ class Precondition(NamedTuple):
 
 def is_immutable(repository: Repository, tag: str) -> bool:
     """Say whether a tag of this repository, once set, may not move (rule 2)."""
-    return repository.is_immutable and not any(
-        fnmatchcase(tag, pattern) for pattern in repository.immutable_tag_exclusions
+    return repository.is_immutable and not (
+        Patterns(repository.immutable_tag_exclusions).match(tag)
     )
 
 

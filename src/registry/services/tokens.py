@@ -7,6 +7,7 @@ whatever is taken away is gone when the bearer ends (B1 to B3).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
@@ -15,7 +16,8 @@ from typing import Any, Final, NamedTuple, Protocol
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unauthenticated
-from cloudcore.identity.decision import could_allow
+from cloudcore.identity.decision import Verdict, could_allow
+from cloudcore.identity.patterns import TooCostly, Work
 from cloudcore.identity.policy import Policy
 from cloudcore.identity.principal import Principal
 from cloudcore.identity.tokens import BEARER_SECONDS
@@ -23,14 +25,42 @@ from registry.metadata import logins, policies, settings
 from registry.metadata.logins import Login
 from registry.metadata.policies import Target
 from registry.oci.reference import Name, parse_name
-from registry.services.access import DESCRIBE, PERMISSIONS, Subject, is_allowed
+from registry.services.access import (
+    DESCRIBE,
+    PERMISSIONS,
+    Subject,
+    is_allowed,
+    too_costly,
+    verdict_on,
+)
 from registry.services.logins import hash_of, principal_of
 from registry.services.registry_settings import counts_pulls_of
 
 CATALOG: Final = Name("", "catalog")
 """Stands for ``registry:catalog:*`` among the names of a bearer."""
 
+REQUEST_STEPS: Final = 64_000_000
+"""What the decisions of one request may take together: some 25 ms (see `patterns.Work`)."""
+LISTING_STEPS: Final = 1_000_000_000
+"""The same of a list of the catalog, which asks of every name in turn: some 0.4 s."""
+SLICE_STEPS: Final = 2_000_000
+"""After how many of them others have their turn."""
+
 Address = IPv4Address | IPv6Address
+
+
+class Turns:
+    """The work of one request, and the turns that others have between its parts."""
+
+    def __init__(self, steps: int = REQUEST_STEPS) -> None:
+        self.work = Work(steps)
+        self._next = steps - SLICE_STEPS
+
+    async def give(self) -> None:
+        """Let others have their turn if a slice was used up since they last had one."""
+        if self.work.left <= self._next:
+            self._next = self.work.left - SLICE_STEPS
+            await asyncio.sleep(0)
 
 
 class Entry(NamedTuple):
@@ -40,6 +70,8 @@ class Entry(NamedTuple):
     denied: tuple[str, ...]
     counts_pulls: bool = True
     """A pull says that the image is in use; not one by a scanner or a backup, say."""
+    reasons: tuple[str, ...] = ()
+    """Why each of `denied` is, told to the repository's own account only: a verdict's name."""
 
 
 class Bearer(NamedTuple):
@@ -111,6 +143,7 @@ class Tokens:
 
         Raises:
             Unauthenticated: the password is wrong, or what stood behind it has ended.
+            PolicyTooCostly: the policies need more work than a request is given.
 
         """
         login = None if password is None else await self._login(password)
@@ -155,11 +188,13 @@ class Tokens:
             return frozenset()
         targets = await self.database.read(_targets, names)
         now = self.clock()
-        return frozenset(
-            name
-            for name, target in zip(names, targets, strict=True)
-            if is_allowed(found[0], action, target, name.repository, self.region, now)
-        )
+        turns = Turns()
+        allowed = set()
+        for name, target in zip(names, targets, strict=True):
+            await turns.give()
+            if is_allowed(found[0], action, target, name.repository, self.region, now, turns.work):
+                allowed.add(name)
+        return frozenset(allowed)
 
     async def find_subject(
         self, bearer: Bearer, source_ip: Address | None
@@ -172,10 +207,12 @@ class Tokens:
                 return None
         return await self._subject(login, source_ip), login
 
-    def may_describe(self, subject: Subject, login: Login, name: Name) -> bool:
-        """Say whether `subject` may know of a repository of its own account."""
+    async def may_describe(self, subject: Subject, login: Login, turns: Turns, name: Name) -> bool:
+        """Return True if `subject` may know of a repository of its own account."""
+        await turns.give()
         target = Target(login.account_id, None, None, None)
-        return is_allowed(subject, DESCRIBE, target, name.repository, self.region, self.clock())
+        now = self.clock()
+        return is_allowed(subject, DESCRIBE, target, name.repository, self.region, now, turns.work)
 
     async def _login(self, password: str) -> Login:
         login = await self.database.read(logins.find_login, hash_of(password), self.clock())
@@ -195,22 +232,41 @@ class Tokens:
         names = [name for name in requested if name != CATALOG]
         targets, uncounted = await self.database.read(_targets_and_uncounted, names)
         crn = "" if subject.principal is None else subject.principal.crn
+        turns = Turns()
         entries = {}
         for name, target in zip(names, targets, strict=True):
-            granted = tuple(
-                action
-                for action in requested[name]
-                if is_allowed(
-                    subject, PERMISSIONS[action], target, name.repository, self.region, now
+            verdicts: dict[str, Verdict] = {}
+            for action in requested[name]:
+                await turns.give()
+                permission = PERMISSIONS[action]
+                verdicts[action] = verdict_on(
+                    subject, permission, target, name.repository, self.region, now, turns.work
                 )
-            )
-            denied = tuple(action for action in requested[name] if action not in granted)
-            counts = counts_pulls_of(crn, uncounted.get(target.account_id or "", ()))
-            entries[name] = Entry(granted, denied, counts)
+            counts = _counts(crn, uncounted.get(target.account_id or "", ()), turns.work)
+            entries[name] = _entry_of(verdicts, counts, is_own=_is_own(subject, target))
         if CATALOG in requested:
             may_list = could_allow(subject.policies, DESCRIBE, subject.source_ip, now)
             entries[CATALOG] = Entry(("*",), ()) if may_list else Entry((), ("*",))
         return entries
+
+
+def _is_own(subject: Subject, target: Target) -> bool:
+    return subject.principal is not None and subject.principal.account_id == target.account_id
+
+
+def _entry_of(verdicts: Mapping[str, Verdict], counts: bool, *, is_own: bool) -> Entry:  # noqa: FBT001
+    """Return an entry. A stranger is not told why: it depends on what there is."""
+    granted = tuple(action for action, verdict in verdicts.items() if verdict.is_allowed)
+    denied = tuple(action for action in verdicts if action not in granted)
+    reasons = tuple(verdicts[action].name.lower() for action in denied) if is_own else ()
+    return Entry(granted, denied, counts, reasons)
+
+
+def _counts(crn: str, uncounted_pullers: Sequence[str], work: Work) -> bool:
+    try:
+        return counts_pulls_of(crn, uncounted_pullers, work)
+    except TooCostly:
+        raise too_costly() from None
 
 
 def wrong_login() -> Unauthenticated:
@@ -234,16 +290,19 @@ def _targets_and_uncounted(
 def _claim(name: Name, entry: Entry) -> dict[str, object]:
     kind, text = ("registry", "catalog") if name == CATALOG else ("repository", str(name))
     uncounted = {} if entry.counts_pulls else {"uncounted": True}
+    reasons = {"reasons": entry.reasons} if entry.reasons else {}
     return {
         "type": kind,
         "name": text,
         "actions": entry.granted,
         "denied": entry.denied,
         **uncounted,
+        **reasons,
     }
 
 
 def _entry(claim: Mapping[str, Any]) -> tuple[Name, Entry]:
     name = CATALOG if claim["type"] == "registry" else parse_name(claim["name"])
     counts = "uncounted" not in claim
-    return name, Entry(tuple(claim["actions"]), tuple(claim["denied"]), counts)
+    reasons = tuple(claim.get("reasons", ()))
+    return name, Entry(tuple(claim["actions"]), tuple(claim["denied"]), counts, reasons)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, bindparam, func, literal_column, or_, select
 
@@ -21,24 +21,30 @@ class AssumableRole(NamedTuple):
     id: str
     name: str
     trust_policy: str
+    trust_ids: str
     max_session_seconds: int
     account_id: str
     handle: str
     account_status: str
 
 
-def _where(*conditions: ColumnElement[bool]) -> Select[tuple[str, str, str, int, str, str, str]]:
+def _columns() -> Select[Any]:
+    return select(
+        _r.id,
+        _r.name,
+        _r.trust_policy,
+        _r.trust_ids,
+        _r.max_session_seconds,
+        _a.id,
+        _a.handle,
+        _a.status,
+    )
+
+
+def _where(*conditions: ColumnElement[bool]) -> Select[Any]:
     """Return the query for a role, whose trust policy then stays until the transaction ends."""
     return (
-        select(
-            _r.id,
-            _r.name,
-            _r.trust_policy,
-            _r.max_session_seconds,
-            _a.id,
-            _a.handle,
-            _a.status,
-        )
+        _columns()
         .join(accounts, _a.id == _r.account_id)
         .where(*conditions)
         .with_for_update(read=True, of=roles)
@@ -63,7 +69,7 @@ _ASSIGNED: Final = Statement(
 _OF_PERSON: Final = _g.user_id == bindparam("user_id")
 _LIST_ASSIGNED: Final = Statement(
     page(
-        select(_r.id, _r.name, _r.trust_policy, _r.max_session_seconds, _a.id, _a.handle, _a.status)
+        _columns()
         .select_from(role_assignments)
         .join(roles, _r.id == _g.role_id)
         .join(accounts, _a.id == _r.account_id)

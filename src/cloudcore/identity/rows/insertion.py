@@ -10,11 +10,14 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.statement import Statement
 
 
-def insertion(table: Table) -> Statement:
-    """Return the statement that adds a row; a row whose key is taken changes nothing."""
+def insertion(table: Table, *given: str) -> Statement:
+    """Return the statement that adds a row; a row whose key is taken changes nothing.
+
+    A column with a default is left to it, unless it is `given`.
+    """
     columns: dict[str, Any] = {
         column.name: bindparam(column.name)
         for column in table.columns
-        if column.server_default is None
+        if column.server_default is None or column.name in given
     }
     return Statement(insert(table).values(columns).on_conflict_do_nothing())

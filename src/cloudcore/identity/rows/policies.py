@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, func, literal_column, or_, select
+from sqlalchemy import Select, bindparam, func, literal_column, or_, select, union_all
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
@@ -26,6 +26,8 @@ class PolicyRow(NamedTuple):
     revision: int
     created_at: int
     updated_at: int
+    account_ids: str = "{}"
+    """What handles in the document mean; see `identity.documents`."""
 
 
 class Attachment(NamedTuple):
@@ -51,7 +53,7 @@ def _columns() -> Select[Any]:
 
 
 _OF_ACCOUNT: Final = _p.account_id == bindparam("account_id")
-_ADD: Final = insertion(policies)
+_ADD: Final = insertion(policies, "account_ids")
 _FIND: Final = Statement(_columns().where(_OF_ACCOUNT, _p.id == bindparam("id")))
 _LIST: Final = Statement(
     page(_columns().where(_OF_ACCOUNT, _p.name > bindparam("after")).order_by(_p.name))
@@ -63,6 +65,7 @@ _UPDATE: Final = Statement(
     .values(
         description=bindparam("description"),
         document=bindparam("document"),
+        account_ids=bindparam("account_ids"),
         revision=bindparam("revision"),
         updated_at=bindparam("updated_at"),
     )
@@ -83,8 +86,38 @@ _COUNT_ON: Final = Statement(
 _COUNT_OF: Final = Statement(
     select(func.count()).select_from(policy_attachments).where(*_OF_POLICY)
 )
+_SIZE_ON: Final = Statement(
+    select(func.coalesce(func.sum(func.length(_p.document)), literal_column("0")))
+    .select_from(policy_attachments)
+    .join(policies, _p.id == _t.policy_id)
+    .where(_ON_PRINCIPAL)
+)
+
+
+def _sizes_beside(principal: str) -> Select[Any]:
+    """Return how large the other policies are of each of such principals that have a policy."""
+    with_it = policy_attachments.alias("with_it")
+    return (
+        select(func.sum(func.length(_p.document)).label("size"))
+        .select_from(with_it)
+        .join(policy_attachments, _t[principal] == with_it.c[principal])
+        .join(policies, _p.id == _t.policy_id)
+        .where(
+            with_it.c.policy_id == bindparam("policy_id"),
+            _t.policy_id != bindparam("policy_id"),
+        )
+        .group_by(_t[principal])
+    )
+
+
+_BESIDE: Final = union_all(_sizes_beside("service_account_id"), _sizes_beside("role_id")).subquery(
+    "beside"
+)
+_LARGEST_BESIDE: Final = Statement(
+    select(func.coalesce(func.max(_BESIDE.c.size), literal_column("0")))
+)
 _DOCUMENTS: Final = Statement(
-    select(_p.document)
+    select(_p.document, _p.account_ids)
     .join(policy_attachments, _t.policy_id == _p.id)
     .where(_OF_ACCOUNT, _ON_PRINCIPAL)
     .order_by(_t.id)
@@ -148,6 +181,7 @@ def update_policy(tx: Connection, policy: PolicyRow) -> None:
         policy_id=policy.id,
         description=policy.description,
         document=policy.document,
+        account_ids=policy.account_ids,
         revision=policy.revision,
         updated_at=policy.updated_at,
     )
@@ -203,7 +237,19 @@ def count_attached_to(tx: Connection, principal_id: str) -> int:
     return row[0] if row else 0
 
 
-def list_documents_of(tx: Connection, account_id: str, principal_id: str) -> list[str]:
-    """Return the documents attached to a service account or role."""
+def size_attached_to(tx: Connection, principal_id: str) -> int:
+    """Return the bytes of all policies that a service account or role has."""
+    row = tx.row(_SIZE_ON, principal_id=principal_id)
+    return int(row[0]) if row else 0
+
+
+def largest_size_beside(tx: Connection, policy_id: str) -> int:
+    """Return the most bytes of other policies that a principal has which has this one."""
+    row = tx.row(_LARGEST_BESIDE, policy_id=policy_id)
+    return int(row[0]) if row else 0
+
+
+def list_documents_of(tx: Connection, account_id: str, principal_id: str) -> list[tuple[str, str]]:
+    """Return the documents attached to a service account or role, each with its ids."""
     rows = tx.rows(_DOCUMENTS, account_id=account_id, principal_id=principal_id)
-    return [row[0] for row in rows]
+    return [(row[0], row[1]) for row in rows]

@@ -26,6 +26,8 @@ class Role(NamedTuple):
     max_session_seconds: int
     created_at: int
     updated_at: int
+    trust_ids: str = "{}"
+    """What names in the trust policy mean; see `identity.documents`."""
 
 
 class Assignment(NamedTuple):
@@ -49,7 +51,7 @@ def _columns() -> Select[Any]:
 
 
 _OF_ACCOUNT: Final = _r.account_id == bindparam("account_id")
-_ADD: Final = insertion(roles)
+_ADD: Final = insertion(roles, "trust_ids")
 _FIND: Final = Statement(_columns().where(_OF_ACCOUNT, _r.id == bindparam("id")))
 _FIND_NAMED: Final = Statement(_columns().where(_OF_ACCOUNT, _r.name == bindparam("name")))
 _LIST: Final = Statement(
@@ -62,6 +64,7 @@ _UPDATE: Final = Statement(
     .values(
         description=bindparam("description"),
         trust_policy=bindparam("trust_policy"),
+        trust_ids=bindparam("trust_ids"),
         max_session_seconds=bindparam("max_session_seconds"),
         updated_at=bindparam("updated_at"),
     )
@@ -137,6 +140,7 @@ def update_role(tx: Connection, role: Role) -> None:
         role_id=role.id,
         description=role.description,
         trust_policy=role.trust_policy,
+        trust_ids=role.trust_ids,
         max_session_seconds=role.max_session_seconds,
         updated_at=role.updated_at,
     )

@@ -8,7 +8,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.identity.documents import stored_document
 from cloudcore.identity.names import missing
-from cloudcore.identity.policy import Kind
+from cloudcore.identity.policy import MAX_PRINCIPAL_BYTES, Kind
 from cloudcore.identity.rows import policies as rows
 from cloudcore.identity.rows.accounts import raise_revision
 from cloudcore.identity.rows.policies import Attached, Attachment, PolicyRow
@@ -22,8 +22,8 @@ MAX_ATTACHMENTS: Final = 10
 def create_policy(tx: Connection, policy: PolicyRow, document: dict[str, Any]) -> PolicyRow:
     """Add a policy of this document."""
     raise_revision(tx, policy.account_id)
-    stored, _ = stored_document(tx, document, Kind.IDENTITY)
-    made = policy._replace(document=stored)
+    stored = stored_document(tx, document, Kind.IDENTITY, policy.account_id)
+    made = policy._replace(document=stored.text, account_ids=stored.encoded_ids)
     if not rows.add_policy(tx, made):
         raise Conflict("there is a policy of this name", name=policy.name)
     return made
@@ -40,13 +40,21 @@ def get_policy(tx: Connection, account_id: str, policy_id: str) -> PolicyRow:
 def update_policy(
     tx: Connection, account_id: str, policy_id: str, changes: dict[str, Any], now: int
 ) -> PolicyRow:
-    """Change what `changes` gives of a policy; another document is another revision of it."""
+    """Change what `changes` gives of a policy; another document is another revision of it.
+
+    Raises:
+        Conflict: a principal would have more bytes of policies than it can.
+
+    """
     raise_revision(tx, account_id)
     policy = get_policy(tx, account_id, policy_id)
     if "document" in changes:
-        document, _ = stored_document(tx, changes["document"], Kind.IDENTITY)
-        revision = policy.revision + (document != policy.document)
-        changes = {**changes, "document": document, "revision": revision}
+        stored = stored_document(tx, changes["document"], Kind.IDENTITY, account_id)
+        if len(stored.text) > len(policy.document):
+            _check_size(len(stored.text) + rows.largest_size_beside(tx, policy.id))
+        new: dict[str, Any] = {"document": stored.text, "account_ids": stored.encoded_ids}
+        is_other = policy._replace(**new) != policy
+        changes = {**changes, **new, "revision": policy.revision + is_other}
     if changes:
         policy = policy._replace(**changes, updated_at=now)
         rows.update_policy(tx, policy)
@@ -63,15 +71,32 @@ def delete_policy(tx: Connection, account_id: str, policy_id: str) -> None:
 
 
 def attach_policy(tx: Connection, attachment: Attachment) -> Attached:
-    """Attach a policy to a service account or role that was found in the same account."""
+    """Attach a policy to a service account or role that was found in the same account.
+
+    Raises:
+        Conflict: it is attached there, or the principal would have more than it can.
+
+    """
     raise_revision(tx, attachment.account_id)
     policy = get_policy(tx, attachment.account_id, attachment.policy_id)
     principal_id = _principal_of(tx, attachment)
     if rows.count_attached_to(tx, principal_id) >= MAX_ATTACHMENTS:
         raise Conflict(f"a principal has at most {MAX_ATTACHMENTS} policies")
+    _check_size(rows.size_attached_to(tx, principal_id) + len(policy.document))
     if not rows.attach(tx, attachment):
         raise Conflict("the policy is attached there")
     return get_attachment(tx, attachment.account_id, policy.id, attachment.id)
+
+
+def _check_size(size: int) -> None:
+    """Refuse more bytes of policies than a principal can have; documents are ASCII."""
+    if size > MAX_PRINCIPAL_BYTES:
+        raise Conflict(
+            f"the policies of a principal have at most {MAX_PRINCIPAL_BYTES} bytes together, "
+            f"and would have {size}",
+            limit=MAX_PRINCIPAL_BYTES,
+            size=size,
+        )
 
 
 def _principal_of(tx: Connection, attachment: Attachment) -> str:

@@ -22,8 +22,8 @@ from cloudcore.identity.services.members import find_person, lock_organization, 
 def create_role(tx: Connection, role: Role, trust_policy: dict[str, Any]) -> Role:
     """Add a role that `trust_policy` says who may assume."""
     raise_revision(tx, role.account_id)
-    document, _ = stored_document(tx, trust_policy, Kind.TRUST)
-    made = role._replace(trust_policy=document)
+    stored = stored_document(tx, trust_policy, Kind.TRUST, role.account_id)
+    made = role._replace(trust_policy=stored.text, trust_ids=stored.encoded_ids)
     if not rows.add_role(tx, made):
         raise Conflict("there is a role of this name", name=role.name)
     return made
@@ -55,9 +55,10 @@ def update_role(
     raise_revision(tx, account_id)
     role = get_role(tx, account_id, role_id)
     if "trust_policy" in changes:
-        document, _ = stored_document(tx, changes["trust_policy"], Kind.TRUST)
-        changes = {**changes, "trust_policy": document}
-        if document != role.trust_policy:
+        stored = stored_document(tx, changes["trust_policy"], Kind.TRUST, account_id)
+        new: dict[str, Any] = {"trust_policy": stored.text, "trust_ids": stored.encoded_ids}
+        changes = {**changes, **new}
+        if role._replace(**new) != role:
             revoke_sessions_of_role(tx, role.id, now)
     if changes:
         role = role._replace(**changes, updated_at=now)

@@ -30,6 +30,9 @@ from cloudcore.wire import Request
 
 DAY: Final = 24 * 3600 * MICROSECONDS
 MAX_BYTES: Final = 20 * 1024
+MAX_PATTERN_BYTES: Final = 8 * 1024
+"""Of all `tag_patterns` with a ``*`` together: each tag is held against all of them, also by a
+transaction that re-checks images. At worst that takes some 0.1 ms a tag."""
 MAX_RULES: Final = 50
 
 Selector = Literal["untagged", "tagged", "any"]
@@ -126,6 +129,10 @@ def check_rules(rules: Sequence[LifecycleRule]) -> str:
         _check_tag_parts(rule, where)
         _check_condition(rule, where)
     _check_any_is_last(rules)
+    patterns = (pattern for rule in rules for pattern in rule.tag_patterns if "*" in pattern)
+    if sum(map(len, patterns)) > MAX_PATTERN_BYTES:
+        words = f"the tag_patterns with * have at most {MAX_PATTERN_BYTES} bytes together"
+        raise _refusal("rules", "out_of_range", words)
     document = msgspec.json.encode({"rules": rules})
     if len(document) > MAX_BYTES:
         raise _refusal("rules", "out_of_range", f"a policy has at most {MAX_BYTES} bytes")

@@ -1,0 +1,149 @@
+"""What a token request may cost: scopes, work, and turns for others while it is decided."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from cloudcore.errors import Conflict, PlatformError
+from cloudcore.identity.policy import MAX_PRINCIPAL_BYTES
+from registry.oci.reference import Name
+from registry.services.access import PolicyTooCostly
+from registry.services.tokens import REQUEST_STEPS, SLICE_STEPS
+from tests.integration.test_tokens_exchange import access_of, play
+from tests.tenants import Install, Program, allow, basic, bearer, deny
+
+HALF = "a" * 50
+LONG_NAMES = [f"acme/{'a' * 195}{number}" for number in range(10, 40)]
+
+
+def costly() -> list[dict[str, Any]]:
+    """Return statements of 18 KB whose patterns are nearly found everywhere in such names."""
+    patterns = [f"crn:*{HALF}b{HALF}{number}*" for number in range(80)]
+    return [deny("*") | {"resources": patterns}] * 2
+
+
+async def costly_program(install: Install, policies: int = 2) -> Program:
+    account = await install.add_account("acme")
+    program = await install.add_program(account, "ci", allow("*"))
+    for number in range(policies):
+        await install.attach(account, f"p{number}", costly(), service_account_id=program.id)
+    return program
+
+
+def test_a_token_is_for_thirty_scopes(sqlite_database: str) -> None:
+    async def scenario(install: Install) -> None:
+        scopes = [f"repository:acme/r{number}:pull" for number in range(31)]
+        form = {"grant_type": "password", "username": "token", "password": "x"}
+        for over in (scopes, [" ".join(scopes)]):
+            query = httpx.QueryParams([("scope", scope) for scope in over])
+            async with install.connect() as client:
+                asked = await client.get("/v2/token", params=query)
+                posted = await client.post("/v2/token", data=form | {"scope": over})
+            assert asked.status_code == 400
+            assert asked.json()["errors"][0]["code"] == "UNSUPPORTED"
+            assert "30 scopes" in asked.json()["errors"][0]["message"]
+            assert (posted.status_code, posted.json()["error"]) == (400, "invalid_request")
+        assert len(access_of(await install.exchange(None, *scopes[:-1]))) == 30
+
+    play(sqlite_database, scenario)
+
+
+def test_a_request_that_costs_too_much_is_refused_with_a_reason(sqlite_database: str) -> None:
+    async def scenario(install: Install) -> None:
+        password = await install.login(await costly_program(install))
+        scopes = [f"repository:{name}:pull,push,delete" for name in LONG_NAMES]
+        form = {"grant_type": "password", "username": "token", "password": password}
+        async with install.connect() as client:
+            asked = await client.get(
+                "/v2/token", params={"scope": " ".join(scopes)}, headers=basic(password)
+            )
+            posted = await client.post("/v2/token", data=form | {"scope": " ".join(scopes)})
+        assert asked.status_code == 403
+        assert asked.json()["errors"][0]["code"] == "DENIED"
+        assert "too long to evaluate" in asked.json()["errors"][0]["message"]
+        assert (posted.status_code, posted.json()["error"]) == (400, "invalid_scope")
+        assert "too long to evaluate" in posted.json()["error_description"]
+        one = await install.exchange(password, scopes[0])
+        assert access_of(one)[0]["actions"] == ["pull", "push", "delete"]
+
+    play(sqlite_database, scenario)
+
+
+def test_others_have_their_turn_while_scopes_are_decided(sqlite_database: str) -> None:
+    """Counted, not timed: between two turns never more than a slice and one decision."""
+
+    async def scenario(install: Install) -> None:
+        password = await install.login(await costly_program(install))
+
+        async def turns_beside(names: list[str]) -> tuple[int, PlatformError | None]:
+            turns, error = 0, None
+            requested = {Name(*name.split("/")): ("pull", "push", "delete") for name in names}
+            exchange = asyncio.ensure_future(install.tokens.exchange(password, requested, None))
+            while not exchange.done():
+                turns += 1
+                await asyncio.sleep(0)
+            try:
+                exchange.result()
+            except PlatformError as caught:
+                error = caught
+            return turns, error
+
+        await turns_beside(LONG_NAMES[:1])  # from now on the policies are compiled
+        few, none = await turns_beside(["acme/r"])
+        many, error = await turns_beside(LONG_NAMES)
+        assert none is None
+        assert isinstance(error, PolicyTooCostly)
+        assert many - few >= REQUEST_STEPS // SLICE_STEPS // 4
+
+    play(sqlite_database, scenario)
+
+
+def test_the_catalog_takes_turns_too(sqlite_database: str) -> None:
+    async def scenario(install: Install) -> None:
+        program = await costly_program(install)
+        for name in LONG_NAMES:
+            await install.add_repository(program.account, name.removeprefix("acme/"))
+        token = await install.exchange(await install.login(program), "registry:catalog:*")
+        async with install.connect() as client:
+            listed = asyncio.ensure_future(client.get("/v2/_catalog", headers=bearer(token)))
+            turns = 0
+            while not listed.done():
+                turns += 1
+                await asyncio.sleep(0)
+        assert listed.result().json()["repositories"] == LONG_NAMES
+        assert turns >= len(LONG_NAMES) - 1
+
+    play(sqlite_database, scenario)
+
+
+def test_policies_of_a_principal_have_a_largest_size_together(database_url: str) -> None:
+    async def scenario(install: Install) -> None:
+        program = await costly_program(install)
+        role = await install.add_role_session(program.account, "role", allow("*"))
+        for name in ("second", "third"):
+            await install.attach(program.account, name, costly(), role_id=role.id)
+        assert await costly_sizes(install, program) < MAX_PRINCIPAL_BYTES
+        account, words = program.account, f"at most {MAX_PRINCIPAL_BYTES} bytes together"
+        for kind, principal in (("service_account_id", program), ("role_id", role)):
+            with pytest.raises(Conflict, match=words):
+                await install.attach(account, f"x{kind}", costly(), **{kind: principal.id})
+            with pytest.raises(Conflict, match=words):
+                await install.say(principal, *costly())
+            await install.say(principal, allow("*"))
+        await install.say(program, allow("*"), allow("*", on="crn:*"))  # a little more still fits
+
+    play(database_url, scenario)
+
+
+async def costly_sizes(install: Install, program: Program) -> int:
+    policies = await install.authenticator.policies_of(await install.principal(program))
+    return sum(
+        len(text) + 3
+        for policy in policies
+        for statement in policy.statements
+        for text in statement.resources.texts
+    )

@@ -1,0 +1,178 @@
+"""Everything that reads bytes of strangers takes time in proportion to them.
+
+Each regular expression of the two packages, and each parser, reads 100 kB of its worst input. Time
+is that of this thread's processor, so neighbours do not matter: a reader may take 4 us a byte at
+most, and what takes long enough to measure must not take ten times as long for four times as much
+(16 times is quadratic). A new expression is found by itself; a new
+parser goes into `foreign_parsers`.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from time import thread_time
+from typing import Any, Final
+
+import pytest
+
+import cloudcore
+import registry
+from tests.property.foreign_parsers import PARSERS, read_one
+from tests.property.worst_inputs import ENDS, attacks
+
+SIZE: Final = 100_000
+QUARTER: Final = SIZE // 4
+SECONDS_PER_BYTE: Final = 4e-6
+MEASURABLE: Final = 0.02
+"""Seconds under which growth is not told from noise."""
+METHODS: Final = {"fullmatch", "match", "search", "findall", "finditer", "split", "sub"}
+
+
+def seconds(read: Callable[[], object]) -> float:
+    """Return how long a reader takes."""
+    began = thread_time()
+    read_one(read)
+    return thread_time() - began
+
+
+def check(read: Callable[[Any], object], make: Callable[[int], Any], what: str) -> None:
+    """Check that reading what `make` makes of a size takes time in proportion to the size."""
+    for size in (QUARTER // 8, QUARTER, SIZE):
+        given = make(size)
+        taken = min(seconds(partial(read, given)) for _ in range(2))
+        assert taken < 0.05 + SECONDS_PER_BYTE * size, f"{what}: {taken} s for {size} bytes"
+    if taken > MEASURABLE:
+        smaller = make(QUARTER)
+        quarter = min(seconds(partial(read, smaller)) for _ in range(5))
+        taken = min(taken, *(seconds(partial(read, given)) for _ in range(4)))
+        assert taken < 10 * quarter, f"{what}: {quarter} s, then {taken} s for four times as much"
+
+
+def modules() -> Iterator[Any]:
+    """Return every module of the two packages, but those that are programs' entries."""
+    for package in (cloudcore, registry):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not found.name.endswith((".__main__", ".env")) and ".versions." not in found.name:
+                yield importlib.import_module(found.name)
+
+
+def expressions() -> dict[str, re.Pattern[Any]]:
+    """Return every regular expression that a module holds, however deep in what it holds."""
+    found: dict[str, re.Pattern[Any]] = {}
+    for module in modules():
+        for name, value in vars(module).items():
+            for number, pattern in enumerate(_patterns(value, 4)):
+                found[f"{module.__name__}.{name}{f'[{number}]' if number else ''}"] = pattern
+    return found
+
+
+def _patterns(value: object, depth: int) -> Iterator[re.Pattern[Any]]:
+    if isinstance(value, re.Pattern):
+        yield value
+    elif depth and isinstance(value, tuple | list | set | frozenset):
+        for item in value:
+            yield from _patterns(item, depth - 1)
+    elif depth and isinstance(value, dict):
+        for item in value.values():
+            yield from _patterns(item, depth - 1)
+    elif depth and type(value).__module__.startswith(("cloudcore", "registry")):
+        yield from _patterns(list(getattr(value, "__dict__", {}).values()), depth - 1)
+
+
+def methods() -> dict[str, set[str]]:
+    """Return by which methods the source uses what it calls by a name."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for package in (cloudcore, registry):
+        for path in Path(package.__path__[0]).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Attribute) and node.attr in METHODS:
+                    value = node.value
+                    name = getattr(value, "id", None) or getattr(value, "attr", None)
+                    found[name or ""].add(node.attr)
+    return found
+
+
+EXPRESSIONS: Final = expressions()
+USED: Final = methods()
+
+
+def test_expressions_are_found_in_the_source() -> None:
+    """What is compiled elsewhere than for a module is read by a parser below."""
+    elsewhere = set()
+    for package in (cloudcore, registry):
+        top = Path(package.__path__[0])
+        for path in top.rglob("*.py"):
+            module = ".".join(path.relative_to(top.parent).with_suffix("").parts)
+            for node in ast.parse(path.read_text()).body:
+                targets = node.targets if isinstance(node, ast.Assign) else [node]
+                names_ = [getattr(getattr(each, "target", each), "id", "") for each in targets]
+                calls = [
+                    ast.unparse(each.func) for each in ast.walk(node) if isinstance(each, ast.Call)
+                ]
+                if "re.compile" in calls and f"{module}.{names_[0]}" in EXPRESSIONS:
+                    continue
+                if any(
+                    call.removeprefix("re.") in METHODS | {"compile"}
+                    for call in calls
+                    if call.startswith("re.")
+                ):
+                    elsewhere.add(module)
+    assert elsewhere == {"cloudcore.strict_json", "registry.console.routing"}
+
+
+@pytest.mark.parametrize("name", sorted(EXPRESSIONS))
+def test_no_expression_takes_long(name: str) -> None:
+    pattern = EXPRESSIONS[name]
+    base = name.rpartition(".")[2].partition("[")[0]
+    for method in sorted(USED.get(base, set()) & METHODS | {"fullmatch"}):
+        _check_expression(pattern, method, name)
+
+
+def _check_expression(pattern: re.Pattern[Any], method: str, name: str) -> None:
+    for lead, unit in attacks(pattern):
+        for end in ENDS:
+            check(
+                partial(_apply, pattern, method),
+                partial(_text, pattern, lead, unit, end),
+                f"{name}.{method} of {lead!r} + {unit!r} * n + {end!r}",
+            )
+
+
+def _text(pattern: re.Pattern[Any], lead: str, unit: str, end: str, size: int) -> Any:  # noqa: ANN401
+    text = lead + unit * (size // len(unit)) + end
+    return text.encode("utf-8") if isinstance(pattern.pattern, bytes) else text
+
+
+def _apply(pattern: re.Pattern[Any], method: str, text: Any) -> object:  # noqa: ANN401
+    if method == "sub":
+        return pattern.sub(text[:0], text)
+    return getattr(pattern, method)(text)
+
+
+@pytest.mark.parametrize(
+    ("bad", "method"),
+    [(re.compile(rb"//|.+/\Z", re.DOTALL), "search"), (re.compile(r"a*[ab]*c"), "match")],
+)
+def test_what_is_quadratic_is_found(bad: re.Pattern[Any], method: str) -> None:
+    with pytest.raises(AssertionError, match=" s for "):
+        _check_expression(bad, method, "bad")
+
+
+@pytest.mark.parametrize("name", sorted(PARSERS))
+def test_no_parser_takes_long(name: str) -> None:
+    read, inputs = PARSERS[name]
+    for given in inputs:
+        lead, unit, end = given if isinstance(given, tuple) else (given[:0], given, given[:0])
+        make = partial(_repeated, lead, unit, end)
+        check(read, make, f"{name}: {lead!r} + {unit!r} * n + {end!r}")
+
+
+def _repeated(lead: Any, unit: Any, end: Any, size: int) -> Any:  # noqa: ANN401 - text or bytes
+    return lead + unit * (size // len(unit)) + end
