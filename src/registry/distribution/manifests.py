@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 from registry.distribution.body import BodyTooLarge, read_body
 from registry.distribution.conditions import etag, is_not_modified, tag_precondition
 from registry.distribution.request import Request
@@ -13,6 +16,8 @@ from registry.oci.reference import parse_reference, parse_tag
 from registry.services import manifests, tags
 from registry.services.context import Context
 from registry.services.manifests import MAX_TAGS, ManifestPut
+
+MAX_WARNINGS: Final = 20
 
 
 async def get_manifest(ctx: Context, request: Request) -> Response:
@@ -53,10 +58,7 @@ async def put_manifest(ctx: Context, request: Request) -> Response:
         headers.append((b"oci-subject", result.subject.encode()))
     if expected is not None and names:
         headers.append((b"oci-tag", ", ".join(names).encode()))
-    headers += [
-        (b"warning", f'299 - "descriptor size differs from the stored {digest}"'.encode())
-        for digest in result.wrong_sizes
-    ]
+    headers += _warnings(result.wrong_sizes)
     return empty(201, *headers)
 
 
@@ -69,6 +71,19 @@ async def delete_manifest(ctx: Context, request: Request) -> Response:
         precondition = tag_precondition(request)
         await tags.delete_tag(ctx, request.name, reference, precondition, request.grant.principal)
     return empty(202)
+
+
+def _warnings(wrong_sizes: Sequence[str]) -> Headers:
+    """Return a warning for each of the first digests, and one that counts them if there are more.
+
+    Clients take a head of some kilobytes, and proxies so many headers.
+    """
+    words = [
+        f"descriptor size differs from the stored {digest}" for digest in wrong_sizes[:MAX_WARNINGS]
+    ]
+    if len(wrong_sizes) > MAX_WARNINGS:
+        words.append(f"descriptor size differs from the stored of {len(wrong_sizes)} blobs in all")
+    return [(b"warning", f'299 - "{each}"'.encode()) for each in words]
 
 
 def _existing(request: Request) -> str | Digest:

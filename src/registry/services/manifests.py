@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
-from registry.errors import DigestMismatch, ManifestBlobUnknown, ManifestUnknown
+from registry.errors import ManifestBlobUnknown, ManifestUnknown
 from registry.metadata import blobs, manifests, repositories
 from registry.metadata.deleted_tags import regain_image
 from registry.metadata.manifests import ManifestRow, NewManifest, StoredManifest
 from registry.metadata.repositories import Counts, Repository
-from registry.oci.digest import Digest, digest_of
-from registry.oci.manifest import Manifest, parse_manifest
+from registry.oci.digest import Digest
+from registry.oci.manifest import Manifest
 from registry.oci.media_types import is_foreign_layer
 from registry.oci.reference import Name
 from registry.services.access import Rights
@@ -25,6 +25,7 @@ from registry.services.acts import Act
 from registry.services.context import Context
 from registry.services.deletion import delete_image
 from registry.services.events import IMAGE_PUSHED, Event, publish
+from registry.services.manifest_reading import ReadManifest
 from registry.services.repositories import find_repository, lock, repository_for_push
 from registry.services.tags import Precondition, point_tag
 
@@ -79,14 +80,10 @@ async def put_manifest(ctx: Context, name: Name, rights: Rights, put: ManifestPu
         NameUnknown: see `repository_for_push`.
 
     """
-    if put.expected and digest_of(put.body, put.expected.algorithm) != put.expected:
-        raise DigestMismatch(
-            f"the manifest's bytes do not hash to {put.expected}", digest=str(put.expected)
-        )
-    parsed = parse_manifest(put.body, put.content_type)
+    read = await ctx.manifest_reader.read(put.body, put.content_type, put.expected)
     repository = await repository_for_push(ctx, name, rights)
     return await ctx.database.write(
-        _put, name, repository.id, put, parsed, ctx.new_id(), ctx.act(rights.principal)
+        _put, name, repository.id, put, read, ctx.new_id(), ctx.act(rights.principal)
     )
 
 
@@ -116,12 +113,12 @@ def _put(
     name: Name,
     repository_id: str,
     put: ManifestPut,
-    parsed: Manifest,
+    read: ReadManifest,
     manifest_id: str,
     act: Act,
 ) -> PutResult:
     repository = lock(tx, name, repository_id)
-    digest = digest_of(put.body)
+    parsed, digest = read
     pushed = put.expected or digest
     wrong_sizes: tuple[str, ...] = ()
     manifest = manifests.find_manifest(tx, repository.id, digest)
@@ -162,7 +159,7 @@ def _store(
 ) -> tuple[ManifestRow, tuple[str, ...]]:
     """Write a manifest new to the repository with its edges and counts."""
     listed = {descriptor.digest: descriptor for descriptor in parsed.blobs}
-    canonical = _canonical(tx, repository.account_id, list(listed))
+    canonical = blobs.canonical_digests(tx, repository.account_id, list(listed))
     links = blobs.linked_blobs(tx, repository.id, list(set(canonical.values())))
     missing = [
         digest
@@ -170,7 +167,7 @@ def _store(
         if canonical.get(digest) not in links and not is_foreign_layer(descriptor.media_type)
     ]
     child_names = [descriptor.digest for descriptor in parsed.children]
-    child_digests = _canonical(tx, repository.account_id, child_names)
+    child_digests = blobs.canonical_digests(tx, repository.account_id, child_names)
     children = manifests.find_manifests(tx, repository.id, list(set(child_digests.values())))
     missing += [name for name in child_names if child_digests.get(name) not in children]
     if missing:
@@ -211,20 +208,6 @@ def _store(
         if (link := links.get(canonical.get(name, ""))) and link.size != descriptor.size
     )
     return ManifestRow(manifest_id, digest, size, 0), wrong
-
-
-def _canonical(tx: Connection, account_id: str, digests: Sequence[str]) -> dict[str, str]:
-    """Return the sha256 the account has for each digest; those it never verified are left out."""
-    found: dict[str, str] = {}
-    for digest in digests:
-        if digest.startswith("sha256:"):
-            found[digest] = digest
-            continue
-        same = blobs.equivalent_digests(tx, account_id, digest)
-        canonical = next((one for one in same if one.startswith("sha256:")), None)
-        if canonical is not None:
-            found[digest] = canonical
-    return found
 
 
 def _delete(tx: Connection, name: Name, repository_id: str, digest: Digest, act: Act) -> None:
