@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Select, and_, bindparam, func, literal_column, or_, select
+from sqlalchemy import Select, and_, bindparam, literal_column, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
@@ -46,6 +46,7 @@ class ManifestRow(NamedTuple):
     digest: str
     size_bytes: int
     tag_count: int
+    media_type: str
 
 
 class Description(NamedTuple):
@@ -108,12 +109,12 @@ _BY_TAG: Final = Statement(
 )
 _BY_DIGEST: Final = Statement(_served().where(_m.digest == bindparam("digest")))
 _ROW: Final = Statement(
-    select(_m.id, _m.digest, _m.size_bytes, _m.tag_count).where(
+    select(*(_m[name] for name in ManifestRow._fields)).where(
         _m.repository_id == bindparam("repository_id"), _m.digest == bindparam("digest")
     )
 )
 _ROWS: Final = Statement(
-    select(_m.id, _m.digest, _m.size_bytes, _m.tag_count)
+    select(*(_m[name] for name in ManifestRow._fields))
     .where(_m.repository_id == bindparam("repository_id"), _m.digest.in_(listed("digests")))
     .order_by(_m.digest)
     .with_for_update(key_share=True)
@@ -153,25 +154,6 @@ _ADD_CHILD_EDGES: Final = Statement(
         ),
     )
 )
-_CHILDREN_OF: Final = Statement(
-    select(manifest_children.c.child_id).where(
-        manifest_children.c.parent_id.in_(listed("ids")), manifest_children.c.child_id.is_not(None)
-    )
-)
-_under = (
-    select(repository_blobs.c.digest, repository_blobs.c.size)
-    .join(
-        manifest_blobs,
-        and_(
-            manifest_blobs.c.repository_id == repository_blobs.c.repository_id,
-            manifest_blobs.c.digest == repository_blobs.c.digest,
-        ),
-    )
-    .where(manifest_blobs.c.manifest_id.in_(listed("ids")))
-    .distinct()
-    .subquery("under")
-)
-_SIZE_UNDER: Final = Statement(select(func.coalesce(func.sum(_under.c.size), literal_column("0"))))
 _BLOBS_OF: Final = Statement(
     select(manifest_blobs.c.digest).where(manifest_blobs.c.manifest_id.in_(listed("ids")))
 )
@@ -307,19 +289,6 @@ def add_child_edges(
         repository_id=repository_id,
         digests=text_list(digests),
     )
-
-
-def size_of_tree(tx: Connection, ids: Iterable[str]) -> int:
-    """Return the sum of the distinct blobs under these manifests and all their descendants."""
-    # Level by level: a planner cannot know how small the tree is, and would join whole tables.
-    tree: set[str] = set()
-    level = set(ids)
-    while level:
-        tree |= level
-        level = {row[0] for row in tx.rows(_CHILDREN_OF, ids=text_list(sorted(level)))} - tree
-    row = tx.row(_SIZE_UNDER, ids=text_list(sorted(tree)))
-    assert row is not None
-    return int(row[0])
 
 
 def blobs_of(tx: Connection, ids: Sequence[str]) -> list[str]:

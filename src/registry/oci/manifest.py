@@ -156,12 +156,22 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
         raise ManifestInvalid("the manifest names a key twice in one object")
 
 
+def is_specific(content_type: str | None) -> bool:
+    """Return True if the header names a media type, rather than JSON or bytes of any kind."""
+    return _bare(content_type) not in _UNSPECIFIC
+
+
+def _bare(content_type: str | None) -> str:
+    """Return the media type of a header without parameters, in lower case."""
+    return (content_type or "").partition(";")[0].strip().lower()
+
+
 def _media_type(document: _Document, content_type: str | None) -> str:
     """Return the media type the header and the document agree on.
 
     Without a telling header the document's own ``mediaType`` decides, and without that its shape.
     """
-    sent = (content_type or "").partition(";")[0].strip().lower()
+    sent = _bare(content_type)
     told = document.media_type
     if sent in _UNSPECIFIC:
         sent = told or _inferred(document)

@@ -20,10 +20,12 @@ INLINE_BYTES: Final = 64 * 1024
 
 
 class ReadManifest(NamedTuple):
-    """A manifest that was read, and the sha256 of its bytes."""
+    """A manifest that was read, and the names of its bytes."""
 
     manifest: Manifest
     digest: Digest
+    """The sha256."""
+    sha512: Digest
 
 
 class ManifestReader:
@@ -49,11 +51,11 @@ class ManifestReader:
 
 
 def _read(body: bytes, content_type: str | None, expected: Digest | None) -> ReadManifest:
-    digest = digest_of(body)
+    names = {digest.algorithm: digest for digest in (digest_of(body), digest_of(body, "sha512"))}
     if expected is not None:
-        is_sha256 = expected.algorithm == digest.algorithm
-        if expected != (digest if is_sha256 else digest_of(body, expected.algorithm)):
+        algorithm = expected.algorithm
+        if expected != (names.get(algorithm) or digest_of(body, algorithm)):
             raise DigestMismatch(
                 f"the manifest's bytes do not hash to {expected}", digest=str(expected)
             )
-    return ReadManifest(parse_manifest(body, content_type), digest)
+    return ReadManifest(parse_manifest(body, content_type), names["sha256"], names["sha512"])

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
-from registry.errors import ManifestBlobUnknown, ManifestUnknown
+from registry.errors import ManifestBlobUnknown, ManifestInvalid, ManifestUnknown
 from registry.metadata import blobs, manifests, repositories
 from registry.metadata.deleted_tags import regain_image
+from registry.metadata.manifest_trees import TreeBounds, measure_tree
 from registry.metadata.manifests import ManifestRow, NewManifest, StoredManifest
 from registry.metadata.repositories import Counts, Repository
 from registry.oci.digest import Digest
-from registry.oci.manifest import Manifest
+from registry.oci.manifest import Manifest, is_specific
 from registry.oci.media_types import is_foreign_layer
 from registry.oci.reference import Name
 from registry.services.access import Rights
@@ -31,6 +32,9 @@ from registry.services.tags import Precondition, point_tag
 
 MAX_TAGS: Final = 50
 """How many tags one PUT may set (end-7b; the specification asks for at least 10)."""
+TREE_BOUNDS: Final = TreeBounds(depth=32, edges=5_000, blobs=20_000)
+"""How much may be under an index. Multi-platform images are one or two deep, with some ten
+children; each level is a statement, and each edge a row, of the transaction that stores one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,8 @@ async def put_manifest(ctx: Context, name: Name, rights: Rights, put: ManifestPu
     """Store a manifest and point its tags to it (end-7a, end-7b); the same bytes are a no-op.
 
     Raises:
-        ManifestInvalid: see `parse_manifest`.
+        ManifestInvalid: see `parse_manifest`; or too much is under it (`TREE_BOUNDS`), or its bytes
+            are here under another media type.
         DigestMismatch: the bytes are not those of the path's digest.
         ManifestBlobUnknown: it refers to blobs or manifests this repository lacks.
         TagImmutable, PreconditionFailed: a tag may not move; nothing is stored.
@@ -118,7 +123,7 @@ def _put(
     act: Act,
 ) -> PutResult:
     repository = lock(tx, name, repository_id)
-    parsed, digest = read
+    parsed, digest = read.manifest, read.digest
     pushed = put.expected or digest
     wrong_sizes: tuple[str, ...] = ()
     manifest = manifests.find_manifest(tx, repository.id, digest)
@@ -127,8 +132,14 @@ def _put(
         manifest, wrong_sizes = _store(
             tx, repository, parsed, put.body, digest, manifest_id, act.now
         )
+        # Whoever names it by the other digest, as a referrer may its subject, means it too.
+        blobs.add_alias(tx, repository.account_id, read.sha512, digest)
         events.append(_pushed(digest, parsed, put.tags))
-    if pushed != digest:
+    elif manifest.media_type != parsed.media_type and is_specific(put.content_type):
+        raise ManifestInvalid(
+            f"{digest} is here as {manifest.media_type}; push it under that Content-Type"
+        )
+    if pushed not in (digest, read.sha512):
         blobs.add_alias(tx, repository.account_id, pushed, digest)
     events += [
         point_tag(tx, repository, tag, manifest, pushed, put.precondition, act) for tag in put.tags
@@ -175,7 +186,7 @@ def _store(
 
     size = sum(link.size for link in links.values())
     if children:
-        size = manifests.size_of_tree(tx, [child.id for child in children.values()])
+        size = _size_of_tree(tx, [child.id for child in children.values()])
     new = NewManifest(
         id=manifest_id,
         repository_id=repository.id,
@@ -207,7 +218,23 @@ def _store(
         for name, descriptor in listed.items()
         if (link := links.get(canonical.get(name, ""))) and link.size != descriptor.size
     )
-    return ManifestRow(manifest_id, digest, size, 0), wrong
+    return ManifestRow(manifest_id, digest, size, 0, parsed.media_type), wrong
+
+
+def _size_of_tree(tx: Connection, children: Sequence[str]) -> int:
+    """Return the size of the distinct blobs under an index with these children, given by ids."""
+    found = measure_tree(tx, children, TREE_BOUNDS)
+    if found.depth > TREE_BOUNDS.depth:
+        raise ManifestInvalid(f"indexes may lie in each other {TREE_BOUNDS.depth} deep")
+    if found.edges > TREE_BOUNDS.edges:
+        raise ManifestInvalid(
+            f"an index has at most {TREE_BOUNDS.edges} manifests under it, through all levels"
+        )
+    if found.size_bytes is None:
+        raise ManifestInvalid(
+            f"the images under an index have at most {TREE_BOUNDS.blobs} layers and configs"
+        )
+    return found.size_bytes
 
 
 def _delete(tx: Connection, name: Name, repository_id: str, digest: Digest, act: Act) -> None:

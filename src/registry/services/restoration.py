@@ -177,7 +177,9 @@ def _raise(
     regained = regain_image(tx, repository.id, tombstone.digest)
     counts = Counts(images=1, size=gained, deleted_images=-1, deleted_tags=regained)
     repositories.add_to_counters(tx, repository.id, act.now, counts)
-    manifest = ManifestRow(tombstone.id, tombstone.digest, tombstone.size_bytes, 0)
+    manifest = ManifestRow(
+        tombstone.id, tombstone.digest, tombstone.size_bytes, 0, tombstone.media_type
+    )
     moved = [
         (tag, point_restored(tx, repository, tag, manifest, pushed, act))
         for tag, pushed in tombstone.tags
