@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import uuid4
 
 from litestar import Litestar, Request, Response
@@ -20,6 +20,7 @@ from litestar.exceptions import HTTPException, InternalServerException
 from litestar.types import ControllerRouterHandler, HTTPScope, Receive, Scope, Send
 
 from cloudcore import errors, idempotency
+from cloudcore.body_budget import BODIES
 from cloudcore.context import Context, Platform, Reply, refusal
 from cloudcore.db.base import ConstraintViolated
 from cloudcore.envelope import ENVELOPE, ErrorShape
@@ -114,7 +115,8 @@ class ControlPlane:
             scope = {**scope, "method": "GET"}
         if _CROOKED.search(_raw_path(scope)):
             scope = {**scope, "path": "/\0"}
-        await self._app(scope, receive, exchange.send)
+        with BODIES.hold() as hold:
+            await self._app(scope, cast("Receive", hold.metered(receive)), exchange.send)
 
     async def _before_handler(self, request: Request[Any, Any, Any]) -> Reply[Any] | None:
         """Let a request in, and answer it when its answer is known."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from cloudcore.body_budget import BODIES, Hold
 from registry.distribution.body import BodyTooLarge, read_body
 from registry.distribution.conditions import etag, is_not_modified, tag_precondition
 from registry.distribution.request import Request
@@ -42,14 +43,16 @@ async def put_manifest(ctx: Context, request: Request) -> Response:
     reference = parse_reference(request.argument)
     expected = reference if isinstance(reference, Digest) else None
     names = (str(reference),) if expected is None else _tags(request)
-    put = ManifestPut(
-        body=await _read(request),
-        content_type=request.header(b"content-type"),
-        expected=expected,
-        tags=names,
-        precondition=tag_precondition(request),
-    )
-    result = await manifests.put_manifest(ctx, request.name, request.grant, put)
+    precondition = tag_precondition(request)
+    with BODIES.hold() as hold:
+        put = ManifestPut(
+            body=await _read(request, hold),
+            content_type=request.header(b"content-type"),
+            expected=expected,
+            tags=names,
+            precondition=precondition,
+        )
+        result = await manifests.put_manifest(ctx, request.name, request.grant, put)
     headers: Headers = [
         (b"location", f"/v2/{request.name}/manifests/{result.digest}".encode()),
         (b"docker-content-digest", result.digest.encode()),
@@ -101,13 +104,13 @@ def _tags(request: Request) -> tuple[str, ...]:
     return names
 
 
-async def _read(request: Request) -> bytes:
+async def _read(request: Request, hold: Hold) -> bytes:
     """Return the document, refused by its declared length before any of it is read."""
     too_large = ManifestTooLarge(f"a manifest has at most {MAX_BYTES} bytes", limit=MAX_BYTES)
     if (request.content_length or 0) > MAX_BYTES:
         raise too_large
     try:
-        body = await read_body(request.receive, MAX_BYTES)
+        body = await read_body(hold.metered(request.receive), MAX_BYTES)
     except BodyTooLarge:
         raise too_large from None
     if body is None:
