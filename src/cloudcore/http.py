@@ -19,8 +19,7 @@ from litestar.enums import ScopeType
 from litestar.exceptions import HTTPException, InternalServerException
 from litestar.types import ControllerRouterHandler, HTTPScope, Receive, Scope, Send
 
-from cloudcore import errors, idempotency
-from cloudcore.body_budget import BODIES
+from cloudcore import body_budget, errors, idempotency
 from cloudcore.context import Context, Platform, Reply, refusal
 from cloudcore.db.base import ConstraintViolated
 from cloudcore.envelope import ENVELOPE, ErrorShape
@@ -115,8 +114,9 @@ class ControlPlane:
             scope = {**scope, "method": "GET"}
         if _CROOKED.search(_raw_path(scope)):
             scope = {**scope, "path": "/\0"}
-        with BODIES.hold() as hold:
-            await self._app(scope, cast("Receive", hold.metered(receive)), exchange.send)
+        with body_budget.BODIES.hold() as hold:
+            metered = hold.metered(cast("body_budget.Receive", receive))
+            await self._app(scope, cast("Receive", metered), exchange.send)
 
     async def _before_handler(self, request: Request[Any, Any, Any]) -> Reply[Any] | None:
         """Let a request in, and answer it when its answer is known."""

@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Select, and_, bindparam, literal_column, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.db.base import Connection, Row
+from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import deleted_manifests
@@ -66,7 +66,6 @@ class Referrer(NamedTuple):
     media_type: str
     size: int
     artifact_type: str | None
-    annotations: Mapping[str, str]
 
 
 class NewManifest(NamedTuple):
@@ -197,14 +196,7 @@ _TAGGED: Final = Statement(
 )
 _REFERRERS: Final = Statement(
     page(
-        select(
-            _m.id,
-            _m.digest,
-            _m.media_type,
-            _m.manifest_size_bytes,
-            _m.artifact_type,
-            _m.annotations,
-        )
+        select(_m.id, _m.digest, _m.media_type, _m.manifest_size_bytes, _m.artifact_type)
         .where(
             _m.repository_id == bindparam("repository_id"),
             _m.subject_digest == bindparam("subject"),
@@ -216,6 +208,11 @@ _REFERRERS: Final = Statement(
             ),
         )
         .order_by(_m.id)
+    )
+)
+_ANNOTATIONS: Final = Statement(
+    select(_m.id, _m.annotations).where(
+        _m.repository_id == bindparam("repository_id"), _m.id.in_(listed("ids"))
     )
 )
 _PULLED: Final = Statement(
@@ -344,7 +341,7 @@ def list_referrers(
     An empty `artifact_type` does not filter.
     """
     found = [
-        _referrer(row)
+        Referrer(*row)
         for subject in subjects
         for row in tx.rows(
             _REFERRERS,
@@ -358,12 +355,16 @@ def list_referrers(
     return sorted(found)[:limit]
 
 
+def annotations_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, str]:
+    """Return the annotations of manifests by their ids, as JSON.
+
+    They are never longer than the manifests: read as many as fit the memory.
+    """
+    rows = tx.rows(_ANNOTATIONS, repository_id=repository_id, ids=text_list(ids))
+    return {row[0]: row[1] for row in rows}
+
+
 def note_pulls(tx: Connection, pulls: Iterable[tuple[str, int]]) -> None:
     """Record when manifests were last pulled, given as (manifest id, minute in microseconds)."""
     for manifest_id, minute in pulls:
         tx.execute(_PULLED, manifest_id=manifest_id, minute=minute)
-
-
-def _referrer(row: Row) -> Referrer:
-    annotations = msgspec.json.decode(row[5], type=dict[str, str])
-    return Referrer(row[0], row[1], row[2], row[3], row[4], annotations)
