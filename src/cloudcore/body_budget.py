@@ -11,12 +11,16 @@ A bound alone would let sixteen of them keep everybody else out. So
 - a body that is whole never gives way: it is about to be done with.
 
 Who gives way, or finds no room, is answered 503 with ``Retry-After``.
+
+Large bodies take turns, too: the event loop would else read a piece of each of them before it
+looks at anybody's small request again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, Self
 
@@ -31,6 +35,8 @@ SMALL_ROOM: Final = 16 * MIB
 LARGE_ROOM: Final = 48 * MIB
 PATIENCE_SECONDS: Final = 5.0
 RETRY_SECONDS: Final = 5
+TURNS: Final = 2
+"""How many pieces of large bodies, of 256 KiB, the event loop reads between two looks around."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -56,6 +62,32 @@ class Room:
         """Each with the moment it came."""
 
 
+class Turns:
+    """Who may read a piece of a large body: so many in each iteration of the event loop."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def take(self) -> None:
+        """Wait for a turn; they come in the order they were asked for."""
+        loop = asyncio.get_running_loop()
+        if self._waiting and self._waiting[0].get_loop() is not loop:
+            self._waiting.clear()  # that loop has ended, and all who waited with it
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(turn)
+        if len(self._waiting) == 1:
+            loop.call_soon(self._give, loop)
+        await turn
+
+    def _give(self, loop: asyncio.AbstractEventLoop) -> None:
+        for _ in range(min(TURNS, len(self._waiting))):
+            turn = self._waiting.popleft()
+            if not turn.done():  # else whoever waited was cancelled
+                turn.set_result(None)
+        if self._waiting:
+            loop.call_soon(self._give, loop)
+
+
 class BodyBudget:
     """The bytes of bodies that a process keeps."""
 
@@ -68,6 +100,7 @@ class BodyBudget:
         self.small = Room(small)
         self.large = Room(large)
         self.clock = clock
+        self.turns = Turns()
 
     def hold(self) -> Hold:
         """Return the account of one body; its bytes are given back at the end of a ``with``."""
@@ -97,16 +130,20 @@ class Hold:
         """Give all back."""
         self._leave()
 
-    def metered(self, receive: Receive) -> Receive:
+    def metered(self, receive: Receive, declared: int | None = None) -> Receive:
         """Return `receive`, with what comes by it on this account.
 
-        It raises `NoRoom` when there is none, or when this body has to give way.
+        A body of more `declared` bytes than a small one takes turns from its first piece on.
+
+        What is returned raises `NoRoom` when there is none, or when this body has to give way.
         """
 
         async def metered() -> Message:
             self._check()
             try:
                 async with asyncio.timeout(None) as self._waiting:
+                    if max(self._bytes, declared or 0) > SMALL_BYTES:
+                        await self._budget.turns.take()
                     message = await receive()
             except TimeoutError:
                 self._check()

@@ -14,9 +14,11 @@ from cloudcore.body_budget import (
     RETRY_SECONDS,
     SMALL_BYTES,
     SMALL_ROOM,
+    TURNS,
     BodyBudget,
     Message,
     NoRoom,
+    Turns,
 )
 from tests.inprocess import Held
 
@@ -200,6 +202,50 @@ def test_who_has_to_give_way_does_so_though_the_rest_arrives_at_that_moment() ->
             assert senders.budget.used == 0
 
     play(scenario)
+
+
+def test_few_large_bodies_are_read_between_two_looks_around() -> None:
+    read: list[int] = []
+
+    async def scenario(senders: Senders) -> None:
+        def sender(number: int) -> Callable[[], Awaitable[Message]]:
+            async def receive() -> Message:
+                read.append(number)
+                return {"type": "http.request", "body": b"x", "more_body": False}
+
+            return receive
+
+        async def read_one(number: int, declared: int | None) -> None:
+            with senders.budget.hold() as hold:
+                await hold.metered(sender(number), declared)()
+
+        large = [asyncio.ensure_future(read_one(each, 4 * MIB)) for each in range(20)]
+        large[3].cancel()
+        looks = 0
+        while not all(each.done() for each in large):
+            before = len(read)
+            await read_one(100 + looks, 2000)
+            assert read[-1] == 100 + looks  # a small one does not wait
+            await asyncio.sleep(0)
+            assert len(read) - before - 1 <= TURNS
+            looks += 1
+        assert [each for each in read if each < 100] == [*range(3), *range(4, 20)]
+        assert looks >= 19 // TURNS
+
+    for _ in range(2):  # the second in a loop of its own
+        play(scenario)
+        read.clear()
+
+
+def test_turns_of_a_loop_that_ended_are_nobodys() -> None:
+    turns = Turns()
+
+    async def begin() -> None:
+        asyncio.ensure_future(turns.take())  # noqa: RUF006 - it ends with the loop
+        await asyncio.sleep(0)
+
+    asyncio.run(begin())
+    asyncio.run(asyncio.wait_for(turns.take(), 60))
 
 
 def test_a_timeout_of_somebody_else_is_not_ours() -> None:

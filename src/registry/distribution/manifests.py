@@ -110,7 +110,8 @@ async def _read(request: Request, hold: Hold) -> bytes:
     if (request.content_length or 0) > MAX_BYTES:
         raise too_large
     try:
-        body = await read_body(hold.metered(request.receive), MAX_BYTES)
+        receive = hold.metered(request.receive, request.content_length)
+        body = await read_body(receive, MAX_BYTES)
     except BodyTooLarge:
         raise too_large from None
     if body is None:
