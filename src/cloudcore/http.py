@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import uuid4
 
 from litestar import Litestar, Request, Response
@@ -19,7 +19,7 @@ from litestar.enums import ScopeType
 from litestar.exceptions import HTTPException, InternalServerException
 from litestar.types import ControllerRouterHandler, HTTPScope, Receive, Scope, Send
 
-from cloudcore import errors, idempotency
+from cloudcore import body_budget, errors, idempotency
 from cloudcore.context import Context, Platform, Reply, refusal
 from cloudcore.db.base import ConstraintViolated
 from cloudcore.envelope import ENVELOPE, ErrorShape
@@ -111,7 +111,9 @@ class ControlPlane:
             scope = {**scope, "method": "GET"}
         if _is_crooked(_raw_path(scope)):
             scope = {**scope, "path": "/\0"}
-        await self._app(scope, receive, exchange.send)
+        with body_budget.BODIES.hold() as hold:
+            metered = hold.metered(cast("body_budget.Receive", receive))
+            await self._app(scope, cast("Receive", metered), exchange.send)
 
     async def _before_handler(self, request: Request[Any, Any, Any]) -> Reply[Any] | None:
         """Let a request in, and answer it when its answer is known."""

@@ -2,7 +2,8 @@
 
 Refused beside what the grammar refuses: a byte order mark, bytes that are not UTF-8, an object
 that names a key twice, NaN and the infinities, numbers beyond 64 bits, nesting beyond
-`MAX_DEPTH`, null characters and lone surrogates in text (PostgreSQL cannot keep either).
+`MAX_DEPTH`, more names and values than `MAX_PARTS`, null characters and lone surrogates in text
+(PostgreSQL cannot keep either).
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from typing import Any, Final, NoReturn, TypeVar
 import msgspec
 
 from cloudcore.errors import InvalidInput
+from cloudcore.json_size import json_size
 
 MAX_DEPTH: Final = 64
+MAX_PARTS: Final = 20_000
+"""Names and values of a document: what a parser makes objects of, and checks take steps for."""
 
 T = TypeVar("T")
 
@@ -54,6 +58,9 @@ def parse(document: bytes) -> Any:  # noqa: ANN401 - JSON
         InvalidInput: the whole ``body`` is not what it should be.
 
     """
+    if json_size(document, MAX_PARTS).parts > MAX_PARTS:
+        words = f"the body has more than {MAX_PARTS} names and values"
+        raise _refusal("body", "too_many_values", words)
     try:
         text = document.decode()
         value = _DECODER.decode(text)

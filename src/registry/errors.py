@@ -19,6 +19,8 @@ plane, `cloudcore.envelope`.
 
 from __future__ import annotations
 
+from typing import Final
+
 from cloudcore.errors import (
     AccessDenied,
     Conflict,
@@ -29,6 +31,9 @@ from cloudcore.errors import (
     Unauthenticated,
     Unavailable,
 )
+
+MOST_SHOWN: Final = 100
+"""How many things of a request's own one answer names."""
 
 
 class NameInvalid(InvalidInput):
@@ -96,7 +101,10 @@ class UploadUnknown(NotFound):
 
 
 class ManifestBlobUnknown(NotFound):
-    """A manifest refers to content this repository does not have; `digests` names all of it."""
+    """A manifest refers to content this repository does not have; `digests` names all of it.
+
+    An answer shows the first `MOST_SHOWN`, and how many there are.
+    """
 
     def __init__(self, digests: list[str]) -> None:
         super().__init__("the manifest refers to content that is not in this repository")

@@ -140,7 +140,7 @@ def test_a_manifest_is_served_as_it_was_pushed(sqlite_database: str) -> None:
         digest = digest_of(IMAGE)
         same = await registry.client.request("GET", path, headers={"If-None-Match": f'"{digest}"'})
         assert same.status == 304
-        for reference in (digest_of(b"other"), digest_of(IMAGE, "sha512"), "v2", "-bad"):
+        for reference in (digest_of(b"other"), digest_of(IMAGE, "blake3"), "v2", "-bad"):
             gone = await registry.client.request("GET", f"{APP}/manifests/{reference}")
             assert gone.codes == ["MANIFEST_UNKNOWN"]
         gone = await registry.client.request("GET", "/v2/dev/other/manifests/v1")
@@ -261,6 +261,35 @@ def test_a_manifest_cut_short_is_not_stored(sqlite_database: str) -> None:
         answer = await registry.client.request("PUT", path, hang_up(IMAGE), KIND)
         assert answer.codes == ["SIZE_INVALID"]
         assert (await registry.client.request("GET", path)).status == 404
+
+    play(sqlite_database, scenario)
+
+
+def test_the_same_bytes_have_one_media_type(sqlite_database: str) -> None:
+    async def scenario(registry: Registry) -> None:
+        await push(registry)
+        path = f"{APP}/manifests/v1"
+        assert (await put(registry, "v1"))[0] == 201
+        docker = "application/vnd.docker.distribution.manifest.v2+json"
+        for reference in ("v1", "v2", digest_of(IMAGE), digest_of(IMAGE, "sha512")):
+            answer = await registry.client.request(
+                "PUT", f"{APP}/manifests/{reference}", IMAGE, {"content-type": docker}
+            )
+            assert (answer.status, answer.codes) == (400, ["MANIFEST_INVALID"])
+            assert OCI_MANIFEST in answer.json()["errors"][0]["message"]
+        assert (await registry.client.request("GET", path)).headers["content-type"] == OCI_MANIFEST
+        assert (await registry.client.request("GET", f"{APP}/manifests/v2")).status == 404
+        for kind in (OCI_MANIFEST, f"{OCI_MANIFEST}; charset=utf-8", "application/json", ""):
+            answer = await registry.client.request("PUT", path, IMAGE, {"content-type": kind})
+            assert answer.status == 201
+        other = "/v2/dev/other"
+        blob = f"{other}/blobs/uploads/?digest={DIGEST}"
+        assert (await registry.client.request("POST", blob, DATA)).status == 201
+        as_docker = {"content-type": docker}
+        answer = await registry.client.request("PUT", f"{other}/manifests/v1", IMAGE, as_docker)
+        assert answer.status == 201
+        answer = await registry.client.request("PUT", f"{other}/manifests/v1", IMAGE)
+        assert answer.status == 201  # nothing was said that contradicts
 
     play(sqlite_database, scenario)
 

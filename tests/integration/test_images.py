@@ -163,6 +163,22 @@ def test_any_verified_digest_finds_the_image_and_the_answer_says_sha256(
     run(sqlite_database, scenario)
 
 
+def test_referrers_are_those_of_both_names_of_an_image(sqlite_database: str) -> None:
+    async def scenario(world: World) -> None:
+        image = await world.image_document("one")
+        pushed = await world.push(image)
+        names = [pushed["digest"], digest_of(json.dumps(image).encode(), "sha512")]
+        about = [
+            await world.push_image(f"{each}", subject={**image["config"], "digest": name})
+            for each, name in enumerate(names * 2)
+        ]
+        newest = [each["digest"] for each in reversed(about)]
+        for name in (*names, (await world.get(f"/images/{names[1]}"))["image"]["id"]):
+            assert await walk(world, f"/images/{name}/referrers") == newest
+
+    run(sqlite_database, scenario)
+
+
 def test_the_manifest_comes_as_it_was_pushed(database_url: str) -> None:
     async def scenario(world: World) -> None:
         image = await world.image_document("one")

@@ -5,16 +5,23 @@ from __future__ import annotations
 import hashlib
 import json
 
+import pytest
+
 from registry.oci.media_types import OCI_MANIFEST
 from tests.integration.lifecycle_world import LifecycleWorld, play
 
 
-def test_a_referrer_stays_and_goes_with_a_subject_it_names_by_sha512(database_url: str) -> None:
+@pytest.mark.parametrize("is_pushed_by_it", [True, False], ids=["by-sha512", "by-sha256"])
+def test_a_referrer_stays_and_goes_with_a_subject_it_names_by_sha512(
+    database_url: str, *, is_pushed_by_it: bool
+) -> None:
     async def scenario(world: LifecycleWorld) -> None:
         document = await world.world.image_document("subject")
         body = json.dumps(document).encode()
         name = f"sha512:{hashlib.sha512(body).hexdigest()}"
-        subject = await world.world.push(document, "v1", reference=name)
+        subject = await world.world.push(
+            document, "v1", reference=name if is_pushed_by_it else None
+        )
         about = {"mediaType": OCI_MANIFEST, "digest": name, "size": len(body)}
         signature = await world.world.push_image("signature", subject=about)
         await world.pass_days(2)

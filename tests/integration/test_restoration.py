@@ -9,12 +9,15 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 import httpx
+import pytest
 
 from cloudcore.identity.rows.accounts import find_account, find_account_ids
 from registry.gc.repositories import purge_deleted_repositories
 from registry.gc.tombstones import forget_tag_history, purge_tombstones
 from registry.metadata.settings import Settings, put_settings
 from registry.oci.digest import digest_of
+from registry.oci.media_types import OCI_INDEX
+from registry.services import restoration
 from tests.integration.test_repositories import (
     PATH,
     client_of,
@@ -163,6 +166,32 @@ def test_an_index_brings_back_the_children_it_needs(database_url: str) -> None:
         with querying(database_url) as query:
             check_counters(query, "acme")
 
+    play(database_url, scenario)
+
+
+def test_one_request_restores_so_many_images_and_no_more(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes statements of the one writer, and an index may list thousands."""
+
+    async def scenario(install: Install) -> None:
+        async with open_shop(install) as shop:
+            children = [await shop.push(f"{number}") for number in range(4)]
+            listed = [{"mediaType": KIND, "digest": each, "size": 1} for each in children]
+            index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": listed}
+            digest: str = (await push_manifest(shop.docker, index, "v1"))["digest"]
+            for each in (digest, *children):
+                await shop.delete(each)
+            outcome = await shop.restore(digest, children[0])
+            (failure,) = outcome["failures"]
+            assert (failure["digest"], failure["code"]) == (digest, "CONFLICT")
+            assert "more than 4" in failure["message"]
+            assert [each["digest"] for each in outcome["restored"]] == children[:1]
+            outcome = await shop.restore(children[1], digest)
+            assert len(outcome["restored"]) == 4  # with the one before it was its turn
+            assert (await shop.pull("v1")).status_code == 200
+
+    monkeypatch.setattr(restoration, "MAX_RESTORED", 4)
     play(database_url, scenario)
 
 

@@ -157,6 +157,17 @@ def test_missing_content_is_told_one_by_one() -> None:
     assert [item["detail"]["digest"] for item in items] == digests
 
 
+def test_of_much_missing_content_the_first_is_told_and_how_much_it_is() -> None:
+    digests = [str(digest_of(b"%d" % number)) for number in range(5000)]
+    answer = render(registry.ManifestBlobUnknown(digests))
+    assert isinstance(answer.body, bytes)
+    *items, last = json.loads(answer.body)["errors"]
+    assert [item["detail"]["digest"] for item in items] == digests[:100]
+    assert last["code"] == "MANIFEST_BLOB_UNKNOWN"
+    assert last["detail"] == {"count": 5000}
+    assert len(answer.body) < 32 * 1024
+
+
 @pytest.mark.parametrize(
     ("error", "status", "header"),
     [

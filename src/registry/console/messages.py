@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
+from cloudcore.body_budget import BODIES
 from cloudcore.errors import InvalidInput, PayloadTooLarge
 from cloudcore.identity.oauth_forms import MAX_FORM_BYTES, parse_form, values_of
 
@@ -86,7 +87,8 @@ async def read_request(scope: Scope, receive: Receive) -> Request:
     headers = scope["headers"]
     form: Mapping[str, str] = {}
     if method == "POST":
-        body = await _read_body(receive)
+        with BODIES.hold() as hold:
+            body = await _read_body(hold.metered(receive))
         form = parse_form(values_of(headers, b"content-type"), body) if body else {}
     query = scope["query_string"].decode("latin-1")
     try:

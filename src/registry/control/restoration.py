@@ -325,7 +325,8 @@ def _restore_images(
         if any(each.digest == digest for each in restored):
             continue  # it came back with an index before it
         try:
-            back, told = restoration.restore_image(tx, repository, digest, act)
+            most = restoration.MAX_RESTORED - len(restored)
+            back, told = restoration.restore_image(tx, repository, digest, act, most)
         except PlatformError as error:
             _, code = rendering(type(error))
             failures.append(NotRestored(digest=asked, code=code, message=error.message))

@@ -76,7 +76,7 @@ def render(error: platform.PlatformError) -> Response:
     """Return the answer that tells a client of `error`."""
     status, code = rendering(type(error))
     if isinstance(error, registry.ManifestBlobUnknown):
-        items = [_item(code, error.message, {"digest": digest}) for digest in error.digests]
+        items = _absent(code, error)
     else:
         items = [_item(code, error.message, error.params or None)]
     body = msgspec.json.encode({"errors": items})
@@ -88,6 +88,17 @@ def render(error: platform.PlatformError) -> Response:
 def internal_error() -> Response:
     """Return the answer to a bug: nothing of what happened, which the log tells."""
     return render(platform.PlatformError("the registry failed; the log has this request's id"))
+
+
+def _absent(code: str, error: registry.ManifestBlobUnknown) -> list[dict[str, Any]]:
+    """Return an error for each of the first digests, and one that counts them if there are more."""
+    shown = error.digests[: registry.MOST_SHOWN]
+    items = [_item(code, error.message, {"digest": digest}) for digest in shown]
+    count = len(error.digests)
+    if count > len(shown):
+        message = f"{count} digests are not in this repository, of which {len(shown)} are named"
+        items.append(_item(code, message, {"count": count}))
+    return items
 
 
 def _item(code: str, message: str, detail: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -12,14 +12,12 @@ from registry.distribution.response import Response, json_headers, json_response
 from registry.metadata.manifests import Referrer
 from registry.oci.media_types import OCI_INDEX
 from registry.services.context import Context
-from registry.services.referrers import list_referrers
+from registry.services.referrers import ReferrerPage, list_referrers
 from registry.services.repositories import Page, list_repositories
 from registry.services.tags import list_tags
 
 MAX_PAGE: Final = 1000
 MAX_REFERRERS: Final = 200
-MAX_REFERRERS_BYTES: Final = 3 * 1024 * 1024
-"""Clients refuse an index over 4 MiB, so a page ends well below."""
 
 
 async def get_tags(ctx: Context, request: Request) -> Response:
@@ -45,34 +43,23 @@ async def get_referrers(ctx: Context, request: Request) -> Response:
     subject = request.digest
     artifact_type = request.query.one("artifactType") or ""
     after = page_cursor(request.query)
-    found: list[Referrer] = []
-    has_more = False
+    page = ReferrerPage([], has_more=False)
     if artifact_type.isprintable():
-        found, has_more = await list_referrers(
-            ctx, request.name, subject, artifact_type, after, MAX_REFERRERS
-        )
-    descriptors: list[msgspec.Raw] = []
-    size = 0
-    for referrer in found:
-        descriptor = msgspec.json.encode(_descriptor(referrer))
-        size += len(descriptor)
-        if descriptors and size > MAX_REFERRERS_BYTES:
-            has_more = True
-            break
-        descriptors.append(msgspec.Raw(descriptor))
+        page = await list_referrers(ctx, request.name, subject, artifact_type, after, MAX_REFERRERS)
+    descriptors = [_descriptor(*each) for each in page.referrers]
     index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": descriptors}
     body = msgspec.json.encode(index)
     headers = [(b"content-type", OCI_INDEX.encode()), *json_headers(body)[1:]]
     if artifact_type:
         headers.append((b"oci-filters-applied", b"artifactType"))
-    if has_more:
-        last = found[len(descriptors) - 1].id
+    if page.has_more:
+        last = page.referrers[-1].referrer.id
         filters = {"artifactType": artifact_type} if artifact_type else {}
         headers.append(next_link(f"/v2/{request.name}/referrers/{subject}", **filters, last=last))
     return Response(200, headers, body)
 
 
-def _descriptor(referrer: Referrer) -> dict[str, Any]:
+def _descriptor(referrer: Referrer, annotations: str) -> dict[str, Any]:
     descriptor: dict[str, Any] = {
         "mediaType": referrer.media_type,
         "digest": referrer.digest,
@@ -80,8 +67,8 @@ def _descriptor(referrer: Referrer) -> dict[str, Any]:
     }
     if referrer.artifact_type:
         descriptor["artifactType"] = referrer.artifact_type
-    if referrer.annotations:
-        descriptor["annotations"] = referrer.annotations
+    if annotations != "{}":
+        descriptor["annotations"] = msgspec.Raw(annotations.encode())
     return descriptor
 
 

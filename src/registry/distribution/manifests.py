@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
+from cloudcore.body_budget import BODIES, Hold
 from registry.distribution.body import BodyTooLarge, read_body
 from registry.distribution.conditions import (
     etag,
@@ -18,6 +22,8 @@ from registry.oci.reference import parse_reference, parse_tag
 from registry.services import manifests, tags
 from registry.services.context import Context
 from registry.services.manifests import MAX_TAGS, ManifestPut
+
+MAX_WARNINGS: Final = 20
 
 
 async def get_manifest(ctx: Context, request: Request) -> Response:
@@ -43,14 +49,16 @@ async def put_manifest(ctx: Context, request: Request) -> Response:
     reference = parse_reference(request.argument)
     expected = reference if isinstance(reference, Digest) else None
     names = (str(reference),) if expected is None else _tags(request)
-    put = ManifestPut(
-        body=await _read(request),
-        content_type=request.header(b"content-type"),
-        expected=expected,
-        tags=names,
-        precondition=tag_precondition(request),
-    )
-    result = await manifests.put_manifest(ctx, request.name, request.grant, put)
+    precondition = tag_precondition(request)
+    with BODIES.hold() as hold:
+        put = ManifestPut(
+            body=await _read(request, hold),
+            content_type=request.header(b"content-type"),
+            expected=expected,
+            tags=names,
+            precondition=precondition,
+        )
+        result = await manifests.put_manifest(ctx, request.name, request.grant, put)
     headers: Headers = [
         (b"location", f"/v2/{request.name}/manifests/{result.digest}".encode()),
         (b"docker-content-digest", result.digest.encode()),
@@ -59,10 +67,7 @@ async def put_manifest(ctx: Context, request: Request) -> Response:
         headers.append((b"oci-subject", result.subject.encode()))
     if expected is not None and names:
         headers.append((b"oci-tag", ", ".join(names).encode()))
-    headers += [
-        (b"warning", f'299 - "descriptor size differs from the stored {digest}"'.encode())
-        for digest in result.wrong_sizes
-    ]
+    headers += _warnings(result.wrong_sizes)
     return empty(201, *headers)
 
 
@@ -76,6 +81,19 @@ async def delete_manifest(ctx: Context, request: Request) -> Response:
         precondition = tag_precondition(request)
         await tags.delete_tag(ctx, request.name, reference, precondition, request.grant.principal)
     return empty(202)
+
+
+def _warnings(wrong_sizes: Sequence[str]) -> Headers:
+    """Return a warning for each of the first digests, and one that counts them if there are more.
+
+    Clients take a head of some kilobytes, and proxies so many headers.
+    """
+    words = [
+        f"descriptor size differs from the stored {digest}" for digest in wrong_sizes[:MAX_WARNINGS]
+    ]
+    if len(wrong_sizes) > MAX_WARNINGS:
+        words.append(f"descriptor size differs from the stored of {len(wrong_sizes)} blobs in all")
+    return [(b"warning", f'299 - "{each}"'.encode()) for each in words]
 
 
 def _existing(request: Request) -> str | Digest:
@@ -93,13 +111,14 @@ def _tags(request: Request) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(parse_tag, named)))
 
 
-async def _read(request: Request) -> bytes:
+async def _read(request: Request, hold: Hold) -> bytes:
     """Return the document, refused by its declared length before any of it is read."""
     too_large = ManifestTooLarge(f"a manifest has at most {MAX_BYTES} bytes", limit=MAX_BYTES)
     if (request.content_length or 0) > MAX_BYTES:
         raise too_large
     try:
-        body = await read_body(request.receive, MAX_BYTES)
+        receive = hold.metered(request.receive, request.content_length)
+        body = await read_body(receive, MAX_BYTES)
     except BodyTooLarge:
         raise too_large from None
     if body is None:

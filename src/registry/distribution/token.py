@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from cloudcore.body_budget import BODIES
 from cloudcore.errors import InvalidInput, MethodNotAllowed, Unauthenticated
 from cloudcore.identity.tokens import BEARER_SECONDS
 from cloudcore.wire import rfc3339
@@ -175,7 +176,8 @@ async def _form(scope: Scope, receive: Receive) -> Query:
     types = [value for field, value in scope["headers"] if field == b"content-type"]
     if len(types) != 1 or not _FORM.fullmatch(types[0]):
         raise InvalidInput("send application/x-www-form-urlencoded")
-    body = await read_body(receive, _MAX_FORM_BYTES)
+    with BODIES.hold() as hold:
+        body = await read_body(hold.metered(receive), _MAX_FORM_BYTES)
     if body is None:
         raise InvalidInput("the form ended early")
     return Query(body)

@@ -47,7 +47,7 @@ def manifest_problem(document: ManifestBody) -> str | None:
     if digest_of(document.body) != document.digest:
         return "its bytes hash to something else"
     try:
-        parsed = parse_manifest(document.body, document.media_type)
+        parsed = parse_manifest(document.body, document.media_type, is_stored=True)
     except ManifestInvalid as error:
         return f"its bytes are no manifest: {error.message}"
     listed = {

@@ -176,6 +176,11 @@ _CANONICAL: Final = Statement(
     .join(accounts, accounts.c.id == _a.account_id)
     .where(accounts.c.handle == bindparam("handle"), _a.alias == bindparam("alias"))
 )
+_CANONICAL_OF: Final = Statement(
+    select(_a.alias, _a.digest).where(
+        _a.account_id == bindparam("account_id"), _a.alias.in_(listed("digests"))
+    )
+)
 _SAME = select(_a.digest).where(
     _a.account_id == bindparam("account_id"), _a.alias == bindparam("digest")
 )
@@ -208,6 +213,16 @@ def equivalent_digests(tx: Connection, account_id: str, digest: str) -> list[str
     """Return every verified name an account knows for the content named `digest`, itself first."""
     rows = tx.rows(_EQUIVALENT, account_id=account_id, digest=digest)
     return list(dict.fromkeys([digest, *(row[0] for row in rows)]))
+
+
+def canonical_digests(tx: Connection, account_id: str, digests: Sequence[str]) -> dict[str, str]:
+    """Return the sha256 the account has for each digest; those it never verified are left out."""
+    found = {digest: digest for digest in digests if digest.startswith("sha256:")}
+    others = [digest for digest in digests if digest not in found]
+    if others:
+        rows = tx.rows(_CANONICAL_OF, account_id=account_id, digests=text_list(others))
+        found |= {row[0]: row[1] for row in rows}
+    return found
 
 
 def add_alias(tx: Connection, account_id: str, alias: str, digest: str) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Select, and_, bindparam, func, literal_column, or_, select
+from sqlalchemy import Select, and_, bindparam, literal_column, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.db.base import Connection, Row
+from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import deleted_manifests
@@ -46,6 +46,7 @@ class ManifestRow(NamedTuple):
     digest: str
     size_bytes: int
     tag_count: int
+    media_type: str
 
 
 class Description(NamedTuple):
@@ -65,7 +66,6 @@ class Referrer(NamedTuple):
     media_type: str
     size: int
     artifact_type: str | None
-    annotations: Mapping[str, str]
 
 
 class NewManifest(NamedTuple):
@@ -108,12 +108,12 @@ _BY_TAG: Final = Statement(
 )
 _BY_DIGEST: Final = Statement(_served().where(_m.digest == bindparam("digest")))
 _ROW: Final = Statement(
-    select(_m.id, _m.digest, _m.size_bytes, _m.tag_count).where(
+    select(*(_m[name] for name in ManifestRow._fields)).where(
         _m.repository_id == bindparam("repository_id"), _m.digest == bindparam("digest")
     )
 )
 _ROWS: Final = Statement(
-    select(_m.id, _m.digest, _m.size_bytes, _m.tag_count)
+    select(*(_m[name] for name in ManifestRow._fields))
     .where(_m.repository_id == bindparam("repository_id"), _m.digest.in_(listed("digests")))
     .order_by(_m.digest)
     .with_for_update(key_share=True)
@@ -153,25 +153,6 @@ _ADD_CHILD_EDGES: Final = Statement(
         ),
     )
 )
-_CHILDREN_OF: Final = Statement(
-    select(manifest_children.c.child_id).where(
-        manifest_children.c.parent_id.in_(listed("ids")), manifest_children.c.child_id.is_not(None)
-    )
-)
-_under = (
-    select(repository_blobs.c.digest, repository_blobs.c.size)
-    .join(
-        manifest_blobs,
-        and_(
-            manifest_blobs.c.repository_id == repository_blobs.c.repository_id,
-            manifest_blobs.c.digest == repository_blobs.c.digest,
-        ),
-    )
-    .where(manifest_blobs.c.manifest_id.in_(listed("ids")))
-    .distinct()
-    .subquery("under")
-)
-_SIZE_UNDER: Final = Statement(select(func.coalesce(func.sum(_under.c.size), literal_column("0"))))
 _BLOBS_OF: Final = Statement(
     select(manifest_blobs.c.digest).where(manifest_blobs.c.manifest_id.in_(listed("ids")))
 )
@@ -215,14 +196,7 @@ _TAGGED: Final = Statement(
 )
 _REFERRERS: Final = Statement(
     page(
-        select(
-            _m.id,
-            _m.digest,
-            _m.media_type,
-            _m.manifest_size_bytes,
-            _m.artifact_type,
-            _m.annotations,
-        )
+        select(_m.id, _m.digest, _m.media_type, _m.manifest_size_bytes, _m.artifact_type)
         .where(
             _m.repository_id == bindparam("repository_id"),
             _m.subject_digest == bindparam("subject"),
@@ -234,6 +208,11 @@ _REFERRERS: Final = Statement(
             ),
         )
         .order_by(_m.id)
+    )
+)
+_ANNOTATIONS: Final = Statement(
+    select(_m.id, _m.annotations).where(
+        _m.repository_id == bindparam("repository_id"), _m.id.in_(listed("ids"))
     )
 )
 _PULLED: Final = Statement(
@@ -309,19 +288,6 @@ def add_child_edges(
     )
 
 
-def size_of_tree(tx: Connection, ids: Iterable[str]) -> int:
-    """Return the sum of the distinct blobs under these manifests and all their descendants."""
-    # Level by level: a planner cannot know how small the tree is, and would join whole tables.
-    tree: set[str] = set()
-    level = set(ids)
-    while level:
-        tree |= level
-        level = {row[0] for row in tx.rows(_CHILDREN_OF, ids=text_list(sorted(level)))} - tree
-    row = tx.row(_SIZE_UNDER, ids=text_list(sorted(tree)))
-    assert row is not None
-    return int(row[0])
-
-
 def blobs_of(tx: Connection, ids: Sequence[str]) -> list[str]:
     """Return the digests of the links that these manifests reference, once for each that does."""
     return [row[0] for row in tx.rows(_BLOBS_OF, ids=text_list(ids))]
@@ -375,7 +341,7 @@ def list_referrers(
     An empty `artifact_type` does not filter.
     """
     found = [
-        _referrer(row)
+        Referrer(*row)
         for subject in subjects
         for row in tx.rows(
             _REFERRERS,
@@ -389,12 +355,16 @@ def list_referrers(
     return sorted(found)[:limit]
 
 
+def annotations_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, str]:
+    """Return the annotations of manifests by their ids, as JSON.
+
+    They are never longer than the manifests: read as many as fit the memory.
+    """
+    rows = tx.rows(_ANNOTATIONS, repository_id=repository_id, ids=text_list(ids))
+    return {row[0]: row[1] for row in rows}
+
+
 def note_pulls(tx: Connection, pulls: Iterable[tuple[str, int]]) -> None:
     """Record when manifests were last pulled, given as (manifest id, minute in microseconds)."""
     for manifest_id, minute in pulls:
         tx.execute(_PULLED, manifest_id=manifest_id, minute=minute)
-
-
-def _referrer(row: Row) -> Referrer:
-    annotations = msgspec.json.decode(row[5], type=dict[str, str])
-    return Referrer(row[0], row[1], row[2], row[3], row[4], annotations)

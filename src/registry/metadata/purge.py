@@ -61,7 +61,7 @@ _LOCK: Final = Statement(
 )
 _ROOTS: Final = Statement(
     page(
-        select(_m.id, _m.digest, _m.size_bytes, _m.tag_count)
+        select(*(_m[name] for name in ManifestRow._fields))
         .where(
             _m.repository_id == bindparam("repository_id"),
             ~exists().where(manifest_children.c.child_id == _m.id),

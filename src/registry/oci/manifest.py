@@ -13,12 +13,19 @@ from typing import Any, Final
 
 import msgspec
 
+from cloudcore.json_size import json_size
 from registry.errors import DigestInvalid, ManifestInvalid, ManifestTypeUnsupported
 from registry.oci import media_types
 from registry.oci.digest import Digest
 
 MAX_BYTES: Final = 4 * 1024 * 1024
 """The largest manifest taken; the specification asks registries to take at least 4 MB."""
+MAX_DESCRIPTORS: Final = 5_000
+"""Of config, layers, children and subject together. ECR takes 4,200 layers."""
+MAX_ANNOTATIONS: Final = 10_000
+"""Of the manifest and of its descriptors together."""
+MAX_PARTS: Final = 100_000
+"""Names and values of all the JSON, known or not: what a parser makes objects of."""
 
 _ARTIFACT_TYPE: Final = re.compile(r"[!-~]{1,255}")
 _MEDIA_TYPE: Final = re.compile(r"[ -~]{1,255}")
@@ -65,7 +72,23 @@ class _Document(msgspec.Struct, rename="camel"):
     annotations: dict[str, str] | None = None
 
 
+class _Annotated(msgspec.Struct):
+    """A descriptor, of which only the annotations are read, and not taken apart."""
+
+    annotations: msgspec.Raw = msgspec.Raw()
+
+
+class _Annotations(_Annotated):
+    """Where a document has annotations."""
+
+    config: _Annotated | None = None
+    layers: list[_Annotated] | None = None
+    manifests: list[_Annotated] | None = None
+    subject: _Annotated | None = None
+
+
 _decoder: Final = msgspec.json.Decoder(_Document)
+_annotations_decoder: Final = msgspec.json.Decoder(_Annotations)
 
 
 class _Size(msgspec.Struct):
@@ -85,18 +108,23 @@ _NEGATIVE_ZERO: Final = re.compile(rb":[ \t\r\n]*-0[ \t\r\n,}]")
 _sizes_decoder: Final = msgspec.json.Decoder(_Sizes)
 
 
-def parse_manifest(body: bytes, content_type: str | None) -> Manifest:
+def parse_manifest(body: bytes, content_type: str | None, *, is_stored: bool = False) -> Manifest:
     """Return the one reading of `body`, sent under the header `content_type`.
 
+    How much it may hold is bounded, unless it `is_stored` already: what was taken once is read.
+
     Raises:
-        ManifestInvalid: not JSON, not a manifest, or more than one thing at once.
+        ManifestInvalid: not JSON, not a manifest, more than one thing at once, or too much.
         ManifestTypeUnsupported: the media type is none of `media_types.MANIFEST_TYPES`.
 
     """
     try:
-        document = _decoder.decode(body)
-        _refuse_negative_zero(body)
+        if not is_stored:
+            _check_size(body)
         json.loads(body.decode(), object_pairs_hook=_refuse_duplicates)
+        document = _decoder.decode(body)
+        if not is_stored:
+            _refuse_negative_zero(body)
     except ManifestInvalid:
         raise
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -128,10 +156,44 @@ def _refuse_negative_zero(body: bytes) -> None:
             raise ManifestInvalid("a descriptor's size must be a number of bytes, and -0 is none")
 
 
+def _check_size(body: bytes) -> None:
+    """Refuse a document with too much in it, before any of that becomes objects."""
+    size = json_size(body, MAX_PARTS)
+    if size.parts > MAX_PARTS:
+        raise ManifestInvalid(f"a manifest has at most {MAX_PARTS} JSON names and values")
+    if size.names <= MAX_ANNOTATIONS:
+        return  # and so fewer than a third as many descriptors, each of which has three
+    document = _annotations_decoder.decode(body)
+    parts = [part for part in (document.config, document.subject) if part]
+    descriptors = [*(document.layers or ()), *(document.manifests or ()), *parts]
+    if len(descriptors) > MAX_DESCRIPTORS:
+        raise ManifestInvalid(
+            f"a manifest has at most {MAX_DESCRIPTORS} descriptors, this one {len(descriptors)}"
+        )
+    annotations = sum(
+        json_size(memoryview(each.annotations), MAX_PARTS).names
+        for each in (document, *descriptors)
+    )
+    if annotations > MAX_ANNOTATIONS:
+        raise ManifestInvalid(
+            f"a manifest has at most {MAX_ANNOTATIONS} annotations, this one {annotations}"
+        )
+
+
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
     """Refuse an object that names a key twice: two readers could read two documents."""
     if len(pairs) > 1 and len({key for key, _ in pairs}) != len(pairs):
         raise ManifestInvalid("the manifest names a key twice in one object")
+
+
+def is_specific(content_type: str | None) -> bool:
+    """Return True if the header names a media type, rather than JSON or bytes of any kind."""
+    return _bare(content_type) not in _UNSPECIFIC
+
+
+def _bare(content_type: str | None) -> str:
+    """Return the media type of a header without parameters, in lower case."""
+    return (content_type or "").partition(";")[0].strip().lower()
 
 
 def _media_type(document: _Document, content_type: str | None) -> str:
@@ -139,7 +201,7 @@ def _media_type(document: _Document, content_type: str | None) -> str:
 
     Without a telling header the document's own ``mediaType`` decides, and without that its shape.
     """
-    sent = (content_type or "").partition(";")[0].strip().lower()
+    sent = _bare(content_type)
     told = document.media_type
     if sent in _UNSPECIFIC:
         sent = told or _inferred(document)

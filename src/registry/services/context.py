@@ -9,6 +9,7 @@ from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from registry.blobstore.base import BlobReader, BlobWriter
 from registry.services.acts import Act, Site
+from registry.services.manifest_reading import ManifestReader
 from registry.services.pulls import PullLog
 from registry.settings import Delays, Limits
 
@@ -26,6 +27,7 @@ class Context:
     pulls: PullLog
     site: Site
     delays: Delays = field(default_factory=Delays)
+    manifest_reader: ManifestReader = field(default_factory=ManifestReader)
 
     def act(self, principal: str) -> Act:
         """Return what history and events tell of a change that `principal` makes now."""

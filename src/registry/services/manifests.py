@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
-from registry.errors import DigestMismatch, ManifestBlobUnknown, ManifestUnknown
+from registry.errors import ManifestBlobUnknown, ManifestInvalid, ManifestUnknown
 from registry.metadata import blobs, manifests, repositories
 from registry.metadata.deleted_tags import regain_image
+from registry.metadata.manifest_trees import TreeBounds, measure_tree
 from registry.metadata.manifests import ManifestRow, NewManifest, StoredManifest
 from registry.metadata.repositories import Counts, Repository
-from registry.oci.digest import Digest, digest_of
-from registry.oci.manifest import Manifest, parse_manifest
+from registry.oci.digest import Digest
+from registry.oci.manifest import Manifest, is_specific
 from registry.oci.media_types import is_foreign_layer
 from registry.oci.reference import Name
 from registry.services.access import Rights
@@ -25,11 +26,15 @@ from registry.services.acts import Act
 from registry.services.context import Context
 from registry.services.deletion import delete_image
 from registry.services.events import IMAGE_PUSHED, Event, publish
+from registry.services.manifest_reading import ReadManifest
 from registry.services.repositories import find_repository, lock, repository_for_push
 from registry.services.tags import Precondition, point_tag
 
 MAX_TAGS: Final = 50
 """How many tags one PUT may set (end-7b; the specification asks for at least 10)."""
+TREE_BOUNDS: Final = TreeBounds(depth=32, edges=5_000, blobs=20_000)
+"""How much may be under an index. Multi-platform images are one or two deep, with some ten
+children; each level is a statement, and each edge a row, of the transaction that stores one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +77,18 @@ async def put_manifest(ctx: Context, name: Name, rights: Rights, put: ManifestPu
     """Store a manifest and point its tags to it (end-7a, end-7b); the same bytes are a no-op.
 
     Raises:
-        ManifestInvalid: see `parse_manifest`.
+        ManifestInvalid: see `parse_manifest`; or too much is under it (`TREE_BOUNDS`), or its bytes
+            are here under another media type.
         DigestMismatch: the bytes are not those of the path's digest.
         ManifestBlobUnknown: it refers to blobs or manifests this repository lacks.
         TagImmutable, PreconditionFailed: a tag may not move; nothing is stored.
         NameUnknown: see `repository_for_push`.
 
     """
-    if put.expected and digest_of(put.body, put.expected.algorithm) != put.expected:
-        raise DigestMismatch(
-            f"the manifest's bytes do not hash to {put.expected}", digest=str(put.expected)
-        )
-    parsed = parse_manifest(put.body, put.content_type)
+    read = await ctx.manifest_reader.read(put.body, put.content_type, put.expected)
     repository = await repository_for_push(ctx, name, rights)
     return await ctx.database.write(
-        _put, name, repository.id, put, parsed, ctx.new_id(), ctx.act(rights.principal)
+        _put, name, repository.id, put, read, ctx.new_id(), ctx.act(rights.principal)
     )
 
 
@@ -116,12 +118,12 @@ def _put(
     name: Name,
     repository_id: str,
     put: ManifestPut,
-    parsed: Manifest,
+    read: ReadManifest,
     manifest_id: str,
     act: Act,
 ) -> PutResult:
     repository = lock(tx, name, repository_id)
-    digest = digest_of(put.body)
+    parsed, digest = read.manifest, read.digest
     pushed = put.expected or digest
     wrong_sizes: tuple[str, ...] = ()
     manifest = manifests.find_manifest(tx, repository.id, digest)
@@ -130,8 +132,14 @@ def _put(
         manifest, wrong_sizes = _store(
             tx, repository, parsed, put.body, digest, manifest_id, act.now
         )
+        # Whoever names it by the other digest, as a referrer may its subject, means it too.
+        blobs.add_alias(tx, repository.account_id, read.sha512, digest)
         events.append(_pushed(digest, parsed, put.tags))
-    if pushed != digest:
+    elif manifest.media_type != parsed.media_type and is_specific(put.content_type):
+        raise ManifestInvalid(
+            f"{digest} is here as {manifest.media_type}; push it under that Content-Type"
+        )
+    if pushed not in (digest, read.sha512):
         blobs.add_alias(tx, repository.account_id, pushed, digest)
     events += [
         point_tag(tx, repository, tag, manifest, pushed, put.precondition, act) for tag in put.tags
@@ -162,7 +170,7 @@ def _store(
 ) -> tuple[ManifestRow, tuple[str, ...]]:
     """Write a manifest new to the repository with its edges and counts."""
     listed = {descriptor.digest: descriptor for descriptor in parsed.blobs}
-    canonical = _canonical(tx, repository.account_id, list(listed))
+    canonical = blobs.canonical_digests(tx, repository.account_id, list(listed))
     links = blobs.linked_blobs(tx, repository.id, list(set(canonical.values())))
     missing = [
         digest
@@ -170,7 +178,7 @@ def _store(
         if canonical.get(digest) not in links and not is_foreign_layer(descriptor.media_type)
     ]
     child_names = [descriptor.digest for descriptor in parsed.children]
-    child_digests = _canonical(tx, repository.account_id, child_names)
+    child_digests = blobs.canonical_digests(tx, repository.account_id, child_names)
     children = manifests.find_manifests(tx, repository.id, list(set(child_digests.values())))
     missing += [name for name in child_names if child_digests.get(name) not in children]
     if missing:
@@ -178,7 +186,7 @@ def _store(
 
     size = sum(link.size for link in links.values())
     if children:
-        size = manifests.size_of_tree(tx, [child.id for child in children.values()])
+        size = _size_of_tree(tx, [child.id for child in children.values()])
     new = NewManifest(
         id=manifest_id,
         repository_id=repository.id,
@@ -210,21 +218,23 @@ def _store(
         for name, descriptor in listed.items()
         if (link := links.get(canonical.get(name, ""))) and link.size != descriptor.size
     )
-    return ManifestRow(manifest_id, digest, size, 0), wrong
+    return ManifestRow(manifest_id, digest, size, 0, parsed.media_type), wrong
 
 
-def _canonical(tx: Connection, account_id: str, digests: Sequence[str]) -> dict[str, str]:
-    """Return the sha256 the account has for each digest; those it never verified are left out."""
-    found: dict[str, str] = {}
-    for digest in digests:
-        if digest.startswith("sha256:"):
-            found[digest] = digest
-            continue
-        same = blobs.equivalent_digests(tx, account_id, digest)
-        canonical = next((one for one in same if one.startswith("sha256:")), None)
-        if canonical is not None:
-            found[digest] = canonical
-    return found
+def _size_of_tree(tx: Connection, children: Sequence[str]) -> int:
+    """Return the size of the distinct blobs under an index with these children, given by ids."""
+    found = measure_tree(tx, children, TREE_BOUNDS)
+    if found.depth > TREE_BOUNDS.depth:
+        raise ManifestInvalid(f"indexes may lie in each other {TREE_BOUNDS.depth} deep")
+    if found.edges > TREE_BOUNDS.edges:
+        raise ManifestInvalid(
+            f"an index has at most {TREE_BOUNDS.edges} manifests under it, through all levels"
+        )
+    if found.size_bytes is None:
+        raise ManifestInvalid(
+            f"the images under an index have at most {TREE_BOUNDS.blobs} layers and configs"
+        )
+    return found.size_bytes
 
 
 def _delete(tx: Connection, name: Name, repository_id: str, digest: Digest, act: Act) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from itertools import accumulate
+from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from registry.metadata import blobs, manifests, repositories
@@ -11,11 +12,22 @@ from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.context import Context
 
+MAX_BYTES: Final = 3 * 1024 * 1024
+"""Of the manifests of a page, of which their annotations are a part, unless it is one alone.
+Clients refuse an index over 4 MiB."""
+
+
+class DescribedReferrer(NamedTuple):
+    """A referrer with its annotations, as JSON."""
+
+    referrer: Referrer
+    annotations: str
+
 
 class ReferrerPage(NamedTuple):
     """Referrers, oldest first, and whether more follow the last."""
 
-    referrers: list[Referrer]
+    referrers: list[DescribedReferrer]
     has_more: bool
 
 
@@ -28,15 +40,24 @@ async def list_referrers(
     `artifact_type` does not filter. A repository that is not there has no referrers either:
     clients ask before any push.
     """
-    found = await ctx.database.read(_list, name, subject, artifact_type, after, limit + 1)
-    return ReferrerPage(found[:limit], has_more=len(found) > limit)
+    return await ctx.database.read(_list, name, subject, artifact_type, after, limit)
 
 
 def _list(
     tx: Connection, name: Name, subject: Digest, artifact_type: str, after: str, limit: int
-) -> list[Referrer]:
+) -> ReferrerPage:
     repository = repositories.find_repository(tx, name.handle, name.repository)
     if repository is None:
-        return []
+        return ReferrerPage([], has_more=False)
     subjects = blobs.equivalent_digests(tx, repository.account_id, subject)
-    return manifests.list_referrers(tx, repository.id, subjects, artifact_type, after, limit)
+    found = manifests.list_referrers(tx, repository.id, subjects, artifact_type, after, limit + 1)
+    sizes = accumulate(referrer.size for referrer in found[:limit])
+    count = max(1, sum(size <= MAX_BYTES for size in sizes))
+    shown = found[:count]
+    annotations = (
+        manifests.annotations_of(tx, repository.id, [each.id for each in shown]) if shown else {}
+    )
+    return ReferrerPage(
+        [DescribedReferrer(each, annotations[each.id]) for each in shown],
+        has_more=len(found) > count,
+    )

@@ -7,7 +7,7 @@ were deleted since.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, NotFound
@@ -43,8 +43,13 @@ class Restored(NamedTuple):
     """Those that point to it again."""
 
 
+MAX_RESTORED: Final = 200
+"""How many images one transaction restores: an index may have thousands of deleted children, and
+each is a dozen statements of the one writer."""
+
+
 def restore_image(
-    tx: Connection, repository: Repository, digest: str, act: Act
+    tx: Connection, repository: Repository, digest: str, act: Act, most: int = MAX_RESTORED
 ) -> tuple[list[Restored], list[Event]]:
     """Restore the image of this sha256, before it the deleted children it needs.
 
@@ -53,14 +58,15 @@ def restore_image(
 
     Raises:
         NotFound: no such image was deleted, or too long ago.
-        Conflict: it was pushed again meanwhile, or a child it needs cannot be restored.
+        Conflict: it was pushed again meanwhile, or a child it needs cannot be restored, or with
+            these they are more than `most`.
 
     """
     if manifests.find_manifest(tx, repository.id, digest):
         raise Conflict(f"the image {digest} is there", digest=digest)
     restored: list[Restored] = []
     events: list[Event] = []
-    for tombstone, children in _plan(tx, repository, digest, act.now):
+    for tombstone, children in _plan(tx, repository, digest, act.now, most):
         tags, told = _raise(tx, repository, tombstone, children, act)
         restored.append(Restored(tombstone.digest, tags))
         events += told
@@ -68,34 +74,47 @@ def restore_image(
 
 
 def _plan(
-    tx: Connection, repository: Repository, digest: str, now: int
+    tx: Connection, repository: Repository, digest: str, now: int, most: int
 ) -> list[tuple[Tombstone, list[str]]]:
     """Return what must be put back for an image to be there, each after its children.
 
     Nothing is written before all of it is known to be possible.
     """
     plan: dict[str, tuple[Tombstone, list[str]]] = {}
+    found: dict[str, tuple[Tombstone, list[str]]] = {}
     waiting = [digest]
     while waiting:
-        tombstone = _restorable(tx, repository, waiting[-1], now)
-        if tombstone is None and waiting[-1] == digest:
-            raise NotFound(f"no image {digest} can be restored", digest=digest)
-        if tombstone is None:
-            raise Conflict(
-                f"{digest} lists {waiting[-1]}, which cannot be restored any more",
-                digest=waiting[-1],
-            )
-        children = children_of(tx, tombstone.id) if tombstone.is_index else []
-        missing = [child for child in children if child not in plan]
+        each = waiting[-1]
+        if each in plan:
+            waiting.pop()
+            continue
+        if each in found:  # and by now what it needs is planned
+            plan[each] = found[each]
+            continue
+        found[each] = _with_children(tx, repository, each, digest, now)
+        missing = [child for child in found[each][1] if child not in found]
         if missing:
             present = manifests.find_manifests(tx, repository.id, missing)
-            missing = [child for child in missing if child not in present]
-        if missing:
-            waiting += missing
-            continue
-        plan[tombstone.digest] = (tombstone, children)
-        waiting = [each for each in waiting if each not in plan]
+            waiting += [child for child in missing if child not in present]
+        if len(plan.keys() | set(waiting)) > most:
+            raise Conflict(
+                f"with {digest} more than {most} images would be restored at once; "
+                "restore some of those it lists first",
+                digest=digest,
+            )
     return list(plan.values())
+
+
+def _with_children(
+    tx: Connection, repository: Repository, digest: str, asked: str, now: int
+) -> tuple[Tombstone, list[str]]:
+    """Return the tombstone of an image that `asked` needs, or is, and what it lists."""
+    tombstone = _restorable(tx, repository, digest, now)
+    if tombstone is None and digest == asked:
+        raise NotFound(f"no image {digest} can be restored", digest=digest)
+    if tombstone is None:
+        raise Conflict(f"{asked} lists {digest}, which cannot be restored any more", digest=digest)
+    return tombstone, children_of(tx, tombstone.id) if tombstone.is_index else []
 
 
 def restore_tag(tx: Connection, repository: Repository, tag: str, act: Act) -> Event:
@@ -177,7 +196,9 @@ def _raise(
     regained = regain_image(tx, repository.id, tombstone.digest)
     counts = Counts(images=1, size=gained, deleted_images=-1, deleted_tags=regained)
     repositories.add_to_counters(tx, repository.id, act.now, counts)
-    manifest = ManifestRow(tombstone.id, tombstone.digest, tombstone.size_bytes, 0)
+    manifest = ManifestRow(
+        tombstone.id, tombstone.digest, tombstone.size_bytes, 0, tombstone.media_type
+    )
     moved = [
         (tag, point_restored(tx, repository, tag, manifest, pushed, act))
         for tag, pushed in tombstone.tags

@@ -39,6 +39,10 @@ JOB_GRACE_SECONDS = 2.0
 APPLICATION_GRACE_SECONDS = 2.0
 EXIT_GRACE_SECONDS = 4.5
 """How long after the drain a process may take to end before it is ended."""
+SWITCH_SECONDS = 0.0005
+"""How long a thread that computes, as one that reads a large manifest, keeps the event loop from
+the interpreter's lock. The loop asks for it several times a request; Python's own 5 ms each time
+are what everybody else's requests would wait."""
 
 LoopName = Literal["uvloop", "asyncio"]
 Address = tuple[str, int]
@@ -127,6 +131,7 @@ def raise_descriptor_limit() -> int:
 
 def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
     """Be worker number `slot`: serve until a signal, drain, and return the exit status."""
+    sys.setswitchinterval(SWITCH_SECONDS)
     access_log = AccessLog() if service.access_log else None
     counter = service.figures.counter(slot)
     observers = (counter, access_log) if access_log else (counter,)

@@ -1,0 +1,94 @@
+"""What is under an index: how deep, how many manifests, and the size of their blobs.
+
+An index is measured inside the one writer. So the walk ends where its bounds do, and whoever asks
+finds out by what was counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from sqlalchemy import and_, func, literal_column, select
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, listed, page, text_list
+from registry.metadata.tables import manifest_blobs, manifest_children, repository_blobs
+
+_b = manifest_blobs.c
+
+
+class TreeBounds(NamedTuple):
+    """Where a walk ends: one beyond each of these."""
+
+    depth: int
+    """Of an index over images alone it is 1."""
+    edges: int
+    """From an index to a child, counted again wherever the index is."""
+    blobs: int
+    """From an image to a blob."""
+
+
+class TreeSize(NamedTuple):
+    """What was found; `size_bytes` is None where a bound was passed."""
+
+    depth: int
+    edges: int
+    blobs: int
+    size_bytes: int | None
+    """Of the distinct blobs."""
+
+
+_CHILDREN: Final = Statement(
+    page(
+        select(manifest_children.c.child_id).where(
+            manifest_children.c.parent_id.in_(listed("ids")),
+            manifest_children.c.child_id.is_not(None),
+        )
+    )
+)
+_some_blobs = page(
+    select(_b.digest, _b.repository_id).where(_b.manifest_id.in_(listed("ids")))
+).subquery("some_blobs")
+_COUNT_BLOBS: Final = Statement(select(func.count()).select_from(_some_blobs))
+_under = (
+    select(repository_blobs.c.digest, repository_blobs.c.size)
+    .join(
+        manifest_blobs,
+        and_(
+            _b.repository_id == repository_blobs.c.repository_id,
+            _b.digest == repository_blobs.c.digest,
+        ),
+    )
+    .where(_b.manifest_id.in_(listed("ids")))
+    .distinct()
+    .subquery("under")
+)
+_SIZE_UNDER: Final = Statement(select(func.coalesce(func.sum(_under.c.size), literal_column("0"))))
+
+
+def measure_tree(tx: Connection, children: Iterable[str], bounds: TreeBounds) -> TreeSize:
+    """Measure an index by the ids of its children, which count as the first edges."""
+    # Level by level: a planner cannot know how small the tree is, and would join whole tables.
+    # A manifest is looked at again on each level it is on: the longest way down counts.
+    level = set(children)
+    tree: set[str] = set()
+    depth, edges = 0, len(level)
+    while level and depth <= bounds.depth and edges <= bounds.edges:
+        depth += 1
+        tree |= level
+        limit = bounds.edges - edges + 1
+        rows = tx.rows(_CHILDREN, ids=text_list(sorted(level)), limit=limit)
+        edges += len(rows)
+        level = {row[0] for row in rows}
+    if depth > bounds.depth or edges > bounds.edges:
+        return TreeSize(depth, edges, 0, None)
+    ids = text_list(sorted(tree))
+    counted = tx.row(_COUNT_BLOBS, ids=ids, limit=bounds.blobs + 1)
+    assert counted is not None
+    blobs = int(counted[0])
+    if blobs > bounds.blobs:
+        return TreeSize(depth, edges, blobs, None)
+    size = tx.row(_SIZE_UNDER, ids=ids)
+    assert size is not None
+    return TreeSize(depth, edges, blobs, int(size[0]))

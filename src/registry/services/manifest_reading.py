@@ -1,0 +1,61 @@
+"""Reading a pushed manifest: a small one at once, a large one in a thread, one after the other.
+
+Parsing 4 MiB takes tens of milliseconds and ten times the memory, and hashing as much some more:
+on the event loop everybody would wait. One thread bounds the memory, and what it takes of the
+interpreter's lock; those who push large manifests wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Final, NamedTuple
+
+from registry.errors import DigestMismatch
+from registry.oci.digest import Digest, digest_of
+from registry.oci.manifest import Manifest, parse_manifest
+
+INLINE_BYTES: Final = 64 * 1024
+"""Up to this size a manifest is read on the event loop, within a millisecond or two."""
+
+
+class ReadManifest(NamedTuple):
+    """A manifest that was read, and the names of its bytes."""
+
+    manifest: Manifest
+    digest: Digest
+    """The sha256."""
+    sha512: Digest
+
+
+class ManifestReader:
+    """The thread in which large manifests are read; there is one of these in a process."""
+
+    def __init__(self, thread: Executor | None = None) -> None:
+        self._thread = thread or ThreadPoolExecutor(1, "manifest")
+
+    async def read(
+        self, body: bytes, content_type: str | None, expected: Digest | None
+    ) -> ReadManifest:
+        """Return the manifest that `body` is.
+
+        Raises:
+            DigestMismatch: the bytes are not those of the digest that is `expected`.
+            ManifestInvalid, ManifestTypeUnsupported: see `parse_manifest`.
+
+        """
+        if len(body) <= INLINE_BYTES:
+            return _read(body, content_type, expected)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, _read, body, content_type, expected)
+
+
+def _read(body: bytes, content_type: str | None, expected: Digest | None) -> ReadManifest:
+    names = {digest.algorithm: digest for digest in (digest_of(body), digest_of(body, "sha512"))}
+    if expected is not None:
+        algorithm = expected.algorithm
+        if expected != (names.get(algorithm) or digest_of(body, algorithm)):
+            raise DigestMismatch(
+                f"the manifest's bytes do not hash to {expected}", digest=str(expected)
+            )
+    return ReadManifest(parse_manifest(body, content_type), names["sha256"], names["sha512"])

@@ -1,0 +1,118 @@
+"""Manifests that refer to much: what they cost the database, and how long the answer gets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Final
+
+import pytest
+
+from cloudcore.db.base import Database
+from registry.blobstore.memory import MemoryStore
+from registry.distribution.body import Message, Scope
+from registry.oci.digest import digest_of
+from registry.oci.manifest import MAX_DESCRIPTORS
+from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
+from tests.inprocess import Registry, open_registry
+from tests.integration.counting import CountingDatabase
+
+APP: Final = "/v2/dev/app"
+BLOBS: Final = [b"%d" % number for number in range(25)]
+
+
+def descriptors(*blobs: bytes, algorithm: str = "sha256", **fields: object) -> list[dict[str, Any]]:
+    return [
+        {"mediaType": "a/b", "digest": digest_of(each, algorithm), "size": len(each), **fields}
+        for each in blobs
+    ]
+
+
+def image(layers: list[dict[str, Any]]) -> bytes:
+    (config,) = descriptors(BLOBS[0])
+    return json.dumps({"schemaVersion": 2, "config": config, "layers": layers}).encode()
+
+
+async def push_blobs(registry: Registry, algorithm: str = "sha256") -> None:
+    for each in BLOBS:
+        path = f"{APP}/blobs/uploads/?digest={digest_of(each, algorithm)}"
+        assert (await registry.client.request("POST", path, each)).status == 201
+
+
+async def put_raw(registry: Registry, body: bytes) -> tuple[int, list[tuple[bytes, bytes]]]:
+    """PUT a manifest, and return the answer's headers one by one."""
+    messages: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Message) -> None:
+        messages.append(message)
+
+    scope: Scope = {
+        "type": "http",
+        "method": "PUT",
+        "raw_path": f"{APP}/manifests/v1".encode(),
+        "query_string": b"",
+        "headers": [(b"content-type", OCI_MANIFEST.encode())],
+    }
+    await registry.app(scope, receive, send)
+    return messages[0]["status"], messages[0]["headers"]
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
+def test_many_wrong_sizes_are_counted_in_the_last_warning(
+    sqlite_database: str, algorithm: str
+) -> None:
+    async def scenario() -> None:
+        async with open_registry(sqlite_database, MemoryStore()) as registry:
+            await push_blobs(registry)
+            await push_blobs(registry, algorithm)
+            layers = descriptors(*BLOBS[1:], algorithm=algorithm, size=99)
+            status, headers = await put_raw(registry, image(layers))
+            warnings = [value for name, value in headers if name == b"warning"]
+            assert status == 201
+            assert len(warnings) == 21
+            assert b"24 blobs in all" in warnings[-1]
+            assert sum(map(len, warnings)) <= 4096
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "sha512", "blake3"])
+def test_a_manifest_takes_as_many_statements_however_much_it_refers_to(
+    sqlite_database: str, algorithm: str
+) -> None:
+    """Each is a turn of the one writer; by another digest than sha256 too."""
+    counting: list[CountingDatabase] = []
+
+    def around(database: Database) -> Database:
+        counting.append(CountingDatabase(database))
+        return counting[0]
+
+    async def scenario() -> None:
+        async with open_registry(sqlite_database, MemoryStore(), around=around) as registry:
+            await push_blobs(registry)
+            await push_blobs(registry, algorithm)
+            path, kind = f"{APP}/manifests/v1", {"content-type": OCI_MANIFEST}
+            taken = []
+            for blobs in (BLOBS[1:3], BLOBS[1:]):
+                counting[0].start()
+                body = image(descriptors(*blobs, algorithm=algorithm))
+                assert (await registry.client.request("PUT", path, body, kind)).status == 201
+                taken.append(len(counting[0].seen))
+            assert taken[1] <= taken[0] + 3  # the second moves the tag
+            counting[0].start()
+            absent = [b"absent %d" % number for number in range(MAX_DESCRIPTORS - 1)]
+            body = image(descriptors(*absent, algorithm=algorithm))
+            answer = await registry.client.request("PUT", path, body, kind)
+            assert (answer.status, len(answer.codes)) == (404, 101)
+            assert len(answer.body) < 40_000
+            assert len(counting[0].seen) <= taken[0]
+            index = {"schemaVersion": 2, "manifests": descriptors(*absent, algorithm=algorithm)}
+            body = json.dumps(index).encode()
+            answer = await registry.client.request("PUT", path, body, {"content-type": OCI_INDEX})
+            assert answer.json()["errors"][-1]["detail"] == {"count": MAX_DESCRIPTORS - 1}
+            assert len(answer.body) < 40_000
+
+    asyncio.run(scenario())

@@ -1,0 +1,264 @@
+"""How many bytes of bodies are kept at once, who gives way, and that all is given back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from cloudcore.body_budget import (
+    BODIES,
+    LARGE_ROOM,
+    PATIENCE_SECONDS,
+    RETRY_SECONDS,
+    SMALL_BYTES,
+    SMALL_ROOM,
+    TURNS,
+    BodyBudget,
+    Message,
+    NoRoom,
+    Turns,
+)
+from tests.inprocess import Held
+
+MIB = 1 << 20
+
+
+class Clock:
+    """A clock that stands still."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Senders:
+    """Clients that send to a process with a small budget."""
+
+    def __init__(self, small: int = SMALL_ROOM, large: int = 10 * MIB) -> None:
+        self.clock = Clock()
+        self.budget = BodyBudget(small, large, self.clock)
+        self.kept: list[asyncio.Future[int]] = []
+        self.ends: list[asyncio.Event] = []
+
+    async def send(self, size: int) -> int:
+        """Send a whole body, and return its size once it is read."""
+        body = Held(b"x" * size)
+        body.go_on.set()
+        return await self._read(body)
+
+    async def hold_back(self, size: int) -> asyncio.Future[int]:
+        """Send a body of this size but for its end, and return what becomes of it."""
+        body = Held(b"x" * size, b"end")
+        reading = asyncio.ensure_future(self._read(body))
+        self.kept.append(reading)
+        self.ends.append(body.go_on)
+        begun = asyncio.ensure_future(body.begun.wait())
+        await asyncio.wait([begun, reading], return_when=asyncio.FIRST_COMPLETED)
+        begun.cancel()
+        return reading
+
+    async def _read(self, body: Held) -> int:
+        parts = body.__aiter__()
+
+        async def receive() -> Message:
+            try:
+                return {"type": "http.request", "body": await anext(parts), "more_body": True}
+            except StopAsyncIteration:
+                return {"type": "http.request", "body": b"", "more_body": False}
+
+        size, more = 0, True
+        with self.budget.hold() as hold:
+            metered = hold.metered(receive)
+            while more:
+                message = await metered()
+                size += len(message["body"])
+                more = message["more_body"]
+        return size
+
+
+def play(scenario: Callable[[Senders], Awaitable[None]], **rooms: int) -> None:
+    async def whole() -> None:
+        senders = Senders(**rooms)
+        await scenario(senders)
+        for each in senders.kept:
+            each.cancel()
+        await asyncio.gather(*senders.kept, return_exceptions=True)
+        assert senders.budget.used == 0
+        assert not senders.budget.small.arriving
+        assert not senders.budget.large.arriving
+
+    asyncio.run(whole())
+
+
+def test_no_more_is_kept_than_there_is_room_for() -> None:
+    async def scenario(senders: Senders) -> None:
+        for _ in range(2):
+            await senders.hold_back(4 * MIB)
+        assert senders.budget.used == 8 * MIB
+        refused = await senders.hold_back(4 * MIB)
+        with pytest.raises(NoRoom) as raised:
+            await refused
+        assert raised.value.retry_after == RETRY_SECONDS
+        assert senders.budget.used == 8 * MIB
+        assert await senders.send(2 * MIB) == 2 * MIB
+
+    play(scenario)
+
+
+def test_what_is_declared_takes_no_room_before_it_arrives() -> None:
+    async def scenario(senders: Senders) -> None:
+        for _ in range(100):
+            await senders.hold_back(1)
+        assert senders.budget.used == 100
+
+    play(scenario)
+
+
+def test_small_bodies_have_room_while_large_ones_have_none() -> None:
+    async def scenario(senders: Senders) -> None:
+        await senders.hold_back(10 * MIB)
+        assert await senders.send(SMALL_BYTES) == SMALL_BYTES
+        with pytest.raises(NoRoom):
+            await senders.send(SMALL_BYTES + 1)
+
+    play(scenario)
+
+
+def test_who_holds_back_gives_way_to_others_once_it_had_its_time() -> None:
+    async def scenario(senders: Senders) -> None:
+        first = await senders.hold_back(5 * MIB)
+        senders.clock.now = 1.0
+        second = await senders.hold_back(5 * MIB)
+        senders.clock.now = PATIENCE_SECONDS - 0.5
+        with pytest.raises(NoRoom):
+            await senders.send(4 * MIB)
+        senders.clock.now = PATIENCE_SECONDS
+        assert await senders.send(4 * MIB) == 4 * MIB
+        with pytest.raises(NoRoom):
+            await first
+        assert not second.done()
+        senders.ends[1].set()
+        assert await second == 5 * MIB + 3
+
+    play(scenario)
+
+
+def test_small_bodies_give_way_to_small_ones() -> None:
+    async def scenario(senders: Senders) -> None:
+        first = await senders.hold_back(60_000)
+        senders.clock.now = PATIENCE_SECONDS
+        assert await senders.send(60_000) == 60_000
+        with pytest.raises(NoRoom):
+            await first
+
+    play(scenario, small=100_000)
+
+
+def test_a_whole_body_gives_way_to_nobody() -> None:
+    async def scenario(senders: Senders) -> None:
+        async def receive() -> Message:
+            return {"type": "http.request", "body": bytes(9 * MIB), "more_body": False}
+
+        with senders.budget.hold() as hold:
+            await hold.metered(receive)()
+            senders.clock.now = 10 * PATIENCE_SECONDS
+            with pytest.raises(NoRoom):
+                await senders.send(4 * MIB)
+        assert await senders.send(4 * MIB) == 4 * MIB
+
+    play(scenario)
+
+
+def test_a_client_that_leaves_and_a_task_that_is_cancelled_give_back_what_they_had() -> None:
+    async def scenario(senders: Senders) -> None:
+        held = await senders.hold_back(9 * MIB)
+        held.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await held
+        assert senders.budget.used == 0
+
+        async def leave() -> Message:
+            raise ConnectionResetError
+
+        with pytest.raises(ConnectionResetError), senders.budget.hold() as hold:
+            await hold.metered(leave)()
+
+    play(scenario)
+
+
+def test_who_has_to_give_way_does_so_though_the_rest_arrives_at_that_moment() -> None:
+    async def scenario(senders: Senders) -> None:
+        rest: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        with senders.budget.hold() as hold:
+            reading = asyncio.ensure_future(hold.metered(lambda: rest)())
+            await asyncio.sleep(0)
+            rest.set_result({"type": "http.request", "body": b"x" * MIB, "more_body": False})
+            hold.give_way()
+            with pytest.raises(NoRoom):
+                await reading
+            assert senders.budget.used == 0
+
+    play(scenario)
+
+
+def test_few_large_bodies_are_read_between_two_looks_around() -> None:
+    read: list[int] = []
+
+    async def scenario(senders: Senders) -> None:
+        def sender(number: int) -> Callable[[], Awaitable[Message]]:
+            async def receive() -> Message:
+                read.append(number)
+                return {"type": "http.request", "body": b"x", "more_body": False}
+
+            return receive
+
+        async def read_one(number: int, declared: int | None) -> None:
+            with senders.budget.hold() as hold:
+                await hold.metered(sender(number), declared)()
+
+        large = [asyncio.ensure_future(read_one(each, 4 * MIB)) for each in range(20)]
+        large[3].cancel()
+        looks = 0
+        while not all(each.done() for each in large):
+            before = len(read)
+            await read_one(100 + looks, 2000)
+            assert read[-1] == 100 + looks  # a small one does not wait
+            await asyncio.sleep(0)
+            assert len(read) - before - 1 <= TURNS
+            looks += 1
+        assert [each for each in read if each < 100] == [*range(3), *range(4, 20)]
+        assert looks >= 19 // TURNS
+
+    for _ in range(2):  # the second in a loop of its own
+        play(scenario)
+        read.clear()
+
+
+def test_turns_of_a_loop_that_ended_are_nobodys() -> None:
+    turns = Turns()
+
+    async def begin() -> None:
+        asyncio.ensure_future(turns.take())  # noqa: RUF006 - it ends with the loop
+        await asyncio.sleep(0)
+
+    asyncio.run(begin())
+    asyncio.run(asyncio.wait_for(turns.take(), 60))
+
+
+def test_a_timeout_of_somebody_else_is_not_ours() -> None:
+    async def scenario(senders: Senders) -> None:
+        async def late() -> Message:
+            raise TimeoutError
+
+        with pytest.raises(TimeoutError), senders.budget.hold() as hold:
+            await hold.metered(late)()
+
+    play(scenario)
+
+
+def test_the_process_has_one_budget() -> None:
+    assert (BODIES.small.size, BODIES.large.size) == (SMALL_ROOM, LARGE_ROOM)
+    assert SMALL_ROOM + LARGE_ROOM == 64 * MIB

@@ -1,0 +1,71 @@
+"""Large manifests are read one at a time, away from the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import pytest
+
+from registry.errors import DigestMismatch
+from registry.oci.digest import ALGORITHMS, digest_of
+from registry.services.manifest_reading import INLINE_BYTES, ManifestReader, ReadManifest
+
+PART = {"mediaType": "a/b", "digest": digest_of(b""), "size": 0}
+
+
+class Waiting(Executor):
+    """An executor that begins nothing before it is told to."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Future[Any], Callable[[], Any]]] = []
+
+    def submit(self, call: Callable[..., Any], /, *arguments: object, **_: object) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.calls.append((future, lambda: call(*arguments)))
+        return future
+
+    def run(self) -> None:
+        future, call = self.calls.pop(0)
+        future.set_result(call())
+
+
+def image(size: int) -> bytes:
+    document = {"schemaVersion": 2, "config": PART, "layers": [], "x": ""}
+    document["x"] = "x" * (size - len(json.dumps(document)))
+    return json.dumps(document).encode()
+
+
+def test_a_small_manifest_is_read_at_once() -> None:
+    waiting = Waiting()
+    body = image(INLINE_BYTES)
+    found = asyncio.run(ManifestReader(waiting).read(body, None, None))
+    assert found.digest == digest_of(body)
+    assert waiting.calls == []
+
+
+def test_others_go_on_while_a_large_manifest_waits_to_be_read() -> None:
+    async def scenario() -> ReadManifest:
+        waiting = Waiting()
+        reading = asyncio.ensure_future(
+            ManifestReader(waiting).read(image(INLINE_BYTES + 1), None, None)
+        )
+        await asyncio.sleep(0)
+        assert not reading.done()  # and this is somebody else's turn
+        waiting.run()
+        return await reading
+
+    assert asyncio.run(scenario()).manifest.config
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("size", [1000, INLINE_BYTES + 1])
+def test_the_bytes_are_those_of_the_digest(algorithm: str, size: int) -> None:
+    body = image(size)
+    reader = ManifestReader()
+    asyncio.run(reader.read(body, None, digest_of(body, algorithm)))
+    with pytest.raises(DigestMismatch):
+        asyncio.run(reader.read(body, None, digest_of(body + b" ", algorithm)))
