@@ -81,9 +81,11 @@ class SteppingStore:
         self._store = store
         self._steps = steps
 
-    def open(self, object_id: str, start: int = 0, stop: int | None = None) -> StoredRange:
+    def open(
+        self, object_id: str, start: int = 0, stop: int | None = None, size: int | None = None
+    ) -> StoredRange:
         """Open."""
-        return self._store.open(object_id, start, stop)
+        return self._store.open(object_id, start, stop, size)
 
     def stage(self, upload_id: str, algorithm: str | None = None) -> Staged:
         """Stage, with a step before and after."""

@@ -112,7 +112,7 @@ def test_a_block_the_disk_has_lost_is_found_before_it_becomes_a_blob(
 
 def test_a_client_goes_on_where_it_was_acknowledged(sqlite_database: str, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with open_registry(sqlite_database, store) as registry:
+        async with open_registry(sqlite_database, files) as registry:
             ask = registry.client.request
             location = (await ask("POST", "/v2/dev/app/blobs/uploads/")).headers["location"]
             assert (await ask("PATCH", location, FIRST)).status == 202
@@ -126,7 +126,7 @@ def test_a_client_goes_on_where_it_was_acknowledged(sqlite_database: str, tmp_pa
             assert (await ask("GET", f"/v2/dev/app/blobs/{digest}")).body == DATA
 
     digest = digest_of(DATA)
-    with closing(FilesystemStore(tmp_path / "blobs")) as store:
+    with closing(FilesystemStore(tmp_path / "blobs")) as files:
         asyncio.run(scenario())
 
 
@@ -134,12 +134,12 @@ def test_a_single_push_that_cannot_be_flushed_leaves_nothing(
     sqlite_database: str, tmp_path: Path
 ) -> None:
     async def scenario() -> None:
-        async with open_registry(sqlite_database, store) as registry:
+        async with open_registry(sqlite_database, files) as registry:
             with watched(FailingFlush()):
                 target = f"/v2/dev/app/blobs/uploads/?digest={digest_of(DATA)}"
                 assert (await registry.client.request("POST", target, DATA)).status == 503
-            assert list(store.list_staged()) == []
-            assert list(store.list_objects()) == []
+            assert list(files.list_staged()) == []
+            assert list(files.list_objects()) == []
 
-    with closing(FilesystemStore(tmp_path / "blobs")) as store:
+    with closing(FilesystemStore(tmp_path / "blobs")) as files:
         asyncio.run(scenario())

@@ -112,7 +112,7 @@ def test_postgresql_takes_every_statement(postgresql_database: str) -> None:
         ("GET", "/v2/_catalog?n=10", b"", 1, 0),
         ("GET", f"referrers/{DIGEST}", b"", 3, 0),
         ("POST", "blobs/uploads/", b"", 2, 1),
-        ("POST", f"blobs/uploads/?digest={digest_of(BLOB)}", BLOB, 5, 1),
+        ("POST", f"blobs/uploads/?digest={digest_of(BLOB)}", BLOB, 6, 1),
         ("PUT", "manifests/v1", BODY, 4, 1),
     ],
 )

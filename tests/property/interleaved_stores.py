@@ -124,7 +124,9 @@ class InterleavedStore:
         self.bytes = MemoryStore()
         self.step = step
 
-    def open(self, object_id: str, start: int = 0, stop: int | None = None) -> StoredRange:
+    def open(
+        self, object_id: str, start: int = 0, stop: int | None = None, size: int | None = None
+    ) -> StoredRange:
         """Open, a step after the row was read."""
         self.step("open")
         return self.bytes.open(object_id, start, stop)

@@ -37,13 +37,15 @@ class FilesystemStore:
         """Release the folders; the store is of no use afterwards, what it opened still is."""
         self._folders.close()
 
-    def open(self, object_id: str, start: int = 0, stop: int | None = None) -> StoredFile:
+    def open(
+        self, object_id: str, start: int = 0, stop: int | None = None, size: int | None = None
+    ) -> StoredFile:
         """Open bytes ``[start, stop)`` of an object (`BlobReader.open`).
 
-        An object shorter than `stop` is damaged: `StoreUnavailable`.
+        An object shorter than `stop` is damaged: `StoreUnavailable`, unless `size` is given.
         """
         path = object_path(canonical_id(object_id))
-        return open_stored(self._folders.objects, path, start, stop)
+        return open_stored(self._folders.objects, path, start, stop, size)
 
     def stage(self, upload_id: str, algorithm: str | None = None) -> StagedFile:
         """Begin to stage bytes under a new id (`BlobWriter.stage`)."""

@@ -7,7 +7,7 @@ import asyncio
 from cloudcore.db.base import Connection
 from registry.blobstore.base import BlobReader, ObjectUnknown
 from registry.errors import BlobUnknown, DigestMismatch, NameUnknown
-from registry.metadata import blobs, collection
+from registry.metadata import blobs, collection, damage
 from registry.metadata.blobs import NewObject
 from registry.metadata.collection import Swept
 from registry.metadata.repositories import is_live
@@ -55,8 +55,12 @@ def _recover(tx: Connection, account_id: str, repository_id: str, digest: str, n
         raise _unknown(digest)
     new = NewObject(swept.id, swept.digest, swept.size, swept.stored_size, swept.layout)
     kept = blobs.keep_object(tx, account_id, new, now)
-    blobs.link_object(tx, repository_id, account_id, digest, kept, swept.size, now)
-    if kept == swept.id:  # else the same bytes were pushed again, and these go their way
+    is_needed = kept.file_id == swept.id
+    if kept.damage is not None:
+        damage.replace_file(tx, account_id, kept, new, now)
+        is_needed = True
+    blobs.link_object(tx, repository_id, account_id, digest, kept.id, swept.size, now)
+    if is_needed:  # else the same bytes were pushed again, and these go their way
         collection.release(tx, account_id, swept.id)
 
 

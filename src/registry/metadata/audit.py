@@ -20,6 +20,7 @@ from sqlalchemy import (
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
+from registry.metadata.blobs import FILE_ID
 from registry.metadata.collection_tables import quarantined_objects
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
@@ -53,6 +54,10 @@ class ObjectRow(NamedTuple):
     size: int
     stored_size: int
     links: int
+    account_id: str
+    file_id: str
+    """Under which id the store has its bytes."""
+    damage: str | None
 
 
 class ManifestBody(NamedTuple):
@@ -91,16 +96,29 @@ _COUNTS: Final = Statement(
     )
 )
 _OBJECTS: Final = _after(
-    select(_o.id, _o.digest, _o.size, _o.stored_size, _count(_l.object_id, _l.object_id == _o.id)),
+    select(
+        _o.id,
+        _o.digest,
+        _o.size,
+        _o.stored_size,
+        _count(_l.object_id, _l.object_id == _o.id),
+        _o.account_id,
+        FILE_ID,
+        _o.damage,
+    ),
     _o.id,
 )
-_OBJECT: Final = Statement(select(_o.id).where(_o.id == bindparam("id")))
+_FILE: Final = Statement(
+    select(_o.id).where(_o.id == bindparam("id"), bindparam("file_id") == FILE_ID)
+)
 _OWNED: Final = Statement(
     union_all(
         *(
             select(table.c.id).where(table.c.id.in_(listed("ids")))
-            for table in (blob_objects, uploads, quarantined_objects)
-        )
+            for table in (uploads, quarantined_objects)
+        ),
+        select(_o.id).where(_o.id.in_(listed("ids")), _o.file_id.is_(None)),
+        select(_o.file_id).where(_o.file_id.in_(listed("ids"))),
     )
 )
 _UPLOADS: Final = _after(
@@ -241,9 +259,9 @@ def objects(tx: Connection, after: str, limit: int) -> list[ObjectRow]:
     return [ObjectRow(*row) for row in tx.rows(_OBJECTS, after=after, limit=limit)]
 
 
-def has_object(tx: Connection, object_id: str) -> bool:
-    """Say whether an object is on record."""
-    return tx.row(_OBJECT, id=object_id) is not None
+def has_file(tx: Connection, object_id: str, file_id: str) -> bool:
+    """Return whether an object is on record with this file."""
+    return tx.row(_FILE, id=object_id, file_id=file_id) is not None
 
 
 def owned(tx: Connection, ids: Sequence[str]) -> set[str]:

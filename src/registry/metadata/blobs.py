@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, select, text, union_all
+from sqlalchemy import bindparam, func, select, text, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
@@ -26,6 +26,8 @@ _o = blob_objects.c
 _l = repository_blobs.c
 _a = digest_aliases.c
 _CURRENT: Final = text("blob_objects.is_current")
+FILE_ID: Final = func.coalesce(_o.file_id, _o.id)
+"""Under which id the store has an object's bytes."""
 
 
 class Link(NamedTuple):
@@ -39,6 +41,10 @@ class Link(NamedTuple):
     manifest_refs: int
     touched_at: int
     """When someone relied on it last, or its last manifest went."""
+    file_id: str
+    """Under which id the store has the bytes."""
+    damage: str | None
+    """What is known to be wrong with them (`registry.metadata.damage`)."""
 
 
 class ReferencedLink(NamedTuple):
@@ -59,8 +65,21 @@ class NewObject(NamedTuple):
     layout: str
 
 
+class KeptObject(NamedTuple):
+    """The object an account keeps of some bytes."""
+
+    id: str
+    file_id: str
+    verified_at: int
+    """When the bytes were last known to hash to their digest."""
+    damage: str | None
+
+
+_LINK_COLUMNS: Final = (*(_l[name] for name in Link._fields[:-2]), FILE_ID, _o.damage)
 _FIND: Final = Statement(
-    select(*(_l[name] for name in Link._fields))
+    select(*_LINK_COLUMNS)
+    .select_from(repository_blobs)
+    .join(blob_objects, _o.id == _l.object_id)
     .join(repositories, repositories.c.id == _l.repository_id)
     .join(accounts, accounts.c.id == repositories.c.account_id)
     .where(
@@ -75,6 +94,17 @@ _LINKED: Final = Statement(
     .where(_l.repository_id == bindparam("repository_id"), _l.digest.in_(listed("digests")))
     .order_by(_l.digest)
     .with_for_update()
+)
+_WHOLE: Final = Statement(
+    select(_l.digest, _l.size, _l.manifest_refs)
+    .join(blob_objects, _o.id == _l.object_id)
+    .where(
+        _l.repository_id == bindparam("repository_id"),
+        _l.digest.in_(listed("digests")),
+        _o.damage.is_(None),
+    )
+    .order_by(_l.digest)
+    .with_for_update(of=repository_blobs)
 )
 _REFERENCE: Final = Statement(
     repository_blobs.update()
@@ -103,17 +133,18 @@ _KEEP_OBJECT: Final = Statement(
         is_current=text("true"),
         state=text("'live'"),
         created_at=bindparam("now"),
+        verified_at=bindparam("now"),
     )
     .on_conflict_do_update(
         index_elements=["account_id", "digest"],
         index_where=text("is_current"),
         set_={"state": text("'live'"), "condemned_at": text("NULL")},
     )
-    .returning(_o.id)
+    .returning(_o.id, FILE_ID, _o.verified_at, _o.damage)
 )
 _REVIVE_OBJECT: Final = Statement(
     blob_objects.update()
-    .where(_o.id == bindparam("id"))
+    .where(_o.id == bindparam("id"), _o.damage.is_(None))
     .values(state=text("'live'"), condemned_at=text("NULL"))
 )
 _LINK: Final = Statement(
@@ -136,9 +167,10 @@ _LINK: Final = Statement(
     )
 )
 _LINKED_OBJECT: Final = Statement(
-    select(_l.object_id).where(
-        _l.repository_id == bindparam("repository_id"), _l.digest == bindparam("digest")
-    )
+    select(_o.id, FILE_ID, _o.verified_at, _o.damage)
+    .select_from(repository_blobs)
+    .join(blob_objects, _o.id == _l.object_id)
+    .where(_l.repository_id == bindparam("repository_id"), _l.digest == bindparam("digest"))
 )
 _UNLINK: Final = Statement(
     repository_blobs.delete().where(
@@ -151,7 +183,7 @@ _HOLDERS: Final = Statement(
     page(
         select(
             repositories.c.name,
-            *(_l[name] for name in Link._fields),
+            *_LINK_COLUMNS,
         )
         .select_from(blob_objects)
         .join(repository_blobs, _l.object_id == _o.id)
@@ -223,6 +255,14 @@ def linked_blobs(
     return {row[0]: ReferencedLink(*row) for row in rows}
 
 
+def whole_blobs(
+    tx: Connection, repository_id: str, digests: Sequence[str]
+) -> dict[str, ReferencedLink]:
+    """Return those of `linked_blobs` that are not known to be damaged."""
+    rows = tx.rows(_WHOLE, repository_id=repository_id, digests=text_list(digests))
+    return {row[0]: ReferencedLink(*row) for row in rows}
+
+
 def add_references(tx: Connection, repository_id: str, digests: Sequence[str]) -> None:
     """Count one more manifest that references each of these links."""
     tx.execute(_REFERENCE, repository_id=repository_id, digests=text_list(digests))
@@ -247,10 +287,11 @@ def touch_link(tx: Connection, repository_id: str, digest: str, now: int) -> boo
     return tx.execute(_TOUCH, repository_id=repository_id, digest=digest, now=now) == 1
 
 
-def keep_object(tx: Connection, account_id: str, new: NewObject, now: int) -> str:
-    """Record a new object, unless the account holds the same bytes; return the id that is kept.
+def keep_object(tx: Connection, account_id: str, new: NewObject, now: int) -> KeptObject:
+    """Record a new object, unless the account holds the same bytes; return what is kept.
 
-    An object that was condemned but not yet swept lives again.
+    It is locked until the change ends. An object that was condemned but not yet swept lives
+    again.
     """
     row = tx.row(
         _KEEP_OBJECT,
@@ -263,8 +304,7 @@ def keep_object(tx: Connection, account_id: str, new: NewObject, now: int) -> st
         now=now,
     )
     assert row is not None
-    kept: str = row[0]
-    return kept
+    return KeptObject(*row)
 
 
 def link_object(
@@ -288,14 +328,14 @@ def link_object(
     )
 
 
-def linked_object(tx: Connection, repository_id: str, digest: str) -> str | None:
-    """Return the id of the object a repository's link leads to."""
+def linked_object(tx: Connection, repository_id: str, digest: str) -> KeptObject | None:
+    """Return the object a repository's link leads to."""
     row = tx.row(_LINKED_OBJECT, repository_id=repository_id, digest=digest)
-    return row[0] if row else None
+    return KeptObject(*row) if row else None
 
 
 def revive_object(tx: Connection, object_id: str) -> bool:
-    """Take an object back from the collector and lock it; False when it is gone."""
+    """Take an object back from the collector and lock it; False when it is gone or damaged."""
     return tx.execute(_REVIVE_OBJECT, id=object_id) == 1
 
 

@@ -13,6 +13,10 @@ from registry.services.pulls import PullLog
 from registry.settings import Delays, Limits
 
 
+def _count_nothing() -> None:
+    """Count nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """The surroundings of a service call; one for the life of a process."""
@@ -26,6 +30,8 @@ class Context:
     pulls: PullLog
     site: Site
     delays: Delays = field(default_factory=Delays)
+    on_damage: Callable[[], None] = _count_nothing
+    """Called when a blob is found damaged that was not known to be."""
 
     def act(self, principal: str) -> Act:
         """Return what history and events tell of a change that `principal` makes now."""

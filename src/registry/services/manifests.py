@@ -163,7 +163,7 @@ def _store(
     """Write a manifest new to the repository with its edges and counts."""
     listed = {descriptor.digest: descriptor for descriptor in parsed.blobs}
     canonical = _canonical(tx, repository.account_id, list(listed))
-    links = blobs.linked_blobs(tx, repository.id, list(set(canonical.values())))
+    links = blobs.whole_blobs(tx, repository.id, list(set(canonical.values())))
     missing = [
         digest
         for digest, descriptor in listed.items()
