@@ -117,6 +117,12 @@ class SteppingStore:
         self._store.remove_duplicate(object_id)
         self._steps.take("after remove_duplicate")
 
+    def replace(self, object_id: str, new_id: str) -> None:
+        """Replace an object's bytes, with a step before and after."""
+        self._steps.take("before replace")
+        self._store.replace(object_id, new_id)
+        self._steps.take("after replace")
+
     def list_objects(self, shard: int | None = None) -> Iterator[StoredObject]:
         """List objects."""
         return self._store.list_objects(shard)

@@ -42,9 +42,10 @@ DAMAGES: Final[dict[str, Callable[[Path], None]]] = {
 
 async def file_of(registry: Registry, blobs: Path, digest: str) -> Path:
     """Return the file that the account of `registry` keeps of a blob."""
-    file_id = await registry.ctx.database.read(damage.kept_file, await account_id(registry), digest)
-    assert file_id is not None
-    return blobs / "objects" / file_id[-2:] / file_id
+    account = await account_id(registry)
+    found = await registry.ctx.database.read(damage.kept_object, account, digest)
+    assert found is not None
+    return blobs / "objects" / found[-2:] / found
 
 
 async def account_id(registry: Registry) -> str:

@@ -20,7 +20,6 @@ import pytest
 from registry.blobstore.filesystem import FilesystemStore
 from registry.distribution.body import Message
 from registry.gc.fsck import Report, check
-from registry.metadata.audit import owned
 from registry.metadata.gc_runs import Run
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
@@ -295,8 +294,9 @@ def test_a_file_that_is_back_is_believed_again(
         assert (await registry.client.request("GET", at("one"))).status == 404
         (blobs / "elsewhere").rename(file)
         await check_healed(registry, "one")
+        before = file.stat().st_ino
         await upload(registry.client, "one")
-        assert await file_of(registry, blobs, DIGEST) != file
+        assert file.stat().st_ino != before
 
     play(sqlite_database, store, scenario)
 
@@ -316,34 +316,30 @@ def test_fsck_takes_the_mark_from_what_it_reads_whole(
         registry.clock.advance(WEEK - 3600)
         assert (await fsck(registry, store)).violations == []
         registry.clock.advance(3600)
+        before = file.stat().st_ino
         await upload(registry.client, "one")
-        assert await file_of(registry, blobs, DIGEST) == file  # it was verified a moment ago
+        assert file.stat().st_ino == before  # it was verified an hour ago
 
     play(sqlite_database, store, scenario)
 
 
-def test_what_a_push_replaced_goes_by_the_collector(
+def test_bytes_are_replaced_in_place(
     database_url: str, store: FilesystemStore, blobs: Path
 ) -> None:
+    """So an older database, put back beside these blobs, finds what it knows."""
+
     async def scenario(registry: Registry) -> None:
-        old = await file_of(registry, blobs, DIGEST)
-        with closing(store.open(old.name)) as reading:
+        file = await file_of(registry, blobs, DIGEST)
+        before = file.stat().st_ino
+        with closing(store.open(file.name)) as reading:
             registry.clock.advance(WEEK)
             await upload(registry.client, "one")
-            new = await file_of(registry, blobs, DIGEST)
-            assert new != old
-            both = {old.name, new.name}
-            assert await registry.ctx.database.read(owned, sorted(both)) == both
-            assert (await fsck(registry, store)).leaks == []
-            run = await sweep(registry, store)
-            assert (run.removed, run.swept, old.exists(), new.exists()) == (1, 0, False, True)
+            assert await file_of(registry, blobs, DIGEST) == file
+            assert file.stat().st_ino != before
             assert b"".join(map(bytes, reading.chunks())) == BLOB
         await check_healed(registry, "one")
-        # The object goes with the file it has by now.
-        for repository in REPOSITORIES:
-            assert (await registry.client.request("DELETE", at(repository))).status == 202
-        run = await sweep(registry, store)
-        assert (run.swept, run.removed, list(store.list_objects())) == (1, 1, [])
+        report = await fsck(registry, store)
+        assert (report.violations, report.leaks, report.object_count) == ([], [], 1)
 
     play(database_url, store, scenario)
 

@@ -205,6 +205,18 @@ class BlobWriter(Protocol):
         """
         ...
 
+    def replace(self, object_id: str, new_id: str) -> None:
+        """Let an object, be it there or not, have the bytes of one just committed. Blocks.
+
+        The other is gone then. Whoever has the object open goes on reading what it was.
+
+        Raises:
+            ObjectUnknown: there is no object `new_id`.
+            StoreUnavailable: the medium refused; the object has its old bytes or the new ones.
+
+        """
+        ...
+
 
 class StoredObject(NamedTuple):
     """What a listing says of an object."""

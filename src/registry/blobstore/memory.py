@@ -83,6 +83,13 @@ class MemoryStore:
         """Delete an object just committed for which no row was written."""
         self.delete(object_id)
 
+    def replace(self, object_id: str, new_id: str) -> None:
+        """Let an object have the bytes of one just committed (`BlobWriter.replace`)."""
+        with self.lock:
+            if canonical_id(new_id) not in self.objects:
+                raise ObjectUnknown(new_id)
+            self.objects[canonical_id(object_id)] = self.objects.pop(new_id)
+
     def list_objects(self, shard: int | None = None) -> Iterator[StoredObject]:
         """Yield every object."""
         ending = "" if shard is None else f"{shard:02x}"

@@ -138,10 +138,12 @@ async def _check_objects(
 async def _report_damage(
     database: Database, row: ObjectRow, verdict: Verdict, now: int, report: Report
 ) -> None:
-    if not await database.read(audit.has_file, row.id, row.file_id):
+    if not await database.read(audit.is_unchanged, row):
         return  # it was swept, or replaced, while we looked
     if verdict.damage is not None:
-        await database.write(damage.mark, row.account_id, row.id, row.file_id, verdict.damage, now)
+        await database.write(
+            damage.mark, row.account_id, row.id, row.verified_at, verdict.damage, now
+        )
     report.violations.append(Finding("I1, I5", f"blob {row.digest}", verdict.problem or ""))
     images = await database.read(damage.images_of, row.account_id, [row.id], _PAGE)
     report.damaged_count += 1

@@ -29,7 +29,7 @@ class Verdict(NamedTuple):
 def look(store: BlobReader, row: ObjectRow, *, reads: bool) -> Verdict:
     """Look at an object's file: its presence and size, and with `reads` its hash. Blocks."""
     try:
-        stored = store.open(row.file_id, 0, row.size, row.size)
+        stored = store.open(row.id, 0, row.size, row.size)
     except ObjectUnknown:
         return Verdict("its bytes are gone", damage.ABSENT)
     except ObjectDamaged as error:
@@ -72,4 +72,4 @@ def _unreadable(error: StoreUnavailable) -> Verdict:
 def confirm(tx: Connection, rows: Sequence[ObjectRow], now: int) -> None:
     """Note that the files of these objects were read and are whole."""
     for row in rows:
-        damage.confirm(tx, row.account_id, row.id, row.file_id, now)
+        damage.confirm(tx, row.account_id, row.id, now)

@@ -20,7 +20,6 @@ from sqlalchemy import (
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
-from registry.metadata.blobs import FILE_ID
 from registry.metadata.collection_tables import quarantined_objects
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
@@ -55,8 +54,7 @@ class ObjectRow(NamedTuple):
     stored_size: int
     links: int
     account_id: str
-    file_id: str
-    """Under which id the store has its bytes."""
+    verified_at: int
     damage: str | None
 
 
@@ -103,22 +101,20 @@ _OBJECTS: Final = _after(
         _o.stored_size,
         _count(_l.object_id, _l.object_id == _o.id),
         _o.account_id,
-        FILE_ID,
+        _o.verified_at,
         _o.damage,
     ),
     _o.id,
 )
-_FILE: Final = Statement(
-    select(_o.id).where(_o.id == bindparam("id"), bindparam("file_id") == FILE_ID)
+_OBJECT: Final = Statement(
+    select(_o.id).where(_o.id == bindparam("id"), _o.verified_at == bindparam("verified_at"))
 )
 _OWNED: Final = Statement(
     union_all(
         *(
             select(table.c.id).where(table.c.id.in_(listed("ids")))
-            for table in (uploads, quarantined_objects)
-        ),
-        select(_o.id).where(_o.id.in_(listed("ids")), _o.file_id.is_(None)),
-        select(_o.file_id).where(_o.file_id.in_(listed("ids"))),
+            for table in (blob_objects, uploads, quarantined_objects)
+        )
     )
 )
 _UPLOADS: Final = _after(
@@ -259,9 +255,9 @@ def objects(tx: Connection, after: str, limit: int) -> list[ObjectRow]:
     return [ObjectRow(*row) for row in tx.rows(_OBJECTS, after=after, limit=limit)]
 
 
-def has_file(tx: Connection, object_id: str, file_id: str) -> bool:
-    """Return whether an object is on record with this file."""
-    return tx.row(_FILE, id=object_id, file_id=file_id) is not None
+def is_unchanged(tx: Connection, row: ObjectRow) -> bool:
+    """Return whether an object is still on record, and its bytes were not replaced meanwhile."""
+    return tx.row(_OBJECT, id=row.id, verified_at=row.verified_at) is not None
 
 
 def owned(tx: Connection, ids: Sequence[str]) -> set[str]:

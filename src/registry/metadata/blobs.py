@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, func, select, text, union_all
+from sqlalchemy import bindparam, select, text, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
@@ -26,8 +26,6 @@ _o = blob_objects.c
 _l = repository_blobs.c
 _a = digest_aliases.c
 _CURRENT: Final = text("blob_objects.is_current")
-FILE_ID: Final = func.coalesce(_o.file_id, _o.id)
-"""Under which id the store has an object's bytes."""
 
 
 class Link(NamedTuple):
@@ -41,8 +39,8 @@ class Link(NamedTuple):
     manifest_refs: int
     touched_at: int
     """When someone relied on it last, or its last manifest went."""
-    file_id: str
-    """Under which id the store has the bytes."""
+    verified_at: int
+    """When the bytes were last known to hash to their digest; 0: not since it is noted."""
     damage: str | None
     """What is known to be wrong with them (`registry.metadata.damage`)."""
 
@@ -69,13 +67,12 @@ class KeptObject(NamedTuple):
     """The object an account keeps of some bytes."""
 
     id: str
-    file_id: str
     verified_at: int
     """When the bytes were last known to hash to their digest."""
     damage: str | None
 
 
-_LINK_COLUMNS: Final = (*(_l[name] for name in Link._fields[:-2]), FILE_ID, _o.damage)
+_LINK_COLUMNS: Final = (*(_l[name] for name in Link._fields[:-2]), _o.verified_at, _o.damage)
 _FIND: Final = Statement(
     select(*_LINK_COLUMNS)
     .select_from(repository_blobs)
@@ -140,7 +137,7 @@ _KEEP_OBJECT: Final = Statement(
         index_where=text("is_current"),
         set_={"state": text("'live'"), "condemned_at": text("NULL")},
     )
-    .returning(_o.id, FILE_ID, _o.verified_at, _o.damage)
+    .returning(_o.id, _o.verified_at, _o.damage)
 )
 _REVIVE_OBJECT: Final = Statement(
     blob_objects.update()
@@ -167,7 +164,7 @@ _LINK: Final = Statement(
     )
 )
 _LINKED_OBJECT: Final = Statement(
-    select(_o.id, FILE_ID, _o.verified_at, _o.damage)
+    select(_o.id, _o.verified_at, _o.damage)
     .select_from(repository_blobs)
     .join(blob_objects, _o.id == _l.object_id)
     .where(_l.repository_id == bindparam("repository_id"), _l.digest == bindparam("digest"))

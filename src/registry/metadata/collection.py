@@ -22,7 +22,6 @@ from sqlalchemy import Select, and_, bindparam, exists, func, literal_column, or
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
-from registry.metadata.blobs import FILE_ID
 from registry.metadata.collection_tables import quarantined_objects
 from registry.metadata.control_tables import deleted_manifest_blobs
 from registry.metadata.tables import blob_objects, manifest_blobs, manifests, repository_blobs
@@ -140,9 +139,7 @@ _QUARANTINE: Final = Statement(
     quarantined_objects.insert().from_select(
         [*Swept._fields, "swept_at"],
         select(
-            FILE_ID,  # what is left is a file
-            *(_o[name] for name in Swept._fields[1:]),
-            bindparam("now", type_=_q.swept_at.type),
+            *(_o[name] for name in Swept._fields), bindparam("now", type_=_q.swept_at.type)
         ).where(_o.account_id == bindparam("account_id"), _o.id.in_(listed("ids"))),
     )
 )

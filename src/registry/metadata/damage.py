@@ -1,8 +1,7 @@
 """Objects whose bytes are not what they were: marked, shown, and healed by a push of the same.
 
-A mark speaks of a file. A push that replaces the file takes the mark away in the same change,
-so whoever found the old one damaged cannot mark the new one. Links and tombstones refer to the
-object and notice nothing.
+A mark is about what was looked at. Bytes are replaced, or verified, at a time that is noted, so
+whoever found the old ones damaged cannot mark the new ones.
 """
 
 from __future__ import annotations
@@ -14,9 +13,6 @@ from sqlalchemy import and_, bindparam, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
-from registry.metadata.blobs import FILE_ID, KeptObject, NewObject
-from registry.metadata.collection import Swept
-from registry.metadata.collection_tables import quarantined_objects
 from registry.metadata.tables import (
     blob_objects,
     manifest_blobs,
@@ -39,7 +35,6 @@ _l = repository_blobs.c
 _e = manifest_blobs.c
 _m = manifests.c
 _r = repositories.c
-_q = quarantined_objects.c
 
 
 class DamagedObject(NamedTuple):
@@ -61,46 +56,23 @@ class DamagedImage(NamedTuple):
     digest: str
 
 
-_IS_FILE: Final = and_(
-    _o.account_id == bindparam("account_id"),
-    _o.id == bindparam("object_id"),
-    bindparam("file_id") == FILE_ID,
-)
 _MARK: Final = Statement(
     blob_objects.update()
-    .where(_IS_FILE, _o.damage.is_(None))
+    .where(
+        _o.account_id == bindparam("account_id"),
+        _o.id == bindparam("object_id"),
+        _o.verified_at == bindparam("verified_before"),
+        _o.damage.is_(None),
+    )
     .values(damage=bindparam("found"), damaged_at=bindparam("now"))
 )
 _CONFIRM: Final = Statement(
     blob_objects.update()
-    .where(_IS_FILE)
+    .where(_o.account_id == bindparam("account_id"), _o.id == bindparam("object_id"))
     .values(damage=text("NULL"), damaged_at=text("NULL"), verified_at=bindparam("now"))
 )
-_REPLACE: Final = Statement(
-    blob_objects.update()
-    .where(_o.account_id == bindparam("account_id"), _o.id == bindparam("object_id"))
-    .values(
-        file_id=bindparam("new_id"),
-        stored_size=bindparam("new_stored_size"),
-        layout=bindparam("new_layout"),
-        verified_at=bindparam("now"),
-        damage=text("NULL"),
-        damaged_at=text("NULL"),
-    )
-)
-_GIVE_UP: Final = Statement(
-    quarantined_objects.insert().from_select(
-        [*Swept._fields, "swept_at", "removal_began_at"],
-        select(
-            FILE_ID,
-            *(_o[name] for name in Swept._fields[1:]),
-            bindparam("now", type_=_q.swept_at.type),
-            bindparam("now", type_=_q.swept_at.type),
-        ).where(_o.account_id == bindparam("account_id"), _o.id == bindparam("object_id")),
-    )
-)
-_KEPT_FILE: Final = Statement(
-    select(FILE_ID).where(
+_KEPT: Final = Statement(
+    select(_o.id).where(
         _o.account_id == bindparam("account_id"),
         _o.digest == bindparam("digest"),
         text("blob_objects.is_current"),
@@ -130,15 +102,19 @@ _IMAGES: Final = Statement(
 
 
 def mark(
-    tx: Connection, account_id: str, object_id: str, file_id: str, damage: str, now: int
+    tx: Connection, account_id: str, object_id: str, verified_at: int, damage: str, now: int
 ) -> bool:
-    """Note that an object's file is damaged; False when it was noted, replaced, or is gone."""
+    """Note that an object's bytes are damaged.
+
+    False when that was noted, the object is gone, or its bytes were verified or replaced since
+    `verified_at` was read, which was before anyone looked at them.
+    """
     return (
         tx.execute(
             _MARK,
             account_id=account_id,
             object_id=object_id,
-            file_id=file_id,
+            verified_before=verified_at,
             found=damage,
             now=now,
         )
@@ -146,38 +122,14 @@ def mark(
     )
 
 
-def confirm(
-    tx: Connection, account_id: str, object_id: str, file_id: str, verified_at: int
-) -> None:
-    """Note that an object's file is whole, and when its bytes were verified (0: not known)."""
-    tx.execute(
-        _CONFIRM, account_id=account_id, object_id=object_id, file_id=file_id, now=verified_at
-    )
+def confirm(tx: Connection, account_id: str, object_id: str, verified_at: int) -> None:
+    """Note that an object's bytes are whole, and when they were verified (0: not known)."""
+    tx.execute(_CONFIRM, account_id=account_id, object_id=object_id, now=verified_at)
 
 
-def replace_file(
-    tx: Connection, account_id: str, kept: KeptObject, new: NewObject, now: int
-) -> None:
-    """Give an object, which is locked, the bytes of `new`; they have just been verified.
-
-    The file it had waits in the quarantine as long as any, for those who are about to open it,
-    and is never recovered from there.
-    """
-    of = {"account_id": account_id, "object_id": kept.id}
-    tx.execute(_GIVE_UP, **of, now=now)
-    tx.execute(
-        _REPLACE,
-        **of,
-        new_id=new.id,
-        new_stored_size=new.stored_size,
-        new_layout=new.layout,
-        now=now,
-    )
-
-
-def kept_file(tx: Connection, account_id: str, digest: str) -> str | None:
-    """Return under which id the store has the bytes an account keeps of a sha256."""
-    row = tx.row(_KEPT_FILE, account_id=account_id, digest=digest)
+def kept_object(tx: Connection, account_id: str, digest: str) -> str | None:
+    """Return the id of the object an account keeps of a sha256."""
+    row = tx.row(_KEPT, account_id=account_id, digest=digest)
     return row[0] if row else None
 
 

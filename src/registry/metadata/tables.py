@@ -103,7 +103,6 @@ blob_objects = Table(
     Column("state", String(16), nullable=False),
     Column("condemned_at", Moment),
     Column("created_at", Moment, nullable=False),
-    Column("file_id", Id),  # of the bytes, once a push has replaced them; null: `id`
     Column("verified_at", Moment, nullable=False, server_default=text("0")),
     Column("damage", String(16)),  # null: whole, as far as is known
     Column("damaged_at", Moment),
@@ -118,13 +117,6 @@ Index(
     blob_objects.c.condemned_at,
     sqlite_where=text("state = 'condemned'"),
     postgresql_where=text("state = 'condemned'"),
-)
-Index(
-    "uq_blob_objects_file_id",
-    blob_objects.c.file_id,
-    unique=True,
-    sqlite_where=blob_objects.c.file_id.is_not(None),
-    postgresql_where=blob_objects.c.file_id.is_not(None),
 )
 Index(
     "ix_blob_objects_damaged",

@@ -4,12 +4,14 @@ The account keeps one object of equal bytes. The new ones were verified a moment
 are kept may have been damaged since. So they are looked at before the new ones are dropped:
 
 - presence and size at every push;
-- the hash, at no cost: when the kept bytes were not verified for `VERIFIED_FOR`, or are marked as
-  damaged, the new ones take their place, in the transaction that links the blob.
+- the hash, without reading them: when the kept bytes were not verified for `VERIFIED_FOR`, or are
+  marked as damaged, the new ones take their place.
 
-That transaction decides by the file it finds under the object's lock, not by when it was looked
-at: a file that nobody looked at is looked at first, and the transaction begins anew. Nothing of a
-crash matters: a file is replaced by rows, after the new one is durable.
+The transaction that links the blob decides, under the object's lock; an object that was not looked
+at is looked at first, and the transaction begins anew. What it finds damaged it marks. Then the
+new file is moved over the old one, and the mark is removed. An id never stands for other bytes,
+so whoever moves a file there, and whenever, does no harm; and a process that dies in between has
+answered nothing and leaves the mark, by which the next push heals.
 """
 
 from __future__ import annotations
@@ -35,22 +37,24 @@ _log = logging.getLogger(__name__)
 
 
 class _Seen(NamedTuple):
-    """A kept file that was looked at, and what is wrong with it by its presence and size."""
+    """A kept object that was looked at, and what is wrong by its presence and size."""
 
-    file_id: str
+    object_id: str
     damage: str | None
 
 
 class _Kept(NamedTuple):
-    """What the account keeps now."""
+    """The object the account keeps."""
 
-    file_id: str
-    healed: str | None = None
-    """The damage, not known before, that the new bytes have healed."""
+    object_id: str
+    is_replaced: bool = False
+    """Whether the new bytes are to take the place of its own."""
+    found: str | None = None
+    """A damage that was not known before."""
 
 
 class _NotSeenError(Exception):
-    """The account keeps another file than the one that was looked at."""
+    """The account keeps another object than the one that was looked at."""
 
 
 async def record_blob(ctx: Context, repository_id: str, account_id: str, stored: Stored) -> None:
@@ -64,10 +68,13 @@ async def record_blob(ctx: Context, repository_id: str, account_id: str, stored:
     if kept is None:
         await asyncio.to_thread(ctx.writer.remove_duplicate, stored.object_id)
         raise NameUnknown("the repository was deleted meanwhile")
-    if kept.healed is not None:
+    if kept.found is not None:
         ctx.on_damage()
-        _log.error("blob %s was damaged (%s); a push has healed it", stored.digest, kept.healed)
-    if kept.file_id != stored.object_id:
+        _log.error("blob %s is damaged (%s); a push heals it", stored.digest, kept.found)
+    if kept.is_replaced:
+        await asyncio.to_thread(ctx.writer.replace, kept.object_id, stored.object_id)
+        await ctx.database.write(damage.confirm, account_id, kept.object_id, ctx.clock())
+    elif kept.object_id != stored.object_id:
         await asyncio.to_thread(ctx.writer.remove_duplicate, stored.object_id)
 
 
@@ -85,33 +92,32 @@ async def _record(
         except Unavailable:
             # The connection may have died after the commit: what is there now tells.
             there = await ctx.database.read(blobs.linked_object, repository_id, stored.digest)
-            is_ours = there is not None and there.file_id == stored.object_id
-            if there is None or not (is_ours or _is_good(there, seen, ctx.clock())):
+            if there is None or not (
+                there.id == stored.object_id or _may_stay(there, seen, ctx.clock())
+            ):
                 raise
-            # Removed is nothing: a commit that is still under way may need it. If not, the
-            # search for orphans finds it.
-            return _Kept(stored.object_id)
+            return _Kept(there.id)
 
 
 async def _look(ctx: Context, account_id: str, stored: Stored) -> _Seen | None:
-    """Look at the file the account keeps of these bytes, if any."""
-    file_id = await ctx.database.read(damage.kept_file, account_id, stored.digest)
-    if file_id is None:
+    """Look at the object the account keeps of these bytes, if any."""
+    object_id = await ctx.database.read(damage.kept_object, account_id, stored.digest)
+    if object_id is None:
         return None
     try:
-        found = await asyncio.to_thread(find_damage, ctx.reader, file_id, stored.size)
+        found = await asyncio.to_thread(find_damage, ctx.reader, object_id, stored.size)
     except StoreUnavailable:
         found = damage.UNREADABLE
-    return _Seen(file_id, found)
+    return _Seen(object_id, found)
 
 
-def _is_good(kept: KeptObject, seen: _Seen | None, now: int) -> bool:
-    """Return whether the kept file is the one that was looked at, and may stay."""
-    return seen == (kept.file_id, None) and not _must_go(kept, now)
+def _may_stay(kept: KeptObject, seen: _Seen | None, now: int) -> bool:
+    """Return whether the kept object was looked at, and its bytes need not be replaced."""
+    return seen == (kept.id, None) and not _must_go(kept, now)
 
 
 def _must_go(kept: KeptObject, now: int) -> bool:
-    """Return whether the kept bytes are to be replaced by verified ones without a look."""
+    """Return whether the kept bytes are to be replaced whatever a look would tell."""
     return kept.damage is not None or kept.verified_at + VERIFIED_FOR <= now
 
 
@@ -128,15 +134,14 @@ def _record_rows(
         return None
     new = NewObject(stored.object_id, stored.digest, stored.size, stored.stored_size, stored.layout)
     kept = blobs.keep_object(tx, account_id, new, now)
-    result = _Kept(kept.file_id)
-    if kept.file_id != new.id:
-        is_seen = seen is not None and seen.file_id == kept.file_id
-        found = seen.damage if seen is not None and is_seen else None
-        if found is not None or _must_go(kept, now):
-            damage.replace_file(tx, account_id, kept, new, now)
-            result = _Kept(new.id, found if kept.damage is None else None)
-        elif not is_seen:
-            raise _NotSeenError
+    result = _Kept(kept.id)
+    if kept.id != new.id and not _may_stay(kept, seen, now):
+        result = _Kept(kept.id, is_replaced=True)
+        if not _must_go(kept, now):
+            if seen is None or seen.object_id != kept.id or seen.damage is None:
+                raise _NotSeenError
+            damage.mark(tx, account_id, kept.id, kept.verified_at, seen.damage, now)
+            result = result._replace(found=seen.damage)
     blobs.link_object(tx, repository_id, account_id, stored.digest, kept.id, stored.size, now)
     if stored.alias is not None:
         blobs.add_alias(tx, account_id, stored.alias, stored.digest)

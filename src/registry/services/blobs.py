@@ -20,7 +20,7 @@ from registry.services.damage import find_damage, note_damage
 from registry.services.repositories import lock, name_unknown, repository_for_push
 
 _LOOKS: Final = 3
-"""How often a file is looked for that was replaced since its name was read."""
+"""How often a file is looked at that others heal meanwhile."""
 _NEVER_VERIFIED: Final = 0
 _MOUNT_CANDIDATES: Final = 100
 """How many repositories of the account are looked at for a mount that names no source."""
@@ -67,16 +67,14 @@ async def open_blob(ctx: Context, name: Name, link: Link, start: int, stop: int)
     """
     for _ in range(_LOOKS):
         try:
-            return ctx.reader.open(link.file_id, start, stop, link.size)
+            return ctx.reader.open(link.object_id, start, stop, link.size)
         except ObjectUnknown:
             found = damage.ABSENT
         except ObjectDamaged:
             found = damage.SIZE
-        if await note_damage(
-            ctx, link.account_id, link.object_id, link.file_id, found, link.digest
-        ):
+        if await note_damage(ctx, link, found):
             break
-        # Another found it before us, or the file was replaced since the link was read.
+        # Another found it before us, or a push has healed it since the link was read.
         link = await stat_blob(ctx, name, Digest(link.digest))
     raise _damaged(name, link.digest)
 
@@ -95,11 +93,9 @@ async def _is_back(ctx: Context, link: Link) -> bool:
     """
     if link.damage not in (damage.ABSENT, damage.SIZE):
         return False
-    if find_damage(ctx.reader, link.file_id, link.size) is not None:
+    if find_damage(ctx.reader, link.object_id, link.size) is not None:
         return False
-    await ctx.database.write(
-        damage.confirm, link.account_id, link.object_id, link.file_id, _NEVER_VERIFIED
-    )
+    await ctx.database.write(damage.confirm, link.account_id, link.object_id, _NEVER_VERIFIED)
     return True
 
 

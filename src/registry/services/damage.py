@@ -15,6 +15,7 @@ from cloudcore.db.base import Database
 from cloudcore.errors import Unavailable
 from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
 from registry.metadata import damage
+from registry.metadata.blobs import Link
 from registry.metadata.damage import DamagedImage, DamagedObject
 from registry.services.context import Context
 
@@ -24,15 +25,15 @@ MAX_LISTED: Final = 100
 _log = logging.getLogger(__name__)
 
 
-def find_damage(reader: BlobReader, file_id: str, size: int) -> str | None:
-    """Return what is wrong with a file by its presence and size, or None. Looks it up only.
+def find_damage(reader: BlobReader, object_id: str, size: int) -> str | None:
+    """Return what is wrong with an object's file by its presence and size, or None.
 
     Raises:
         StoreUnavailable: the medium refused to tell.
 
     """
     try:
-        reader.open(file_id, 0, 0, size).close()
+        reader.open(object_id, 0, 0, size).close()
     except ObjectUnknown:
         return damage.ABSENT
     except ObjectDamaged:
@@ -40,27 +41,25 @@ def find_damage(reader: BlobReader, file_id: str, size: int) -> str | None:
     return None
 
 
-async def note_damage(
-    ctx: Context, account_id: str, object_id: str, file_id: str, found: str, digest: str
-) -> bool:
-    """Mark an object; return False when it was marked before, has another file by now, or is gone.
+async def note_damage(ctx: Context, link: Link, found: str) -> bool:
+    """Mark a link's object; return False when it was marked before, was replaced, or is gone.
 
     The first to find a damage counts it and logs it as an error. A database that cannot take
     the mark changes nothing about what a client is told.
     """
     try:
         is_new = await ctx.database.write(
-            damage.mark, account_id, object_id, file_id, found, ctx.clock()
+            damage.mark, link.account_id, link.object_id, link.verified_at, found, ctx.clock()
         )
     except Unavailable:
-        _log.exception("blob %s is damaged (%s), and cannot be marked", digest, found)
+        _log.exception("blob %s is damaged (%s), and cannot be marked", link.digest, found)
         return True
     if is_new:
         ctx.on_damage()
         _log.error(
             "blob %s is damaged (%s): clients get 404 until it is pushed again. 'entrepot fsck' "
             "names the images it hits",
-            digest,
+            link.digest,
             found,
         )
     return is_new

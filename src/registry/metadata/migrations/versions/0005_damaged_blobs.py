@@ -1,4 +1,4 @@
-"""Mark damaged blobs, and let a push replace their bytes.
+"""Mark damaged blobs, and know when each was verified last.
 
 What was stored so far counts as verified when it was stored.
 """
@@ -14,7 +14,6 @@ down_revision = "0004"
 
 def upgrade() -> None:
     for column in (
-        sa.Column("file_id", sa.String(length=36), nullable=True),
         sa.Column("verified_at", sa.BigInteger(), nullable=False, server_default=sa.text("0")),
         sa.Column("damage", sa.String(length=16), nullable=True),
         sa.Column("damaged_at", sa.BigInteger(), nullable=True),
@@ -22,14 +21,6 @@ def upgrade() -> None:
         # One by one and not as a batch, which would copy a table that others refer to.
         op.add_column("blob_objects", column)
     op.execute("UPDATE blob_objects SET verified_at = created_at")
-    op.create_index(
-        "uq_blob_objects_file_id",
-        "blob_objects",
-        ["file_id"],
-        unique=True,
-        sqlite_where=sa.text("file_id IS NOT NULL"),
-        postgresql_where=sa.text("file_id IS NOT NULL"),
-    )
     op.create_index(
         "ix_blob_objects_damaged",
         "blob_objects",
@@ -42,6 +33,5 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_index("ix_blob_objects_damaged", "blob_objects")
-    op.drop_index("uq_blob_objects_file_id", "blob_objects")
-    for name in ("damaged_at", "damage", "verified_at", "file_id"):
+    for name in ("damaged_at", "damage", "verified_at"):
         op.drop_column("blob_objects", name)
