@@ -71,7 +71,11 @@ def prepare(settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def open_context(settings: Settings, clock: Clock = system_clock) -> AsyncIterator[Context]:
+async def open_context(
+    settings: Settings,
+    clock: Clock = system_clock,
+    on_damage: Callable[[], None] = lambda: None,
+) -> AsyncIterator[Context]:
     """Open the stores of one process and close them at the end."""
     database = open_database(settings.database)
     try:
@@ -87,6 +91,7 @@ async def open_context(settings: Settings, clock: Clock = system_clock) -> Async
             pulls=pulls,
             site=Site(settings.region, settings.pull_host),
             delays=settings.delays,
+            on_damage=on_damage,
         )
         await pulls.flush()
     finally:
@@ -120,11 +125,12 @@ class Registry:
         self._resources = AsyncExitStack()
         self._ctx: Context | None = None
         self._planes: Planes | None = None
+        self.on_damage: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
         """Open the stores, make the planes, begin the chores."""
         enter = self._resources.enter_async_context
-        ctx = self._ctx = await enter(open_context(self._settings))
+        ctx = self._ctx = await enter(open_context(self._settings, on_damage=self._note_damage))
         sweeper = await enter(open_sweeper(self._settings))
         for seconds, chore in (
             (_PULL_FLUSH_SECONDS, ctx.pulls.flush),
@@ -142,6 +148,9 @@ class Registry:
         worker = self.make_worker(ctx, sweeper)
         self._planes = await self.make_planes(ctx, self._resources)
         await enter(running(worker))
+
+    def _note_damage(self) -> None:
+        self.on_damage()
 
     def make_worker(self, ctx: Context, sweeper: BlobSweeper) -> Worker:
         """Return what runs jobs beside the planes."""
@@ -218,12 +227,14 @@ def create_dev_app(settings: Settings) -> Dispatcher:
 
 def application(registry: Registry) -> Dispatcher:
     """Return the ASGI application of a registry; it starts and stops with it."""
-    return Dispatcher(
+    dispatcher = Dispatcher(
         registry.data_plane,
         registry.control_plane,
         startup=registry.start,
         shutdown=registry.stop,
     )
+    registry.on_damage = dispatcher.note_damage
+    return dispatcher
 
 
 @asynccontextmanager

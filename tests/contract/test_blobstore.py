@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.blobstore.base import BlobStore, ObjectUnknown, StageBusy, Staged
+from registry.blobstore.base import BlobStore, ObjectDamaged, ObjectUnknown, StageBusy, Staged
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.memory import MemoryStore
 from registry.errors import DigestMismatch, StoreUnavailable
@@ -112,6 +112,34 @@ def test_an_object_shorter_than_the_range_is_damage_not_absence(store: BlobStore
         store.open(object_id, -1)
     with pytest.raises(ValueError, match="range"):
         store.open(object_id, 3, 2)
+
+
+def test_an_object_of_another_size_than_expected_is_damaged(store: BlobStore) -> None:
+    object_id = put(store, b"short")
+    store.open(object_id, 0, 5, 5).close()
+    for size in (4, 6):
+        with pytest.raises(ObjectDamaged):
+            store.open(object_id, 0, 0, size)
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_an_object_takes_the_bytes_of_one_just_committed(
+    store: BlobStore, *, is_gone: bool
+) -> None:
+    object_id = put(store, b"damaged")
+    with closing(store.open(object_id)) as before:
+        if is_gone:
+            store.delete(object_id)
+        with closing(store.stage(new_id())) as staged:
+            write(staged, DATA)
+            new = staged.commit(digest_of(DATA)).object_id
+            store.replace(object_id, new)
+        assert b"".join(map(bytes, before.chunks())) == b"damaged"
+    assert read(store, object_id) == DATA
+    assert list(store.list_objects()) == [(object_id, len(DATA))]
+    with pytest.raises(ObjectUnknown):
+        store.replace(object_id, new)
+    assert read(store, object_id) == DATA
 
 
 def test_a_file_region_holds_the_same_bytes_as_the_chunks(tmp_path: Path) -> None:

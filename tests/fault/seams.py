@@ -81,9 +81,11 @@ class SteppingStore:
         self._store = store
         self._steps = steps
 
-    def open(self, object_id: str, start: int = 0, stop: int | None = None) -> StoredRange:
+    def open(
+        self, object_id: str, start: int = 0, stop: int | None = None, size: int | None = None
+    ) -> StoredRange:
         """Open."""
-        return self._store.open(object_id, start, stop)
+        return self._store.open(object_id, start, stop, size)
 
     def stage(self, upload_id: str, algorithm: str | None = None) -> Staged:
         """Stage, with a step before and after."""
@@ -114,6 +116,12 @@ class SteppingStore:
         self._steps.take("before remove_duplicate")
         self._store.remove_duplicate(object_id)
         self._steps.take("after remove_duplicate")
+
+    def replace(self, object_id: str, new_id: str) -> None:
+        """Replace an object's bytes, with a step before and after."""
+        self._steps.take("before replace")
+        self._store.replace(object_id, new_id)
+        self._steps.take("after replace")
 
     def list_objects(self, shard: int | None = None) -> Iterator[StoredObject]:
         """List objects."""

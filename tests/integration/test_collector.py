@@ -18,6 +18,8 @@ from registry.gc.evidence import IndexIncomplete
 from registry.gc.fsck import check
 from registry.gc.recovery import recover_blob
 from registry.gc.tombstones import purge_tombstones
+from registry.metadata.blobs import linked_object
+from registry.metadata.damage import ABSENT, mark
 from registry.metadata.gc_runs import Run
 from registry.metadata.tables import manifest_blobs, repository_blobs
 from registry.oci.digest import digest_of
@@ -310,6 +312,32 @@ def test_a_swept_blob_can_be_recovered(database_url: str) -> None:
         await yard.pass_time(HOUR + 1)
         assert (await yard.collect()).removed == 0
         assert await yard.has(digest)
+        await yard.check()
+
+    run(database_url, scenario)
+
+
+def test_a_recovered_blob_heals_the_damaged_one_that_was_pushed_since(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        yard = Yard(world)
+        digest = (await world.push_blob(b"missed"))["digest"]
+        await yard.pass_time(DAY + 1)
+        await yard.collect()
+        await yard.pass_time(901)
+        await yard.collect()
+        await world.push_blob(b"missed")
+
+        def damage(tx: Connection) -> None:
+            found = linked_object(tx, world.repository_id, digest)
+            assert found is not None
+            assert mark(tx, world.account.id, found.id, found.verified_at, ABSENT, 1)
+            yard.store.delete(found.id)
+
+        await yard.ctx.database.write(damage)
+        assert not await yard.has(digest)
+        await recover_blob(yard.ctx, world.account.id, world.repository_id, digest)
+        assert await yard.has(digest)
+        assert (await yard.status())["quarantined_blobs"] == 0
         await yard.check()
 
     run(database_url, scenario)

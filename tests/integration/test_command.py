@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -106,5 +107,23 @@ def test_metrics_are_served_apart(tmp_path: Path) -> None:
         answered = 'entrepot_http_requests_total{method="GET",plane="data",status_class="2xx"} 3'
         # A worker shows its counts to the others at its next tick.
         wait_until(lambda: answered in httpx.get(f"http://{metrics}/metrics").text)
+    finally:
+        registry.stop()
+
+
+def test_damaged_blobs_are_counted(tmp_path: Path) -> None:
+    metrics = f"127.0.0.1:{free_port()}"
+    registry = start_registry(tmp_path / "data", "--metrics", metrics, "--workers", "2")
+    try:
+        digest = f"sha256:{hashlib.sha256(b'layer').hexdigest()}"
+        uploads = f"{registry.url}/v2/dev/app/blobs/uploads/"
+        assert httpx.post(uploads, params={"digest": digest}, content=b"layer").status_code == 201
+        (file,) = (tmp_path / "data" / "blobs" / "objects").glob("*/*")
+        file.unlink()
+        for _ in range(3):  # it is damaged once
+            answer = httpx.get(f"{registry.url}/v2/dev/app/blobs/{digest}")
+            assert answer.status_code == 404
+        counted = "entrepot_damaged_blobs_total 1.0"
+        wait_until(lambda: counted in httpx.get(f"http://{metrics}/metrics").text)
     finally:
         registry.stop()

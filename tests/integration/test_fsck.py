@@ -112,6 +112,11 @@ def truncate(data: Path) -> None:
     os.truncate(object_file(data, LAYER), 10)
 
 
+def grow(data: Path) -> None:
+    with object_file(data, LAYER).open("ab") as file:
+        file.write(b"?")
+
+
 def change_manifest(data: Path) -> None:
     query(data, "UPDATE manifest_bodies SET body = x'7b7d'")
 
@@ -122,7 +127,8 @@ def drop_edge(data: Path) -> None:
 
 DAMAGES: list[tuple[Callable[[Path], object], str, str]] = [
     (flip_a_bit, "I1, I5", "hash to"),
-    (truncate, "I1, I5", "cannot be read"),
+    (truncate, "I1, I5", "10 bytes instead of 5000"),
+    (grow, "I1, I5", "5001 bytes instead of 5000"),
     (lambda data: object_file(data, CONFIG).unlink(), "I1, I5", "gone"),
     (lambda data: os.truncate(staged_file(data), 3), "I2", "10 bytes acknowledged, 3 staged"),
     (lambda data: staged_file(data).unlink(), "I2", "10 bytes acknowledged, 0 staged"),
@@ -145,6 +151,21 @@ def test_damage_is_found_and_named(
     found = fsck(data)
     assert found.returncode == 1
     assert any(line.startswith(invariant) and words in line for line in found.stdout.splitlines())
+
+
+def test_the_images_that_a_damage_hits_are_named(data: Path) -> None:
+    flip_a_bit(data)
+    found = fsck(data)
+    ((name,),) = query(data, "SELECT digest FROM manifests")
+    lines = found.stdout.splitlines()
+    assert f"image app@{name} needs blob {digest(LAYER)}" in lines
+    assert any(line.startswith("1 blobs are damaged, 1 images need them") for line in lines)
+
+
+@pytest.mark.parametrize("damage", [truncate, grow])
+def test_quick_sees_a_size_that_changed(data: Path, damage: Callable[[Path], object]) -> None:
+    damage(data)
+    assert fsck(data, "--quick").returncode == 1
 
 
 def test_sound_data_has_no_findings(sound: Path) -> None:

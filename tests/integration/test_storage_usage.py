@@ -12,8 +12,11 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from cloudcore.db.base import Connection
 from cloudcore.db.sqlite import SqliteConnection
 from cloudcore.identity.rows.accounts import Account
+from registry.metadata.blobs import linked_object
+from registry.metadata.damage import ABSENT, mark
 from registry.metadata.image_repositories import find_image_repository
 from registry.oci.digest import digest_of
 from registry.services import storage
@@ -489,3 +492,34 @@ def totals(query: Query, whole: set[str], gone: set[str]) -> tuple[int, int]:
         sum(size for (_, size), ids in users.items() if ids & whole),
         sum(size for (_, size), ids in users.items() if ids <= gone),
     )
+
+
+def test_damaged_blobs_are_listed_with_the_images_they_hit(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        here = await world.repository("here")
+        there = await world.repository("there")
+        digests = [await here.image(BASE, tag="v1"), await there.image(BASE, b"more", tag="v1")]
+        other = await world.install.add_account("other")
+        assert (await world.usage())["damaged_blobs"] == []
+
+        def damage_base(tx: Connection) -> None:
+            base = linked_object(tx, world.ids["here"], digest_of(BASE))
+            assert base is not None
+            assert not mark(tx, other.id, base.id, base.verified_at, ABSENT, 7)  # not theirs
+            assert mark(tx, world.account.id, base.id, base.verified_at, ABSENT, 1_000_000)
+
+        await world.install.database.write(damage_base)
+        (found,) = (await world.usage())["damaged_blobs"]
+        images = found.pop("images")
+        assert found == {
+            "digest": digest_of(BASE),
+            "size_bytes": len(BASE),
+            "damage": "absent",
+            "found_at": "1970-01-01T00:00:01.000000Z",
+        }
+        assert sorted((each["repository"]["name"], each["digest"]) for each in images) == [
+            ("here", digests[0]),
+            ("there", digests[1]),
+        ]
+
+    play(database_url, scenario)

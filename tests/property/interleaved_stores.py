@@ -124,10 +124,12 @@ class InterleavedStore:
         self.bytes = MemoryStore()
         self.step = step
 
-    def open(self, object_id: str, start: int = 0, stop: int | None = None) -> StoredRange:
+    def open(
+        self, object_id: str, start: int = 0, stop: int | None = None, size: int | None = None
+    ) -> StoredRange:
         """Open, a step after the row was read."""
         self.step("open")
-        return self.bytes.open(object_id, start, stop)
+        return self.bytes.open(object_id, start, stop, size)
 
     def stage(self, upload_id: str, algorithm: str | None = None) -> Staged:
         """Stage."""
@@ -148,6 +150,11 @@ class InterleavedStore:
         """Remove a duplicate."""
         self.step("remove_duplicate")
         self.bytes.remove_duplicate(object_id)
+
+    def replace(self, object_id: str, new_id: str) -> None:
+        """Replace an object's bytes."""
+        self.step("replace")
+        self.bytes.replace(object_id, new_id)
 
     def list_objects(self, shard: int | None = None) -> Iterator[StoredObject]:
         """List objects, with a step after each."""

@@ -8,8 +8,8 @@ Life of bytes: an upload *stages* them (appended at an offset, hashed while they
 
 "Gone" and "broken" differ: what is not there raises `ObjectUnknown`; everything the medium
 refuses (full, I/O error) raises `registry.errors.StoreUnavailable`, after which reading goes on.
-A failed flush condemns the staged file: its data may be lost though a second flush would succeed,
-so it is discarded and never flushed again.
+A failed flush condemns what the hold has written: it may be lost though a second flush would
+succeed, so it is never flushed again. What was acknowledged before the hold stays.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ from registry.oci.digest import Digest
 
 class ObjectUnknown(Exception):
     """The store holds no object, or no staged bytes, under this id."""
+
+
+class ObjectDamaged(Exception):
+    """The object's bytes are fewer or more than its size."""
 
 
 class StageBusy(Exception):
@@ -56,13 +60,17 @@ class StoredRange(Protocol):
 class BlobReader(Protocol):
     """Gives bytes out: the data plane, the scrubber."""
 
-    def open(self, object_id: str, start: int = 0, stop: int | None = None) -> StoredRange:
+    def open(
+        self, object_id: str, start: int = 0, stop: int | None = None, size: int | None = None
+    ) -> StoredRange:
         """Open bytes ``[start, stop)`` of an object; `stop` None is its end.
 
-        Does not block on the disk beyond looking the object up.
+        With `size`, it must have exactly that many. Does not block on the disk beyond looking
+        the object up.
 
         Raises:
             ObjectUnknown: there is no such object.
+            ObjectDamaged: it has not `size` bytes.
             StoreUnavailable: the medium refused.
 
         """
@@ -117,6 +125,9 @@ class Staged(Protocol):
     def flush(self) -> Mapping[str, str]:
         """Make the staged bytes durable (file, then folder).
 
+        When that fails, this hold can only be closed. The next one goes on at the offset this one
+        was rewound to; at 0, with new bytes.
+
         Returns the hex digest of everything staged for each algorithm whose hash saw every byte,
         so that a later `stage` on any worker need not read them again.
         """
@@ -131,7 +142,8 @@ class Staged(Protocol):
 
         Raises:
             DigestMismatch: the bytes hash to something else; they are discarded.
-            StoreUnavailable: flushing failed; they are discarded.
+            StoreUnavailable: flushing failed, as in `flush`; or the bytes cannot be read again,
+                and are discarded.
 
         """
         ...
@@ -190,6 +202,18 @@ class BlobWriter(Protocol):
         """Delete an object just committed for which no row was written; absent is success.
 
         Its bytes are held already as another object. Blocks.
+        """
+        ...
+
+    def replace(self, object_id: str, new_id: str) -> None:
+        """Let an object, be it there or not, have the bytes of one just committed. Blocks.
+
+        The other is gone then. Whoever has the object open goes on reading what it was.
+
+        Raises:
+            ObjectUnknown: there is no object `new_id`.
+            StoreUnavailable: the medium refused; the object has its old bytes or the new ones.
+
         """
         ...
 

@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from registry.blobstore.base import BlobStore, StageBusy, StoredObject
-from registry.blobstore.folders import SHARDS, Folders, object_path
-from registry.blobstore.medium import medium_errors, open_folder
+from registry.blobstore.base import BlobStore, ObjectUnknown, StageBusy, StoredObject
+from registry.blobstore.folders import SHARDS, Folders, object_path, shard
+from registry.blobstore.medium import flush_folder, medium_errors, open_folder
 from registry.blobstore.staged_file import StagedFile, open_held
 from registry.blobstore.staging import HasherCache, canonical_id, is_canonical_id
 from registry.blobstore.stored_file import StoredFile, open_stored
@@ -37,13 +37,15 @@ class FilesystemStore:
         """Release the folders; the store is of no use afterwards, what it opened still is."""
         self._folders.close()
 
-    def open(self, object_id: str, start: int = 0, stop: int | None = None) -> StoredFile:
+    def open(
+        self, object_id: str, start: int = 0, stop: int | None = None, size: int | None = None
+    ) -> StoredFile:
         """Open bytes ``[start, stop)`` of an object (`BlobReader.open`).
 
-        An object shorter than `stop` is damaged: `StoreUnavailable`.
+        An object shorter than `stop` is damaged: `StoreUnavailable`, unless `size` is given.
         """
         path = object_path(canonical_id(object_id))
-        return open_stored(self._folders.objects, path, start, stop)
+        return open_stored(self._folders.objects, path, start, stop, size)
 
     def stage(self, upload_id: str, algorithm: str | None = None) -> StagedFile:
         """Begin to stage bytes under a new id (`BlobWriter.stage`)."""
@@ -71,6 +73,25 @@ class FilesystemStore:
     def remove_duplicate(self, object_id: str) -> None:
         """Delete an object just committed for which no row was written."""
         self.delete(object_id)
+
+    def replace(self, object_id: str, new_id: str) -> None:
+        """Let an object have the bytes of one just committed (`BlobWriter.replace`).
+
+        The new bytes were flushed when they were committed; here their new entry is. The folder
+        they leave is not: at worst a power loss leaves them there too, as bytes without a row.
+        """
+        name, new = canonical_id(object_id), canonical_id(new_id)
+        with medium_errors():
+            try:
+                os.rename(
+                    object_path(new),
+                    object_path(name),
+                    src_dir_fd=self._folders.objects,
+                    dst_dir_fd=self._folders.objects,
+                )
+            except FileNotFoundError as error:
+                raise ObjectUnknown(new) from error
+            flush_folder(shard(name), self._folders.objects)
 
     def list_objects(self, shard: int | None = None) -> Iterator[StoredObject]:
         """Yield every object, folder by folder; what is no object's name is left out."""

@@ -19,6 +19,7 @@ from registry.blobstore.base import (
 from registry.blobstore.staging import (
     State,
     canonical_id,
+    check_size,
     checked_range,
     verified,
     wanted_algorithms,
@@ -38,11 +39,14 @@ class MemoryStore:
         self.staged: dict[str, bytearray] = {}
         self.held: set[str] = set()
 
-    def open(self, object_id: str, start: int = 0, stop: int | None = None) -> MemoryRange:
+    def open(
+        self, object_id: str, start: int = 0, stop: int | None = None, size: int | None = None
+    ) -> MemoryRange:
         """Open bytes ``[start, stop)`` of an object (`BlobReader.open`)."""
         data = self.objects.get(canonical_id(object_id))
         if data is None:
             raise ObjectUnknown(object_id)
+        check_size(len(data), size)
         start, end = checked_range(start, stop, len(data))
         return MemoryRange(memoryview(data)[start:end])
 
@@ -78,6 +82,13 @@ class MemoryStore:
     def remove_duplicate(self, object_id: str) -> None:
         """Delete an object just committed for which no row was written."""
         self.delete(object_id)
+
+    def replace(self, object_id: str, new_id: str) -> None:
+        """Let an object have the bytes of one just committed (`BlobWriter.replace`)."""
+        with self.lock:
+            if canonical_id(new_id) not in self.objects:
+                raise ObjectUnknown(new_id)
+            self.objects[canonical_id(object_id)] = self.objects.pop(new_id)
 
     def list_objects(self, shard: int | None = None) -> Iterator[StoredObject]:
         """Yield every object."""

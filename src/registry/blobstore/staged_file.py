@@ -31,6 +31,8 @@ from registry.oci.digest import Digest, Hasher, new_hasher
 
 _READ_BYTES: Final = 1024 * 1024
 _WRITEBACK_BYTES: Final = 8 * 1024 * 1024
+_EDGE_BYTES: Final = 64 * 1024
+"""More than any file system writes at once: its block, or a page."""
 
 
 def open_held(folder: int, path: str, flags: int = 0) -> int:
@@ -80,6 +82,8 @@ class StagedFile(Staged):
         self._offset = os.fstat(descriptor).st_size
         self._digests = RunningDigests({}, {})
         self._is_object = False
+        self._is_let_go = False
+        self._acknowledged = 0
         self._bytes_durable = False
         self._entry_durable = False
         self._writeback_offset = 0
@@ -123,6 +127,11 @@ class StagedFile(Staged):
 
         Of bytes that were resumed, `digests` that are not empty also prove that they were flushed
         at this offset. Of a new file they prove nothing: they may speak of one that was lost.
+
+        Bytes beyond `offset` may be there because a flush failed. Then the disk may have neither
+        the old nor the new content of the block that holds the last acknowledged bytes and the
+        first of those, though the kernel takes it for clean. So that block is written and flushed
+        anew before the rest is cut off, and `commit` reads the bytes again.
         """
         if self._state is not State.OPENED:
             self._held()
@@ -135,9 +144,12 @@ class StagedFile(Staged):
             if self._is_object:
                 self._take_back()
             if offset < self._offset:
+                if offset:
+                    self._renew_edge(offset)
+                    known = {}
                 os.ftruncate(self._descriptor, offset)
         self._bytes_durable = (self._bytes_durable or is_proven) and offset == self._offset
-        self._offset = self._writeback_offset = offset
+        self._offset = self._writeback_offset = self._acknowledged = offset
         hashers = self._cache.take(self._upload_id, known)
         self._digests = (
             RunningDigests(hashers, known) if offset else RunningDigests.of_nothing(algorithm)
@@ -160,7 +172,7 @@ class StagedFile(Staged):
                 self._offset += written
         behind = self._offset - self._writeback_offset
         if behind >= _WRITEBACK_BYTES:
-            with self._condemning():
+            with self._condemning(keeps=True):
                 start_writeback(descriptor, self._writeback_offset, behind)
             self._writeback_offset = self._offset
 
@@ -168,7 +180,7 @@ class StagedFile(Staged):
         """Make the bytes durable, then the first time their entry in ``uploads``."""
         self._flush_bytes()
         if not self._entry_durable:
-            with self._condemning():
+            with self._condemning(keeps=True):
                 flush_folder("uploads", self._folders.root)
             self._entry_durable = True
         return self._digests.finished()
@@ -182,7 +194,7 @@ class StagedFile(Staged):
             self.discard()
             raise
         self._flush_bytes()
-        with self._condemning():
+        with self._condemning(keeps=True):
             self._rename()
         self._state = State.COMMITTED
         size = self._offset
@@ -190,7 +202,7 @@ class StagedFile(Staged):
 
     def discard(self) -> None:
         """Delete the staged bytes; an object, or bytes let go before, are left alone."""
-        if self._state not in (State.OPENED, State.HELD):
+        if self._is_let_go or self._state is State.COMMITTED:
             return
         try:
             with medium_errors(), suppress(FileNotFoundError):
@@ -202,39 +214,64 @@ class StagedFile(Staged):
         """Let go of the bytes and keep them, and their hashers for the next request."""
         if self._state is State.HELD and self._digests.hashers:
             self._cache.put(self._upload_id, self._digests.hashers)
-        if self._state in (State.OPENED, State.HELD, State.COMMITTED):
+        if not self._is_let_go:
             self._let_go()
 
     def _held(self) -> int:
         if self._state is State.CONDEMNED:
-            raise StoreUnavailable("the blob store failed to flush these bytes; they are discarded")
+            raise StoreUnavailable("the blob store failed; what was written since is discarded")
         if self._state is not State.HELD:
             raise ValueError(f"the staged bytes are {self._state.value}")
         return self._descriptor
 
     def _let_go(self) -> None:
+        self._is_let_go = True
         self._state = State.ENDED
         os.close(self._descriptor)
 
     @contextmanager
-    def _condemning(self) -> Iterator[None]:
-        """Discard the bytes for good when the medium fails in the block.
+    def _condemning(self, *, keeps: bool = False) -> Iterator[None]:
+        """Let this hold write nothing more when the medium fails in the block.
 
         After a failed flush the kernel forgets which pages it lost, so a second one that
-        succeeds proves nothing.
+        succeeds proves nothing. With `keeps`, what was acknowledged before the hold stays for the
+        next one; else all bytes are discarded, as they are when nothing was acknowledged.
         """
         try:
             yield
         except OSError as error:
-            with suppress(StoreUnavailable):
-                self.discard()
+            if not (keeps and self._acknowledged and self._is_suspect()):
+                with suppress(StoreUnavailable):
+                    self.discard()
             self._state = State.CONDEMNED
             raise unavailable(error) from error
+
+    def _is_suspect(self) -> bool:
+        """See to it that the file is longer than what was acknowledged, as `rewind` looks for."""
+        if self._offset > self._acknowledged:
+            return True
+        with suppress(OSError):
+            os.ftruncate(self._descriptor, self._acknowledged + 1)
+            return True
+        return False
+
+    def _renew_edge(self, offset: int) -> None:
+        """Write and flush the last block before `offset` again, on a descriptor no flush failed on.
+
+        It is written as the page cache or the disk has it; should that be wrong, the hash tells.
+        """
+        start = (offset - 1) // _EDGE_BYTES * _EDGE_BYTES
+        edge = bytearray(offset - start)
+        if os.preadv(self._descriptor, [edge], start) != len(edge):
+            raise OSError(errno.EIO, "a staged file is shorter than it was")
+        if os.pwrite(self._descriptor, edge, start) != len(edge):
+            raise OSError(errno.EIO, "a block of a staged file was written in part")
+        os.fsync(self._descriptor)
 
     def _flush_bytes(self) -> None:
         descriptor = self._held()
         if not self._bytes_durable:
-            with self._condemning():
+            with self._condemning(keeps=True):
                 os.fsync(descriptor)
             self._bytes_durable = True
 
@@ -251,10 +288,19 @@ class StagedFile(Staged):
             try:
                 os.fsync(folder)
             except OSError:
-                os.unlink(name, dir_fd=folder)
+                self._undo_rename(folder)
                 raise
         finally:
             os.close(folder)
+
+    def _undo_rename(self, folder: int) -> None:
+        """Leave nothing in an object's place, and what was acknowledged where it was."""
+        name = self._upload_id
+        try:
+            os.rename(name, name, src_dir_fd=folder, dst_dir_fd=self._folders.uploads)
+        except OSError:
+            os.unlink(name, dir_fd=folder)
+            raise
 
     def _take_back(self) -> None:
         """Move an object back to ``uploads``, for good before its bytes are changed.

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final
 
+from registry.blobstore.base import ObjectDamaged
 from registry.errors import DigestMismatch, StoreUnavailable
 from registry.oci.digest import Digest, Hasher, new_hasher
 
@@ -47,6 +48,17 @@ def checked_range(start: int, stop: int | None, size: int) -> tuple[int, int]:
     if not start <= end <= size:
         raise StoreUnavailable("a stored object is shorter than the range asked of it")
     return start, end
+
+
+def check_size(actual: int, size: int | None) -> None:
+    """Check that an object has `size` bytes, if that is given.
+
+    Raises:
+        ObjectDamaged: it has not.
+
+    """
+    if size is not None and actual != size:
+        raise ObjectDamaged(f"it has {actual} bytes instead of {size}")
 
 
 def wanted_algorithms(algorithm: str | None) -> set[str]:

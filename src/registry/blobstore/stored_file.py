@@ -8,7 +8,7 @@ from typing import Final
 
 from registry.blobstore.base import FileRegion, ObjectUnknown, StoredRange
 from registry.blobstore.medium import medium_errors, unavailable
-from registry.blobstore.staging import checked_range
+from registry.blobstore.staging import check_size, checked_range
 from registry.errors import StoreUnavailable
 
 _READ_BYTES: Final = 256 * 1024
@@ -60,11 +60,14 @@ class StoredFile(StoredRange):
             os.close(self._region.descriptor)
 
 
-def open_stored(folder: int, path: str, start: int, stop: int | None) -> StoredFile:
+def open_stored(
+    folder: int, path: str, start: int, stop: int | None, size: int | None = None
+) -> StoredFile:
     """Open bytes ``[start, stop)`` of the file `path` below a folder descriptor.
 
     Raises:
         ObjectUnknown: there is no such file.
+        ObjectDamaged: the file has not `size` bytes.
         StoreUnavailable: the medium refused, or the file ends before the bytes asked for.
         ValueError: the range is negative.
 
@@ -77,8 +80,9 @@ def open_stored(folder: int, path: str, start: int, stop: int | None) -> StoredF
         raise unavailable(error) from error
     try:
         with medium_errors():
-            size = os.fstat(descriptor).st_size
-            start, end = checked_range(start, stop, size)
+            there = os.fstat(descriptor).st_size
+            check_size(there, size)
+            start, end = checked_range(start, stop, there)
             if end - start >= _SEQUENTIAL_BYTES:
                 os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_SEQUENTIAL)
     except BaseException:

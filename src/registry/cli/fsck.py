@@ -24,6 +24,13 @@ def run_fsck(settings: Settings, *, read_objects: bool, removes_leaks: bool) -> 
     report = asyncio.run(_check(settings, read_objects))
     for finding in (*report.violations, *report.leaks):
         tell(f"{finding}\n")
+    for image in report.damaged_images:
+        tell(f"{image}\n")
+    if report.damaged_count:
+        tell(
+            f"{report.damaged_count} blobs are damaged, {len(report.damaged_images)} images need "
+            "them: a push of the same image heals them\n"
+        )
     tell(
         f"{report.object_count} blobs and {report.manifest_count} manifests checked: "
         f"{len(report.violations)} violations, {len(report.leaks)} leaks\n"

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import field
 
 from cloudcore.errors import PlatformError
-from registry.blobstore.base import ObjectUnknown, StoredRange
+from registry.blobstore.base import StoredRange
 from registry.console.visit import Visit
 from registry.oci.digest import Digest
 from registry.oci.reference import parse_name
@@ -126,8 +126,8 @@ async def read_configuration(
         link = await stat_blob(storage, name, Digest.parse(image["config_digest"]))
         if link.size > MAX_CONFIG_BYTES:
             return None
-        stored = open_blob(storage, link, 0, link.size)
-    except (PlatformError, ObjectUnknown):
+        stored = await open_blob(storage, name, link, 0, link.size)
+    except PlatformError:
         return None
     found = _decoded(await asyncio.to_thread(_content, stored), Configuration)
     return found if found is not None and (found.os or found.architecture) else None

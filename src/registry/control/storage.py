@@ -16,9 +16,11 @@ from cloudcore.identity.routes.callers import NamedThing, account_of
 from cloudcore.wire import RFC3339, Answer, rfc3339
 from registry.control.image_repositories import PATH, authorized_own
 from registry.control.repositories import authorized
+from registry.metadata.damage import DamagedImage, DamagedObject
 from registry.metadata.storage import NamedRepository
 from registry.services import storage
 from registry.services.access import repository_crn
+from registry.services.damage import list_damaged
 from registry.services.storage import RepositoryStorage
 
 
@@ -86,6 +88,28 @@ class RepositoryUsage(RepositoryStorageAnswer):
     image_count: int
 
 
+Damage = Literal["absent", "size", "digest", "unreadable"]
+
+
+class DamagedImageAnswer(Answer):
+    """An image that needs a damaged blob."""
+
+    repository: NamedThing
+    digest: str
+
+
+class DamagedBlobAnswer(Answer):
+    """A blob whose stored bytes are not what they were. A push of the same bytes heals it."""
+
+    digest: str
+    size_bytes: int
+    damage: Damage
+    """The bytes are gone, fewer or more than they were, others, or not to be read."""
+    found_at: RFC3339
+    images: Sequence[DamagedImageAnswer]
+    """Images that need it; 100 at most over all damaged blobs."""
+
+
 class StorageUsageAnswer(Answer):
     """What an account takes. Deleting frees nothing at once; the collector does, later."""
 
@@ -101,6 +125,8 @@ class StorageUsageAnswer(Answer):
     """The part of that which only what can be restored holds."""
     pending_sweep_bytes: int
     """The part of that which nothing needs, or nothing yet."""
+    damaged_blobs: Sequence[DamagedBlobAnswer]
+    """What a pull or `fsck` found damaged, by digest; the first 100."""
     as_of: RFC3339
     repositories: Sequence[RepositoryUsage] | UnsetType = UNSET
     """The largest first, by what deleting them would free; only if asked for."""
@@ -156,6 +182,7 @@ async def get_storage_usage(ctx: NamedDependency[Context]) -> OneStorageUsage:
     query = ctx.query(UsageQuery)
     ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
     measured = await storage.measure_account(ctx.database, account_id, ctx.clock())
+    damaged = await list_damaged(ctx.database, account_id)
     return OneStorageUsage(
         storage_usage=StorageUsageAnswer(
             logical_bytes=measured.logical_bytes,
@@ -164,6 +191,7 @@ async def get_storage_usage(ctx: NamedDependency[Context]) -> OneStorageUsage:
             stored_bytes=measured.stored_bytes,
             restorable_bytes=measured.restorable_bytes,
             pending_sweep_bytes=measured.pending_sweep_bytes,
+            damaged_blobs=[_damaged(ctx, account_id, *each) for each in damaged],
             as_of=rfc3339(measured.as_of),
             repositories=UNSET
             if query.group_by is None
@@ -181,6 +209,28 @@ def _usage(
         image_count=named.image_count,
         **measured._asdict(),
         shared_bytes=measured.shared_bytes,
+    )
+
+
+def _damaged(
+    ctx: Context, account_id: str, found: DamagedObject, images: Sequence[DamagedImage]
+) -> DamagedBlobAnswer:
+    return DamagedBlobAnswer(
+        digest=found.digest,
+        size_bytes=found.size,
+        damage=msgspec.convert(found.damage, Damage),
+        found_at=rfc3339(found.damaged_at),
+        images=[
+            DamagedImageAnswer(
+                repository=NamedThing(
+                    id=image.repository_id,
+                    crn=repository_crn(ctx.settings.region, account_id, image.repository),
+                    name=image.repository,
+                ),
+                digest=image.digest,
+            )
+            for image in images
+        ],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from registry.distribution.conditions import (
@@ -39,7 +40,9 @@ async def get_blob(ctx: Context, request: Request) -> Response:
     headers.append((b"content-length", b"%d" % (stop - start)))
     if span is not None:
         headers.append((b"content-range", b"bytes %d-%d/%d" % (start, stop - 1, link.size)))
-    return Response(206 if span else 200, headers, blobs.open_blob(ctx, link, start, stop))
+    body = await blobs.open_blob(ctx, request.name, link, start, stop)
+    look_again = partial(blobs.look_again, ctx, request.name, link)
+    return Response(206 if span else 200, headers, body, look_again)
 
 
 async def delete_blob(ctx: Context, request: Request) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, NamedTuple
 
 from registry.blobstore.base import StoredRange
@@ -21,6 +21,8 @@ class Response(NamedTuple):
     status: int
     headers: Headers
     body: bytes | StoredRange = b""
+    on_failure: Callable[[], Awaitable[None]] | None = None
+    """Called when a blob could not be sent to its end."""
 
 
 def json_headers(body: bytes) -> Headers:
@@ -39,7 +41,11 @@ def empty(status: int, *headers: tuple[bytes, bytes]) -> Response:
 
 
 async def send_response(scope: Scope, send: Send, response: Response, request_id: bytes) -> None:
-    """Send an answer; a HEAD request gets the headers alone."""
+    """Send an answer; a HEAD request gets the headers alone.
+
+    What a blob's file lacks is found when it is sent, after its length was promised: then this
+    raises, and the server cuts the connection.
+    """
     body = response.body
     try:
         await send(
@@ -55,6 +61,10 @@ async def send_response(scope: Scope, send: Send, response: Response, request_id
             await send({"type": "http.response.body", "body": body})
         else:
             await _send_stored(scope, send, body)
+    except Exception:
+        if response.on_failure is not None:
+            await response.on_failure()
+        raise
     finally:
         if not isinstance(body, bytes):
             body.close()

@@ -2,15 +2,16 @@
 
 Checked, by the invariants of the project's reliability goals:
 
-- I1, I5  every recorded object is there, of its size, and (unless quick) hashes to its digest
+- I1, I5  every recorded object is there, has its size, and (unless quick) hashes to its digest
 - I2      an upload session's acknowledged bytes are staged
 - I3      every manifest has its bytes, they hash to its digest, and all they refer to is here
 - I4      every tag points to a manifest, every link to an object
 - I6      bytes nobody owns are told of; the collector takes them, so they are no violation
 - I8      every counter equals its recount
 
-It changes nothing and may run beside a serving registry: what looks wrong is looked at again
-before it is reported, since a push or a delete may have come between.
+It may run beside a serving registry: what looks wrong is looked at again before it is reported,
+since a push or a delete may have come between. It changes nothing but one thing: a damaged object
+is marked, so that a push of the same bytes heals it, and the mark of one that is whole is removed.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from cloudcore.db.base import Database
 from registry.blobstore.base import BlobReader, BlobSweeper, ObjectUnknown, StoredObject
 from registry.errors import StoreUnavailable
 from registry.gc.evidence import manifest_problem
-from registry.metadata import audit
+from registry.gc.stored_objects import Verdict, confirm, look
+from registry.metadata import audit, damage
 from registry.metadata.audit import ManifestBody, ObjectRow
-from registry.oci.digest import new_hasher
 
 _PAGE: Final = 500
 
@@ -63,6 +64,9 @@ class Report:
 
     violations: list[Finding] = field(default_factory=list)
     leaks: list[Finding] = field(default_factory=list)
+    damaged_count: int = 0
+    damaged_images: list[str] = field(default_factory=list)
+    """Those that need a damaged blob; of each blob, the first."""
     object_count: int = 0
     manifest_count: int = 0
     read_bytes: int = 0
@@ -83,14 +87,14 @@ async def check(
     """
     report = Report()
     total_objects, _, total_manifests = await database.read(audit.totals)
-    async for row in _objects(database):
-        problem = await asyncio.to_thread(_object_problem, store, row, report, read_objects)
-        if problem is not None:
-            is_recorded = await database.read(audit.has_object, row.id)
-            if is_recorded:  # else it was swept while we looked
-                report.violations.append(Finding("I1, I5", f"blob {row.digest}", problem))
-        report.object_count += 1
-        tell(Progress("blobs", report.object_count, total_objects, report.read_bytes))
+    await _check_objects(
+        database,
+        store,
+        clock,
+        report,
+        lambda done: tell(Progress("blobs", done, total_objects, report.read_bytes)),
+        reads=read_objects,
+    )
     async for document in _manifests(database):
         problem = manifest_problem(document)
         if problem:
@@ -104,36 +108,48 @@ async def check(
     return report
 
 
-def _object_problem(
+async def _check_objects(
+    database: Database,
     store: Store,
-    row: ObjectRow,
+    clock: Clock,
     report: Report,
-    read_objects: bool,  # noqa: FBT001 - passed on to a thread
-) -> str | None:
-    """Say what is wrong with an object's bytes, if anything."""
-    try:
-        stored = store.open(row.id, 0, row.size)
-    except ObjectUnknown:
-        return "its bytes are gone"
-    except StoreUnavailable as error:
-        return f"its bytes cannot be read: {error.message}"
-    try:
-        if not read_objects:
-            return None
-        hasher = new_hasher("sha256")
-        size = 0
-        for view in stored.chunks():
-            hasher.update(view)
-            size += len(view)
-        report.read_bytes += size
-        actual = f"sha256:{hasher.hexdigest()}"
-    except StoreUnavailable as error:
-        return f"its bytes cannot be read: {error.message}"
-    finally:
-        stored.close()
-    if size != row.size:
-        return f"it has {size} bytes instead of {row.size}"
-    return None if actual == row.digest else f"its bytes hash to {actual}"
+    tell: Callable[[int], None],
+    *,
+    reads: bool,
+) -> None:
+    """Look at every object's file; mark the damaged ones, and note those that were read whole."""
+    verified: list[ObjectRow] = []
+    async for row in _objects(database):
+        verdict = await asyncio.to_thread(look, store, row, reads=reads)
+        report.read_bytes += verdict.read_bytes
+        if verdict.problem is not None:
+            await _report_damage(database, row, verdict, clock(), report)
+        elif verdict.is_verified:
+            verified.append(row)
+        if len(verified) == _PAGE:
+            await database.write_relaxed(confirm, verified, clock())
+            verified = []
+        report.object_count += 1
+        tell(report.object_count)
+    if verified:
+        await database.write_relaxed(confirm, verified, clock())
+
+
+async def _report_damage(
+    database: Database, row: ObjectRow, verdict: Verdict, now: int, report: Report
+) -> None:
+    if not await database.read(audit.is_unchanged, row):
+        return  # it was swept, or replaced, while we looked
+    if verdict.damage is not None:
+        await database.write(
+            damage.mark, row.account_id, row.id, row.verified_at, verdict.damage, now
+        )
+    report.violations.append(Finding("I1, I5", f"blob {row.digest}", verdict.problem or ""))
+    images = await database.read(damage.images_of, row.account_id, [row.id], _PAGE)
+    report.damaged_count += 1
+    report.damaged_images += [
+        f"image {image.repository}@{image.digest} needs blob {row.digest}" for image in images
+    ]
 
 
 async def _check_pointers(database: Database, report: Report) -> None:

@@ -7,8 +7,8 @@ import asyncio
 from cloudcore.db.base import Connection
 from registry.blobstore.base import BlobReader, ObjectUnknown
 from registry.errors import BlobUnknown, DigestMismatch, NameUnknown
-from registry.metadata import blobs, collection
-from registry.metadata.blobs import NewObject
+from registry.metadata import blobs, collection, damage
+from registry.metadata.blobs import KeptObject, NewObject
 from registry.metadata.collection import Swept
 from registry.metadata.repositories import is_live
 from registry.oci.digest import new_hasher
@@ -28,7 +28,13 @@ async def recover_blob(ctx: Context, account_id: str, repository_id: str, digest
     if swept is None:
         raise _unknown(digest)
     await asyncio.to_thread(_verify, ctx.reader, swept)
-    await ctx.database.write(_recover, account_id, repository_id, digest, ctx.clock())
+    kept = await ctx.database.write(_recover, account_id, repository_id, digest, ctx.clock())
+    if kept.damage is not None:  # the same bytes were pushed again, and are not what they were
+        try:
+            await asyncio.to_thread(ctx.writer.replace, kept.id, swept.id)
+        except ObjectUnknown:
+            raise _unknown(digest) from None
+        await ctx.database.write(_forget_damage, account_id, kept.id, swept.id, ctx.clock())
 
 
 def _verify(reader: BlobReader, swept: Swept) -> None:
@@ -47,7 +53,9 @@ def _verify(reader: BlobReader, swept: Swept) -> None:
         raise DigestMismatch(f"its bytes hash to {actual}")
 
 
-def _recover(tx: Connection, account_id: str, repository_id: str, digest: str, now: int) -> None:
+def _recover(
+    tx: Connection, account_id: str, repository_id: str, digest: str, now: int
+) -> KeptObject:
     if not is_live(tx, repository_id):
         raise NameUnknown("the repository was deleted")
     swept = collection.find_recoverable(tx, account_id, digest)
@@ -55,9 +63,17 @@ def _recover(tx: Connection, account_id: str, repository_id: str, digest: str, n
         raise _unknown(digest)
     new = NewObject(swept.id, swept.digest, swept.size, swept.stored_size, swept.layout)
     kept = blobs.keep_object(tx, account_id, new, now)
-    blobs.link_object(tx, repository_id, account_id, digest, kept, swept.size, now)
-    if kept == swept.id:  # else the same bytes were pushed again, and these go their way
+    blobs.link_object(tx, repository_id, account_id, digest, kept.id, swept.size, now)
+    if kept.id == swept.id:  # else the same bytes were pushed again, and these go their way
         collection.release(tx, account_id, swept.id)
+    return kept
+
+
+def _forget_damage(
+    tx: Connection, account_id: str, object_id: str, swept_id: str, now: int
+) -> None:
+    damage.confirm(tx, account_id, object_id, now)
+    collection.release(tx, account_id, swept_id)
 
 
 def _unknown(digest: str) -> BlobUnknown:

@@ -53,6 +53,9 @@ class ObjectRow(NamedTuple):
     size: int
     stored_size: int
     links: int
+    account_id: str
+    verified_at: int
+    damage: str | None
 
 
 class ManifestBody(NamedTuple):
@@ -91,10 +94,21 @@ _COUNTS: Final = Statement(
     )
 )
 _OBJECTS: Final = _after(
-    select(_o.id, _o.digest, _o.size, _o.stored_size, _count(_l.object_id, _l.object_id == _o.id)),
+    select(
+        _o.id,
+        _o.digest,
+        _o.size,
+        _o.stored_size,
+        _count(_l.object_id, _l.object_id == _o.id),
+        _o.account_id,
+        _o.verified_at,
+        _o.damage,
+    ),
     _o.id,
 )
-_OBJECT: Final = Statement(select(_o.id).where(_o.id == bindparam("id")))
+_OBJECT: Final = Statement(
+    select(_o.id).where(_o.id == bindparam("id"), _o.verified_at == bindparam("verified_at"))
+)
 _OWNED: Final = Statement(
     union_all(
         *(
@@ -241,9 +255,9 @@ def objects(tx: Connection, after: str, limit: int) -> list[ObjectRow]:
     return [ObjectRow(*row) for row in tx.rows(_OBJECTS, after=after, limit=limit)]
 
 
-def has_object(tx: Connection, object_id: str) -> bool:
-    """Say whether an object is on record."""
-    return tx.row(_OBJECT, id=object_id) is not None
+def is_unchanged(tx: Connection, row: ObjectRow) -> bool:
+    """Return whether an object is still on record, and its bytes were not replaced meanwhile."""
+    return tx.row(_OBJECT, id=row.id, verified_at=row.verified_at) is not None
 
 
 def owned(tx: Connection, ids: Sequence[str]) -> set[str]:

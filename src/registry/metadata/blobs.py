@@ -39,6 +39,10 @@ class Link(NamedTuple):
     manifest_refs: int
     touched_at: int
     """When someone relied on it last, or its last manifest went."""
+    verified_at: int
+    """When the bytes were last known to hash to their digest; 0: not since it is noted."""
+    damage: str | None
+    """What is known to be wrong with them (`registry.metadata.damage`)."""
 
 
 class ReferencedLink(NamedTuple):
@@ -59,8 +63,20 @@ class NewObject(NamedTuple):
     layout: str
 
 
+class KeptObject(NamedTuple):
+    """The object an account keeps of some bytes."""
+
+    id: str
+    verified_at: int
+    """When the bytes were last known to hash to their digest."""
+    damage: str | None
+
+
+_LINK_COLUMNS: Final = (*(_l[name] for name in Link._fields[:-2]), _o.verified_at, _o.damage)
 _FIND: Final = Statement(
-    select(*(_l[name] for name in Link._fields))
+    select(*_LINK_COLUMNS)
+    .select_from(repository_blobs)
+    .join(blob_objects, _o.id == _l.object_id)
     .join(repositories, repositories.c.id == _l.repository_id)
     .join(accounts, accounts.c.id == repositories.c.account_id)
     .where(
@@ -75,6 +91,17 @@ _LINKED: Final = Statement(
     .where(_l.repository_id == bindparam("repository_id"), _l.digest.in_(listed("digests")))
     .order_by(_l.digest)
     .with_for_update()
+)
+_WHOLE: Final = Statement(
+    select(_l.digest, _l.size, _l.manifest_refs)
+    .join(blob_objects, _o.id == _l.object_id)
+    .where(
+        _l.repository_id == bindparam("repository_id"),
+        _l.digest.in_(listed("digests")),
+        _o.damage.is_(None),
+    )
+    .order_by(_l.digest)
+    .with_for_update(of=repository_blobs)
 )
 _REFERENCE: Final = Statement(
     repository_blobs.update()
@@ -103,17 +130,18 @@ _KEEP_OBJECT: Final = Statement(
         is_current=text("true"),
         state=text("'live'"),
         created_at=bindparam("now"),
+        verified_at=bindparam("now"),
     )
     .on_conflict_do_update(
         index_elements=["account_id", "digest"],
         index_where=text("is_current"),
         set_={"state": text("'live'"), "condemned_at": text("NULL")},
     )
-    .returning(_o.id)
+    .returning(_o.id, _o.verified_at, _o.damage)
 )
 _REVIVE_OBJECT: Final = Statement(
     blob_objects.update()
-    .where(_o.id == bindparam("id"))
+    .where(_o.id == bindparam("id"), _o.damage.is_(None))
     .values(state=text("'live'"), condemned_at=text("NULL"))
 )
 _LINK: Final = Statement(
@@ -136,9 +164,10 @@ _LINK: Final = Statement(
     )
 )
 _LINKED_OBJECT: Final = Statement(
-    select(_l.object_id).where(
-        _l.repository_id == bindparam("repository_id"), _l.digest == bindparam("digest")
-    )
+    select(_o.id, _o.verified_at, _o.damage)
+    .select_from(repository_blobs)
+    .join(blob_objects, _o.id == _l.object_id)
+    .where(_l.repository_id == bindparam("repository_id"), _l.digest == bindparam("digest"))
 )
 _UNLINK: Final = Statement(
     repository_blobs.delete().where(
@@ -151,7 +180,7 @@ _HOLDERS: Final = Statement(
     page(
         select(
             repositories.c.name,
-            *(_l[name] for name in Link._fields),
+            *_LINK_COLUMNS,
         )
         .select_from(blob_objects)
         .join(repository_blobs, _l.object_id == _o.id)
@@ -238,6 +267,14 @@ def linked_blobs(
     return {row[0]: ReferencedLink(*row) for row in rows}
 
 
+def whole_blobs(
+    tx: Connection, repository_id: str, digests: Sequence[str]
+) -> dict[str, ReferencedLink]:
+    """Return those of `linked_blobs` that are not known to be damaged."""
+    rows = tx.rows(_WHOLE, repository_id=repository_id, digests=text_list(digests))
+    return {row[0]: ReferencedLink(*row) for row in rows}
+
+
 def add_references(tx: Connection, repository_id: str, digests: Sequence[str]) -> None:
     """Count one more manifest that references each of these links."""
     tx.execute(_REFERENCE, repository_id=repository_id, digests=text_list(digests))
@@ -262,10 +299,11 @@ def touch_link(tx: Connection, repository_id: str, digest: str, now: int) -> boo
     return tx.execute(_TOUCH, repository_id=repository_id, digest=digest, now=now) == 1
 
 
-def keep_object(tx: Connection, account_id: str, new: NewObject, now: int) -> str:
-    """Record a new object, unless the account holds the same bytes; return the id that is kept.
+def keep_object(tx: Connection, account_id: str, new: NewObject, now: int) -> KeptObject:
+    """Record a new object, unless the account holds the same bytes; return what is kept.
 
-    An object that was condemned but not yet swept lives again.
+    It is locked until the change ends. An object that was condemned but not yet swept lives
+    again.
     """
     row = tx.row(
         _KEEP_OBJECT,
@@ -278,8 +316,7 @@ def keep_object(tx: Connection, account_id: str, new: NewObject, now: int) -> st
         now=now,
     )
     assert row is not None
-    kept: str = row[0]
-    return kept
+    return KeptObject(*row)
 
 
 def link_object(
@@ -303,14 +340,14 @@ def link_object(
     )
 
 
-def linked_object(tx: Connection, repository_id: str, digest: str) -> str | None:
-    """Return the id of the object a repository's link leads to."""
+def linked_object(tx: Connection, repository_id: str, digest: str) -> KeptObject | None:
+    """Return the object a repository's link leads to."""
     row = tx.row(_LINKED_OBJECT, repository_id=repository_id, digest=digest)
-    return row[0] if row else None
+    return KeptObject(*row) if row else None
 
 
 def revive_object(tx: Connection, object_id: str) -> bool:
-    """Take an object back from the collector and lock it; False when it is gone."""
+    """Take an object back from the collector and lock it; False when it is gone or damaged."""
     return tx.execute(_REVIVE_OBJECT, id=object_id) == 1
 
 

@@ -103,6 +103,9 @@ blob_objects = Table(
     Column("state", String(16), nullable=False),
     Column("condemned_at", Moment),
     Column("created_at", Moment, nullable=False),
+    Column("verified_at", Moment, nullable=False, server_default=text("0")),
+    Column("damage", String(16)),  # null: whole, as far as is known
+    Column("damaged_at", Moment),
     UniqueConstraint("id", "account_id", "digest", "size"),
     CheckConstraint("size >= 0", name="size"),
     CheckConstraint("layout IN ('plain')", name="layout"),
@@ -114,6 +117,13 @@ Index(
     blob_objects.c.condemned_at,
     sqlite_where=text("state = 'condemned'"),
     postgresql_where=text("state = 'condemned'"),
+)
+Index(
+    "ix_blob_objects_damaged",
+    blob_objects.c.account_id,
+    blob_objects.c.digest,
+    sqlite_where=blob_objects.c.damage.is_not(None),
+    postgresql_where=blob_objects.c.damage.is_not(None),
 )
 Index(
     "uq_blob_objects_current_digest",

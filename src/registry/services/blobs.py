@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from cloudcore.db.base import Connection
-from registry.blobstore.base import StoredRange
-from registry.errors import BlobReferenced, BlobUnknown
-from registry.metadata import blobs, repositories
+from registry.blobstore.base import ObjectDamaged, ObjectUnknown, StoredRange
+from registry.errors import BlobReferenced, BlobUnknown, NameUnknown, StoreUnavailable
+from registry.metadata import blobs, damage, repositories
 from registry.metadata.blobs import Link
 from registry.metadata.collection import condemn, lock_objects
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.access import Rights
 from registry.services.context import Context
+from registry.services.damage import find_damage, note_damage
 from registry.services.repositories import lock, name_unknown, repository_for_push
 
+_LOOKS: Final = 3
+"""How often a file is looked at that others heal meanwhile."""
+_NEVER_VERIFIED: Final = 0
 _MOUNT_CANDIDATES: Final = 100
 """How many repositories of the account are looked at for a mount that names no source."""
 
@@ -24,16 +29,22 @@ _MOUNT_CANDIDATES: Final = 100
 async def stat_blob(ctx: Context, name: Name, digest: Digest, *, keep: bool = False) -> Link:
     """Return the link of a blob in a repository.
 
-    With `keep`, a client will rely on the blob being there (HEAD before a push): a link that no
-    manifest references and no one touched for long is touched, and that is committed before the
-    answer. One that is referenced needs no touch: it is given one when its last manifest goes.
+    With `keep`, a client will rely on the blob being there (HEAD before a push): its file is
+    looked up; a link that no manifest references and no one touched for long is touched, and that
+    is committed before the answer. One that is referenced needs no touch: it is given one when
+    its last manifest goes.
 
     Raises:
-        BlobUnknown: the repository does not link it, even if the account holds the bytes.
+        BlobUnknown: the repository does not link it, even if the account holds the bytes; or they
+            are damaged, and a push will replace them.
         NameUnknown: there is no such repository.
 
     """
     link = await ctx.database.read(_find, name, digest)
+    if link.damage is not None and not await _is_back(ctx, link):
+        raise _damaged(name, digest)
+    if keep:
+        (await open_blob(ctx, name, link, 0, 0)).close()
     if keep and not link.manifest_refs:
         now = ctx.clock()
         is_old = now - link.touched_at > min(ctx.limits.touch_after, ctx.delays.grace // 2)
@@ -44,9 +55,48 @@ async def stat_blob(ctx: Context, name: Name, digest: Digest, *, keep: bool = Fa
     return link
 
 
-def open_blob(ctx: Context, link: Link, start: int, stop: int) -> StoredRange:
-    """Open bytes ``[start, stop)`` of a linked blob; the caller closes it."""
-    return ctx.reader.open(link.object_id, start, stop)
+async def open_blob(ctx: Context, name: Name, link: Link, start: int, stop: int) -> StoredRange:
+    """Open bytes ``[start, stop)`` of a linked blob; the caller closes it.
+
+    A file that is absent or has not the blob's size is marked as damaged.
+
+    Raises:
+        BlobUnknown: the bytes are damaged, or the blob has gone meanwhile.
+        StoreUnavailable: the medium refused.
+
+    """
+    for _ in range(_LOOKS):
+        try:
+            return ctx.reader.open(link.object_id, start, stop, link.size)
+        except ObjectUnknown:
+            found = damage.ABSENT
+        except ObjectDamaged:
+            found = damage.SIZE
+        if await note_damage(ctx, link, found):
+            break
+        # Another found it before us, or a push has healed it since the link was read.
+        link = await stat_blob(ctx, name, Digest(link.digest))
+    raise _damaged(name, link.digest)
+
+
+async def look_again(ctx: Context, name: Name, link: Link) -> None:
+    """Look up a file that could not be sent to its end; mark it if it is damaged."""
+    with suppress(BlobUnknown, NameUnknown, StoreUnavailable):
+        (await open_blob(ctx, name, link, 0, 0)).close()
+
+
+async def _is_back(ctx: Context, link: Link) -> bool:
+    """Take the mark away from a file that was not there, or not whole, and is now.
+
+    Someone brought it back: the medium was not mounted, or a backup was restored. What was found
+    to hash to something else, or could not be read, is believed again by fsck alone.
+    """
+    if link.damage not in (damage.ABSENT, damage.SIZE):
+        return False
+    if find_damage(ctx.reader, link.object_id, link.size) is not None:
+        return False
+    await ctx.database.write(damage.confirm, link.account_id, link.object_id, _NEVER_VERIFIED)
+    return True
 
 
 async def mount_blob(
@@ -59,8 +109,8 @@ async def mount_blob(
     """Link a blob of the same account into a repository without moving a byte (end-11).
 
     Without `source`, this repository and then others the caller may pull from are searched.
-    Returns None when there is nothing to mount, whatever the reason: a refusal must not tell
-    what exists.
+    Returns None when there is nothing to mount, whatever the reason, damage among them: a refusal
+    must not tell what exists.
 
     Raises:
         Unauthenticated: see `Rights.sources`.
@@ -69,7 +119,14 @@ async def mount_blob(
     """
     may_pull = await rights.sources(name, source)
     await repository_for_push(ctx, name, rights)
-    return await ctx.database.write(_mount, name, digest, source, may_pull, ctx.clock())
+    link = await ctx.database.write(_mount, name, digest, source, may_pull, ctx.clock())
+    if link is None:
+        return None
+    try:
+        (await open_blob(ctx, name, link, 0, 0)).close()
+    except BlobUnknown:
+        return None
+    return link
 
 
 async def detach_blob(ctx: Context, name: Name, digest: Digest) -> None:
@@ -150,5 +207,11 @@ def _detach(tx: Connection, name: Name, digest: Digest, now: int) -> None:
     condemn(tx, link.account_id, [link.object_id], now)
 
 
-def _unknown(name: Name, digest: Digest) -> BlobUnknown:
+def _unknown(name: Name, digest: str) -> BlobUnknown:
     return BlobUnknown(f"{name} has no blob {digest}", digest=str(digest))
+
+
+def _damaged(name: Name, digest: str) -> BlobUnknown:
+    return BlobUnknown(
+        f"the bytes of blob {digest} in {name} are damaged; push them again", digest=str(digest)
+    )

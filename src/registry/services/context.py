@@ -14,6 +14,10 @@ from registry.services.pulls import PullLog
 from registry.settings import Delays, Limits
 
 
+def _count_nothing() -> None:
+    """Count nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """The surroundings of a service call; one for the life of a process."""
@@ -28,6 +32,8 @@ class Context:
     site: Site
     delays: Delays = field(default_factory=Delays)
     manifest_reader: ManifestReader = field(default_factory=ManifestReader)
+    on_damage: Callable[[], None] = _count_nothing
+    """Called when a blob is found damaged that was not known to be."""
 
     def act(self, principal: str) -> Act:
         """Return what history and events tell of a change that `principal` makes now."""

@@ -171,7 +171,7 @@ def _store(
     """Write a manifest new to the repository with its edges and counts."""
     listed = {descriptor.digest: descriptor for descriptor in parsed.blobs}
     canonical = blobs.canonical_digests(tx, repository.account_id, list(listed))
-    links = blobs.linked_blobs(tx, repository.id, list(set(canonical.values())))
+    links = blobs.whole_blobs(tx, repository.id, list(set(canonical.values())))
     missing = [
         digest
         for digest, descriptor in listed.items()

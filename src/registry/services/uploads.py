@@ -12,26 +12,23 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from cloudcore.db.base import Connection
-from cloudcore.errors import Unavailable
 from registry.blobstore.base import BlobWriter, ObjectUnknown, StageBusy, Staged, Stored
 from registry.errors import (
     BlobTooLarge,
     DigestMismatch,
-    NameUnknown,
     SizeInvalid,
     TooManyUploads,
     UploadBusy,
     UploadOutOfOrder,
     UploadUnknown,
 )
-from registry.metadata import blobs, repositories, uploads
-from registry.metadata.blobs import NewObject
+from registry.metadata import uploads
 from registry.metadata.repositories import Repository
 from registry.metadata.uploads import Upload
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.access import Rights
+from registry.services.blob_records import record_blob
 from registry.services.context import Context
 from registry.services.repositories import repository_for_push
 
@@ -186,7 +183,7 @@ async def finish_upload(
         if progress.stored is None:
             await _advance(ctx, upload_id, progress)
             raise _cut_short()
-        await _record(ctx, upload.repository_id, upload.account_id, progress.stored)
+        await record_blob(ctx, upload.repository_id, upload.account_id, progress.stored)
 
 
 async def push_blob(
@@ -219,7 +216,7 @@ async def push_blob(
             raise
         if stored is None:
             raise _cut_short()
-        await _record(ctx, repository.id, repository.account_id, stored)
+        await record_blob(ctx, repository.id, repository.account_id, stored)
 
 
 async def cancel_upload(ctx: Context, name: Name, upload_id: str) -> None:
@@ -313,39 +310,6 @@ async def _advance(ctx: Context, upload_id: str, progress: _Progress) -> None:
     )
     if not known:
         raise _unknown(upload_id)
-
-
-async def _record(ctx: Context, repository_id: str, account_id: str, stored: Stored) -> None:
-    """Write the rows that make stored bytes a blob; drop them when the account has the same."""
-    try:
-        kept = await ctx.database.write(
-            _record_rows, repository_id, account_id, stored, ctx.clock()
-        )
-    except Unavailable:
-        # The connection may have died after the commit: what is there now tells.
-        kept = await ctx.database.read(blobs.linked_object, repository_id, stored.digest)
-        if kept is None:
-            raise
-    if kept is None:
-        await asyncio.to_thread(ctx.writer.remove_duplicate, stored.object_id)
-        raise NameUnknown("the repository was deleted meanwhile")
-    if kept != stored.object_id:
-        await asyncio.to_thread(ctx.writer.remove_duplicate, stored.object_id)
-
-
-def _record_rows(
-    tx: Connection, repository_id: str, account_id: str, stored: Stored, now: int
-) -> str | None:
-    """Return the id of the object the account keeps; None when the repository is gone."""
-    if not repositories.is_live(tx, repository_id):
-        return None
-    new = NewObject(stored.object_id, stored.digest, stored.size, stored.stored_size, stored.layout)
-    kept = blobs.keep_object(tx, account_id, new, now)
-    blobs.link_object(tx, repository_id, account_id, stored.digest, kept, stored.size, now)
-    if stored.alias is not None:
-        blobs.add_alias(tx, account_id, stored.alias, stored.digest)
-    uploads.remove_upload(tx, stored.object_id)
-    return kept
 
 
 def _cut_short() -> SizeInvalid:

@@ -21,6 +21,10 @@ def new_request_id() -> str:
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
 
 
+def _count_nothing() -> None:
+    """Count nothing: this server has no figures."""
+
+
 class Dispatcher:
     """An ASGI application made of two, for our own server and any other.
 
@@ -41,6 +45,12 @@ class Dispatcher:
         self._control_plane = control_plane
         self._startup = startup
         self._shutdown = shutdown
+        self.on_damage: Callable[[], None] = _count_nothing
+        """Called when a blob is found damaged; the server puts its counter here."""
+
+    def note_damage(self) -> None:
+        """Count a blob that was found damaged."""
+        self.on_damage()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand the scope to the plane that owns it."""

@@ -33,7 +33,8 @@ _AT_RECEIVED = _AT_MICROSECONDS + 1
 _AT_SENT = _AT_RECEIVED + 1
 _PLANE_CELLS = _AT_SENT + 1
 _AT_IN_FLIGHT = _PLANE_CELLS * len(PLANES)
-_SLOT_CELLS = _AT_IN_FLIGHT + 1
+_AT_DAMAGED = _AT_IN_FLIGHT + 1
+_SLOT_CELLS = _AT_DAMAGED + 1
 _CELL_BYTES = 8
 
 
@@ -64,6 +65,11 @@ class Figures:
     def in_flight(self) -> int:
         """Return how many requests are being answered (a moment ago)."""
         return self._sum(_AT_IN_FLIGHT)
+
+    @property
+    def damaged_blobs(self) -> int:
+        """Return how many blobs were found damaged that were not known to be."""
+        return self._sum(_AT_DAMAGED)
 
     def totals(self, plane: str) -> PlaneTotals:
         """Return the sums of one plane over all workers."""
@@ -104,6 +110,10 @@ class Counter:
         cells[start + _AT_MICROSECONDS] += int(record.seconds * 1e6)
         cells[start + _AT_RECEIVED] += record.received
         cells[start + _AT_SENT] += record.sent
+
+    def count_damage(self) -> None:
+        """Count a blob that was found damaged."""
+        self._cells[_AT_DAMAGED] += 1
 
     def publish(self, in_flight: int) -> None:
         """Show the counts, and how many requests are being answered, to the other workers."""

@@ -49,6 +49,11 @@ class FiguresCollector:
             received.add_metric((plane,), totals.received)
             sent.add_metric((plane,), totals.sent)
         yield from (requests, durations, received, sent)
+        yield CounterMetricFamily(
+            "entrepot_damaged_blobs",
+            "Blobs that a pull or a push found damaged and that were not known to be.",
+            value=self._figures.damaged_blobs,
+        )
         yield GaugeMetricFamily(
             "entrepot_http_requests_in_flight",
             "Requests being answered.",

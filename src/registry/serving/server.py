@@ -23,6 +23,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from registry.serving.access_log import AccessLog
+from registry.serving.dispatch import Dispatcher
 from registry.serving.exchange import Application
 from registry.serving.figures import Counter, Figures
 from registry.serving.limits import ServerLimits
@@ -136,8 +137,11 @@ def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
     counter = service.figures.counter(slot)
     observers = (counter, access_log) if access_log else (counter,)
     worker = Worker(service.limits, *observers)
+    application = service.app_factory()
+    if isinstance(application, Dispatcher):
+        application.on_damage = counter.count_damage
     config = uvicorn.Config(
-        service.app_factory(),
+        application,
         http=http_protocol(worker),
         ws="none",
         loop=service.loop,

@@ -1,0 +1,75 @@
+"""Whether an object's file holds its bytes; what is found is marked, or the mark taken away."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from cloudcore.db.base import Connection
+from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
+from registry.errors import StoreUnavailable
+from registry.metadata import damage
+from registry.metadata.audit import ObjectRow
+from registry.oci.digest import new_hasher
+
+
+class Verdict(NamedTuple):
+    """What a look at an object's file told."""
+
+    problem: str | None = None
+    """In words, if there is one."""
+    damage: str | None = None
+    """The mark for it; None when it may be no fault of the file, or is marked."""
+    read_bytes: int = 0
+    is_verified: bool = False
+    """Whether all bytes were read and hash to the digest."""
+
+
+def look(store: BlobReader, row: ObjectRow, *, reads: bool) -> Verdict:
+    """Look at an object's file: its presence and size, and with `reads` its hash. Blocks."""
+    try:
+        stored = store.open(row.id, 0, row.size, row.size)
+    except ObjectUnknown:
+        return Verdict("its bytes are gone", damage.ABSENT)
+    except ObjectDamaged as error:
+        return Verdict(str(error), damage.SIZE)
+    except StoreUnavailable as error:
+        return _unreadable(error)
+    size = 0
+    try:
+        if not reads:
+            return _known(row)
+        hasher = new_hasher("sha256")
+        for view in stored.chunks():
+            hasher.update(view)
+            size += len(view)
+    except StoreUnavailable as error:
+        return _unreadable(error)._replace(read_bytes=size)
+    finally:
+        stored.close()
+    actual = f"sha256:{hasher.hexdigest()}"
+    if actual != row.digest:
+        return Verdict(f"its bytes hash to {actual}", damage.DIGEST, size)
+    return Verdict(read_bytes=size, is_verified=True)
+
+
+def _known(row: ObjectRow) -> Verdict:
+    """Return what only reading the bytes could clear up."""
+    if row.damage in (damage.DIGEST, damage.UNREADABLE):
+        return Verdict("it was found damaged before; without --quick its bytes are read again")
+    return Verdict()
+
+
+def _unreadable(error: StoreUnavailable) -> Verdict:
+    """Return that bytes cannot be read, which is a damage where the medium says so."""
+    refusal = error.__cause__
+    is_damage = isinstance(refusal, OSError) and refusal.errno == errno.EIO
+    problem = f"its bytes cannot be read: {error.message}"
+    return Verdict(problem, damage.UNREADABLE if is_damage else None)
+
+
+def confirm(tx: Connection, rows: Sequence[ObjectRow], now: int) -> None:
+    """Note that the files of these objects were read and are whole."""
+    for row in rows:
+        damage.confirm(tx, row.account_id, row.id, now)

@@ -1,0 +1,147 @@
+"""Objects whose bytes are not what they were: marked, shown, and healed by a push of the same.
+
+A mark is about what was looked at. Bytes are replaced, or verified, at a time that is noted, so
+whoever found the old ones damaged cannot mark the new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy import and_, bindparam, select, text
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, listed, page, text_list
+from registry.metadata.tables import (
+    blob_objects,
+    manifest_blobs,
+    manifests,
+    repositories,
+    repository_blobs,
+)
+
+ABSENT: Final = "absent"
+"""The file is not there."""
+SIZE: Final = "size"
+"""The file is shorter or longer than the object."""
+DIGEST: Final = "digest"
+"""The bytes hash to something else."""
+UNREADABLE: Final = "unreadable"
+"""The medium does not give the bytes."""
+
+_o = blob_objects.c
+_l = repository_blobs.c
+_e = manifest_blobs.c
+_m = manifests.c
+_r = repositories.c
+
+
+class DamagedObject(NamedTuple):
+    """An object that is marked."""
+
+    id: str
+    digest: str
+    size: int
+    damage: str
+    damaged_at: int
+
+
+class DamagedImage(NamedTuple):
+    """An image that needs a damaged object."""
+
+    object_id: str
+    repository_id: str
+    repository: str
+    digest: str
+
+
+_MARK: Final = Statement(
+    blob_objects.update()
+    .where(
+        _o.account_id == bindparam("account_id"),
+        _o.id == bindparam("object_id"),
+        _o.verified_at == bindparam("verified_before"),
+        _o.damage.is_(None),
+    )
+    .values(damage=bindparam("found"), damaged_at=bindparam("now"))
+)
+_CONFIRM: Final = Statement(
+    blob_objects.update()
+    .where(_o.account_id == bindparam("account_id"), _o.id == bindparam("object_id"))
+    .values(damage=text("NULL"), damaged_at=text("NULL"), verified_at=bindparam("now"))
+)
+_KEPT: Final = Statement(
+    select(_o.id).where(
+        _o.account_id == bindparam("account_id"),
+        _o.digest == bindparam("digest"),
+        text("blob_objects.is_current"),
+    )
+)
+_DAMAGED: Final = Statement(
+    page(
+        select(_o.id, _o.digest, _o.size, _o.damage, _o.damaged_at)
+        .where(_o.account_id == bindparam("account_id"), _o.damage.is_not(None))
+        .order_by(_o.digest)
+    )
+)
+_IMAGES: Final = Statement(
+    page(
+        select(_l.object_id, _r.id, _r.name, _m.digest)
+        .select_from(repository_blobs)
+        .join(repositories, _r.id == _l.repository_id)
+        .join(manifest_blobs, and_(_e.repository_id == _l.repository_id, _e.digest == _l.digest))
+        .join(manifests, _m.id == _e.manifest_id)
+        .where(
+            _l.account_id == bindparam("account_id"),
+            _l.object_id.in_(listed("ids")),
+            _r.deleted_at.is_(None),
+        )
+    )
+)
+
+
+def mark(
+    tx: Connection, account_id: str, object_id: str, verified_at: int, damage: str, now: int
+) -> bool:
+    """Note that an object's bytes are damaged.
+
+    False when that was noted, the object is gone, or its bytes were verified or replaced since
+    `verified_at` was read, which was before anyone looked at them.
+    """
+    return (
+        tx.execute(
+            _MARK,
+            account_id=account_id,
+            object_id=object_id,
+            verified_before=verified_at,
+            found=damage,
+            now=now,
+        )
+        == 1
+    )
+
+
+def confirm(tx: Connection, account_id: str, object_id: str, verified_at: int) -> None:
+    """Note that an object's bytes are whole, and when they were verified (0: not known)."""
+    tx.execute(_CONFIRM, account_id=account_id, object_id=object_id, now=verified_at)
+
+
+def kept_object(tx: Connection, account_id: str, digest: str) -> str | None:
+    """Return the id of the object an account keeps of a sha256."""
+    row = tx.row(_KEPT, account_id=account_id, digest=digest)
+    return row[0] if row else None
+
+
+def damaged_objects(tx: Connection, account_id: str, limit: int) -> list[DamagedObject]:
+    """Return up to `limit` marked objects of an account, by digest."""
+    rows = tx.rows(_DAMAGED, account_id=account_id, limit=limit)
+    return [DamagedObject(*row) for row in rows]
+
+
+def images_of(
+    tx: Connection, account_id: str, object_ids: Sequence[str], limit: int
+) -> list[DamagedImage]:
+    """Return up to `limit` images in live repositories that need these objects."""
+    rows = tx.rows(_IMAGES, account_id=account_id, ids=text_list(object_ids), limit=limit)
+    return sorted(DamagedImage(*row) for row in rows)

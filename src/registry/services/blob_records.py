@@ -1,0 +1,149 @@
+"""The rows that make stored bytes a blob, and what becomes of bytes the account has already.
+
+The account keeps one object of equal bytes. The new ones were verified a moment ago; those that
+are kept may have been damaged since. So they are looked at before the new ones are dropped:
+
+- presence and size at every push;
+- the hash, without reading them: when the kept bytes were not verified for `VERIFIED_FOR`, or are
+  marked as damaged, the new ones take their place.
+
+The transaction that links the blob decides, under the object's lock; an object that was not looked
+at is looked at first, and the transaction begins anew. What it finds damaged it marks. Then the
+new file is moved over the old one, and the mark is removed. An id never stands for other bytes,
+so whoever moves a file there, and whenever, does no harm; and a process that dies in between has
+answered nothing and leaves the mark, by which the next push heals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, NamedTuple
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from cloudcore.errors import Unavailable
+from registry.blobstore.base import Stored
+from registry.errors import NameUnknown, StoreUnavailable
+from registry.metadata import blobs, damage, repositories, uploads
+from registry.metadata.blobs import KeptObject, NewObject
+from registry.services.context import Context
+from registry.services.damage import find_damage
+
+VERIFIED_FOR: Final = 7 * 24 * 3600 * MICROSECONDS
+"""How long kept bytes are believed to hash to their digest, as long as they have their size."""
+
+_log = logging.getLogger(__name__)
+
+
+class _Seen(NamedTuple):
+    """A kept object that was looked at, and what is wrong by its presence and size."""
+
+    object_id: str
+    damage: str | None
+
+
+class _Kept(NamedTuple):
+    """The object the account keeps."""
+
+    object_id: str
+    is_replaced: bool = False
+    """Whether the new bytes are to take the place of its own."""
+    found: str | None = None
+    """A damage that was not known before."""
+
+
+class _NotSeenError(Exception):
+    """The account keeps another object than the one that was looked at."""
+
+
+async def record_blob(ctx: Context, repository_id: str, account_id: str, stored: Stored) -> None:
+    """Write the rows that make stored bytes a blob; drop them when the account has the same.
+
+    Raises:
+        NameUnknown: the repository was deleted meanwhile.
+
+    """
+    kept = await _record(ctx, repository_id, account_id, stored)
+    if kept is None:
+        await asyncio.to_thread(ctx.writer.remove_duplicate, stored.object_id)
+        raise NameUnknown("the repository was deleted meanwhile")
+    if kept.found is not None:
+        ctx.on_damage()
+        _log.error("blob %s is damaged (%s); a push heals it", stored.digest, kept.found)
+    if kept.is_replaced:
+        await asyncio.to_thread(ctx.writer.replace, kept.object_id, stored.object_id)
+        await ctx.database.write(damage.confirm, account_id, kept.object_id, ctx.clock())
+    elif kept.object_id != stored.object_id:
+        await asyncio.to_thread(ctx.writer.remove_duplicate, stored.object_id)
+
+
+async def _record(
+    ctx: Context, repository_id: str, account_id: str, stored: Stored
+) -> _Kept | None:
+    while True:
+        seen = await _look(ctx, account_id, stored)
+        try:
+            return await ctx.database.write(
+                _record_rows, repository_id, account_id, stored, seen, ctx.clock()
+            )
+        except _NotSeenError:
+            continue  # it was recorded a moment ago
+        except Unavailable:
+            # The connection may have died after the commit: what is there now tells.
+            there = await ctx.database.read(blobs.linked_object, repository_id, stored.digest)
+            if there is None or not (
+                there.id == stored.object_id or _may_stay(there, seen, ctx.clock())
+            ):
+                raise
+            return _Kept(there.id)
+
+
+async def _look(ctx: Context, account_id: str, stored: Stored) -> _Seen | None:
+    """Look at the object the account keeps of these bytes, if any."""
+    object_id = await ctx.database.read(damage.kept_object, account_id, stored.digest)
+    if object_id is None:
+        return None
+    try:
+        found = await asyncio.to_thread(find_damage, ctx.reader, object_id, stored.size)
+    except StoreUnavailable:
+        found = damage.UNREADABLE
+    return _Seen(object_id, found)
+
+
+def _may_stay(kept: KeptObject, seen: _Seen | None, now: int) -> bool:
+    """Return whether the kept object was looked at, and its bytes need not be replaced."""
+    return seen == (kept.id, None) and not _must_go(kept, now)
+
+
+def _must_go(kept: KeptObject, now: int) -> bool:
+    """Return whether the kept bytes are to be replaced whatever a look would tell."""
+    return kept.damage is not None or kept.verified_at + VERIFIED_FOR <= now
+
+
+def _record_rows(
+    tx: Connection,
+    repository_id: str,
+    account_id: str,
+    stored: Stored,
+    seen: _Seen | None,
+    now: int,
+) -> _Kept | None:
+    """Return what the account keeps; None when the repository is gone."""
+    if not repositories.is_live(tx, repository_id):
+        return None
+    new = NewObject(stored.object_id, stored.digest, stored.size, stored.stored_size, stored.layout)
+    kept = blobs.keep_object(tx, account_id, new, now)
+    result = _Kept(kept.id)
+    if kept.id != new.id and not _may_stay(kept, seen, now):
+        result = _Kept(kept.id, is_replaced=True)
+        if not _must_go(kept, now):
+            if seen is None or seen.object_id != kept.id or seen.damage is None:
+                raise _NotSeenError
+            damage.mark(tx, account_id, kept.id, kept.verified_at, seen.damage, now)
+            result = result._replace(found=seen.damage)
+    blobs.link_object(tx, repository_id, account_id, stored.digest, kept.id, stored.size, now)
+    if stored.alias is not None:
+        blobs.add_alias(tx, account_id, stored.alias, stored.digest)
+    uploads.remove_upload(tx, stored.object_id)
+    return result

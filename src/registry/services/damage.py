@@ -1,0 +1,79 @@
+"""What is done about a file that is not what its object was: noted once, told, answered as absent.
+
+A blob with a mark is not there for a client: 404 to GET and HEAD, no source for a mount, unknown
+to a new manifest. So the next push sends its bytes, and they take the place of the damaged ones.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+from cloudcore.db.base import Database
+from cloudcore.errors import Unavailable
+from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
+from registry.metadata import damage
+from registry.metadata.blobs import Link
+from registry.metadata.damage import DamagedImage, DamagedObject
+from registry.services.context import Context
+
+MAX_LISTED: Final = 100
+"""How many damaged blobs are listed, and how many images that need one of them."""
+
+_log = logging.getLogger(__name__)
+
+
+def find_damage(reader: BlobReader, object_id: str, size: int) -> str | None:
+    """Return what is wrong with an object's file by its presence and size, or None.
+
+    Raises:
+        StoreUnavailable: the medium refused to tell.
+
+    """
+    try:
+        reader.open(object_id, 0, 0, size).close()
+    except ObjectUnknown:
+        return damage.ABSENT
+    except ObjectDamaged:
+        return damage.SIZE
+    return None
+
+
+async def note_damage(ctx: Context, link: Link, found: str) -> bool:
+    """Mark a link's object; return False when it was marked before, was replaced, or is gone.
+
+    The first to find a damage counts it and logs it as an error. A database that cannot take
+    the mark changes nothing about what a client is told.
+    """
+    try:
+        is_new = await ctx.database.write(
+            damage.mark, link.account_id, link.object_id, link.verified_at, found, ctx.clock()
+        )
+    except Unavailable:
+        _log.exception("blob %s is damaged (%s), and cannot be marked", link.digest, found)
+        return True
+    if is_new:
+        ctx.on_damage()
+        _log.error(
+            "blob %s is damaged (%s): clients get 404 until it is pushed again. 'entrepot fsck' "
+            "names the images it hits",
+            link.digest,
+            found,
+        )
+    return is_new
+
+
+async def list_damaged(
+    database: Database, account_id: str
+) -> Sequence[tuple[DamagedObject, Sequence[DamagedImage]]]:
+    """Return the first damaged blobs of an account, each with images that need it."""
+    objects = await database.read(damage.damaged_objects, account_id, MAX_LISTED)
+    if not objects:
+        return []
+    ids = [each.id for each in objects]
+    images: dict[str, list[DamagedImage]] = defaultdict(list)
+    for image in await database.read(damage.images_of, account_id, ids, MAX_LISTED):
+        images[image.object_id].append(image)
+    return [(each, images[each.id]) for each in objects]

@@ -1,0 +1,145 @@
+"""A failed flush of a later chunk: what was acknowledged before stays, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from registry.blobstore.filesystem import FilesystemStore
+from registry.errors import DigestMismatch, StoreUnavailable
+from registry.oci.digest import digest_of
+from tests.fault.operations import Operation, watched
+from tests.inprocess import open_registry
+
+UPLOAD = str(UUID(int=7))
+FIRST = b"acknowledged " * 10_000
+REST = b"sent again"
+DATA = FIRST + REST
+
+
+class FailingFlush:
+    """Fails flush number `when`; notes every operation with its descriptor."""
+
+    def __init__(self, when: int = 0) -> None:
+        self.when = when
+        self.calls: list[tuple[str, object]] = []
+
+    def __call__(self, operation: Operation) -> Any:  # noqa: ANN401 - any system call
+        """Make the call or fail."""
+        flushes = [name for name, _ in self.calls].count("fsync")
+        self.calls.append((operation.name, operation.arguments[0]))
+        if operation.name == "fsync" and flushes == self.when:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return operation.call()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[FilesystemStore]:
+    with closing(FilesystemStore(tmp_path)) as filesystem:
+        yield filesystem
+
+
+def acknowledge_first(store: FilesystemStore) -> dict[str, str]:
+    """Stage and flush `FIRST`; return its digests."""
+    with closing(store.stage(UPLOAD)) as staged:
+        staged.rewind(0)
+        staged.write(memoryview(FIRST))
+        return dict(staged.flush())
+
+
+def fail_to_append(store: FilesystemStore, digests: dict[str, str], data: bytes) -> None:
+    """Append `data` in a hold of its own, whose flush fails."""
+    with watched(FailingFlush()), closing(store.resume(UPLOAD)) as staged:
+        staged.rewind(len(FIRST), digests)
+        staged.write(memoryview(data))
+        with pytest.raises(StoreUnavailable):
+            staged.flush()
+        with pytest.raises(StoreUnavailable):
+            staged.write(memoryview(b"more"))
+
+
+def test_the_acknowledged_bytes_stay_and_the_upload_goes_on(store: FilesystemStore) -> None:
+    digests = acknowledge_first(store)
+    fail_to_append(store, digests, b"lost")
+    with closing(store.resume(UPLOAD)) as staged:
+        staged.rewind(len(FIRST), digests)
+        staged.write(memoryview(REST))
+        assert staged.commit(digest_of(DATA)).size == len(DATA)
+    with closing(store.open(UPLOAD)) as stored:
+        assert b"".join(bytes(chunk) for chunk in stored.chunks()) == DATA
+
+
+def test_the_block_shared_with_what_failed_is_written_and_flushed_anew(
+    store: FilesystemStore,
+) -> None:
+    digests = acknowledge_first(store)
+    fail_to_append(store, digests, b"lost")
+    seen = FailingFlush(when=-1)
+    with watched(seen), closing(store.resume(UPLOAD)) as staged:
+        staged.rewind(len(FIRST), digests)
+    assert [name for name, _ in seen.calls] == ["open", "flock", "pwrite", "fsync", "ftruncate"]
+    assert len({descriptor for _, descriptor in seen.calls[1:]}) == 1
+
+
+@pytest.mark.parametrize("last", [b"", b"lost"])
+def test_a_block_the_disk_has_lost_is_found_before_it_becomes_a_blob(
+    store: FilesystemStore, tmp_path: Path, last: bytes
+) -> None:
+    """Also when the hold whose flush failed had only written that block anew."""
+    digests = acknowledge_first(store)
+    fail_to_append(store, digests, b"lost")
+    if not last:
+        with closing(store.resume(UPLOAD)) as staged:
+            staged.rewind(len(FIRST), digests)
+            with watched(FailingFlush()), pytest.raises(StoreUnavailable):
+                staged.flush()
+    with (tmp_path / "uploads" / UPLOAD).open("r+b") as file:
+        file.seek(len(FIRST) - 5)
+        file.write(b"?")  # what the disk has, once the page is gone from memory
+    with closing(store.resume(UPLOAD)) as staged:
+        staged.rewind(len(FIRST), digests)
+        with pytest.raises(DigestMismatch):
+            staged.commit(digest_of(FIRST))
+
+
+def test_a_client_goes_on_where_it_was_acknowledged(sqlite_database: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with open_registry(sqlite_database, files) as registry:
+            ask = registry.client.request
+            location = (await ask("POST", "/v2/dev/app/blobs/uploads/")).headers["location"]
+            assert (await ask("PATCH", location, FIRST)).status == 202
+            for method, target in (("PATCH", location), ("PUT", f"{location}?digest={digest}")):
+                with watched(FailingFlush()):
+                    assert (await ask(method, target, REST)).status == 503
+                session = await ask("GET", location)
+                assert (session.status, session.headers["range"]) == (204, f"0-{len(FIRST) - 1}")
+            assert (await ask("PATCH", location, REST)).status == 202
+            assert (await ask("PUT", f"{location}?digest={digest}")).status == 201
+            assert (await ask("GET", f"/v2/dev/app/blobs/{digest}")).body == DATA
+
+    digest = digest_of(DATA)
+    with closing(FilesystemStore(tmp_path / "blobs")) as files:
+        asyncio.run(scenario())
+
+
+def test_a_single_push_that_cannot_be_flushed_leaves_nothing(
+    sqlite_database: str, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with open_registry(sqlite_database, files) as registry:
+            with watched(FailingFlush()):
+                target = f"/v2/dev/app/blobs/uploads/?digest={digest_of(DATA)}"
+                assert (await registry.client.request("POST", target, DATA)).status == 503
+            assert list(files.list_staged()) == []
+            assert list(files.list_objects()) == []
+
+    with closing(FilesystemStore(tmp_path / "blobs")) as files:
+        asyncio.run(scenario())

@@ -1,0 +1,63 @@
+"""Files of blobs, damaged in every way a disk or a person damages one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from registry.metadata import damage
+from registry.metadata.repositories import find_account
+from tests.inprocess import Registry
+
+
+def flip(file: Path) -> None:
+    """Change one bit in the middle."""
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def cut(file: Path) -> None:
+    """Cut the last byte off."""
+    os.truncate(file, file.stat().st_size - 1)
+
+
+def grow(file: Path) -> None:
+    """Append a byte."""
+    with file.open("ab") as opened:
+        opened.write(b"?")
+
+
+def remove(file: Path) -> None:
+    """Remove the file."""
+    file.unlink()
+
+
+DAMAGES: Final[dict[str, Callable[[Path], None]]] = {
+    each.__name__: each for each in (flip, cut, grow, remove)
+}
+
+
+async def file_of(registry: Registry, blobs: Path, digest: str) -> Path:
+    """Return the file that the account of `registry` keeps of a blob."""
+    account = await account_id(registry)
+    found = await registry.ctx.database.read(damage.kept_object, account, digest)
+    assert found is not None
+    return blobs / "objects" / found[-2:] / found
+
+
+async def account_id(registry: Registry) -> str:
+    """Return the id of the account of `registry`."""
+    account = await registry.ctx.database.read(find_account, registry.account)
+    assert account is not None
+    return account.id
+
+
+async def marked(registry: Registry) -> list[tuple[str, str]]:
+    """Return the digest and the damage of every marked blob."""
+    found = await registry.ctx.database.read(
+        damage.damaged_objects, await account_id(registry), 100
+    )
+    return [(each.digest, each.damage) for each in found]
