@@ -126,6 +126,9 @@ class Context:
         """None only where anyone may come: on routes declared public."""
         self.policies: Sequence[Policy] = ()
         """The caller's identity policies."""
+        self.allowed_somewhere = True
+        """False where the caller's policies allow the route's action on nothing. Such a caller is
+        refused in the same words whatever there is."""
         self.authorized: list[tuple[str, str]] = []
         """The pairs of action and resource that were allowed so far."""
         self.claim: idempotency.Claim | None = None
@@ -148,7 +151,7 @@ class Context:
         assert asked is not None, "a route without an action has nothing to authorize"
         verdict = decide(self._question(asked, resource), self.policies, resource_policy)
         if not verdict.is_allowed:
-            raise refusal(asked, verdict)
+            raise refusal(asked, verdict if self.allowed_somewhere else None)
         self.authorized.append((asked, resource))
 
     def query(self, shape: type[T]) -> T:

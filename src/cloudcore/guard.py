@@ -123,6 +123,7 @@ async def _check_action(
         if action not in RESOURCE_ACTIONS:
             raise refusal(action)
         exchange.hides_absence = True
+        context.allowed_somewhere = False
 
 
 async def _count(exchange: Exchange, context: Context, facts: Facts) -> None:

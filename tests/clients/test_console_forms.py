@@ -77,7 +77,7 @@ def test_settings_are_told_and_changed(site: Site, admin: Visitor) -> None:
         ("91", "", "The days are a whole number, 90 at the most."),
         ("٣", "", "The days are a whole number, 90 at the most."),
         ("3", "*\n\nscanner", "scanner: "),
-        ("3", "crn:iam::nobody-here:role/x", "crn:iam::nobody-here:role/x: no such account"),
+        ("3", "crn:iam::nobody-here:role/x", "crn:iam::nobody-here:role/x: name another"),
         ("3", "\n".join("*" * 51), ""),
     ],
 )

@@ -8,13 +8,18 @@ from typing import Any
 import httpx
 import pytest
 
+from cloudcore.clock import uuid7
 from cloudcore.errors import Conflict, PlatformError
 from cloudcore.identity.policy import MAX_PRINCIPAL_BYTES
+from cloudcore.identity.rows import policies as rows
+from cloudcore.identity.rows.accounts import raise_revision
+from cloudcore.identity.rows.policies import Attachment, PolicyRow
+from cloudcore.identity.services.policies import create_policy
 from registry.oci.reference import Name
 from registry.services.access import PolicyTooCostly
 from registry.services.tokens import REQUEST_STEPS, SLICE_STEPS
 from tests.integration.test_tokens_exchange import access_of, play
-from tests.tenants import Install, Program, allow, basic, bearer, deny
+from tests.tenants import Install, Program, allow, basic, bearer, deny, document
 
 HALF = "a" * 50
 LONG_NAMES = [f"acme/{'a' * 195}{number}" for number in range(10, 40)]
@@ -147,3 +152,31 @@ async def costly_sizes(install: Install, program: Program) -> int:
         for statement in policy.statements
         for text in statement.resources.texts
     )
+
+
+def test_who_had_more_policies_before_is_bounded_too(sqlite_database: str) -> None:
+    """Nine of 18 KB, as could be attached once: what costs too much is refused, not decided."""
+
+    async def scenario(install: Install) -> None:
+        program = await costly_program(install, policies=0)
+        now = install.clock()
+        for number in range(9):
+            policy = PolicyRow(uuid7(), program.account.id, f"p{number}", "", "", 1, now, now)
+            await install.database.write(create_policy, policy, document(*costly()))
+            on = Attachment(uuid7(), program.account.id, policy.id, program.id, None, now)
+            await install.database.write(rows.attach, on)
+        await install.database.write(raise_revision, program.account.id)
+        password = await install.login(program)
+        scopes = " ".join(f"repository:{name}:pull" for name in LONG_NAMES)
+        short = await install.exchange(password, "repository:acme/r:pull")
+        assert access_of(short)[0]["actions"] == ["pull"]
+        async with install.connect() as client:
+            asked = await client.get("/v2/token", params={"scope": scopes}, headers=basic(password))
+            name = {"name": LONG_NAMES[0].removeprefix("acme/")}
+            headers = bearer(program.access_token)
+            made = await client.post("/v1/repositories", json=name, headers=headers)
+        assert asked.status_code == made.status_code == 403
+        assert "too long to evaluate" in asked.json()["errors"][0]["message"]
+        assert "too long to evaluate" in made.json()["error"]["message"]
+
+    play(sqlite_database, scenario)

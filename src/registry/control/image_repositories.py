@@ -6,7 +6,6 @@ from typing import Final
 
 from cloudcore.context import Context, refusal
 from cloudcore.errors import NotFound
-from cloudcore.identity.decision import could_allow
 from cloudcore.identity.routes.callers import account_of
 from registry.metadata.image_repositories import ImageRepository, find_image_repository
 from registry.services.access import PolicyTooCostly, Subject, repository_crn, verdict_on
@@ -41,9 +40,8 @@ async def authorized(ctx: Context, repository_id: str) -> ImageRepository:
             raise
         raise _unknown() from None
     if not verdict.is_allowed:
-        # Who could do it on nothing is refused in the same words where there is nothing.
-        is_able = could_allow(ctx.policies, action, ctx.source_ip, ctx.clock())
-        raise refusal(action, verdict if is_able else None) if is_own else _unknown()
+        told = verdict if ctx.allowed_somewhere else None
+        raise refusal(action, told) if is_own else _unknown()
     ctx.authorized.append((action, repository_crn(region, repository.account_id, repository.name)))
     return found
 
