@@ -192,7 +192,8 @@ class Model:
                 return Expected(409, "DENIED")
         repository.manifests.setdefault(document.digest, document)
         repository.tags |= dict.fromkeys(tags, (document.digest, pushed))
-        self.verify(pushed, document.body)
+        for digest in (pushed, digest_of(document.body, "sha512")):
+            self.verify(digest, document.body)
         return CREATED
 
     def delete_tag(self, name: str, tag: str) -> Expected:
