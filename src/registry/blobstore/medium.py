@@ -57,6 +57,15 @@ def open_folder(name: str, parent: int | None = None) -> int:
     return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
 
 
+def names_in(name: str, parent: int) -> list[str]:
+    """Return the names of all entries of a folder; the files are not looked at."""
+    folder = open_folder(name, parent)
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - there is no path
+    finally:
+        os.close(folder)
+
+
 def flush_folder(name: str, parent: int | None = None) -> None:
     """Make the entries of a folder durable.
 
