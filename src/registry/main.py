@@ -17,6 +17,7 @@ from cloudcore import idempotency, outbox, ratelimit
 from cloudcore.clock import Clock, system_clock, uuid7
 from cloudcore.db.base import Database
 from cloudcore.db.opening import open_database
+from cloudcore.errors import PlatformError
 from cloudcore.http import create_app as create_control_plane
 from cloudcore.identity import sessions
 from cloudcore.jobs import queue
@@ -28,8 +29,11 @@ from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.distribution.body import Receive, Scope, Send
 from registry.errors import StoreUnavailable
+from registry.gc import generations
 from registry.gc.deleted_tags import purge_deleted_tags
-from registry.gc.leaks import EVERY_SECONDS, patrol
+from registry.gc.generations import Generations
+from registry.gc.leaks import EVERY_SECONDS, Patrol
+from registry.gc.orphans import take_back_owned
 from registry.gc.repositories import purge_deleted_repositories
 from registry.gc.tombstones import forget_tag_history, purge_tombstones
 from registry.gc.uploads import discard_expired_uploads
@@ -102,6 +106,20 @@ async def open_sweeper(settings: Settings) -> AsyncIterator[BlobSweeper]:
         store.close()
 
 
+@asynccontextmanager
+async def _ready_to_collect(ctx: Context, sweeper: BlobSweeper) -> AsyncIterator[None]:
+    """Let the blobs know their database meanwhile; put back what the wrong one did not know."""
+    history = Generations(ctx, sweeper)
+    await history.begin()
+    try:
+        await take_back_owned(ctx, sweeper)
+    except PlatformError as error:  # the patrol tries again
+        _log.warning("no orphan was put back: %s", error)
+    async with repeated(generations.EVERY_SECONDS, history.go_on):
+        yield
+    await history.end()
+
+
 class Planes(NamedTuple):
     """The two applications of a worker process."""
 
@@ -125,6 +143,7 @@ class Registry:
         enter = self._resources.enter_async_context
         ctx = self._ctx = await enter(open_context(self._settings))
         sweeper = await enter(open_sweeper(self._settings))
+        await enter(_ready_to_collect(ctx, sweeper))
         for seconds, chore in (
             (_PULL_FLUSH_SECONDS, ctx.pulls.flush),
             (_SWEEP_SECONDS, partial(discard_expired_uploads, ctx)),
@@ -133,7 +152,7 @@ class Registry:
             (_PURGE_SECONDS, partial(purge_deleted_tags, ctx)),
             (_PURGE_SECONDS, partial(start_due_runs, ctx)),
             (_COLLECT_SECONDS, partial(start_due_collections, ctx)),
-            (EVERY_SECONDS, partial(patrol, ctx, sweeper)),
+            (EVERY_SECONDS, Patrol(ctx, sweeper).turn),
             (_SWEEP_SECONDS, partial(forget_tag_history, ctx)),
             (_SWEEP_SECONDS, partial(forget_ended, ctx.database, ctx.clock)),
         ):
