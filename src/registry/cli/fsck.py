@@ -15,6 +15,7 @@ from registry.gc.fsck import Progress, Report, check
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.orphans import take_back_owned
 from registry.main import open_context, open_sweeper, prepare
+from registry.metadata.database import check_whole
 from registry.settings import Settings
 
 
@@ -25,6 +26,7 @@ def run_fsck(settings: Settings, *, read_objects: bool, removes_leaks: bool) -> 
     are deleted some days later. Orphans that a row owns now are put back first.
     """
     prepare(settings)
+    check_whole(settings.database)
     put_back, report, warning = asyncio.run(_check(settings, read_objects))
     if put_back:
         tell(f"{put_back} files that had been set aside were put back: blobs own them\n")
