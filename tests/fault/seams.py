@@ -110,6 +110,10 @@ class SteppingStore:
         self._store.discard(upload_id)
         self._steps.take("after discard")
 
+    def check_room(self) -> None:
+        """Check the room."""
+        self._store.check_room()
+
     def remove_duplicate(self, object_id: str) -> None:
         """Remove a duplicate, with a step before and after."""
         self._steps.take("before remove_duplicate")

@@ -144,6 +144,10 @@ class InterleavedStore:
         self.step("discard")
         self.bytes.discard(upload_id)
 
+    def check_room(self) -> None:
+        """Check the room."""
+        self.bytes.check_room()
+
     def remove_duplicate(self, object_id: str) -> None:
         """Remove a duplicate."""
         self.step("remove_duplicate")

@@ -187,6 +187,15 @@ class BlobWriter(Protocol):
         """
         ...
 
+    def check_room(self) -> None:
+        """Check that there is room for one byte more. Blocks briefly.
+
+        Raises:
+            StoreUnavailable: there is none, or the medium failed.
+
+        """
+        ...
+
     def remove_duplicate(self, object_id: str) -> None:
         """Delete an object just committed for which no row was written; absent is success.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from registry.blobstore import generation_file, orphans
 from registry.blobstore.base import BlobStore, ObjectUnknown, Orphan, StageBusy, StoredObject
 from registry.blobstore.folders import SHARDS, Folders, object_path
-from registry.blobstore.medium import medium_errors, names_in, open_folder
+from registry.blobstore.medium import check_room, medium_errors, names_in, open_folder
 from registry.blobstore.staged_file import StagedFile, open_held
 from registry.blobstore.staging import HasherCache, canonical_id, is_canonical_id
 from registry.blobstore.stored_file import StoredFile, open_stored
@@ -82,6 +82,11 @@ class FilesystemStore:
                 os.unlink(name, dir_fd=self._folders.uploads)
             finally:
                 os.close(descriptor)
+
+    def check_room(self) -> None:
+        """Check that there is room for one byte more (`BlobWriter.check_room`)."""
+        with medium_errors():
+            check_room(self._folders.uploads, 1)
 
     def remove_duplicate(self, object_id: str) -> None:
         """Delete an object just committed for which no row was written."""

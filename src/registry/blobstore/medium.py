@@ -7,6 +7,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from registry.errors import StoreUnavailable
@@ -50,6 +51,21 @@ def check_room(descriptor: int, count: int) -> None:
     # One that does not tell its size has nothing to be kept.
     if reserve and found.f_bavail * found.f_frsize < reserve + count:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def check_folder_room(folder: Path) -> None:
+    """Check that the file system of a folder has room for what frees room.
+
+    Raises:
+        StoreUnavailable: it is full, or failed.
+
+    """
+    with medium_errors():
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            check_room(descriptor, 1)
+        finally:
+            os.close(descriptor)
 
 
 def open_folder(name: str, parent: int | None = None) -> int:

@@ -82,6 +82,9 @@ class MemoryStore:
             self._check_free(upload_id)
             self.staged.pop(upload_id, None)
 
+    def check_room(self) -> None:
+        """Do nothing: there is room."""
+
     def remove_duplicate(self, object_id: str) -> None:
         """Delete an object just committed for which no row was written."""
         self.delete(object_id)
