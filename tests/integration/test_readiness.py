@@ -158,7 +158,7 @@ def test_the_database_is_asked_for_no_account(
 
     prepare(Settings(data=tmp_path))
     asyncio.run(scenario())
-    assert asked == ["newest_owner"]
+    assert asked == ["accepted_at"]
 
 
 def test_who_asks_hears_within_a_second() -> None:
