@@ -140,7 +140,8 @@ class FilesystemStore:
     @contextmanager
     def scan_alone(self) -> Iterator[bool]:
         """Hold the lock of scans in the block, which is False if another has it."""
-        folder = open_folder("orphans", self._folders.root)  # the lock is the descriptor's
+        with medium_errors():
+            folder = open_folder("orphans", self._folders.root)  # the lock is the descriptor's
         try:
             yield _is_locked(folder)
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from typing import NamedTuple
 
 from registry.blobstore.filesystem import FilesystemStore
 from registry.cli.failure import Failure
@@ -13,7 +14,7 @@ from registry.cli.progress import ProgressLine
 from registry.cli.running import tell
 from registry.gc.fsck import Progress, Report, check
 from registry.gc.generations import DatabaseWentBack, check_generation
-from registry.gc.orphans import take_back_owned
+from registry.gc.orphans import list_orphans, take_back_owned
 from registry.main import open_context, open_sweeper, prepare
 from registry.metadata.database import check_whole
 from registry.settings import Settings
@@ -27,17 +28,20 @@ def run_fsck(settings: Settings, *, read_objects: bool, removes_leaks: bool) -> 
     """
     prepare(settings)
     check_whole(settings.database)
-    put_back, report, warning = asyncio.run(_check(settings, read_objects))
-    if put_back:
-        tell(f"{put_back} files that had been set aside were put back: blobs own them\n")
+    checked = asyncio.run(_check(settings, read_objects))
+    report = checked.report
+    if checked.put_back:
+        tell(f"{checked.put_back} files that had been set aside were put back: rows own them\n")
+    if checked.orphans:
+        tell(f"{checked.orphans} files are set aside; 'entrepot gc orphans' lists them\n")
     for finding in (*report.violations, *report.leaks):
         tell(f"{finding}\n")
     tell(
         f"{report.object_count} blobs and {report.manifest_count} manifests checked: "
         f"{len(report.violations)} violations, {len(report.leaks)} leaks\n"
     )
-    if warning:
-        tell(f"Warning: {warning}\n")
+    if checked.warning:
+        tell(f"Warning: {checked.warning}\n")
     if removes_leaks:
         if report.violations:
             raise Failure("no leaks were removed: metadata that are wrong may be wrong about them")
@@ -46,14 +50,18 @@ def run_fsck(settings: Settings, *, read_objects: bool, removes_leaks: bool) -> 
         kept = f" for {duration_text(settings.delays.gc_orphan_seconds)}" if moved else ""
         rest = f"; {left} may be uploads under way" if left > 0 else ""
         tell(f"{moved} leaks set aside{kept}{rest}\n")
-    return 1 if report.violations or warning else 0
+    return 1 if report.violations or checked.warning else 0
 
 
-async def _check(
-    settings: Settings,
-    read_objects: bool,  # noqa: FBT001
-) -> tuple[int, Report, str]:
-    """Return how many orphans were put back, what was found, and what speaks against all of it."""
+class _Checked(NamedTuple):
+    put_back: int
+    orphans: int
+    report: Report
+    warning: str
+    """What speaks against all of it."""
+
+
+async def _check(settings: Settings, read_objects: bool) -> _Checked:  # noqa: FBT001
     line = ProgressLine(sys.stderr)
 
     def show(progress: Progress) -> None:
@@ -67,11 +75,12 @@ async def _check(
             report = await check(
                 ctx.database, store, show, clock=ctx.clock, read_objects=read_objects
             )
+            warning = ""
             try:
                 await check_generation(ctx, store)
             except DatabaseWentBack as error:
-                return put_back, report, str(error)
-            return put_back, report, ""
+                warning = str(error)
+            return _Checked(put_back, len(await list_orphans(store)), report, warning)
     finally:
         line.end()
 
