@@ -126,6 +126,8 @@ class Exchange:
                 await context.database.write_relaxed(idempotency.release, claim)
         except idempotency.InProgress:
             raise
+        except PlatformError as error:
+            _log.warning("no outcome recorded: %s", error, extra={"request_id": self.request_id})
         except Exception:  # noqa: BLE001 - see above
             _log.exception("no outcome recorded", extra={"request_id": self.request_id})
 

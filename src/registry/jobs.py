@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
+from cloudcore.errors import PlatformError
 from cloudcore.jobs.kinds import Kind
 from cloudcore.jobs.worker import Worker
 from registry.blobstore.base import BlobSweeper
@@ -50,6 +51,9 @@ async def _keep_running(worker: Worker) -> None:
     while True:
         try:
             await worker.run()
+        except PlatformError as error:
+            _log.warning("the worker of the jobs begins again: %s", error)
+            await asyncio.sleep(_RESTART_SECONDS)
         except Exception:  # noqa: BLE001 - else no job would run until the next start
             _log.exception("the worker of the jobs failed, and begins again")
             await asyncio.sleep(_RESTART_SECONDS)

@@ -9,33 +9,38 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from cloudcore import idempotency, outbox, ratelimit
 from cloudcore.clock import Clock, system_clock, uuid7
 from cloudcore.db.base import Database
-from cloudcore.db.opening import open_database
+from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
+from cloudcore.errors import PlatformError
 from cloudcore.http import create_app as create_control_plane
 from cloudcore.identity import sessions
 from cloudcore.jobs import queue
 from cloudcore.jobs.worker import Worker
-from registry.blobstore.base import BlobSweeper
+from registry.blobstore.base import BlobSweeper, ObjectUnknown
 from registry.blobstore.filesystem import FilesystemStore
-from registry.control.health import readiness, report_alive
+from registry.blobstore.medium import check_folder_room
+from registry.control.health import Readiness, readiness_handler, report_alive
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.distribution.body import Receive, Scope, Send
-from registry.errors import StoreUnavailable
+from registry.gc import generations
 from registry.gc.deleted_tags import purge_deleted_tags
-from registry.gc.leaks import EVERY_SECONDS, patrol
+from registry.gc.generations import Generations
+from registry.gc.leaks import EVERY_SECONDS, Patrol
+from registry.gc.orphans import take_back_owned
 from registry.gc.repositories import purge_deleted_repositories
 from registry.gc.tombstones import forget_tag_history, purge_tombstones
 from registry.gc.uploads import discard_expired_uploads
 from registry.jobs import job_kinds, running
 from registry.metadata import logins, pins
 from registry.metadata.database import migrate
+from registry.metadata.generations import accepted_at
 from registry.metadata.repositories import add_account, find_account
 from registry.services.acts import Site
 from registry.services.collection import start_due_runs as start_due_collections
@@ -108,6 +113,20 @@ async def open_sweeper(settings: Settings) -> AsyncIterator[BlobSweeper]:
         store.close()
 
 
+@asynccontextmanager
+async def _ready_to_collect(ctx: Context, sweeper: BlobSweeper) -> AsyncIterator[None]:
+    """Let the blobs know their database meanwhile; put back what the wrong one did not know."""
+    history = Generations(ctx, sweeper)
+    await history.begin()
+    try:
+        await take_back_owned(ctx, sweeper)
+    except PlatformError as error:  # the patrol tries again
+        _log.warning("no orphan was put back: %s", error)
+    async with repeated(generations.EVERY_SECONDS, history.go_on):
+        yield
+    await history.end()
+
+
 class Planes(NamedTuple):
     """The two applications of a worker process."""
 
@@ -123,15 +142,15 @@ class Registry:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._resources = AsyncExitStack()
-        self._ctx: Context | None = None
         self._planes: Planes | None = None
         self.on_damage: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
         """Open the stores, make the planes, begin the chores."""
         enter = self._resources.enter_async_context
-        ctx = self._ctx = await enter(open_context(self._settings, on_damage=self._note_damage))
+        ctx = await enter(open_context(self._settings, on_damage=self._note_damage))
         sweeper = await enter(open_sweeper(self._settings))
+        await enter(_ready_to_collect(ctx, sweeper))
         for seconds, chore in (
             (_PULL_FLUSH_SECONDS, ctx.pulls.flush),
             (_SWEEP_SECONDS, partial(discard_expired_uploads, ctx)),
@@ -140,7 +159,7 @@ class Registry:
             (_PURGE_SECONDS, partial(purge_deleted_tags, ctx)),
             (_PURGE_SECONDS, partial(start_due_runs, ctx)),
             (_COLLECT_SECONDS, partial(start_due_collections, ctx)),
-            (EVERY_SECONDS, partial(patrol, ctx, sweeper)),
+            (EVERY_SECONDS, Patrol(ctx, sweeper).turn),
             (_SWEEP_SECONDS, partial(forget_tag_history, ctx)),
             (_SWEEP_SECONDS, partial(forget_ended, ctx.database, ctx.clock)),
         ):
@@ -164,12 +183,23 @@ class Registry:
         """Undo `start`, in reverse."""
         await self._resources.aclose()
 
-    async def probe(self) -> None:
-        """Ask the database and the store whether they can serve; raise `Unavailable` if not."""
-        if self._ctx is None:
-            raise StoreUnavailable("the registry is starting")
-        await self._ctx.database.read(find_account, DEV_ACCOUNT)
-        await asyncio.to_thread(self._ctx.writer.discard, self._ctx.new_id())
+    def readiness(self, ctx: Context) -> Readiness:
+        """Return what tells whether the database and the store can serve."""
+
+        async def database() -> None:
+            await ctx.database.read(accepted_at)  # any look at a table will do
+
+        async def reads() -> None:
+            with suppress(ObjectUnknown):
+                await asyncio.to_thread(ctx.reader.open, ctx.new_id())
+
+        async def writes() -> None:
+            await asyncio.to_thread(ctx.writer.check_room)
+            if not is_postgresql(self._settings.database):
+                folder = sqlite_path(self._settings.database).parent
+                await asyncio.to_thread(check_folder_room, folder)
+
+        return Readiness({"database": database, "reads": reads, "writes": writes})
 
     def data_plane(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer a request to ``/v2``."""
@@ -197,7 +227,9 @@ class DevRegistry(Registry):
         del resources
         if await ctx.database.read(find_account, DEV_ACCOUNT) is None:
             await ctx.database.write(add_account, uuid7(), DEV_ACCOUNT, ctx.clock())
-        control = create_control_plane([report_alive, readiness(self.probe)], absent=_ABSENT)
+        control = create_control_plane(
+            [report_alive, readiness_handler(self.readiness(ctx))], absent=_ABSENT
+        )
         hosts = (*self._settings.hosts, self._settings.pull_host)
         return Planes(
             LoopbackGuard(DataPlane(ctx, OpenAccess(DEV_ACCOUNT)), hosts),
@@ -254,5 +286,7 @@ async def _repeat(seconds: float, chore: Callable[[], Awaitable[object]]) -> Non
         await asyncio.sleep(seconds)
         try:
             await chore()
+        except PlatformError as error:
+            _log.warning("a background chore failed: %s", error)
         except Exception:  # noqa: BLE001 - the next turn tries again
             _log.exception("a background chore failed")

@@ -19,7 +19,7 @@ from cloudcore.keyring import load_keyring
 from registry.console.app import Console
 from registry.control import routes
 from registry.control.garbage_collection import garbage_collection_handlers
-from registry.control.health import readiness, report_alive
+from registry.control.health import readiness_handler, report_alive
 from registry.distribution.app import DataPlane
 from registry.distribution.challenge import Challenges
 from registry.distribution.token import TokenEndpoint
@@ -57,7 +57,7 @@ class ServedRegistry(Registry):
         control = create_control_plane(
             [
                 report_alive,
-                readiness(self.probe),
+                readiness_handler(self.readiness(ctx)),
                 *identity.HANDLERS,
                 *token_handlers(tokens),
                 *discovery_handlers(keys, settings.url),

@@ -61,6 +61,8 @@ class Delays:
     """How long an object that no repository has is kept for the next push of the same bytes."""
     gc_quarantine_seconds: int = 3600
     """How long the bytes of a swept object can still be brought back."""
+    gc_orphan_seconds: int = 7 * 24 * 3600
+    """How long stored files that belong to no row are kept before they are deleted."""
 
     @property
     def grace(self) -> int:
@@ -71,6 +73,11 @@ class Delays:
     def condemned(self) -> int:
         """Return how long objects stay condemned, in microseconds."""
         return self.gc_condemned_seconds * MICROSECONDS
+
+    @property
+    def orphan(self) -> int:
+        """Return how long orphans stay, in microseconds."""
+        return self.gc_orphan_seconds * MICROSECONDS
 
     @property
     def quarantine(self) -> int:

@@ -315,3 +315,53 @@ def test_only_canonical_ids_are_taken(store: BlobStore, bad_id: str) -> None:
     ):
         with pytest.raises(ValueError, match="lower-case UUID"):
             call(bad_id)
+
+
+def test_an_object_set_aside_comes_back_to_who_asks_for_it(store: BlobStore) -> None:
+    object_id = put(store, DATA)
+    assert store.set_aside(object_id, 7)
+    assert not store.set_aside(object_id, 8)
+    assert list(store.list_objects()) == []
+    assert list(store.list_ids(int(object_id[-2:], 16))) == []
+    assert list(store.list_orphans()) == [(object_id, 7, True, len(DATA))]
+    assert read(store, object_id) == DATA
+    assert list(store.list_orphans()) == []
+    assert list(store.list_ids(int(object_id[-2:], 16))) == [object_id]
+    assert not store.take_back(object_id)
+
+
+def test_staged_bytes_set_aside_come_back_to_who_goes_on(store: BlobStore) -> None:
+    upload_id = new_id()
+    with closing(store.stage(upload_id)) as staged:
+        write(staged, DATA)
+    assert not store.set_aside(upload_id, 7, staged_too=False)
+    with closing(store.resume(upload_id)):  # as the patrol holds what it moves
+        assert store.set_aside(upload_id, 7)
+    assert list(store.list_orphans()) == [(upload_id, 7, False, len(DATA))]
+    assert list(store.list_staged()) == []
+    with pytest.raises(ObjectUnknown):
+        store.open(new_id())
+    with closing(store.resume(upload_id)) as staged:
+        staged.rewind(len(DATA))
+        assert staged.commit(digest_of(DATA)).size == len(DATA)
+    assert read(store, upload_id) == DATA
+
+
+def test_an_orphan_is_deleted_for_good(store: BlobStore) -> None:
+    object_id, other = put(store, DATA), put(store, DATA)
+    for each in (object_id, other):
+        assert store.set_aside(each, 7)
+    (orphan,) = [each for each in store.list_orphans() if each.object_id == object_id]
+    store.delete_orphan(orphan)
+    store.delete_orphan(orphan)
+    with pytest.raises(ObjectUnknown):
+        store.open(object_id)
+    assert store.take_back(other)
+    assert read(store, other) == DATA
+
+
+def test_the_last_generation_is_kept(store: BlobStore) -> None:
+    assert store.generation() is None
+    for each in (new_id(), new_id()):
+        store.note_generation(each)
+        assert store.generation() == each

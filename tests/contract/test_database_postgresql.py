@@ -11,8 +11,10 @@ import psycopg
 import pytest
 from sqlalchemy import bindparam, text
 
+from cloudcore.db import postgresql
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
+from cloudcore.db.refusals import Refusals
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 from cloudcore.identity.tables import accounts
@@ -190,3 +192,50 @@ def test_weak_durability_is_warned_of(
     assert [record.getMessage() for record in caplog.records] == [
         "PostgreSQL runs with synchronous_commit = off: a crash may lose pushes"
     ]
+
+
+def test_what_the_driver_says_is_for_the_log_alone(
+    postgresql_database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It names host, port and user, and statements."""
+    words = 'connection to server at "10.9.8.7", port 5432 failed: FATAL: no user "secret"'
+
+    def away(url: str) -> psycopg.Connection:
+        raise psycopg.OperationalError(f"{words}: {url}")
+
+    async def scenario(database: Database) -> None:
+        monkeypatch.setattr(postgresql, "_refusals", Refusals())
+        monkeypatch.setattr(postgresql, "PATIENCE_SECONDS", 0)
+        with pytest.raises(Unavailable) as ended:
+            await database.write(lambda tx: tx.row(END_OWN_SESSION))
+        assert ended.value.message == "the database cannot do this now"
+        monkeypatch.setattr(postgresql, "connect", away)
+        end_other_sessions(postgresql_database)
+        for call in (database.read, database.write, database.write_relaxed):
+            with pytest.raises(Unavailable) as refused:
+                await call(lambda tx: tx.row(ISOLATION))
+            assert refused.value.message == "the database cannot do this now"
+            assert not refused.value.params
+
+    with caplog.at_level(logging.WARNING):
+        with_database(postgresql_database, scenario)
+    assert "the database cannot do this now: " in caplog.text
+
+
+def test_a_lost_answer_to_commit_names_nobody(
+    postgresql_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = postgresql._command
+
+    def losing(raw: psycopg.Connection, words: bytes) -> bytes | None:
+        if words == b"COMMIT":
+            raise psycopg.OperationalError('server at "10.9.8.7" closed the connection')
+        return command(raw, words)
+
+    async def scenario(database: Database) -> None:
+        monkeypatch.setattr(postgresql, "_command", losing)
+        with pytest.raises(Unavailable) as refused:
+            await database.write(add_account, "a")
+        assert "10.9.8.7" not in refused.value.message
+
+    with_database(postgresql_database, scenario)

@@ -13,7 +13,7 @@ from registry.blobstore.base import BlobStore
 from registry.blobstore.folders import SHARDS, shard
 from registry.gc.collector import phases_of
 from registry.gc.fsck import check
-from registry.gc.leaks import remove_leaks
+from registry.gc.leaks import quarantine_leaks
 from registry.metadata.gc_runs import finish_run
 from registry.metadata.repositories import find_account, find_repository, lock_repository
 from registry.oci.digest import digest_of
@@ -97,7 +97,7 @@ async def clean(registry: Registry, store: BlobStore) -> None:
     await collect(ctx, store, await account_of(registry))
     places = {int(shard(found.object_id), 16) for found in store.list_objects()}
     for place in [*sorted(places), SHARDS]:
-        await remove_leaks(ctx, store, place)
+        await quarantine_leaks(ctx, store, place)
 
 
 async def check_needed(registry: Registry, store: BlobStore) -> None:

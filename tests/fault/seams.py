@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Concatenate
 
 from cloudcore.db.base import Connection, Database, P, T
-from registry.blobstore.base import BlobStore, Staged, Stored, StoredObject, StoredRange
+from registry.blobstore.base import BlobStore, Orphan, Staged, Stored, StoredObject, StoredRange
 from registry.oci.digest import Digest
 
 
@@ -111,6 +112,10 @@ class SteppingStore:
         self._store.discard(upload_id)
         self._steps.take("after discard")
 
+    def check_room(self) -> None:
+        """Check the room."""
+        self._store.check_room()
+
     def remove_duplicate(self, object_id: str) -> None:
         """Remove a duplicate, with a step before and after."""
         self._steps.take("before remove_duplicate")
@@ -130,6 +135,44 @@ class SteppingStore:
     def list_staged(self) -> Iterator[StoredObject]:
         """List what is staged."""
         return self._store.list_staged()
+
+    def list_ids(self, shard: int) -> Iterator[str]:
+        """List the ids of objects."""
+        return self._store.list_ids(shard)
+
+    def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
+        """Set aside, with a step before and after."""
+        self._steps.take("before set_aside")
+        is_done = self._store.set_aside(object_id, moment, staged_too=staged_too)
+        self._steps.take("after set_aside")
+        return is_done
+
+    def list_orphans(self) -> Iterator[Orphan]:
+        """List orphans."""
+        return self._store.list_orphans()
+
+    def take_back(self, object_id: str) -> bool:
+        """Take back, with a step before and after."""
+        self._steps.take("before take_back")
+        is_done = self._store.take_back(object_id)
+        self._steps.take("after take_back")
+        return is_done
+
+    def delete_orphan(self, orphan: Orphan) -> None:
+        """Delete an orphan."""
+        self._store.delete_orphan(orphan)
+
+    def scan_alone(self) -> AbstractContextManager[bool]:
+        """Scan alone."""
+        return self._store.scan_alone()
+
+    def generation(self) -> str | None:
+        """Return the generation."""
+        return self._store.generation()
+
+    def note_generation(self, generation: str) -> None:
+        """Note a generation."""
+        self._store.note_generation(generation)
 
     def delete(self, object_id: str) -> None:
         """Delete."""

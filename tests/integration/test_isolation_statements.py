@@ -24,6 +24,7 @@ from tests.integration.statement_scope import (
 
 PLATFORMS: Final = {
     "registry.metadata.audit": "fsck reads everything; that is its work, and no request's",
+    "registry.metadata.generations": "whether the database is that of the blobs; no request's",
     "cloudcore.jobs.queue": "the worker takes what is due, whosesoever it is; no request's",
 }
 """Modules whose statements belong to the platform itself."""
@@ -66,6 +67,7 @@ NOT_OF_ACCOUNTS: Final = {
     "signing_keys": "the platform's",
     "idempotency_records": "by principal",
     "rate_windows": "by the subject that is counted",
+    "store_generations": "the platform's",
 }
 """Tables without an account; what their rows hang on."""
 

@@ -22,7 +22,7 @@ from registry.distribution.auth import OpenAccess
 from registry.gc.collector import phases_of
 from registry.gc.deleted_tags import purge_deleted_tags
 from registry.gc.fsck import check
-from registry.gc.leaks import remove_leaks
+from registry.gc.leaks import quarantine_leaks
 from registry.gc.repositories import purge_deleted_repositories
 from registry.gc.tombstones import purge_tombstones
 from registry.gc.uploads import discard_expired_uploads
@@ -165,8 +165,8 @@ class Yard:
     def patrol(self) -> None:
         """Look for leaks wherever there is anything."""
         for place in sorted({int(shard(each), 16) for each in self.store.bytes.objects}):
-            self.tally["leaks"] += drive(remove_leaks(self.ctx, self.store, place))
-        self.tally["leaks"] += drive(remove_leaks(self.ctx, self.store, SHARDS))
+            self.tally["leaks"] += drive(quarantine_leaks(self.ctx, self.store, place))
+        self.tally["leaks"] += drive(quarantine_leaks(self.ctx, self.store, SHARDS))
 
     def purge(self) -> None:
         """Let go of what cannot be restored any more."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
 from typing import Any, Concatenate
 
 from cloudcore.db.base import Connection, P, Row, T
 from cloudcore.db.sqlite import SqliteConnection
 from cloudcore.db.statement import Statement
-from registry.blobstore.base import BlobStore, Staged, Stored, StoredObject, StoredRange
+from registry.blobstore.base import BlobStore, Orphan, Staged, Stored, StoredObject, StoredRange
 from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import Digest
 from tests.property.interleaving import Died, Interleaving
@@ -146,6 +146,10 @@ class InterleavedStore:
         self.step("discard")
         self.bytes.discard(upload_id)
 
+    def check_room(self) -> None:
+        """Check the room."""
+        self.bytes.check_room()
+
     def remove_duplicate(self, object_id: str) -> None:
         """Remove a duplicate."""
         self.step("remove_duplicate")
@@ -167,6 +171,47 @@ class InterleavedStore:
         for found in self.bytes.list_staged():
             yield found
             self.step("list_staged")
+
+    def list_ids(self, shard: int) -> Iterator[str]:
+        """List the ids of objects, with a step after each."""
+        for found in self.bytes.list_ids(shard):
+            yield found
+            self.step("list_ids")
+
+    def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
+        """Set aside."""
+        self.step("set_aside")
+        return self.bytes.set_aside(object_id, moment, staged_too=staged_too)
+
+    def list_orphans(self) -> Iterator[Orphan]:
+        """List orphans, with a step after each."""
+        for orphan in self.bytes.list_orphans():
+            yield orphan
+            self.step("list_orphans")
+
+    def take_back(self, object_id: str) -> bool:
+        """Take back."""
+        self.step("take_back")
+        return self.bytes.take_back(object_id)
+
+    def delete_orphan(self, orphan: Orphan) -> None:
+        """Delete an orphan."""
+        self.step("delete_orphan")
+        self.bytes.delete_orphan(orphan)
+
+    def scan_alone(self) -> AbstractContextManager[bool]:
+        """Scan alone."""
+        return self.bytes.scan_alone()
+
+    def generation(self) -> str | None:
+        """Return the generation."""
+        self.step("generation")
+        return self.bytes.generation()
+
+    def note_generation(self, generation: str) -> None:
+        """Note a generation."""
+        self.step("note_generation")
+        self.bytes.note_generation(generation)
 
     def delete(self, object_id: str) -> None:
         """Delete."""

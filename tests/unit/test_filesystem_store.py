@@ -71,7 +71,7 @@ def test_files_lie_where_the_layout_says_and_only_their_owner_reads_them(tmp_pat
     assert {path.stat().st_mode & 0o777 for path in files.values()} == {0o600}
     folders = [root, *(path for path in root.rglob("*") if path.is_dir())]
     assert {path.stat().st_mode & 0o777 for path in folders} == {0o700}
-    assert len(folders) == 1 + 2 + 256
+    assert len(folders) == 1 + 3 + 256
 
 
 def test_opening_a_store_again_keeps_what_it_holds(store: FilesystemStore, root: Path) -> None:

@@ -16,7 +16,7 @@ from cloudcore.clock import MICROSECONDS, uuid7
 from registry.blobstore.base import StoredObject
 from registry.blobstore.folders import SHARDS, shard
 from registry.blobstore.memory import MemoryStaged, MemoryStore
-from registry.gc.leaks import EVERY_SECONDS, PLACES, begun_at, patrol, remove_leaks
+from registry.gc.leaks import EVERY_SECONDS, PLACES, Patrol, begun_at, quarantine_leaks
 from registry.oci.digest import digest_of
 from tests.collecting import at_once
 from tests.fault.collected import MARK, SWEEP, push_blob, run_phases
@@ -24,13 +24,15 @@ from tests.fault.seams import Died, SteppingDatabase, Steps
 from tests.inprocess import Registry, open_registry
 
 HOUR: Final = 3600
+MINUTE: Final = 60
 DATA: Final = b"bytes of nobody"
 PLACE: Final = 7
 """The shard of what a test makes."""
 
 _ADD: Final = (
-    "INSERT INTO blob_objects (id, account_id, digest, size, stored_size, layout, is_current,"
-    " state, created_at) SELECT :id, id, :digest, 15, 15, 'plain', true, 'live', 0 FROM accounts"
+    "INSERT OR IGNORE INTO blob_objects (id, account_id, digest, size, stored_size, layout,"
+    " is_current, state, created_at) SELECT :id, id, :digest, 15, 15, 'plain', true, 'live', 0"
+    " FROM accounts"
 )
 
 Scenario = Callable[[Registry, MemoryStore], Awaitable[None]]
@@ -79,9 +81,9 @@ def test_what_a_dead_push_left_is_removed(sqlite_database: str) -> None:
             await push_blob(registry, DATA)
         (leak,) = [each for each, data in store.objects.items() if data == DATA]
         place = int(shard(leak), 16)
-        assert await remove_leaks(registry.ctx, store, place) == 0  # it is young
+        assert await quarantine_leaks(registry.ctx, store, place) == 0  # it is young
         registry.clock.advance(2 * HOUR)
-        assert await remove_leaks(registry.ctx, store, place) == 1
+        assert await quarantine_leaks(registry.ctx, store, place) == 1
         assert list(store.objects.values()) == [b"first"]
         assert not store.held
 
@@ -91,10 +93,10 @@ def test_what_a_dead_push_left_is_removed(sqlite_database: str) -> None:
 def test_the_young_are_left_alone(sqlite_database: str) -> None:
     async def scenario(registry: Registry, store: MemoryStore) -> None:
         leave(registry, store)
-        registry.clock.advance(HOUR - 60)
-        assert await remove_leaks(registry.ctx, store, PLACE) == 0
-        registry.clock.advance(61)
-        assert await remove_leaks(registry.ctx, store, PLACE) == 1
+        registry.clock.advance(4 * MINUTE)
+        assert await quarantine_leaks(registry.ctx, store, PLACE) == 0
+        registry.clock.advance(MINUTE)
+        assert await quarantine_leaks(registry.ctx, store, PLACE) == 1
         assert not store.objects
 
     play(sqlite_database, scenario)
@@ -107,8 +109,8 @@ def test_staged_bytes_without_a_session_are_removed(sqlite_database: str) -> Non
         location = answer.headers["location"]
         assert (await registry.client.request("PATCH", location, DATA)).status == 202
         registry.clock.advance(2 * HOUR)
-        assert await remove_leaks(registry.ctx, store, PLACE) == 0  # that is another place
-        assert await remove_leaks(registry.ctx, store, SHARDS) == 1
+        assert await quarantine_leaks(registry.ctx, store, PLACE) == 0  # that is another place
+        assert await quarantine_leaks(registry.ctx, store, SHARDS) == 1
         assert list(store.staged) == [location.rpartition("/")[2]]
         path = f"{location}?digest={digest_of(DATA)}"
         assert (await registry.client.request("PUT", path)).status == 201
@@ -126,8 +128,8 @@ def test_who_holds_them_keeps_them(sqlite_database: str) -> None:
                 if is_object:
                     held.commit(digest_of(DATA))
                 registry.clock.advance(2 * HOUR)
-                assert await remove_leaks(registry.ctx, store, place) == 0
-            assert await remove_leaks(registry.ctx, store, place) == 1
+                assert await quarantine_leaks(registry.ctx, store, place) == 0
+            assert await quarantine_leaks(registry.ctx, store, place) == 1
 
     play(sqlite_database, scenario)
 
@@ -150,7 +152,7 @@ def test_what_became_a_blob_since_it_was_asked_for_stays(sqlite_database: str) -
             leave(registry, store)
             lost.update(store.objects)
             registry.clock.advance(2 * HOUR)
-            assert await remove_leaks(registry.ctx, store, PLACE) == 0
+            assert await quarantine_leaks(registry.ctx, store, PLACE) == 0
             assert store.objects.keys() == lost
             assert not store.held
 
@@ -163,7 +165,7 @@ def test_the_quarantined_are_left_alone(sqlite_database: str) -> None:
         await run_phases(registry, store, (MARK, SWEEP))
         (object_id,) = store.objects
         registry.clock.advance(2 * HOUR)
-        assert await remove_leaks(registry.ctx, store, int(shard(object_id), 16)) == 0
+        assert await quarantine_leaks(registry.ctx, store, int(shard(object_id), 16)) == 0
         assert list(store.objects) == [object_id]
         await run_phases(registry, store, (0,))
         assert not store.objects
@@ -179,9 +181,10 @@ def test_too_many_are_not_believed(
 
     async def scenario(registry: Registry, store: MemoryStore) -> None:
         leave(registry, store, count)
+        await push_blob(registry, b"a newer one")
         registry.clock.advance(2 * HOUR)
-        assert await remove_leaks(registry.ctx, store, PLACE) == removed
-        assert len(store.objects) == count - removed
+        assert await quarantine_leaks(registry.ctx, store, PLACE) == removed
+        assert len(store.objects) == count - removed + 1
 
     with caplog.at_level(logging.WARNING, "registry.gc.leaks"):
         play(sqlite_database, scenario)
@@ -201,9 +204,9 @@ def spread(registry: Registry, store: MemoryStore, count: int) -> None:
 
 async def patrol_all(registry: Registry, store: MemoryStore) -> int:
     """Let the patrol come round once."""
-    removed = 0
+    removed, patrol = 0, Patrol(registry.ctx, store)
     for _ in range(PLACES):
-        removed += await patrol(registry.ctx, store)
+        removed += await patrol.turn()
         registry.clock.advance(EVERY_SECONDS)
     return removed
 
@@ -227,28 +230,28 @@ def test_a_leak_among_blobs_is_removed_by_the_patrol(sqlite_database: str) -> No
         await push_blob(registry, b"one that is ours")
         spread(registry, store, 21)
         store.stage(make_id(registry)).close()
+        await push_blob(registry, b"another that is ours")
         registry.clock.advance(2 * HOUR)
         assert await patrol_all(registry, store) == 0
         for object_id in [each for each, data in store.objects.items() if data == DATA][3:]:
             del store.objects[object_id]
         assert await patrol_all(registry, store) == 4
-        assert (len(store.objects), len(store.staged)) == (1, 0)
+        assert (len(store.objects), len(store.staged)) == (2, 0)
 
     play(sqlite_database, scenario)
 
 
 def test_every_place_has_its_turn(sqlite_database: str) -> None:
-    """All shards, and what is staged, in a day."""
+    """All shards at first and again in a day, and what is staged in each turn."""
 
     class Watched(MemoryStore):
         def __init__(self) -> None:
             super().__init__()
             self.visited: list[int] = []
 
-        def list_objects(self, shard: int | None = None) -> Iterator[StoredObject]:
-            assert shard is not None
+        def list_ids(self, shard: int) -> Iterator[str]:
             self.visited.append(shard)
-            return super().list_objects(shard)
+            return super().list_ids(shard)
 
         def list_staged(self) -> Iterator[StoredObject]:
             self.visited.append(SHARDS)
@@ -257,11 +260,15 @@ def test_every_place_has_its_turn(sqlite_database: str) -> None:
     async def scenario() -> None:
         store = Watched()
         async with open_registry(sqlite_database, store) as registry:
-            for _ in range(PLACES):
-                await patrol(at_once(registry.ctx), store)
+            patrol = Patrol(at_once(registry.ctx), store)
+            await patrol.turn()
+            first, store.visited = store.visited, []
+            assert sorted(first[:-1]) == list(range(SHARDS + 1))
+            for _ in range(SHARDS):
                 registry.clock.advance(EVERY_SECONDS)
-        assert sorted(store.visited) == list(range(SHARDS + 1))
-        assert PLACES * EVERY_SECONDS <= 24 * HOUR
+                await patrol.turn()
+        assert sorted(store.visited) == [*range(SHARDS), *[SHARDS] * SHARDS]
+        assert SHARDS * EVERY_SECONDS <= 24 * HOUR
 
     asyncio.run(scenario())
 

@@ -34,6 +34,7 @@ from psycopg.types.numeric import Int8Dumper, IntLoader
 
 from cloudcore.db.base import Connection, ConstraintViolated, Database, P, Row, T
 from cloudcore.db.pending import Pending, answer
+from cloudcore.db.refusals import Refusals
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 
@@ -52,7 +53,11 @@ _BEGIN = b"BEGIN ISOLATION LEVEL READ COMMITTED"
 _BEGIN_RELAXED = _BEGIN + b"; SET LOCAL synchronous_commit = off"
 _CONFLICTS = (DeadlockDetected, SerializationFailure)
 
+_REFUSED = "the database cannot do this now"
+_UNKNOWN_OUTCOME = "the connection broke while a change was kept: nobody knows whether it was"
+
 _log = logging.getLogger(__name__)
+_refusals = Refusals()
 
 
 class PostgresqlConnection:
@@ -215,7 +220,7 @@ class _Threads:
             except (psycopg.OperationalError, ReadOnlySqlTransaction) as error:
                 conflict = isinstance(error, _CONFLICTS)
                 if not (conflict or session.is_lost(error)) or time.monotonic() > give_up_at:
-                    raise Unavailable(f"the database refused: {error}") from error
+                    raise _refusals.unavailable(_REFUSED, error) from error
             time.sleep(random.uniform(0, pause))  # noqa: S311 - spreads rivals, guards nothing
             pause = min(2 * pause, 0.5)
 
@@ -271,7 +276,7 @@ class _Session:
             raise
         except psycopg.OperationalError as error:
             self.drop()
-            raise Unavailable(f"nobody knows whether COMMIT took effect: {error}") from error
+            raise _refusals.unavailable(_UNKNOWN_OUTCOME, error) from error
         if ended != b"COMMIT":
             raise RuntimeError("the change hid an error that had ended its transaction")
 

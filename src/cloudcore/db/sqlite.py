@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import logging
 import os
 import queue
 import sqlite3
@@ -25,12 +26,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate
 
 from cloudcore.db.base import Connection, ConstraintViolated, Database, P, Row, T
 from cloudcore.db.pending import Pending, answer
+from cloudcore.db.refusals import Refusals
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 
@@ -43,17 +45,36 @@ CACHE_KIB = 16 << 10
 """Of the writer: keys are digests, so the changes of one commit are all over the indexes."""
 MAPPED_BYTES = 64 << 20
 
+_BUSY = "the database is busy"
+_DAMAGED = "the database is damaged"
 # What the disk, or another program that holds the database, does to us; anything else is a bug.
 _NOT_NOW = {
-    sqlite3.SQLITE_BUSY,
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_LOCKED,
-    sqlite3.SQLITE_NOMEM,
-    sqlite3.SQLITE_PROTOCOL,
-    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_BUSY: _BUSY,
+    sqlite3.SQLITE_CANTOPEN: "the database cannot be opened",
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_FULL: "the database or disk is full",
+    sqlite3.SQLITE_IOERR: "the disk of the database failed",
+    sqlite3.SQLITE_LOCKED: _BUSY,
+    sqlite3.SQLITE_NOMEM: "there is no memory left for the database",
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_PROTOCOL: _BUSY,
+    sqlite3.SQLITE_READONLY: "the database cannot be written to",
 }
+_REFUSED = "the database cannot do this now"
+
+_log = logging.getLogger(__name__)
+_refusals = Refusals()
+
+
+class DatabaseDamaged(Unavailable):
+    """The file is no database any more, or part of it cannot be read."""
+
+    def __init__(self, path: Path, found: object) -> None:
+        super().__init__(
+            f"the database {path} is damaged ({found}). Stop whatever uses it, keep a copy, and"
+            " bring a backup back; without one, 'sqlite3 DAMAGED .recover | sqlite3 NEW' saves what"
+            " can be read"
+        )
 
 
 class WriteLock:
@@ -140,7 +161,9 @@ class SqliteDatabase:
             self._writer = _Writer(path)
             self._reader_raw = connect(path, "ro")
             self._reader_raw.execute(f"PRAGMA mmap_size={MAPPED_BYTES}")
-        except (OSError, sqlite3.OperationalError) as error:
+        except (OSError, sqlite3.DatabaseError) as error:
+            if is_damage(error):
+                raise DatabaseDamaged(path, error) from error
             raise Unavailable(f"cannot open the database {path}: {error}") from error
         self._reader = SqliteConnection(self._reader_raw)
         self._listeners: list[Callable[[], None]] = []
@@ -151,7 +174,7 @@ class SqliteDatabase:
         """Return what `query` finds: tens of microseconds on the loop, without a switch."""
         try:
             return query(self._reader, *args, **kwargs)
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             raise _translated(error) from error
 
     async def write(
@@ -314,7 +337,7 @@ class _Writer:
         self._is_full |= sqlite3.SQLITE_FULL in codes
         for pending in group:
             if pending.error is None:
-                pending.error = Unavailable(f"the database refused: {error}")
+                pending.error = _refused(error)
                 pending.error.__cause__ = error
 
     def _fold_log(self) -> None:
@@ -355,10 +378,61 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
     return raw
 
 
+def restrict_access(path: Path) -> None:
+    """Create the database file, if absent, and let nobody but its owner at it and those beside it.
+
+    SQLite gives the files that it makes beside it the same mode. A file that is there is not
+    opened: to close it again would drop the locks this process has on it.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    for suffix in ("", "-wal", "-shm", ".lock"):
+        file = path.with_name(f"{path.name}{suffix}")
+        try:
+            mode = file.stat().st_mode
+            if mode & 0o077:
+                file.chmod(mode & 0o700)
+        except FileNotFoundError:
+            continue
+        except PermissionError as error:
+            _log.warning("others than its owner may read %s: %s", file, error.strerror)
+
+
+def check_damage(path: Path, *, at_most: int | None = None) -> None:
+    """Look for damage in a database file.
+
+    A file of more than `at_most` bytes is not read whole: only what every use needs.
+
+    Raises:
+        DatabaseDamaged: there is some.
+        sqlite3.OperationalError: it cannot be read now.
+
+    """
+    try:
+        with closing(connect(path, "ro")) as raw:
+            raw.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if at_most is None or path.stat().st_size <= at_most:
+                (found,) = raw.execute("PRAGMA quick_check(1)").fetchone()
+                if found != "ok":
+                    raise DatabaseDamaged(path, " ".join(str(found).split()))
+    except sqlite3.DatabaseError as error:
+        if is_damage(error):
+            raise DatabaseDamaged(path, error) from error
+        raise
+
+
+def is_damage(error: BaseException) -> bool:
+    """Return True if an error says that the file is damaged."""
+    return _NOT_NOW.get(_primary_code(error) or 0) is _DAMAGED
+
+
 def _translated(error: BaseException) -> BaseException:
-    if _primary_code(error) in _NOT_NOW:
-        return Unavailable(f"the database refused: {error}")
-    return error
+    return _refused(error) if _primary_code(error) in _NOT_NOW else error
+
+
+def _refused(error: BaseException) -> Unavailable:
+    code = _primary_code(error) or _primary_code(error.__cause__) or 0
+    return _refusals.unavailable(_NOT_NOW.get(code, _REFUSED), error)
 
 
 def _primary_code(error: BaseException | None) -> int | None:

@@ -15,6 +15,7 @@ succeed, so it is never flushed again. What was acknowledged before the hold sta
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from registry.oci.digest import Digest
@@ -198,6 +199,15 @@ class BlobWriter(Protocol):
         """
         ...
 
+    def check_room(self) -> None:
+        """Check that there is room for one byte more. Blocks briefly.
+
+        Raises:
+            StoreUnavailable: there is none, or the medium failed.
+
+        """
+        ...
+
     def remove_duplicate(self, object_id: str) -> None:
         """Delete an object just committed for which no row was written; absent is success.
 
@@ -225,8 +235,23 @@ class StoredObject(NamedTuple):
     stored_size: int
 
 
+class Orphan(NamedTuple):
+    """Bytes that no row owned when they were found; kept for some days all the same."""
+
+    object_id: str
+    set_aside_at: int
+    """In microseconds since the epoch."""
+    is_object: bool
+    """Whether they were an object, or only staged."""
+    stored_size: int
+
+
 class BlobSweeper(Protocol):
-    """Lists and deletes: the collector and fsck only; nobody else can delete an object."""
+    """Lists and deletes: the collector and fsck only; nobody else can delete an object.
+
+    What it deletes is right only by the database of these bytes. So the store keeps the name of
+    the generation that database had last (`registry.gc.generations`).
+    """
 
     def list_objects(self, shard: int | None = None) -> Iterator[StoredObject]:
         """Yield every object, in no particular order. Blocks.
@@ -235,8 +260,47 @@ class BlobSweeper(Protocol):
         """
         ...
 
+    def list_ids(self, shard: int) -> Iterator[str]:
+        """Yield the ids of a shard's objects, without a look at their files. Blocks."""
+        ...
+
     def list_staged(self) -> Iterator[StoredObject]:
         """Yield everything staged, under its upload id. Blocks."""
+        ...
+
+    def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
+        """Make an object, or staged bytes, an orphan since `moment`; return True if there was one.
+
+        The caller holds the bytes (`BlobWriter.resume`). Durable when it returns. Blocks.
+        """
+        ...
+
+    def list_orphans(self) -> Iterator[Orphan]:
+        """Yield what was set aside, in no particular order. Blocks."""
+        ...
+
+    def take_back(self, object_id: str) -> bool:
+        """Put an orphan back where it was; return True if there was one. Durable. Blocks.
+
+        `BlobReader.open` and `BlobWriter.resume` do so by themselves for an id that they miss:
+        who asks for it has its row.
+        """
+        ...
+
+    def delete_orphan(self, orphan: Orphan) -> None:
+        """Delete the bytes of an orphan for good; absent is success. Blocks."""
+        ...
+
+    def scan_alone(self) -> AbstractContextManager[bool]:
+        """Return a block that is True for one process at a time, and False for others meanwhile."""
+        ...
+
+    def generation(self) -> str | None:
+        """Return the generation that was noted last, None where none ever was. Blocks."""
+        ...
+
+    def note_generation(self, generation: str) -> None:
+        """Note the generation of the database, durably, in place of the last. Blocks."""
         ...
 
     def delete(self, object_id: str) -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from registry.blobstore.base import BlobStore, ObjectUnknown, StageBusy, StoredObject
+from registry.blobstore import generation_file, orphans
+from registry.blobstore.base import BlobStore, ObjectUnknown, Orphan, StageBusy, StoredObject
 from registry.blobstore.folders import SHARDS, Folders, object_path, shard
-from registry.blobstore.medium import flush_folder, medium_errors, open_folder
+from registry.blobstore.medium import (
+    check_room,
+    flush_folder,
+    medium_errors,
+    names_in,
+    open_folder,
+)
 from registry.blobstore.staged_file import StagedFile, open_held
 from registry.blobstore.staging import HasherCache, canonical_id, is_canonical_id
 from registry.blobstore.stored_file import StoredFile, open_stored
@@ -23,6 +31,8 @@ class FilesystemStore:
 
         uploads/<upload id>                              staged bytes
         objects/<last two hex digits of id>/<object id>  objects; the 256 folders always exist
+        orphans/<moment>.<kind>.<object id>              what no row owned, until its time is over
+        generation                                       which state of the database is theirs
 
     An object's id is the id of the upload it came from. A writer holds its file through
     ``flock``, which excludes every process of this machine; a network file system that keeps such
@@ -45,6 +55,11 @@ class FilesystemStore:
         An object shorter than `stop` is damaged: `StoreUnavailable`, unless `size` is given.
         """
         path = object_path(canonical_id(object_id))
+        try:
+            return open_stored(self._folders.objects, path, start, stop, size)
+        except ObjectUnknown:
+            if not self.take_back(object_id):
+                raise
         return open_stored(self._folders.objects, path, start, stop, size)
 
     def stage(self, upload_id: str, algorithm: str | None = None) -> StagedFile:
@@ -57,8 +72,14 @@ class FilesystemStore:
 
     def resume(self, upload_id: str) -> StagedFile:
         """Take up staged bytes, or an object never made a blob (`BlobWriter.resume`)."""
+        name = canonical_id(upload_id)
         with medium_errors():
-            return StagedFile.take_up(self._folders, self._hashers, canonical_id(upload_id))
+            try:
+                return StagedFile.take_up(self._folders, self._hashers, name)
+            except ObjectUnknown:
+                if not orphans.take_back(self._folders, name):
+                    raise
+            return StagedFile.take_up(self._folders, self._hashers, name)
 
     def discard(self, upload_id: str) -> None:
         """Delete what is staged under an id (`BlobWriter.discard`)."""
@@ -69,6 +90,11 @@ class FilesystemStore:
                 os.unlink(name, dir_fd=self._folders.uploads)
             finally:
                 os.close(descriptor)
+
+    def check_room(self) -> None:
+        """Check that there is room for one byte more (`BlobWriter.check_room`)."""
+        with medium_errors():
+            check_room(self._folders.uploads, 1)
 
     def remove_duplicate(self, object_id: str) -> None:
         """Delete an object just committed for which no row was written."""
@@ -98,6 +124,11 @@ class FilesystemStore:
         for number in range(SHARDS) if shard is None else (shard,):
             yield from _entries(f"{number:02x}", self._folders.objects)
 
+    def list_ids(self, shard: int) -> Iterator[str]:
+        """Yield the ids of a shard's objects (`BlobSweeper.list_ids`)."""
+        with medium_errors():
+            yield from filter(is_canonical_id, names_in(f"{shard:02x}", self._folders.objects))
+
     def list_staged(self) -> Iterator[StoredObject]:
         """Yield everything staged, under its upload id."""
         yield from _entries("uploads", self._folders.root)
@@ -112,12 +143,61 @@ class FilesystemStore:
         with medium_errors(), suppress(FileNotFoundError):
             os.unlink(path, dir_fd=self._folders.objects)
 
+    def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
+        """Make an object, or staged bytes, an orphan (`BlobSweeper.set_aside`)."""
+        name = canonical_id(object_id)
+        with medium_errors():
+            return orphans.set_aside(self._folders, name, moment, staged_too=staged_too)
+
+    def list_orphans(self) -> Iterator[Orphan]:
+        """Yield what was set aside."""
+        with medium_errors():
+            yield from orphans.listed(self._folders)
+
+    def take_back(self, object_id: str) -> bool:
+        """Put an orphan back where it was (`BlobSweeper.take_back`)."""
+        with medium_errors():
+            return orphans.take_back(self._folders, canonical_id(object_id))
+
+    def delete_orphan(self, orphan: Orphan) -> None:
+        """Delete the bytes of an orphan for good; absent is success."""
+        with medium_errors():
+            orphans.delete(self._folders, orphan)
+
+    @contextmanager
+    def scan_alone(self) -> Iterator[bool]:
+        """Hold the lock of scans in the block, which is False if another has it."""
+        with medium_errors():
+            folder = open_folder("orphans", self._folders.root)  # the lock is the descriptor's
+        try:
+            yield _is_locked(folder)
+        finally:
+            os.close(folder)
+
+    def generation(self) -> str | None:
+        """Return the generation that was noted last."""
+        with medium_errors():
+            return generation_file.read(self._folders.root)
+
+    def note_generation(self, generation: str) -> None:
+        """Note the generation of the database (`BlobSweeper.note_generation`)."""
+        with medium_errors():
+            generation_file.write(self._folders.root, generation)
+
     def _has_object(self, object_id: str) -> bool:
         try:
             os.stat(object_path(object_id), dir_fd=self._folders.objects)
         except FileNotFoundError:
             return False
         return True
+
+
+def _is_locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _entries(name: str, parent: int) -> Iterator[StoredObject]:

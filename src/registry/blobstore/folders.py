@@ -14,7 +14,7 @@ SHARDS: Final = 256
 
 
 class Folders:
-    """Descriptors of ``uploads`` and ``objects`` below one root; files are opened relative to them.
+    """Descriptors of the folders below one root; files are opened relative to them.
 
     Every shard of ``objects`` is there from the start, so that a commit flushes one folder and
     never wonders whether that folder's own entry is durable.
@@ -25,10 +25,11 @@ class Folders:
             root.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
             flush_folder(str(root.parent))
         self.root: Final = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
-        for name in ("uploads", "objects"):
+        for name in ("uploads", "objects", "orphans"):
             _make(name, self.root)
         self.uploads: Final = open_folder("uploads", self.root)
         self.objects: Final = open_folder("objects", self.root)
+        self.orphans: Final = open_folder("orphans", self.root)
         for number in range(SHARDS):
             _make(f"{number:02x}", self.objects)
         # Not only when a folder was missing: an earlier start may have died before its flush.
@@ -37,7 +38,7 @@ class Folders:
 
     def close(self) -> None:
         """Release the descriptors."""
-        for descriptor in (self.objects, self.uploads, self.root):
+        for descriptor in (self.orphans, self.objects, self.uploads, self.root):
             os.close(descriptor)
 
 

@@ -7,6 +7,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from registry.errors import StoreUnavailable
@@ -52,9 +53,33 @@ def check_room(descriptor: int, count: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+def check_folder_room(folder: Path) -> None:
+    """Check that the file system of a folder has room for what frees room.
+
+    Raises:
+        StoreUnavailable: it is full, or failed.
+
+    """
+    with medium_errors():
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            check_room(descriptor, 1)
+        finally:
+            os.close(descriptor)
+
+
 def open_folder(name: str, parent: int | None = None) -> int:
     """Return a descriptor of folder `name`, looked up below the folder descriptor `parent`."""
     return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+
+
+def names_in(name: str, parent: int) -> list[str]:
+    """Return the names of all entries of a folder; the files are not looked at."""
+    folder = open_folder(name, parent)
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - there is no path
+    finally:
+        os.close(folder)
 
 
 def flush_folder(name: str, parent: int | None = None) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 from registry.blobstore.base import (
     BlobStore,
     FileRegion,
     ObjectUnknown,
+    Orphan,
     StageBusy,
     Staged,
     Stored,
@@ -38,6 +40,8 @@ class MemoryStore:
         self.objects: dict[str, bytes] = {}
         self.staged: dict[str, bytearray] = {}
         self.held: set[str] = set()
+        self.orphans: dict[str, tuple[Orphan, bytes]] = {}
+        self._generation: str | None = None
 
     def open(
         self, object_id: str, start: int = 0, stop: int | None = None, size: int | None = None
@@ -45,7 +49,9 @@ class MemoryStore:
         """Open bytes ``[start, stop)`` of an object (`BlobReader.open`)."""
         data = self.objects.get(canonical_id(object_id))
         if data is None:
-            raise ObjectUnknown(object_id)
+            if not self.take_back(object_id):
+                raise ObjectUnknown(object_id)
+            data = self.objects[object_id]
         check_size(len(data), size)
         start, end = checked_range(start, stop, len(data))
         return MemoryRange(memoryview(data)[start:end])
@@ -67,7 +73,8 @@ class MemoryStore:
         canonical_id(upload_id)
         with self.lock:
             self._check_free(upload_id)
-            if upload_id not in self.staged and upload_id not in self.objects:
+            is_here = upload_id in self.staged or upload_id in self.objects
+            if not (is_here or self.take_back(upload_id)):
                 raise ObjectUnknown(upload_id)
             self.held.add(upload_id)
         return MemoryStaged(self, upload_id)
@@ -78,6 +85,9 @@ class MemoryStore:
         with self.lock:
             self._check_free(upload_id)
             self.staged.pop(upload_id, None)
+
+    def check_room(self) -> None:
+        """Do nothing: there is room."""
 
     def remove_duplicate(self, object_id: str) -> None:
         """Delete an object just committed for which no row was written."""
@@ -97,6 +107,10 @@ class MemoryStore:
             if object_id.endswith(ending):
                 yield StoredObject(object_id, len(data))
 
+    def list_ids(self, shard: int) -> Iterator[str]:
+        """Yield the ids of a shard's objects."""
+        return (found.object_id for found in self.list_objects(shard))
+
     def list_staged(self) -> Iterator[StoredObject]:
         """Yield everything staged, under its upload id."""
         for upload_id, data in list(self.staged.items()):
@@ -105,6 +119,49 @@ class MemoryStore:
     def delete(self, object_id: str) -> None:
         """Delete an object's bytes; absent is success."""
         self.objects.pop(canonical_id(object_id), None)
+
+    def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
+        """Make an object, or staged bytes, an orphan (`BlobSweeper.set_aside`)."""
+        is_object = canonical_id(object_id) in self.objects
+        if is_object:
+            data = self.objects.pop(object_id)
+        elif staged_too and object_id in self.staged:
+            data = bytes(self.staged.pop(object_id))
+        else:
+            return False
+        self.orphans[object_id] = Orphan(object_id, moment, is_object, len(data)), data
+        return True
+
+    def list_orphans(self) -> Iterator[Orphan]:
+        """Yield what was set aside."""
+        return (orphan for orphan, _ in list(self.orphans.values()))
+
+    def take_back(self, object_id: str) -> bool:
+        """Put an orphan back where it was (`BlobSweeper.take_back`)."""
+        orphan, data = self.orphans.pop(canonical_id(object_id), (None, b""))
+        if orphan is None:
+            return False
+        if orphan.is_object:
+            self.objects[object_id] = data
+        else:
+            self.staged[object_id] = bytearray(data)
+        return True
+
+    def delete_orphan(self, orphan: Orphan) -> None:
+        """Delete the bytes of an orphan for good; absent is success."""
+        self.orphans.pop(orphan.object_id, None)
+
+    def scan_alone(self) -> AbstractContextManager[bool]:
+        """Return a block that is True: there is one process."""
+        return nullcontext(enter_result=True)
+
+    def generation(self) -> str | None:
+        """Return the generation that was noted last."""
+        return self._generation
+
+    def note_generation(self, generation: str) -> None:
+        """Note the generation of the database."""
+        self._generation = generation
 
     def _check_free(self, upload_id: str) -> None:
         if upload_id in self.held:

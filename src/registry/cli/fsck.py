@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from typing import NamedTuple
 
 from registry.blobstore.filesystem import FilesystemStore
 from registry.cli.failure import Failure
-from registry.cli.leaks import remove_all_leaks
+from registry.cli.leaks import quarantine_all_leaks
+from registry.cli.output import duration_text
 from registry.cli.progress import ProgressLine
 from registry.cli.running import tell
 from registry.gc.fsck import Progress, Report, check
+from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.gc.orphans import list_orphans, take_back_owned
 from registry.main import open_context, open_sweeper, prepare
+from registry.metadata.database import check_whole
 from registry.settings import Settings
 
 
 def run_fsck(settings: Settings, *, read_objects: bool, removes_leaks: bool) -> int:
     """Check, show every finding, and return 1 when an invariant is violated.
 
-    With `removes_leaks`, and when none is, delete the stored files that belong to nobody.
+    With `removes_leaks`, and when none is, set the stored files that belong to nobody aside: they
+    are deleted some days later. Orphans that a row owns now are put back first.
     """
     prepare(settings)
-    report = asyncio.run(_check(settings, read_objects))
+    check_whole(settings.database)
+    checked = asyncio.run(_check(settings, read_objects))
+    report = checked.report
+    if checked.put_back:
+        tell(f"{checked.put_back} files that had been set aside were put back: rows own them\n")
+    if checked.orphans:
+        tell(f"{checked.orphans} files are set aside; 'entrepot gc orphans' lists them\n")
     for finding in (*report.violations, *report.leaks):
         tell(f"{finding}\n")
     for image in report.damaged_images:
@@ -35,16 +47,28 @@ def run_fsck(settings: Settings, *, read_objects: bool, removes_leaks: bool) -> 
         f"{report.object_count} blobs and {report.manifest_count} manifests checked: "
         f"{len(report.violations)} violations, {len(report.leaks)} leaks\n"
     )
+    if checked.warning:
+        tell(f"Warning: {checked.warning}\n")
     if removes_leaks:
         if report.violations:
             raise Failure("no leaks were removed: metadata that are wrong may be wrong about them")
-        removed = asyncio.run(_remove_leaks(settings))
-        left = len(report.leaks) - removed
-        tell(f"{removed} leaks removed{f'; {left} may be uploads under way' if left > 0 else ''}\n")
-    return 1 if report.violations else 0
+        moved = asyncio.run(_quarantine_leaks(settings))
+        left = len(report.leaks) - moved
+        kept = f" for {duration_text(settings.delays.gc_orphan_seconds)}" if moved else ""
+        rest = f"; {left} may be uploads under way" if left > 0 else ""
+        tell(f"{moved} leaks set aside{kept}{rest}\n")
+    return 1 if report.violations or checked.warning else 0
 
 
-async def _check(settings: Settings, read_objects: bool) -> Report:  # noqa: FBT001
+class _Checked(NamedTuple):
+    put_back: int
+    orphans: int
+    report: Report
+    warning: str
+    """What speaks against all of it."""
+
+
+async def _check(settings: Settings, read_objects: bool) -> _Checked:  # noqa: FBT001
     line = ProgressLine(sys.stderr)
 
     def show(progress: Progress) -> None:
@@ -54,17 +78,24 @@ async def _check(settings: Settings, read_objects: bool) -> Report:  # noqa: FBT
     try:
         async with open_context(settings) as ctx:
             store = FilesystemStore(settings.blobs)
-            return await check(
+            put_back = await take_back_owned(ctx, store)
+            report = await check(
                 ctx.database, store, show, clock=ctx.clock, read_objects=read_objects
             )
+            warning = ""
+            try:
+                await check_generation(ctx, store)
+            except DatabaseWentBack as error:
+                warning = str(error)
+            return _Checked(put_back, len(await list_orphans(store)), report, warning)
     finally:
         line.end()
 
 
-async def _remove_leaks(settings: Settings) -> int:
+async def _quarantine_leaks(settings: Settings) -> int:
     line = ProgressLine(sys.stderr)
     try:
         async with open_context(settings) as ctx, open_sweeper(settings) as sweeper:
-            return await remove_all_leaks(ctx, sweeper, line.show)
+            return await quarantine_all_leaks(ctx, sweeper, line.show)
     finally:
         line.end()

@@ -9,7 +9,7 @@ from typing import Any, Final
 from registry.cli.api import Record, open_client
 from registry.cli.failure import Failure
 from registry.cli.operating import add_data, settings_of
-from registry.cli.options import Verbs, add_noun, add_verb
+from registry.cli.options import Verbs, add_noun, add_output, add_verb
 from registry.cli.output import (
     column,
     duration_text,
@@ -69,6 +69,34 @@ def add_parsers(commands: Verbs) -> None:
     recover.add_argument("digest", metavar="DIGEST", help="which blob: sha256:…")
     add_data(recover)
     recover.set_defaults(run=_recover)
+    orphans = verbs.add_parser(
+        "orphans",
+        help="list stored files that no row owned, set aside (on the registry's machine)",
+        description="List the stored files that were set aside because no row of the database"
+        " owned them, and until when they are kept.",
+    )
+    add_output(orphans)
+    add_data(orphans)
+    orphans.set_defaults(run=_list_orphans)
+    restore = verbs.add_parser(
+        "restore-orphans",
+        help="put such files back (on the registry's machine)",
+        description="Put orphans back where they were. Those of which the database has a row need"
+        " no command: they come back by themselves.",
+    )
+    restore.add_argument("ids", metavar="ID", nargs="*", help="which, as 'gc orphans' shows them")
+    restore.add_argument("--all", action="store_true", dest="are_all", help="all of them")
+    add_data(restore)
+    restore.set_defaults(run=_restore_orphans)
+    accept = verbs.add_parser(
+        "accept-database",
+        help="take an older database for the right one (on the registry's machine)",
+        description="Take the database for the right one after it went back in time, as with a"
+        " backup: collection and the scan for orphans go on by it. Blobs it does not know are set"
+        " aside, and deleted days later.",
+    )
+    add_data(accept)
+    accept.set_defaults(run=_accept_database)
 
 
 def _show_status(options: argparse.Namespace) -> int:
@@ -130,3 +158,21 @@ def _recover(options: argparse.Namespace) -> int:
     from registry.cli.recovery import run_recovery  # noqa: PLC0415 - it needs the whole registry
 
     return run_recovery(settings_of(options), options.repository, options.digest)
+
+
+def _list_orphans(options: argparse.Namespace) -> int:
+    from registry.cli.orphans import run_listing  # noqa: PLC0415 - as above
+
+    return run_listing(settings_of(options), options.output)
+
+
+def _restore_orphans(options: argparse.Namespace) -> int:
+    from registry.cli.orphans import run_restoration  # noqa: PLC0415 - as above
+
+    return run_restoration(settings_of(options), options.ids, are_all=options.are_all)
+
+
+def _accept_database(options: argparse.Namespace) -> int:
+    from registry.cli.orphans import run_acceptance  # noqa: PLC0415 - as above
+
+    return run_acceptance(settings_of(options))

@@ -1,47 +1,67 @@
-"""``entrepot fsck --remove-leaks``: stored files that belong to nobody go."""
+"""``entrepot fsck --remove-leaks``: stored files that belong to nobody are set aside."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 from registry.blobstore.base import BlobSweeper
 from registry.cli.failure import Failure
-from registry.gc.leaks import PLACES, Found, find_leaks, remove_leaks, together
+from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.gc.leaks import (
+    PLACES,
+    Found,
+    TooNew,
+    check_newest,
+    find_leaks,
+    quarantine_leaks,
+    together,
+)
 from registry.services.context import Context
 
 Show = Callable[[str], None]
 
 
-async def remove_all_leaks(ctx: Context, sweeper: BlobSweeper, show: Show) -> int:
-    """Remove the leaks of every place, and return how many there were.
+async def quarantine_all_leaks(ctx: Context, sweeper: BlobSweeper, show: Show) -> int:
+    """Set the leaks of every place aside, and return how many there were.
 
-    All are counted before the first is removed: where the metadata are not those of these files,
+    All are counted before the first is moved: where the metadata are not those of these files,
     each place of a small registry may look harmless, and only all of them together do not.
 
     Raises:
-        Failure: more is unknown than crashes leave, in all places together or in some.
+        Failure: the database seems to be the wrong one; or more is unknown than crashes leave, in
+            all places together or in some.
 
     """
+    await _check(check_generation(ctx, sweeper))
     places = await _look(ctx, sweeper, show)
     whole = together(places.values())
-    if whole.leaks and not (whole.owned and whole.is_credible):
+    if whole.is_foreign:
         raise Failure(
-            f"{len(whole.leaks)} of {whole.files} stored files belong to nobody, more than"
+            f"{whole.doubtful} of {whole.files} stored files belong to nobody, more than"
             " crashes leave: none was removed. Are blobs and database of one registry (--data,"
             " ENTREPOT_DATABASE_URL), and is the database no older than the blobs?"
         )
-    removed = 0
+    await _check(check_newest(ctx, sweeper, whole.leaks))
+    moved = 0
     for place, found in places.items():
-        show(f"removing leaks, place {place + 1} of {PLACES}")
+        show(f"setting leaks aside, place {place + 1} of {PLACES}")
         if found.leaks and found.is_credible:
-            removed += await remove_leaks(ctx, sweeper, place)
+            moved += await quarantine_leaks(ctx, sweeper, place)
     doubtful = [_name(place) for place, found in places.items() if not found.is_credible]
     if doubtful:
         raise Failure(
-            f"{removed} leaks removed, but none from {', '.join(doubtful)}: of the files there"
+            f"{moved} leaks set aside, but none from {', '.join(doubtful)}: of the files there"
             " more belong to nobody than crashes leave"
         )
-    return removed
+    return moved
+
+
+async def _check(checking: Coroutine[Any, Any, None]) -> None:
+    try:
+        await checking
+    except (DatabaseWentBack, TooNew) as error:
+        raise Failure(str(error)) from None
 
 
 async def _look(ctx: Context, sweeper: BlobSweeper, show: Show) -> Mapping[int, Found]:

@@ -53,7 +53,8 @@ def add_parsers(commands: Verbs) -> None:
     fsck.add_argument(
         "--remove-leaks",
         action="store_true",
-        help="if all else is well, delete stored files that belong to nobody",
+        help="if all else is well, set stored files that belong to nobody aside; they are deleted"
+        " days later (see 'entrepot gc orphans')",
     )
     add_data(fsck)
     fsck.set_defaults(run=_fsck)

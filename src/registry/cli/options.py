@@ -65,6 +65,11 @@ def repeatable(
 def add_client_options(parser: argparse.ArgumentParser) -> None:
     """Add what every command has that calls a registry and prints what it says."""
     add_registry(parser)
+    add_output(parser)
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add the choice of how the outcome is printed."""
     parser.add_argument(
         "--output", "-o", choices=("table", "json"), default="table", help="how to print (table)"
     )

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from litestar import Response, get
+from litestar import MediaType, Response, get
 from litestar.handlers import HTTPRouteHandler
 
+from cloudcore.errors import PlatformError
+
+PATIENCE_SECONDS: Final = 0.7
+"""How long a part may take to answer: whoever asks gives up after a second."""
+OK: Final = "ok"
 _FACTS: Final = {"action": None, "public": True}
 
 Probe = Callable[[], Awaitable[None]]
-"""Returns when the part it asks about can serve; raises otherwise."""
+"""Returns when the part it asks about can serve; raises `Unavailable` otherwise."""
 
 
 @get("/healthz", status_code=200, media_type="text/plain", opt=_FACTS)
@@ -20,13 +26,54 @@ async def report_alive() -> str:
     return "ok\n"
 
 
-def readiness(probe: Probe) -> HTTPRouteHandler:
-    """Return the handler of ``/readyz``: 200 when database and store can serve, else 503."""
+class Readiness:
+    """What the parts that requests need say of themselves.
 
-    @get("/readyz", status_code=200, media_type="text/plain", opt=_FACTS)
-    async def report_ready() -> Response[str]:
-        """Ask the parts a request needs; `probe` raises `Unavailable` when one is missing."""
+    A part is asked once at a time: as long as it has not answered, whoever asks meanwhile waits
+    for the same answer, so a part that hangs costs one call however often it is asked about.
+    """
+
+    def __init__(self, probes: Mapping[str, Probe]) -> None:
+        self._probes = probes
+        self._asked: dict[str, asyncio.Task[str]] = {}
+
+    async def report(self) -> dict[str, str]:
+        """Return `OK`, or what is wrong, for each part; after `PATIENCE_SECONDS` at the latest."""
+        tasks = {part: self._ask(part, probe) for part, probe in self._probes.items()}
+        await asyncio.wait(tasks.values(), timeout=PATIENCE_SECONDS)
+        return {
+            part: task.result() if task.done() else "there was no answer in time"
+            for part, task in tasks.items()
+        }
+
+    def _ask(self, part: str, probe: Probe) -> asyncio.Task[str]:
+        task = self._asked.get(part)
+        if task is None or task.done():
+            task = self._asked[part] = asyncio.create_task(_answer(probe))
+        return task
+
+
+async def _answer(probe: Probe) -> str:
+    try:
         await probe()
-        return Response("ready\n", media_type="text/plain")
+    except PlatformError as error:  # its text is for clients: it names no host, user or file
+        return error.message
+    except Exception:  # noqa: BLE001 - who asks is nobody we know
+        return "it failed"
+    return OK
+
+
+def readiness_handler(readiness: Readiness) -> HTTPRouteHandler:
+    """Return the handler of ``/readyz``: 200 when all parts can serve, else 503."""
+
+    @get("/readyz", status_code=200, media_type=MediaType.JSON, opt=_FACTS)
+    async def report_ready() -> Response[dict[str, str]]:
+        """Tell of each part that requests need whether it can serve.
+
+        Reads go on without room for writes.
+        """
+        parts = await readiness.report()
+        is_ready = all(answer == OK for answer in parts.values())
+        return Response(parts, status_code=200 if is_ready else 503, media_type=MediaType.JSON)
 
     return report_ready

@@ -22,6 +22,7 @@ from cloudcore.jobs.queue import Job
 from registry.blobstore.base import BlobSweeper
 from registry.errors import StoreUnavailable
 from registry.gc.evidence import IndexIncomplete
+from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.mark import mark
 from registry.gc.removal import remove
 from registry.gc.sweep import sweep
@@ -47,7 +48,8 @@ Phase = Callable[[Context, Run], Awaitable[bool]]
 def collection_kind(ctx: Context, sweeper: BlobSweeper) -> Kind:
     """Return the kind of job that collects; only it is given the way to delete bytes."""
     # The run itself must end with its job: so the step, and not the queue, gives up.
-    step = partial(run_step, ctx, phases_of(sweeper))
+    check = partial(check_generation, ctx, sweeper)
+    step = partial(run_step, ctx, phases_of(sweeper), check=check)
     return Kind(name=KIND, step=step, max_attempts=None)
 
 
@@ -58,8 +60,14 @@ def phases_of(sweeper: BlobSweeper) -> Sequence[Phase]:
     return removal, mark, sweep, removal
 
 
-async def run_step(ctx: Context, phases: Sequence[Phase], job: Job) -> Next | Done:
-    """Do some batches of the phase the job has come to.
+async def _pass() -> None:
+    """Check nothing."""
+
+
+async def run_step(
+    ctx: Context, phases: Sequence[Phase], job: Job, *, check: Callable[[], Awaitable[None]] = _pass
+) -> Next | Done:
+    """Do some batches of the phase the job has come to; `check` raises where none may be done.
 
     Raises:
         StepFailed: the store or the database cannot do it now.
@@ -74,6 +82,7 @@ async def run_step(ctx: Context, phases: Sequence[Phase], job: Job) -> Next | Do
         return Done()
     number = 0 if job.cursor is None else msgspec.convert(job.cursor, int)
     try:
+        await check()
         for _ in range(_BATCHES):
             begun = time.monotonic()
             if not await phases[number](ctx, run):
@@ -86,6 +95,9 @@ async def run_step(ctx: Context, phases: Sequence[Phase], job: Job) -> Next | Do
         raise StepFailed("SERVICE_UNAVAILABLE", error.message) from error
     except IndexIncomplete as error:
         fault = f"INDEX_INCOMPLETE: {error}; nothing was collected by it. Run 'entrepot fsck'"
+        return Done(partial(_finish, arguments, ctx.clock(), fault))
+    except DatabaseWentBack as error:
+        fault = f"DATABASE_WENT_BACK: {error}"
         return Done(partial(_finish, arguments, ctx.clock(), fault))
     if number < len(phases):
         return Next(number)

@@ -1,4 +1,4 @@
-"""The tables of the collector: what it has swept, and its runs."""
+"""The tables of the collector: what it has swept, its runs, and the generations of the data."""
 
 from __future__ import annotations
 
@@ -30,6 +30,16 @@ quarantined_objects = Table(
     Column("removal_began_at", Moment),  # null: the bytes are there
     Index(None, "account_id", "swept_at"),
     Index(None, "account_id", "digest"),
+)
+
+store_generations = Table(
+    "store_generations",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("noted_at", Moment, nullable=False),
+    Column("accepted_at", Moment),  # when an operator said that this database is the right one
+    Index(None, "noted_at"),
+    Index(None, "accepted_at"),
 )
 
 gc_runs = Table(

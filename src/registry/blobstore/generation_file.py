@@ -1,0 +1,49 @@
+"""The file beside the objects that names the generation of their database."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from typing import Final
+
+from registry.blobstore.medium import open_folder
+
+_NAME: Final = "generation"
+_NEW: Final = "generation.new"
+_LONGEST: Final = 64
+
+
+def read(root: int) -> str | None:
+    """Return the name in the file, None if there is none.
+
+    What a damaged file names, no database knows.
+    """
+    try:
+        descriptor = os.open(_NAME, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=root)
+    except FileNotFoundError:
+        return None
+    try:
+        return os.read(descriptor, _LONGEST).decode("ascii", "replace").strip()
+    finally:
+        os.close(descriptor)
+
+
+def write(root: int, generation: str) -> None:
+    """Replace the name in the file: after a crash it is the old or the new one, whole."""
+    folder = open_folder(".", root)  # a descriptor of its own: the lock is the descriptor's
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):  # of a process that died here
+            os.unlink(_NEW, dir_fd=folder)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        descriptor = os.open(_NEW, flags, 0o600, dir_fd=folder)
+        try:
+            os.write(descriptor, f"{generation}\n".encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.rename(_NEW, _NAME, src_dir_fd=folder, dst_dir_fd=folder)
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,95 @@
+"""``entrepot gc orphans``: stored files without a row, while they can still be had again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from cloudcore.clock import MICROSECONDS
+from registry.blobstore.base import Orphan
+from registry.cli.api import Record
+from registry.cli.failure import Missing, Misuse
+from registry.cli.output import column, size_text, time_text, write_records
+from registry.cli.running import tell
+from registry.gc.generations import accept_database
+from registry.gc.orphans import list_orphans, take_back_owned
+from registry.main import open_context, open_sweeper, prepare
+from registry.settings import Settings
+
+_COLUMNS: Final = (
+    column("ID", "id", is_whole=True),
+    column("WAS", "kind"),
+    column("BYTES", "bytes", size_text, is_number=True),
+    column("SET ASIDE", "set_aside_at", time_text),
+    column("KEPT UNTIL", "kept_until", time_text),
+)
+
+
+def run_listing(settings: Settings, form: str) -> int:
+    """Show what was set aside, those first that go first."""
+    prepare(settings)
+    orphans = asyncio.run(_list(settings))
+    write_records([_record(orphan, settings.delays.orphan) for orphan in orphans], _COLUMNS, form)
+    return 0
+
+
+def run_restoration(settings: Settings, ids: Sequence[str], *, are_all: bool) -> int:
+    """Put orphans back where they were, of these ids or all; whatever the database says."""
+    if bool(ids) == are_all:
+        raise Misuse("say which orphans: their ids, or --all")
+    prepare(settings)
+    count = asyncio.run(_restore(settings, None if are_all else ids))
+    days = "those that no row owns are set aside anew by the next scan"
+    tell(f"{count} files put back; {days}\n")
+    return 0
+
+
+def run_acceptance(settings: Settings) -> int:
+    """Take the database for the right one from now on."""
+    prepare(settings)
+    asyncio.run(_accept(settings))
+    tell(
+        "The database is taken for the right one: collection and the scan for orphans go on. Blobs"
+        " it does not know are set aside, and can be put back for some days"
+        " ('entrepot gc orphans')\n"
+    )
+    return 0
+
+
+async def _list(settings: Settings) -> Sequence[Orphan]:
+    async with open_sweeper(settings) as sweeper:
+        return await list_orphans(sweeper)
+
+
+async def _restore(settings: Settings, ids: Sequence[str] | None) -> int:
+    async with open_sweeper(settings) as sweeper:
+        known = {orphan.object_id for orphan in await list_orphans(sweeper)}
+        unknown = [each for each in ids or () if each not in known]
+        if unknown:
+            raise Missing(f"no orphan has the id {unknown[0]}; 'entrepot gc orphans' lists them")
+        count = 0
+        for each in sorted(known) if ids is None else dict.fromkeys(ids):
+            count += await asyncio.to_thread(sweeper.take_back, each)
+        return count
+
+
+async def _accept(settings: Settings) -> None:
+    async with open_context(settings) as ctx, open_sweeper(settings) as sweeper:
+        await take_back_owned(ctx, sweeper)
+        await accept_database(ctx, sweeper)
+
+
+def _record(orphan: Orphan, kept: int) -> Record:
+    return {
+        "id": orphan.object_id,
+        "kind": "object" if orphan.is_object else "staged",
+        "bytes": orphan.stored_size,
+        "set_aside_at": _time(orphan.set_aside_at),
+        "kept_until": _time(orphan.set_aside_at + kept),
+    }
+
+
+def _time(moment: int) -> str:
+    return datetime.fromtimestamp(moment // MICROSECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,69 @@
+"""Generations: names for successive states of this database, which the blob store notes too."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import bindparam, func, select
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+from registry.metadata.collection_tables import quarantined_objects, store_generations
+from registry.metadata.tables import blob_objects, uploads
+
+_REMEMBERED: Final = 7 * 24 * 3600 * MICROSECONDS
+"""How long a generation is remembered after the store noted a later one. A process that hangs
+between the database and the store's note may name one so old, and no older."""
+
+_g = store_generations.c
+_ADD: Final = Statement(
+    store_generations.insert().values(
+        id=bindparam("id"), noted_at=bindparam("now"), accepted_at=bindparam("accepted_at")
+    )
+)
+_FIND: Final = Statement(select(_g.noted_at).where(_g.id == bindparam("id")))
+_FORGET: Final = Statement(
+    store_generations.delete().where(_g.noted_at < bindparam("before"), _g.accepted_at.is_(None))
+)
+_ACCEPTED: Final = Statement(select(func.max(_g.accepted_at)))
+_NEWEST: Final = tuple(
+    Statement(select(func.max(table.c.id)))
+    for table in (blob_objects, uploads, quarantined_objects)
+)
+
+
+def is_known(tx: Connection, generation: str) -> bool:
+    """Return True if this database once had the generation."""
+    return tx.row(_FIND, id=generation) is not None
+
+
+def follow(tx: Connection, noted: str | None, generation: str, now: int) -> bool:
+    """Insert a generation that follows the one the store has noted, if any is.
+
+    Return False, and change nothing, if this database does not know that one.
+    """
+    if noted is not None:
+        row = tx.row(_FIND, id=noted)
+        if row is None:
+            return False
+        tx.execute(_FORGET, before=row[0] - _REMEMBERED)
+    tx.execute(_ADD, id=generation, now=now, accepted_at=None)
+    return True
+
+
+def accept(tx: Connection, generation: str, now: int) -> None:
+    """Insert a generation with which everything the store holds since before `now` is judged."""
+    tx.execute(_ADD, id=generation, now=now, accepted_at=now)
+
+
+def accepted_at(tx: Connection) -> int:
+    """Return when an operator last accepted this database, 0 if never."""
+    row = tx.row(_ACCEPTED)
+    return 0 if row is None or row[0] is None else int(row[0])
+
+
+def newest_owner(tx: Connection) -> str:
+    """Return the newest id that names stored bytes, the empty string where there is none."""
+    rows = [tx.row(statement) for statement in _NEWEST]
+    return max((row[0] for row in rows if row is not None and row[0] is not None), default="")

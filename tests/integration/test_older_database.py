@@ -1,0 +1,358 @@
+"""An older copy of the database beside newer blobs: nothing is lost, and the right one has all."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from cloudcore.jobs.worker import Worker
+from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.folders import SHARDS
+from registry.cli.main import main
+from registry.gc.collector import collection_kind
+from registry.gc.generations import Generations, accept_database
+from registry.gc.leaks import EVERY_SECONDS, Patrol, quarantine_leaks
+from registry.gc.orphans import tend_orphans
+from registry.gc.uploads import discard_expired_uploads
+from registry.metadata.gc_runs import find_run
+from registry.oci.digest import digest_of
+from registry.services.collection import start_run
+from tests.collecting import at_once
+from tests.fault.collected import account_of, check_image, push_blob, push_image
+from tests.inprocess import START, Registry, open_registry
+
+HOUR: Final = 3600
+DAY: Final = 24 * HOUR
+BEFORE: Final = 150
+Scenario = Callable[[Registry, FilesystemStore], Awaitable[None]]
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no setting of this machine count."""
+    for name in [each for each in os.environ if each.startswith("ENTREPOT_")]:
+        monkeypatch.delenv(name)
+
+
+class Site:
+    """A data folder, and the copies of its database."""
+
+    def __init__(self, data: Path, migrated: Path) -> None:
+        self.data = data
+        self.database = data / "metadata.db"
+        data.mkdir()
+        shutil.copy(migrated, self.database)
+        self.now = START
+
+    def play(self, scenario: Scenario, *, later: float = 0, notes: bool = True) -> None:
+        """Serve the registry for a while, after some seconds have passed.
+
+        With `notes`, database and blobs note their generations as a server does.
+        """
+
+        async def run() -> None:
+            with closing(FilesystemStore(self.data / "blobs")) as store:
+                async with open_registry(f"sqlite:///{self.database}", store) as registry:
+                    registry.clock.now = self.now
+                    registry.clock.advance(later)
+                    history = Generations(registry.ctx, store)
+                    if notes:
+                        await history.begin()
+                    await scenario(registry, store)
+                    if notes:
+                        await history.end()
+                    self.now = registry.clock.now
+
+        asyncio.run(run())
+
+    def push(self, first: int, last: int, *, notes: bool = True) -> None:
+        """Push the images of these numbers."""
+
+        async def scenario(registry: Registry, _: FilesystemStore) -> None:
+            for number in range(first, last):
+                await push_image(registry, b"layer %d" % number)
+
+        self.play(scenario, notes=notes)
+
+    def copy(self, name: str) -> Path:
+        """Copy the database, as a backup does."""
+        copy = self.data.parent / name
+        with closing(sqlite3.connect(self.database)) as raw, closing(sqlite3.connect(copy)) as to:
+            raw.backup(to)
+        return copy
+
+    def bring(self, copy: Path) -> None:
+        """Put a copy of the database in place."""
+        for suffix in ("", "-wal", "-shm"):
+            self.database.with_name(f"metadata.db{suffix}").unlink(missing_ok=True)
+        shutil.copy(copy, self.database)
+
+    def files(self) -> set[str]:
+        """Return the ids of all stored files that are where they were put."""
+        places = ("objects", "uploads")
+        return {
+            each.name
+            for place in places
+            for each in (self.data / "blobs" / place).rglob("*")
+            if each.is_file()
+        }
+
+    def orphans(self) -> set[str]:
+        """Return the ids of the orphans."""
+        folder = self.data / "blobs" / "orphans"
+        return {each.name.rpartition(".")[2] for each in folder.iterdir()}
+
+    def remove_leaks(self) -> int:
+        """Run ``entrepot fsck --quick --remove-leaks``."""
+        return main(("fsck", "--quick", "--remove-leaks", "--data", str(self.data)))
+
+    def check_pulls(self, count: int) -> None:
+        """Pull all images."""
+
+        async def scenario(registry: Registry, _: FilesystemStore) -> None:
+            for number in range(count):
+                await check_image(registry, b"layer %d" % number)
+
+        self.play(scenario)
+
+
+@pytest.fixture
+def site(tmp_path: Path, migrated_file: Path) -> Site:
+    """Return a data folder with a database."""
+    return Site(tmp_path / "data", migrated_file)
+
+
+async def patrol_all(registry: Registry, store: FilesystemStore) -> None:
+    """Let the patrol come round once, and each place be swept by itself."""
+    patrol = Patrol(registry.ctx, store)
+    for _ in range(SHARDS):
+        await patrol.turn()
+        registry.clock.advance(EVERY_SECONDS)
+    for place in range(SHARDS + 1):
+        await quarantine_leaks(registry.ctx, store, place)
+
+
+@pytest.mark.parametrize(("more", "notes"), [(1, True), (3, True), (15, True), (15, False)])
+def test_nothing_is_lost_beside_an_older_database(
+    site: Site,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    more: int,
+    notes: bool,
+) -> None:
+    """By its history or, had it noted none, by the rows that miss at its end."""
+    site.push(0, BEFORE, notes=notes)
+    older = site.copy("older.db")
+    site.push(BEFORE, BEFORE + more, notes=notes)
+    right, files = site.copy("right.db"), site.files()
+    site.bring(older)
+    assert site.remove_leaks() == 1
+    assert "gc accept-database" in capsys.readouterr().err
+    with caplog.at_level(logging.ERROR):
+        site.play(patrol_all, later=2 * HOUR, notes=notes)
+    assert "gc accept-database" in caplog.text
+    assert site.files() == files
+    assert not site.orphans()
+    site.bring(right)
+    site.check_pulls(BEFORE + more)
+
+
+def test_what_is_taken_for_leaks_waits_for_the_right_database(site: Site) -> None:
+    """Nobody noticed: the older database got rows of its own, and the scan set aside the rest."""
+    site.push(0, 20, notes=False)
+    older = site.copy("older.db")
+    site.push(20, 23, notes=False)
+    right = site.copy("right.db")
+    files = site.files()
+    site.bring(older)
+
+    async def go_on(registry: Registry, store: FilesystemStore) -> None:
+        await push_blob(registry, b"newer than what is unknown")
+        await patrol_all(registry, store)
+        registry.clock.advance(5 * DAY)
+        await patrol_all(registry, store)
+
+    site.play(go_on, later=2 * HOUR, notes=False)
+    orphans = site.orphans()
+    assert len(orphans) == 3
+    assert not files & site.files() & orphans
+    site.bring(right)
+    site.check_pulls(23)  # a read by itself takes back what it misses
+    assert not site.orphans()
+
+
+def test_the_scan_puts_back_what_has_a_row_again(site: Site) -> None:
+    site.push(0, 3)
+    files = site.files()
+
+    async def scenario(registry: Registry, store: FilesystemStore) -> None:
+        for object_id in files:
+            assert store.set_aside(object_id, registry.clock())
+        registry.clock.advance(30 * DAY)
+        await tend_orphans(registry.ctx, store)
+
+    site.play(scenario)
+    assert site.files() == files
+    assert not site.orphans()
+
+
+def test_orphans_go_when_their_days_are_over_and_not_before(site: Site) -> None:
+    site.push(0, 3)
+
+    async def scenario(registry: Registry, store: FilesystemStore) -> None:
+        with closing(store.stage(registry.ctx.new_id())) as staged:
+            staged.write(memoryview(b"nobody's"))
+        registry.clock.advance(HOUR)
+        patrol = Patrol(registry.ctx, store)
+        assert await patrol.turn() == 1
+        assert len(site.orphans()) == 1
+        registry.clock.advance(7 * DAY - HOUR)
+        await patrol.turn()
+        assert len(site.orphans()) == 1
+        registry.clock.advance(2 * HOUR)
+        await patrol.turn()
+        assert not site.orphans()
+
+    files = site.files()
+    site.play(scenario)
+    assert site.files() == files
+
+
+def test_nothing_is_deleted_while_the_database_is_too_old(site: Site) -> None:
+    """Neither orphans, nor by the collector, nor what an open upload of then has become."""
+    site.push(0, 3)
+    uploads: list[str] = []
+
+    async def begin(registry: Registry, _: FilesystemStore) -> None:
+        answer = await registry.client.request("POST", "/v2/dev/app/blobs/uploads/")
+        uploads.append(answer.headers["location"])
+        assert (await registry.client.request("PATCH", uploads[0], b"a layer")).status == 202
+        await push_blob(registry, b"unreferenced by then")
+
+    async def finish(registry: Registry, _: FilesystemStore) -> None:
+        path = f"{uploads[0]}?digest={digest_of(b'a layer')}"
+        assert (await registry.client.request("PUT", path)).status == 201
+        await push_image(registry, b"a layer")
+
+    site.play(begin)
+    older = site.copy("older.db")
+    site.play(finish)
+    right, files = site.copy("right.db"), site.files()
+    site.bring(older)
+
+    async def go_on(registry: Registry, store: FilesystemStore) -> None:
+        ctx = at_once(registry.ctx)
+        store.set_aside(next(iter(sorted(files))), 0)
+        await discard_expired_uploads(ctx)
+        await tend_orphans(ctx, store)
+        account_id = await account_of(registry)
+        run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.act(""))
+        worker = Worker(ctx.database, [collection_kind(ctx, store)], clock=ctx.clock)
+        working = asyncio.create_task(worker.run())
+        while True:
+            found = await ctx.database.read(find_run, account_id, run.id)
+            assert found is not None
+            if found.status != "running":
+                break
+            await asyncio.sleep(0)
+        worker.stop()
+        await working
+        assert found.status == "failed"
+        assert found.fault is not None
+        assert found.fault.startswith("DATABASE_WENT_BACK")
+
+    site.play(go_on, later=40 * DAY)
+    assert site.files() | site.orphans() == files
+    site.bring(right)
+
+    async def check(registry: Registry, _: FilesystemStore) -> None:
+        await check_image(registry, b"a layer")
+
+    site.play(check)
+    site.check_pulls(3)
+
+
+def test_an_operator_accepts_the_older_database(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.push(0, 10)
+    older = site.copy("older.db")
+    site.push(10, 40)
+    right, files = site.copy("right.db"), site.files()
+    site.bring(older)
+    data = ("--data", str(site.data))
+    assert site.remove_leaks() == 1
+    assert main(("gc", "accept-database", *data)) == 0
+    assert site.remove_leaks() == 0
+    assert len(site.orphans()) == 30
+    capsys.readouterr()
+    assert main(("gc", "orphans", *data)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["ID", "WAS", "BYTES", "SET", "ASIDE", "KEPT", "UNTIL"]
+    first, *others = [line.split()[0] for line in lines[1:]]
+    assert {first, *others} == site.orphans()
+    assert main(("gc", "restore-orphans", first, *data)) == 0
+    assert site.orphans() == {*others}
+    assert main(("gc", "restore-orphans", first, *data)) == 3
+    assert main(("gc", "restore-orphans", *data)) == 2
+    assert main(("gc", "restore-orphans", "--all", *data)) == 0
+    assert site.files() == files
+    assert site.remove_leaks() == 0
+    site.bring(right)
+    assert main(("fsck", "--quick", *data)) == 1
+    told = capsys.readouterr().out
+    assert "30 files that had been set aside were put back: rows own them" in told
+    assert "Warning: the database is older than the blobs, or another's" in told
+    site.check_pulls(40)
+    assert main(("gc", "accept-database", *data)) == 0
+    assert main(("fsck", "--quick", *data)) == 0
+
+
+def test_processes_that_note_generations_at_once_raise_no_alarm(site: Site) -> None:
+    """Also when some of them die between the database and the file."""
+
+    async def scenario(registry: Registry, store: FilesystemStore) -> None:
+        class Dying(FilesystemStore):
+            def note_generation(self, generation: str) -> None:
+                raise OSError(generation)
+
+        histories = [Generations(registry.ctx, store) for _ in range(8)]
+        with closing(Dying(site.data / "blobs")) as dying:
+            for _ in range(5):
+                died = Generations(registry.ctx, dying)
+                ended = await asyncio.gather(
+                    died.begin(), *(each.begin() for each in histories), return_exceptions=True
+                )
+                assert [type(each) for each in ended if each is not None] == [OSError]
+                registry.clock.advance(8 * DAY)
+        await Patrol(registry.ctx, store).turn()
+
+    site.push(0, 1)
+    site.play(scenario)
+    assert site.remove_leaks() == 0
+
+
+def test_a_database_that_went_back_cannot_hide_it_by_going_on(site: Site) -> None:
+    """While it is wrong no generation is noted, however often it starts and stops."""
+    site.push(0, 2)
+    older = site.copy("older.db")
+    site.push(2, 4)
+    site.bring(older)
+    for number in range(4, 7):
+        site.push(number, number + 1)
+    assert site.remove_leaks() == 1
+    site.play(_accept)
+    assert site.remove_leaks() == 0
+
+
+async def _accept(registry: Registry, store: FilesystemStore) -> None:
+    await accept_database(registry.ctx, store)

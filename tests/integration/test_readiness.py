@@ -1,0 +1,194 @@
+"""``/readyz``: which part cannot serve, told in time and to nobody in particular."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Concatenate
+
+import httpx
+import psycopg
+import pytest
+
+from cloudcore.db import postgresql
+from cloudcore.db.base import Connection, P, T
+from cloudcore.errors import Unavailable
+from registry.control import health
+from registry.control.health import PATIENCE_SECONDS, Readiness
+from registry.main import DevRegistry, open_context, prepare
+from registry.served import ServedRegistry
+from registry.settings import Settings
+from tests.dying import PassingDatabase
+
+READY = {"database": "ok", "reads": "ok", "writes": "ok"}
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a busy machine take its time where nothing hangs."""
+    monkeypatch.setattr(health, "PATIENCE_SECONDS", 60)
+
+
+async def fine() -> None:
+    """Serve."""
+
+
+def test_a_part_that_hangs_is_asked_once_and_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "PATIENCE_SECONDS", 0.02)
+    asked = 0
+
+    async def scenario() -> None:
+        release = asyncio.Event()
+
+        async def hang() -> None:
+            nonlocal asked
+            asked += 1
+            await release.wait()
+
+        readiness = Readiness({"database": hang, "reads": fine})
+        late = {"database": "there was no answer in time", "reads": "ok"}
+        for _ in range(3):
+            assert await asyncio.gather(*(readiness.report() for _ in range(50))) == [late] * 50
+        assert asked == 1
+        release.set()
+        await readiness.report()
+        assert await readiness.report() == {"database": "ok", "reads": "ok"}
+
+    asyncio.run(scenario())
+
+
+def test_who_asks_and_goes_away_takes_no_answer_with_him() -> None:
+    async def scenario() -> None:
+        release = asyncio.Event()
+
+        async def wait() -> None:
+            await release.wait()
+
+        readiness = Readiness({"database": wait})
+        gone = asyncio.create_task(readiness.report())
+        waiting = asyncio.create_task(readiness.report())
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        release.set()
+        assert await waiting == {"database": "ok"}
+
+    asyncio.run(scenario())
+
+
+def test_a_part_that_fails_tells_what_anybody_may_know() -> None:
+    async def away() -> None:
+        raise Unavailable("the database cannot do this now")
+
+    async def broken() -> None:
+        raise OSError(5, "Input/output error", "/srv/data/blobs")
+
+    readiness = Readiness({"database": away, "reads": broken, "writes": fine})
+    assert asyncio.run(readiness.report()) == {
+        "database": "the database cannot do this now",
+        "reads": "it failed",
+        "writes": "ok",
+    }
+
+
+def answer(settings: Settings) -> httpx.Response:
+    """Return how a registry answers to ``/readyz``."""
+
+    async def run() -> httpx.Response:
+        registry = DevRegistry(settings)
+        await registry.start()
+        try:
+            transport = httpx.ASGITransport(registry.control_plane)
+            async with httpx.AsyncClient(transport=transport, base_url="http://dev") as client:
+                return await client.get("/readyz")
+        finally:
+            await registry.stop()
+
+    prepare(settings)
+    return asyncio.run(run())
+
+
+def test_all_is_well(tmp_path: Path) -> None:
+    found = answer(Settings(data=tmp_path))
+    assert (found.status_code, found.json()) == (200, READY)
+
+
+def test_a_full_disk_is_told_of_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = os.fstatvfs
+
+    def full(descriptor: int) -> os.statvfs_result:
+        found = list(look(descriptor))
+        found[4] = 0  # f_bavail
+        return os.statvfs_result(found)
+
+    monkeypatch.setattr(os, "fstatvfs", full)
+    found = answer(Settings(data=tmp_path))
+    assert (found.status_code, found.json()) == (
+        503,
+        READY | {"writes": "the blob store is full"},
+    )
+
+
+@pytest.mark.parametrize("kind", [DevRegistry, ServedRegistry])
+def test_the_database_is_asked_for_no_account(
+    tmp_path: Path, kind: type[DevRegistry | ServedRegistry]
+) -> None:
+    asked: list[str] = []
+
+    class Watched(PassingDatabase):
+        async def read(
+            self,
+            query: Callable[Concatenate[Connection, P], T],
+            /,
+            *args: P.args,
+            **kwargs: P.kwargs,
+        ) -> T:
+            asked.append(query.__name__)
+            return await super().read(query, *args, **kwargs)
+
+    async def scenario() -> None:
+        settings = Settings(data=tmp_path)
+        async with open_context(settings) as ctx:
+            watched = replace(ctx, database=Watched(ctx.database))
+            assert await kind(settings).readiness(watched).report() == READY
+
+    prepare(Settings(data=tmp_path))
+    asyncio.run(scenario())
+    assert asked == ["accepted_at"]
+
+
+def test_who_asks_hears_within_a_second() -> None:
+    assert PATIENCE_SECONDS < 1
+
+
+@pytest.mark.postgresql
+def test_a_database_that_is_away_is_told_in_time(
+    tmp_path: Path, postgresql_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its driver waits for seconds; who asks for readiness does not."""
+    settings = Settings(data=tmp_path, database_url=postgresql_database)
+    release = threading.Event()
+
+    def away(url: str) -> psycopg.Connection:
+        release.wait(60)
+        raise psycopg.OperationalError(url)
+
+    async def ask(report: Callable[[], Awaitable[dict[str, str]]]) -> None:
+        assert await report() == READY | {"database": "there was no answer in time"}
+
+    async def scenario() -> None:
+        async with open_context(settings) as ctx:
+            monkeypatch.setattr(health, "PATIENCE_SECONDS", 0.02)
+            monkeypatch.setattr(postgresql, "connect", away)
+            monkeypatch.setattr(postgresql, "PATIENCE_SECONDS", 0)
+            try:
+                await ask(DevRegistry(settings).readiness(ctx).report)
+            finally:
+                release.set()
+
+    prepare(settings)
+    asyncio.run(scenario())
