@@ -24,6 +24,7 @@ from cloudcore.identity.policy import Policy
 from cloudcore.identity.principal import Principal
 from cloudcore.keyring import Keyring
 from cloudcore.pagination import Page, Pager, UuidPage
+from cloudcore.proxy_watch import ProxyWatch
 from cloudcore.query import parse_query
 from cloudcore.ratelimit import DEFAULT_BUDGET, Budget
 
@@ -85,6 +86,7 @@ class Platform:
     authenticator: Authenticator
     settings: ControlSettings = ControlSettings()
     passwords: PasswordChecks = field(default_factory=PasswordChecks)
+    proxy_watch: ProxyWatch = field(default_factory=ProxyWatch)
 
 
 @dataclass(frozen=True, slots=True)

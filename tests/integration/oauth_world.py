@@ -173,12 +173,14 @@ class World:
 
     async def send_page(self, page: httpx.Response, **fields: str) -> httpx.Response:
         """Fill in a page's form and send it."""
-        return await self.request(
+        answer = await self.request(
             "POST",
             "/v1/oauth/authorize",
             data={"form": hidden_of(page), **fields},
             cookies=self.cookies,
         )
+        self.cookies |= dict(answer.cookies)
+        return answer
 
     async def sign_in(self, email: str, password: str = PASSWORD) -> str:
         """Return the code that the page shows."""

@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from cloudcore.context import Context, Reply
 from cloudcore.identity.names import email_address, iam_crn
+from cloudcore.identity.passwords import Asker
 from cloudcore.identity.routes.callers import account_of, person_crn, read_page
 from cloudcore.identity.routes.fields import Email, Status
 from cloudcore.identity.rows.users import User, count_active_members, list_active_members
@@ -110,7 +111,8 @@ async def create_user(
     ctx.authorize(iam_crn(account_id, "user", "*"))
     email = email_address(data.email)
     password = users.new_password()
-    kept = await ctx.passwords.hash(password)
+    assert ctx.caller is not None
+    kept = await ctx.passwords.hash(password, Asker(ctx.caller.id, is_known=True))
     now = ctx.clock()
     user = User(
         id=ctx.new_id(),
