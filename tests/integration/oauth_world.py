@@ -101,6 +101,8 @@ class World:
     tokens: AccessTokens
     peer: str = "198.51.100.7"
     now: int = START
+    tick: int = 0
+    """What passes, in microseconds, whenever the time is asked for."""
     cookies: dict[str, str] = field(default_factory=dict)
 
     async def request(
@@ -287,6 +289,7 @@ def make_world(database: Database, issuer: str = ISSUER) -> World:
     world: World
 
     def clock() -> int:
+        world.now += world.tick
         return world.now
 
     keyring = Keyring(b"k" * 32)

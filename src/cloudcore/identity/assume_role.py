@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 import string
 from ipaddress import IPv4Address, IPv6Address
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, ClassVar, Final, NamedTuple
 
 from msgspec import Meta
 
@@ -30,7 +30,7 @@ from cloudcore.identity.rows import assumable_roles, sessions
 from cloudcore.identity.rows.assumable_roles import AssumableRole
 from cloudcore.identity.rows.sessions import Session
 from cloudcore.identity.sessions import hash_of
-from cloudcore.identity.tokens import AccessTokens, clamp_duration
+from cloudcore.identity.tokens import AccessTokens, clamp_duration, end_after
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 
 CHAINED_SECONDS: Final = 3600
@@ -47,6 +47,8 @@ _ASSIGNED: Final = Policy(
 
 class AssumeRole(Request):
     """Which role to assume, and for how long."""
+
+    saturates_integers: ClassVar[bool] = True
 
     role: Annotated[str, Meta(min_length=1, max_length=512)]
     """Its id, its CRN, or its name in the caller's account."""
@@ -124,10 +126,11 @@ async def assume_role(ctx: Context, tokens: AccessTokens, request: AssumeRole) -
             iam_crn(role.account_id, "role", role.name),
             ctx.new_id(),
             expires_at,
+            issued_at=asked.now,
             account_id=role.account_id,
             sid=asked.sid,
         ),
-        expires_in=(expires_at - asked.now) // MICROSECONDS,
+        expires_in=expires_at // MICROSECONDS - asked.now // MICROSECONDS,
         access_key_id=credential.access_key_id,
         secret_access_key=credential.secret,
         session_token=credential.session_token,
@@ -148,10 +151,9 @@ def _assume(
     is_chained = source.kind is PrincipalKind.ROLE_SESSION
     most = CHAINED_SECONDS if is_chained else role.max_session_seconds
     seconds = clamp_duration(asked.seconds, min(most, role.max_session_seconds))
-    expires_at = asked.now + seconds * MICROSECONDS
+    expires_at = end_after(seconds, asked.now)  # on a second: both forms end at once
     if is_chained:
         expires_at = min(expires_at, source.expires_at)
-    expires_at -= expires_at % MICROSECONDS  # a token ends on a second, and both forms at once
     session = Session(
         id=asked.sid,
         kind="role",
