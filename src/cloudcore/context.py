@@ -18,6 +18,7 @@ from cloudcore.clock import Clock
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import AccessDenied
+from cloudcore.founders import Founders
 from cloudcore.identity.decision import Caller, Question, Verdict, decide
 from cloudcore.identity.passwords import PasswordChecks
 from cloudcore.identity.policy import Policy
@@ -44,6 +45,8 @@ class ControlSettings:
     """Peers whose ``X-Forwarded-For`` is believed."""
     budget: Budget = DEFAULT_BUDGET
     """Of the endpoints that limit their callers' rate."""
+    founders: Founders = "nobody"
+    """Who founds organizations and accounts."""
 
     @property
     def host(self) -> str:

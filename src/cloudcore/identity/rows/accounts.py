@@ -79,6 +79,12 @@ _ANY_OF_ORGANIZATION: Final = Statement(
     )
 )
 
+_COUNT_OF_ORGANIZATION: Final = Statement(
+    select(func.count())
+    .select_from(accounts)
+    .where(_a.organization_id == bindparam("organization_id"))
+)
+
 
 class _HoldAdding(ClauseElement):
     """Keeps all others from adding accounts until the transaction ends."""
@@ -164,6 +170,12 @@ def count_accounts_of_member(tx: Connection, user_id: str) -> int:
 def is_any_account_of(tx: Connection, organization_id: str) -> bool:
     """Say whether an organization owns an account."""
     return tx.row(_ANY_OF_ORGANIZATION, organization_id=organization_id, limit=1) is not None
+
+
+def count_accounts_of(tx: Connection, organization_id: str) -> int:
+    """Return how many accounts an organization owns."""
+    row = tx.row(_COUNT_OF_ORGANIZATION, organization_id=organization_id)
+    return row[0] if row else 0
 
 
 def _account(row: Row | None) -> Account | None:
