@@ -36,6 +36,7 @@ def _columns() -> Select[Any]:
 _ADD: Final = insertion(accounts)
 _FIND: Final = Statement(_columns().where(_a.id == bindparam("id")))
 _ANY: Final = Statement(page(select(literal_column("1")).select_from(accounts)))
+_LIST: Final = Statement(page(_columns().order_by(_a.handle)))
 _REVISION: Final = Statement(select(_a.iam_revision).where(_a.id == bindparam("id")))
 _RAISE_REVISION: Final = Statement(
     accounts.update()
@@ -118,6 +119,11 @@ def add_account(tx: Connection, account: Account) -> bool:
 def find_account(tx: Connection, account_id: str) -> Account | None:
     """Return an account, in whatever state it is."""
     return _account(tx.row(_FIND, id=account_id))
+
+
+def list_accounts(tx: Connection, limit: int) -> list[Account]:
+    """Return the first accounts of the install, by handle."""
+    return [found for row in tx.rows(_LIST, limit=limit) if (found := _account(row))]
 
 
 def is_any_account(tx: Connection) -> bool:

@@ -90,6 +90,7 @@ def change_password(
 
     `checked` is the kept form that the old password was found to fit, outside of the transaction.
     """
+    users.lock_user(tx, user_id)
     user = users.find_user(tx, user_id)
     if user is None or user.password != checked:
         raise Conflict("the password was changed meanwhile")
