@@ -19,7 +19,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.context import Context
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
-from cloudcore.errors import AccessDenied, InvalidInput, NotFound, PlatformError
+from cloudcore.errors import AccessDenied, InvalidInput, NotFound, PlatformError, QuotaExceeded
 from cloudcore.identity.decision import Caller, Question, could_allow, decide
 from cloudcore.identity.names import UUID, iam_crn
 from cloudcore.identity.patterns import Patterns
@@ -35,6 +35,8 @@ from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 
 CHAINED_SECONDS: Final = 3600
 """The most for a role that is assumed in a role."""
+MAX_OPEN: Final = 5_000
+"""Sessions of one account's roles that are not over."""
 MAX_LINE: Final = 10
 """Sessions that may hang on one another."""
 
@@ -104,6 +106,7 @@ async def assume_role(ctx: Context, tokens: AccessTokens, request: AssumeRole) -
 
     Raises:
         AccessDenied: no permission, no trust, or the account is suspended.
+        QuotaExceeded: too many sessions of the account's roles are not over.
         NotFound: there is no such role where the caller may look.
         InvalidInput: `role` refers to no role, or to several.
 
@@ -148,6 +151,15 @@ def _assume(
     source = asked.source
     if source.sid is not None and sessions.count_line(tx, source.sid) >= MAX_LINE:
         raise AccessDenied("this role was assumed in a role, and so on, too often")
+    used = sessions.count_open_of_account(tx, role.account_id, asked.now, MAX_OPEN)
+    if used >= MAX_OPEN:
+        raise QuotaExceeded(
+            f"the account has {MAX_OPEN} role sessions that are not over; use one for many calls,"
+            " ask for shorter ones, or end those that are done with by POST /v1/oauth/revoke",
+            quota="role_sessions",
+            limit=MAX_OPEN,
+            used=used,
+        )
     is_chained = source.kind is PrincipalKind.ROLE_SESSION
     most = CHAINED_SECONDS if is_chained else role.max_session_seconds
     seconds = clamp_duration(asked.seconds, min(most, role.max_session_seconds))

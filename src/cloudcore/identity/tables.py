@@ -208,6 +208,13 @@ sessions = Table(
     Index(None, "parent_sid"),
     Index(None, "source_access_key_id"),
     Index(None, "organization_id"),
+    Index(
+        "ix_sessions_open",
+        "role_id",
+        "expires_at",
+        sqlite_where=text("revoked_at IS NULL"),
+        postgresql_where=text("revoked_at IS NULL"),
+    ),
 )
 
 refresh_tokens = Table(
@@ -249,6 +256,13 @@ login_credentials = Table(
     Column("revoked_at", Moment),
     Index(None, "service_account_id"),
     Index(None, "sid"),
+    Index(
+        "ix_login_credentials_open",
+        "account_id",
+        "expires_at",
+        sqlite_where=text("revoked_at IS NULL"),
+        postgresql_where=text("revoked_at IS NULL"),
+    ),
 )
 
 revoked_tokens = Table(
