@@ -213,6 +213,7 @@ def test_to_a_person_the_assignment_is_the_permission_and_never_the_trust(
         (10**4000, 7200, 7200),
         (7200, 3600, 3600),
     ],
+    ids=lambda value: str(value)[:12],
 )
 def test_a_duration_is_clamped(
     sqlite_database: str, asked: int | None, most: int, given: int

@@ -14,6 +14,7 @@ from cloudcore.identity import passwords
 from cloudcore.identity.attempts import ADDRESS_BUDGET, PERSON_BUDGET
 from cloudcore.identity.known_browser import COOKIE, LIFETIME_SECONDS
 from cloudcore.identity.passwords import MAX_WAITING, MAX_WAITING_EACH, Asker, PasswordChecks
+from cloudcore.proxy_watch import ENOUGH
 from tests.integration.oauth_world import PASSWORD, World, hidden_of, play
 
 EMAIL = "ann@example.com"
@@ -283,3 +284,17 @@ def test_a_full_line_is_told_by_a_page_and_counts_as_no_attempt(
         assert (await attempt(world, EMAIL, PASSWORD)).status_code == 200
 
     play(sqlite_database, scenario)
+
+
+def test_a_proxy_that_is_not_trusted_is_warned_of(
+    sqlite_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(world: World) -> None:
+        for number in range(2 * ENOUGH):
+            forwarded = {"X-Forwarded-For": f"203.0.113.{number}"}
+            answer = await world.request("GET", "/v1/jwks", headers=forwarded)
+            assert answer.status_code == 200
+
+    play(sqlite_database, scenario)
+    (told,) = [each for each in caplog.messages if "trusted proxies" in each]
+    assert "ENTREPOT_TRUSTED_PROXIES=198.51.100.7" in told
