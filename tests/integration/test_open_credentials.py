@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 
 from cloudcore.clock import uuid7
+from cloudcore.db.statement import Statement
 from cloudcore.errors import QuotaExceeded
 from cloudcore.identity import assume_role
 from cloudcore.identity.principal import Principal, PrincipalKind
+from cloudcore.identity.rows import sessions as session_rows
 from registry.metadata import logins as login_rows
 from registry.services import logins
 from registry.services.logins import LOGIN_SECONDS, hash_of, mint_login, new_password
@@ -91,3 +96,18 @@ def test_role_sessions_are_capped(database_url: str, monkeypatch: pytest.MonkeyP
         assert (await world.assume(token, two.id)).status_code == 200
 
     play(database_url, scenario)
+
+
+@pytest.mark.parametrize(
+    "statement", [login_rows._COUNT_OPEN, session_rows._COUNT_OPEN], ids=["logins", "sessions"]
+)
+def test_counting_reads_an_index_alone_and_ends_at_the_cap(
+    sqlite_database: str, statement: Statement
+) -> None:
+    with closing(sqlite3.connect(sqlite_database.removeprefix("sqlite:///"))) as raw:
+        given = {"account_id": "", "now": 0, "limit": 1}
+        plan = raw.execute(f"EXPLAIN QUERY PLAN {statement.sqlite}", given).fetchall()
+    details = [row[3] for row in plan]
+    (searched,) = [each for each in details if "expires_at>?" in each]
+    assert "COVERING INDEX" in searched
+    assert "LIMIT" in statement.sqlite

@@ -204,17 +204,10 @@ sessions = Table(
         name="kind",
     ),
     Index(None, "user_id"),
-    Index(None, "role_id"),
+    Index(None, "role_id", "revoked_at", "expires_at"),  # the open ones of a role are counted
     Index(None, "parent_sid"),
     Index(None, "source_access_key_id"),
     Index(None, "organization_id"),
-    Index(
-        "ix_sessions_open",
-        "role_id",
-        "expires_at",
-        sqlite_where=text("revoked_at IS NULL"),
-        postgresql_where=text("revoked_at IS NULL"),
-    ),
 )
 
 refresh_tokens = Table(
@@ -256,13 +249,7 @@ login_credentials = Table(
     Column("revoked_at", Moment),
     Index(None, "service_account_id"),
     Index(None, "sid"),
-    Index(
-        "ix_login_credentials_open",
-        "account_id",
-        "expires_at",
-        sqlite_where=text("revoked_at IS NULL"),
-        postgresql_where=text("revoked_at IS NULL"),
-    ),
+    Index(None, "account_id", "revoked_at", "expires_at"),  # the open ones are counted
 )
 
 revoked_tokens = Table(

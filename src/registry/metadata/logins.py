@@ -90,7 +90,7 @@ def _found_by(key: ColumnElement[bool]) -> Statement:
 
 
 _OPEN: Final = page(
-    select(_l.id).where(
+    select(_l.expires_at).where(
         _l.account_id == bindparam("account_id"),
         _l.revoked_at.is_(None),
         _l.expires_at > bindparam("now"),

@@ -151,7 +151,7 @@ _REVOKE_OF_ASSIGNED: Final = Statement(
     .values(revoked_at=bindparam("now"))
 )
 _OPEN: Final = page(
-    select(_s.id)
+    select(_s.expires_at)
     .join(roles, roles.c.id == _s.role_id)
     .where(
         roles.c.account_id == bindparam("account_id"),
