@@ -181,9 +181,9 @@ async def create_user(
         raise AccessDenied("a personal organization is of one person; name another organization")
     _authorize(ctx, joined, "*")
     email = email_address(data.email)
-    await count_lookup(ctx, joined.organization.id)
     password = users.new_password()
     kept = await ctx.passwords.hash(password, Asker(person.id, is_known=True))
+    await count_lookup(ctx, joined.organization.id)
     now = ctx.clock()
     user = User(
         id=ctx.new_id(),
