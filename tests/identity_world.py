@@ -15,11 +15,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 import httpx
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.context import Origin, Platform
+from cloudcore.context import ControlSettings, Origin, Platform
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unauthenticated
+from cloudcore.founders import Founders
 from cloudcore.http import ControlPlane, create_app
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.permissions import Permissions
@@ -213,13 +214,13 @@ class World:
         return Tenant(organization.id, account.id, owner, ids.role, ids.policy, ids.attachment)
 
 
-def play(url: str, scenario: Callable[[World], Awaitable[T]]) -> T:
+def play(url: str, scenario: Callable[[World], Awaitable[T]], founders: Founders = "anyone") -> T:
     """Make a world over the database at `url`, play `scenario` in it and end it."""
 
     async def run() -> T:
         database = open_database(url)
         try:
-            return await scenario(await _make_world(database))
+            return await scenario(await _make_world(database, founders))
         finally:
             await database.close()
 
@@ -238,7 +239,7 @@ class _Later:
         return await self.world.policies_of(principal)
 
 
-async def _make_world(database: Database) -> World:
+async def _make_world(database: Database, founders: Founders) -> World:
     later, keyring = _Later(), Keyring(b"k" * 32)
 
     def clock() -> int:
@@ -250,6 +251,7 @@ async def _make_world(database: Database) -> World:
         new_id=lambda: uuid7(clock()),
         keyring=keyring,
         authenticator=later,
+        settings=ControlSettings(founders=founders),
     )
     world = World(create_app(HANDLERS, platform), database, keyring, Permissions(database))
     later.world = world

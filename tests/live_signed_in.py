@@ -14,12 +14,16 @@ from typing import Any
 
 import httpx
 
-from cloudcore.clock import system_clock
+from cloudcore.clock import MICROSECONDS, system_clock, uuid7
+from cloudcore.db.base import Connection
+from cloudcore.identity.names import iam_crn
+from cloudcore.identity.rows.sessions import Session, add_session
+from cloudcore.identity.rows.users import find_user_by_email
 from cloudcore.keyring import load_keyring
 from tests.databases import program, program_environment
 from tests.inprocess import ManualClock
 from tests.live import LiveRegistry, start_registry
-from tests.tenants import ALLOW_ALL, open_install
+from tests.tenants import ALLOW_ALL, Install, open_install
 
 ADMIN = "admin@example.org"
 
@@ -45,6 +49,8 @@ class SignedIn:
     registry: LiveRegistry
     acme: Tenant
     partner: Tenant
+    person_token: str
+    """Access token of the person who owns the install."""
 
     @property
     def host(self) -> str:
@@ -79,7 +85,7 @@ def serving(data: Path) -> Iterator[SignedIn]:
     pair = tuple(
         re.findall(rf"{label} +(\S+)", shown)[0] for label in ("access key id", "secret access key")
     )
-    partner_token = asyncio.run(_add_partner(data, url))
+    partner_token, person_token = asyncio.run(_add_partner(data, url))
     registry = start_registry(data, "--port", str(port), command="serve")
     try:
         answer = httpx.post(
@@ -90,19 +96,36 @@ def serving(data: Path) -> Iterator[SignedIn]:
             registry,
             _tenant(url, "acme", answer.json()["access_token"]),
             _tenant(url, "partner", partner_token),
+            person_token,
         )
     finally:
         assert registry.stop() == 0, registry.log
 
 
-async def _add_partner(data: Path, url: str) -> str:
-    """Add an account with a program that may do everything in it; return its access token."""
+async def _add_partner(data: Path, url: str) -> tuple[str, str]:
+    """Add an account with a program that may do everything in it, and sign the owner in.
+
+    Return the access tokens of both.
+    """
     database = f"sqlite:///{data / 'metadata.db'}"
     clock = ManualClock(system_clock())
     keyring = load_keyring(data / "root.key")
     async with open_install(database, clock=clock, keyring=keyring, issuer=url) as install:
         account = await install.add_account("partner")
-        return (await install.add_program(account, "ci", ALLOW_ALL)).access_token
+        program_token = (await install.add_program(account, "ci", ALLOW_ALL)).access_token
+        return program_token, await install.database.write(_sign_in, install)
+
+
+def _sign_in(tx: Connection, install: Install) -> str:
+    """Sign the first person in, without the page; return the access token."""
+    user = find_user_by_email(tx, ADMIN)
+    assert user is not None
+    now = install.clock()
+    end = now + 3600 * MICROSECONDS
+    session = Session(uuid7(), "user", now, end, user_id=user.id)
+    add_session(tx, session)
+    crn = iam_crn(user.organization_id, "user", user.id)
+    return install.access_tokens.issue(crn, uuid7(), end, sid=session.id)
 
 
 def _tenant(url: str, handle: str, access_token: str) -> Tenant:

@@ -283,7 +283,7 @@ async def open_install(
             new_id=lambda: uuid7(clock()),
             keyring=keyring,
             authenticator=authenticator,
-            settings=ControlSettings(region=REGION, auth_url=URL),
+            settings=ControlSettings(region=REGION, auth_url=URL, founders="anyone"),
         )
         control = create_app(
             [

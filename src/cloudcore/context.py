@@ -18,12 +18,14 @@ from cloudcore.clock import Clock
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import AccessDenied
+from cloudcore.founders import Founders
 from cloudcore.identity.decision import Caller, Question, Verdict, decide
 from cloudcore.identity.passwords import PasswordChecks
 from cloudcore.identity.policy import Policy
 from cloudcore.identity.principal import Principal
 from cloudcore.keyring import Keyring
 from cloudcore.pagination import Page, Pager, UuidPage
+from cloudcore.proxy_watch import ProxyWatch
 from cloudcore.query import parse_query
 from cloudcore.ratelimit import DEFAULT_BUDGET, Budget
 
@@ -43,6 +45,8 @@ class ControlSettings:
     """Peers whose ``X-Forwarded-For`` is believed."""
     budget: Budget = DEFAULT_BUDGET
     """Of the endpoints that limit their callers' rate."""
+    founders: Founders = "nobody"
+    """Who founds organizations and accounts."""
 
     @property
     def host(self) -> str:
@@ -85,6 +89,7 @@ class Platform:
     authenticator: Authenticator
     settings: ControlSettings = ControlSettings()
     passwords: PasswordChecks = field(default_factory=PasswordChecks)
+    proxy_watch: ProxyWatch = field(default_factory=ProxyWatch)
 
 
 @dataclass(frozen=True, slots=True)

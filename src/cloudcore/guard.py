@@ -71,6 +71,9 @@ async def _admit(
 ) -> None:
     headers = connection.scope["headers"]
     client = connection.scope.get("client")
+    platform.proxy_watch.note(
+        client[0] if client else None, headers, platform.settings.trusted_proxies
+    )
     context = exchange.context = Context(
         platform,
         request_id=exchange.request_id,

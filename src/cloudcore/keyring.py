@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from tempfile import mkstemp
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
@@ -53,18 +54,22 @@ class Keyring:
 
 
 def create_root_key(path: Path) -> None:
-    """Write a new root key, readable by its owner alone from its first moment.
+    """Write a new root key, readable by its owner alone and whole from its first moment.
 
     Raises:
         FileExistsError: there is one; it is never replaced, or all it sealed would be lost.
 
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    descriptor, unnamed = mkstemp(prefix=f".{path.name}.", dir=path.parent)  # of mode 0600
     try:
-        os.write(descriptor, os.urandom(KEY_BYTES))
-        os.fsync(descriptor)
+        try:
+            os.write(descriptor, os.urandom(KEY_BYTES))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.link(unnamed, path)
     finally:
-        os.close(descriptor)
+        Path(unnamed).unlink()
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)

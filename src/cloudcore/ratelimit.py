@@ -2,14 +2,14 @@
 
 The first request opens a window. The first refusal in it tells when it ends; a refused retry
 before that begins it anew, as exhausted as it was (part 8, "Retrying sooner is refused and
-extends the window").
+extends the window"), unless the budget says otherwise.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from sqlalchemy import BigInteger, Column, Table, bindparam, delete, select, update
+from sqlalchemy import BigInteger, Column, Table, bindparam, delete, literal_column, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
@@ -33,6 +33,8 @@ class Budget(NamedTuple):
 
     limit: int
     window_seconds: int
+    is_extended: bool = True
+    """A refused retry begins the window anew. False where strangers could retry for others."""
 
 
 DEFAULT_BUDGET: Final = Budget(limit=60, window_seconds=60)
@@ -64,8 +66,8 @@ def advance(window: Window | None, budget: Budget, now: int) -> Window:
         return Window(now + length, admitted=1, refused=0)
     if window.admitted < budget.limit:
         return window._replace(admitted=window.admitted + 1, refused=0)
-    if window.refused == 0:
-        return window._replace(refused=1)
+    if window.refused == 0 or not budget.is_extended:
+        return window._replace(refused=window.refused + 1)
     return window._replace(ends_at=now + length, refused=window.refused + 1)
 
 
@@ -104,6 +106,11 @@ _ADVANCE: Final = Statement(
         refused=bindparam("refused"),
     )
 )
+_GIVE_BACK: Final = Statement(
+    update(rate_windows)
+    .where(*_IS_WINDOW, _w.window_ends_at > bindparam("now"), _w.count > literal_column("0"))
+    .values(count=_w.count - literal_column("1"), refused=literal_column("0"))
+)
 _FORGET: Final = Statement(delete(rate_windows).where(_w.window_ends_at <= bindparam("now")))
 
 
@@ -118,6 +125,11 @@ def count_request(
         window = advance(Window(*found) if found else None, budget, now)
         connection.execute(_ADVANCE, **whose, **window._asdict())
     return standing(window, budget, now)
+
+
+def give_back(connection: Connection, endpoint: str, subject: str, now: int) -> None:
+    """Take back one request that `count_request` admitted, unless its window has ended."""
+    connection.execute(_GIVE_BACK, for_endpoint=endpoint, for_subject=subject, now=now)
 
 
 def forget_ended(connection: Connection, now: int) -> int:

@@ -31,6 +31,12 @@ def source_address(
     return address
 
 
+def is_trusted(peer: str, trusted: Sequence[Network]) -> bool:
+    """Return True if what this peer says of addresses is believed."""
+    address = _parse(peer)
+    return address is not None and _is_inside(address, trusted)
+
+
 def rate_subject(address: Address | None) -> str:
     """Return whom an address stands for: its owner commands all of an IPv6 /64."""
     if isinstance(address, IPv6Address):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
@@ -48,10 +49,11 @@ def decode(document: bytes, shape: type[T]) -> T:
         InvalidInput: with ``field``, the path of the first one that is wrong, and ``reason``.
 
     """
-    return convert(parse(document), shape)
+    saturates = getattr(shape, "saturates_integers", False)
+    return convert(parse(document, _SATURATING if saturates else _DECODER), shape)
 
 
-def parse(document: bytes) -> Any:  # noqa: ANN401 - JSON
+def parse(document: bytes, decoder: json.JSONDecoder | None = None) -> Any:  # noqa: ANN401 - JSON
     """Return what `document` says.
 
     Raises:
@@ -63,7 +65,7 @@ def parse(document: bytes) -> Any:  # noqa: ANN401 - JSON
         raise _refusal("body", "too_many_values", words)
     try:
         text = document.decode()
-        value = _DECODER.decode(text)
+        value = (decoder or _DECODER).decode(text)
         if text.count("[") + text.count("{") > MAX_DEPTH:
             _check_depth(value)
         if "\\u" in text:  # nothing else can bring in what is no text
@@ -139,6 +141,14 @@ def _integer(digits: str) -> int:
     return value
 
 
+def _saturated(digits: str) -> int:
+    """Return an integer, or the end of 64 bits that lies nearest to it."""
+    try:
+        return _integer(digits)
+    except _Refused:
+        return -_INTEGER_END if digits.startswith("-") else _INTEGER_END - 1
+
+
 def _number(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
@@ -150,12 +160,17 @@ def _no_constant(_: str) -> NoReturn:
     raise _Refused("not_json", "is not JSON, which has neither NaN nor infinities")
 
 
-_DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_unique,
-    parse_int=_integer,
-    parse_float=_number,
-    parse_constant=_no_constant,
-)
+def _decoder(parse_int: Callable[[str], int]) -> json.JSONDecoder:
+    return json.JSONDecoder(
+        object_pairs_hook=_unique,
+        parse_int=parse_int,
+        parse_float=_number,
+        parse_constant=_no_constant,
+    )
+
+
+_DECODER: Final = _decoder(_integer)
+_SATURATING: Final = _decoder(_saturated)
 
 
 def _check_depth(value: Any) -> None:  # noqa: ANN401 - JSON

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta, Struct
 
@@ -22,6 +22,9 @@ class Request(Struct, kw_only=True, forbid_unknown_fields=True):
 
     In a PATCH a field defaults to `msgspec.UNSET`: absent keeps, null clears where it may.
     """
+
+    saturates_integers: ClassVar[bool] = False
+    """An integer beyond 64 bits is read as the largest or smallest within, instead of refused."""
 
 
 class Answer(Struct, kw_only=True):

@@ -51,7 +51,10 @@ class ServedRegistry(Registry):
             keyring=keyring,
             authenticator=authenticator,
             settings=ControlSettings(
-                region=settings.region, auth_url=settings.url, trusted_proxies=settings.proxies
+                region=settings.region,
+                auth_url=settings.url,
+                trusted_proxies=settings.proxies,
+                founders=settings.founders,
             ),
         )
         control = create_control_plane(

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 from urllib.parse import urlsplit
 
 from cloudcore.clock import MICROSECONDS
+from cloudcore.founders import Founders
 
 PREFIX = "ENTREPOT_"
 
@@ -108,12 +109,16 @@ class Settings:
     """File of the root key; empty: ``root.key`` in the data folder."""
     trusted_proxies: str = ""
     """Networks, separated by commas, whose ``X-Forwarded-For`` is believed."""
+    founders: Founders = "nobody"
+    """Who founds organizations and accounts, by ``/v1``."""
     limits: Limits = field(default_factory=Limits)
     delays: Delays = field(default_factory=Delays)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be what it is said to be, before anything begins under it."""
         _ = self.hosts, self.proxies, self.database
+        if self.founders not in get_args(Founders):
+            raise SettingsError(f"founders is one of {', '.join(get_args(Founders))}")
 
     @property
     def url(self) -> str:

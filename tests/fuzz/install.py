@@ -25,6 +25,7 @@ from cloudcore.identity.rows.accounts import Account, add_account, find_account
 from cloudcore.identity.rows.organizations import Organization, add_organization
 from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.rows.users import User, find_user_by_email
+from cloudcore.identity.services.users import add_person
 from cloudcore.keyring import create_root_key, load_keyring
 from registry.served import ServedRegistry
 from registry.serving.dispatch import Dispatcher
@@ -33,6 +34,7 @@ from tests.inprocess import ManualClock
 from tests.tenants import ALLOW_ALL, Install, allow, open_install
 
 EMAIL: Final = "admin@example.org"
+OUTSIDER: Final = "outsider@example.org"
 HANDLE: Final = "acme"
 _DAY: Final = 86_400 * MICROSECONDS
 _HALF_A_DAY: Final = 43_200 * MICROSECONDS
@@ -73,7 +75,7 @@ class FuzzedInstall:
 @contextmanager
 def open_fuzzed_install(folder: Path, migrated: Path) -> Iterator[FuzzedInstall]:
     """Set an install up over a copy of the `migrated` database, with a caller of every kind."""
-    settings = Settings(data=folder)
+    settings = Settings(data=folder, founders="anyone")
     shutil.copy(migrated, folder / "metadata.db")
     create_root_key(settings.root_key)
     with asyncio.Runner() as runner:
@@ -105,6 +107,7 @@ async def _people(settings: Settings) -> tuple[FirstCredentials, dict[str, str]]
         nobody = await install.add_program(account, "nobody", allow("storage:GetObject"))
         other = Account(uuid7(), uuid7(), "partner", "active", True, clock())
         await install.database.write(_add_with_organization, other)
+        await install.database.write(_add_outsider, clock())
         stranger = await install.add_program(other, "stranger", ALLOW_ALL)
         return first, {
             "admin": admin.access_token,
@@ -120,6 +123,11 @@ def _add_with_organization(tx: Connection, account: Account) -> None:
     now = account.created_at
     add_organization(tx, Organization(account.organization_id, account.handle, False, now, now))
     add_account(tx, account)
+
+
+def _add_outsider(tx: Connection, now: int) -> None:
+    """Add a person who is in no organization of anybody else."""
+    add_person(tx, User(uuid7(), OUTSIDER, "", True, uuid7(), "active", now, now))
 
 
 def _person(tx: Connection, install: Install) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import httpx
 
 from tests.conformance.content import EMPTY, image_manifest, subject_of
-from tests.fuzz.install import HANDLE, FuzzedInstall
+from tests.fuzz.install import HANDLE, OUTSIDER, FuzzedInstall
 from tests.fuzz.known import Known
 from tests.tenants import ALLOW_ALL, basic, bearer, document, let
 
@@ -21,7 +21,6 @@ _SIGN_IN: Final = {
 }
 """An authorization request; the challenge is that of RFC 7636, appendix B."""
 _VERIFIER: Final = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
-_OUTSIDER: Final = "outsider@example.org"
 _MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 _HIDDEN: Final = re.compile(r'name="form" value="([^"]*)"')
 
@@ -41,8 +40,11 @@ def _plant_identity(install: FuzzedInstall) -> None:
         path = f"/v1/policies/{_make(install, '/v1/policies', policy)}/attachments"
         _make(install, path, {"service_account": name})
     _make(install, "/v1/policies", {"name": "unused", "document": document(ALLOW_ALL)})
-    user = _make(install, "/v1/users", {"email": "member@example.org"})
-    _make(install, "/v1/users", {"email": _OUTSIDER}, caller="stranger")
+    person = bearer(install.bearers["person"])
+    for organization in _ask(install, "GET", "/v1/organizations", person).json()["organizations"]:
+        if not organization["is_personal"]:
+            _ask(install, "POST", f"/v1/organizations/{organization['id']}/switch", person)
+    user = _make(install, "/v1/users", {"email": "member@example.org"}, caller="person")
     trust = document({"effect": "allow", "principals": [install.first.account_id]})
     role = _make(install, "/v1/roles", {"name": "deploy", "trust_policy": trust})
     _make(install, f"/v1/roles/{role}/assignments", {"user": user})
@@ -90,7 +92,7 @@ def teach(install: FuzzedInstall, known: Known) -> None:
         "code_verifier": [_VERIFIER],
         "token": [*install.bearers.values(), install.first.secret_access_key],
         "form": [match[1] for match in _HIDDEN.finditer(page.text)],
-        "email": [install.first.email, _OUTSIDER, "new@example.org"],
+        "email": [install.first.email, OUTSIDER, "new@example.org"],
         "password": [install.first.one_time_password, "a long enough password"],
         "current_password": [install.first.one_time_password],
         "document": [document(ALLOW_ALL), document(let("*"))],

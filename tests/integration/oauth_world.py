@@ -101,6 +101,8 @@ class World:
     tokens: AccessTokens
     peer: str = "198.51.100.7"
     now: int = START
+    tick: int = 0
+    """What passes, in microseconds, whenever the time is asked for."""
     cookies: dict[str, str] = field(default_factory=dict)
 
     async def request(
@@ -173,12 +175,14 @@ class World:
 
     async def send_page(self, page: httpx.Response, **fields: str) -> httpx.Response:
         """Fill in a page's form and send it."""
-        return await self.request(
+        answer = await self.request(
             "POST",
             "/v1/oauth/authorize",
             data={"form": hidden_of(page), **fields},
             cookies=self.cookies,
         )
+        self.cookies |= dict(answer.cookies)
+        return answer
 
     async def sign_in(self, email: str, password: str = PASSWORD) -> str:
         """Return the code that the page shows."""
@@ -285,6 +289,7 @@ def make_world(database: Database, issuer: str = ISSUER) -> World:
     world: World
 
     def clock() -> int:
+        world.now += world.tick
         return world.now
 
     keyring = Keyring(b"k" * 32)

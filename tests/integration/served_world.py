@@ -275,6 +275,7 @@ async def furnish(served: Served, tenant: Tenant) -> None:
     await served.make(f"{organization}/invitations", {"email": member.email}, token=person)
     joined = await served.ask("POST", f"{organization}/accept", token=member_token)
     assert joined.status_code == 200, joined.text
+    assert (await served.ask("POST", f"{organization}/switch", token=person)).status_code == 200
     program = await served.make("/v1/service-accounts", {"name": "owner"}, token=token)
     key = await served.make(f"/v1/service-accounts/{program['id']}/access-keys", {}, token=token)
     statement = {"effect": "allow", "actions": ["iam:GetRole"], "resources": ["*"]}
@@ -373,7 +374,7 @@ def _password(answer: dict[str, Any]) -> str:
 @asynccontextmanager
 async def open_served(data: Path, database_url: str = "") -> AsyncIterator[Served]:
     """Open a served install in a folder, with both tenants in it."""
-    settings = Settings(data=data, database_url=database_url, public_url=URL)
+    settings = Settings(data=data, database_url=database_url, public_url=URL, founders="anyone")
     prepare(settings)
     create_root_key(settings.root_key)
     clock = ManualClock()

@@ -12,6 +12,7 @@ import logging
 import re
 import secrets
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Concatenate, Final, NamedTuple
 from urllib.parse import urlencode
@@ -128,7 +129,11 @@ def issue(install: SignedIn, tenant: Tenant, canary: Canaries) -> None:
     path = f"/v1/service-accounts/{accounts['service_account']['id']}/access-keys"
     key = install.call(tenant, "POST", path, {})["access_key"]
     canary.watch("secret access key", key["secret_access_key"])
-    user = install.call(tenant, "POST", "/v1/users", {"email": "new@example.org"})["user"]
+    owner = replace(tenant, access_token=install.person_token)
+    organizations = install.call(owner, "GET", "/v1/organizations")["organizations"]
+    (named,) = [each["id"] for each in organizations if not each["is_personal"]]
+    body = {"email": "new@example.org", "organization": named}
+    user = install.call(owner, "POST", "/v1/users", body)["user"]
     canary.watch("one-time password", user["one_time_password"])
     pair = (key["access_key_id"], key["secret_access_key"])
     form = {"grant_type": "client_credentials"}

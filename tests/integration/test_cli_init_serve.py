@@ -68,7 +68,8 @@ def test_init_refuses_where_there_is_an_account(install: Path, home: Home) -> No
     assert ended.stdout == ""
     assert ended.stderr == (
         f"entrepot: there is an account in {install} already; sign in with 'entrepot login URL', "
-        "or begin another install with --data\n"
+        "or begin another install with --data (who has lost its credentials: "
+        "'entrepot reset-password', 'entrepot new-access-key')\n"
     )
     assert not (install / "root.key").exists()
 

@@ -21,7 +21,15 @@ def test_all_routes_hash_in_the_same_two_threads(sqlite_database: str) -> None:
         change = {"current_password": "not the one", "password": "a long enough password"}
         answers = await asyncio.gather(
             *(
-                world.ask("POST", "/v1/users", {"email": f"person-{number}@example.org"})
+                world.ask(
+                    "POST",
+                    "/v1/users",
+                    {
+                        "email": f"person-{number}@example.org",
+                        "organization": world.acme.organization_id,
+                    },
+                    token="person",
+                )
                 for number in range(AT_ONCE)
             ),
             *(world.ask("PUT", "/v1/users/me/password", change, token="eve") for _ in range(2)),

@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import pytest
+
+from cloudcore.identity.rows.users import find_user
+from cloudcore.identity.services import accounts
 from tests.identity_world import ALLOW_ALL, World, play
 
 DOCUMENT = {"version": "1", "statements": [ALLOW_ALL]}
@@ -24,7 +28,8 @@ def test_two_keys_at_most_and_one_role_of_a_name(database_url: str) -> None:
         body = {"name": "one", "trust_policy": trust}
         asked = (world.ask("POST", "/v1/roles", body) for _ in range(8))
         assert await answers(*asked) == {201: 1, 409: 7}
-        users = (world.ask("POST", "/v1/users", {"email": "a@example.org"}) for _ in range(3))
+        body = {"email": "a@example.org", "organization": world.acme.organization_id}
+        users = (world.ask("POST", "/v1/users", body, token="person") for _ in range(3))
         assert await answers(*users) == {201: 1, 409: 2}
 
     play(database_url, scenario)
@@ -75,7 +80,7 @@ def test_persons_leave_while_roles_are_assigned(database_url: str) -> None:
             assignments = f"/v1/roles/{world.acme.role_id}/assignments"
             found = await answers(
                 world.ask("POST", assignments, {"user": guest.id}),
-                world.ask("DELETE", f"/v1/users/{guest.id}"),
+                world.ask("DELETE", f"/v1/users/{guest.id}", token="person"),
                 world.ask("DELETE", f"{organization}/members/{guest.id}", token="person"),
                 world.ask("POST", f"{organization}/switch", token=f"guest-{turn}"),
             )
@@ -112,5 +117,87 @@ def test_an_account_is_not_founded_in_an_organization_that_goes(database_url: st
                 world.ask("DELETE", f"/v1/organizations/{made['id']}", token="person"),
             )
             assert found in ({201: 1, 409: 1}, {404: 1, 204: 1}), found
+
+    play(database_url, scenario)
+
+
+async def two_owners(world: World, second: str) -> str:
+    """Let a second person own the first tenant's organization; return the person's id."""
+    person = await world.person(second)
+    path = f"/v1/organizations/{world.acme.organization_id}"
+    body = {"email": person.email, "role": "owner"}
+    await world.make(f"{path}/invitations", body, token="person")
+    assert (await world.ask("POST", f"{path}/accept", token=second)).status_code == 200
+    return person.id
+
+
+async def owners_left(world: World) -> list[str]:
+    """Return the owners of the first tenant's organization who can sign in."""
+    path = f"/v1/organizations/{world.acme.organization_id}"
+    found = []
+    for token in world.principals:
+        members = await world.ask("GET", f"{path}/members", token=token)
+        if not members.is_success:
+            continue
+        for each in members.json()["members"]:
+            if each["role"] == "owner" and each["status"] == "active":
+                user = await world.database.read(find_user, each["user"]["id"])
+                assert user is not None
+                if user.status == "active":
+                    found.append(user.id)
+        break
+    return found
+
+
+@pytest.mark.parametrize("how", ["suspended", "deleted", "removed", "demoted", "of all kinds"])
+def test_two_owners_do_not_end_one_another(database_url: str, how: str) -> None:
+    async def scenario(world: World) -> None:
+        first = world.acme.person.id
+        members = f"/v1/organizations/{world.acme.organization_id}/members"
+        for turn in range(4):
+            second = await two_owners(world, f"second-{turn}")
+            asked = {
+                "suspended": ("PATCH", "/v1/users", {"status": "suspended"}),
+                "deleted": ("DELETE", "/v1/users", None),
+                "removed": ("DELETE", members, None),
+                "demoted": ("PATCH", members, {"role": "member"}),
+            }
+            ways = [asked[how]] * 2 if how in asked else [asked["suspended"], asked["removed"]]
+            found = await asyncio.gather(
+                *(
+                    world.ask(method, f"{path}/{whom}", body, token=token)
+                    for (method, path, body), whom, token in zip(
+                        ways, (second, first), ("person", f"second-{turn}"), strict=True
+                    )
+                )
+            )
+            left = await owners_left(world)
+            assert left, [answer.text for answer in found]
+            if first not in left:
+                return
+            assert all(answer.status_code < 500 for answer in found)
+
+    play(database_url, scenario)
+
+
+def test_an_organization_has_its_accounts_and_no_more(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accounts, "MAX_ACCOUNTS", 4)
+
+    async def scenario(world: World) -> None:
+        acme = world.acme.organization_id
+        found = await answers(
+            *(
+                world.ask(
+                    "POST",
+                    "/v1/accounts",
+                    {"handle": f"another-{number}", "organization": acme},
+                    token="person",
+                )
+                for number in range(8)
+            )
+        )
+        assert found == {201: 3, 403: 5}
 
     play(database_url, scenario)

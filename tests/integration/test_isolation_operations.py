@@ -96,7 +96,8 @@ def filled(place: Place, tenant: Tenant, other: str | None = None) -> str:
 
 
 def token_of(operation: Operation, tenant: Tenant) -> str:
-    is_of_persons = operation.path.startswith(OF_PERSONS)
+    is_on_people = operation.path.startswith("/v1/users") and operation.method != "GET"
+    is_of_persons = is_on_people or operation.path.startswith(OF_PERSONS)
     return tenant.person_token if is_of_persons else tenant.program_token
 
 

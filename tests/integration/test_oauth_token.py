@@ -7,9 +7,11 @@ from urllib.parse import quote
 import pytest
 from sqlalchemy import bindparam, select
 
+from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import access_keys
+from cloudcore.wire import rfc3339
 from tests.integration.oauth_world import CREDENTIALS, Program, World, basic, bearer, may, play
 
 WRONG = "A" * 40
@@ -100,7 +102,13 @@ def test_two_ways_to_authenticate_are_refused(database_url: str) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "given"),
-    [("1", 900), ("99999", 43200), ("-5", 900), ("900", 900), ("1800", 1800), ("43200", 43200)],
+    [
+        *(("1", 900), ("99999", 43200), ("-5", 900), ("900", 900), ("1800", 1800)),
+        *(("43200", 43200), ("", 3600), ("0", 900), ("-0", 900), ("0" * 50 + "1800", 1800)),
+        *(("1" + "0" * 30, 43200), ("-1" + "0" * 30, 900)),
+        *(("9" * 60_000, 43200), ("-" + "9" * 60_000, 900), ("0" * 60_000, 900)),
+    ],
+    ids=lambda value: str(value)[:12],
 )
 def test_a_duration_is_clamped_and_reported(sqlite_database: str, asked: str, given: int) -> None:
     """O7, rule I4."""
@@ -118,7 +126,9 @@ def test_a_duration_is_clamped_and_reported(sqlite_database: str, asked: str, gi
     play(sqlite_database, scenario)
 
 
-@pytest.mark.parametrize("asked", ["abc", "", "1.5", "1" + "0" * 30, "1e3", "0x10", "٣", "1_0"])
+@pytest.mark.parametrize(
+    "asked", ["abc", "-", "--1", "1.5", "1e3", "0x10", "٣", "1_0", "0" * 60_000 + "x"], ids=ascii
+)
 def test_a_duration_is_a_whole_number(sqlite_database: str, asked: str) -> None:
     """O8."""
 
@@ -126,6 +136,36 @@ def test_a_duration_is_a_whole_number(sqlite_database: str, asked: str) -> None:
         ci = await program(world)
         answer = await world.token(CREDENTIALS | {"duration_seconds": asked}, ci.basic)
         assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
+
+    play(sqlite_database, scenario)
+
+
+def test_what_a_token_says_of_its_time_is_what_was_asked_for(sqlite_database: str) -> None:
+    """To the second, in whatever part of a second, however long issuing takes."""
+
+    async def scenario(world: World) -> None:
+        await world.add_user("ann@example.com")
+        ci = await program(world)
+        role = await world.add_role(ci.account, "deploy", ci.crn)
+        await world.add_policy(ci.account, may("iam:AssumeRole"), service_account_id=ci.id)
+        for part in (0, 1, 400_000, 999_999):
+            world.tick = 0
+            world.now += MICROSECONDS - world.now % MICROSECONDS + part
+            code = await world.sign_in("ann@example.com")
+            token = await world.token_of(ci)
+            world.tick = 300_000
+            for asked, answer in (
+                (900, await world.token(CREDENTIALS | {"duration_seconds": "900"}, ci.basic)),
+                (3600, await world.redeem(code)),
+                (900, await world.assume(token, role.id, duration_seconds=900)),
+                (3600, await world.assume(token, role.id)),
+            ):
+                told = answer.json()
+                assert told["expires_in"] == asked
+                claims = world.tokens.verify(told["access_token"])
+                assert claims.exp - claims.iat == asked
+                if "expires_at" in told:
+                    assert told["expires_at"] == rfc3339(claims.exp * MICROSECONDS)
 
     play(sqlite_database, scenario)
 

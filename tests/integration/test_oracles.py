@@ -38,6 +38,10 @@ PAIRS: Final = {
     "M23 = M24": "tests/integration/test_bad_input.py::test_sibling_layer_is_as_good_as_unknown",
     "M23 = M25": f"{HERE}::test_a_layer_held_elsewhere_is_as_unknown_as_any",
     "X8 = X9": f"{HERE}::test_a_mount_one_may_not_make_is_an_upload",
+    "foreign accounts and people": "tests/integration/test_identity_people.py"
+    "::test_accounts_and_people_of_others_are_as_unknown_ones",
+    "page, beyond its budget": "tests/integration/test_sign_in_attempts.py"
+    "::test_unknown_and_known_addresses_are_refused_alike_within_and_beyond_the_budget",
     "page": "tests/integration/test_oauth_page.py::test_unknown_wrong_and_suspended_look_alike",
 }
 LAYER: Final = b"a layer that somebody else has"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -132,3 +132,26 @@ def test_no_bytes_are_an_accident(document: bytes) -> None:
     except InvalidInput:
         return
     assert json.loads(document) == parse(document)
+
+
+class Saturating(Struct):
+    saturates_integers: ClassVar[bool] = True
+    number: int
+
+
+@pytest.mark.parametrize(
+    ("digits", "value"),
+    [
+        ("9223372036854775807", 2**63 - 1),
+        ("9223372036854775808", 2**63 - 1),
+        ("-9223372036854775809", -(2**63)),
+        ("9" * 100_000, 2**63 - 1),
+        ("-" + "9" * 100_000, -(2**63)),
+    ],
+    ids=lambda value: str(value)[:12],
+)
+def test_a_shape_may_take_integers_of_any_size(digits: str, value: int) -> None:
+    assert decode(b'{"number": %s}' % digits.encode(), Saturating).number == value
+    for wrong in ("1.5", "1e30", '"1"', "true"):
+        with pytest.raises(InvalidInput):
+            decode(b'{"number": %s}' % wrong.encode(), Saturating)

@@ -75,3 +75,10 @@ def test_limits_are_counted_in_microseconds() -> None:
     limits = Limits(upload_idle_seconds=2, touch_after_seconds=3)
     assert limits.upload_idle == 2_000_000
     assert limits.touch_after == 3_000_000
+
+
+def test_founders_are_a_choice_and_nobody_unless_made() -> None:
+    assert DEFAULTS.founders == "nobody"
+    assert Settings.from_env({"ENTREPOT_FOUNDERS": "owners"}, DEFAULTS).founders == "owners"
+    with pytest.raises(SettingsError, match="founders is one of nobody, owners, anyone"):
+        Settings.from_env({"ENTREPOT_FOUNDERS": "everyone"}, DEFAULTS)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 import string
 from ipaddress import IPv4Address, IPv6Address
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, ClassVar, Final, NamedTuple
 
 from msgspec import Meta
 
@@ -19,7 +19,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.context import Context
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
-from cloudcore.errors import AccessDenied, InvalidInput, NotFound, PlatformError
+from cloudcore.errors import AccessDenied, InvalidInput, NotFound, PlatformError, QuotaExceeded
 from cloudcore.identity.decision import Caller, Question, could_allow, decide
 from cloudcore.identity.documents import is_meant, read_stored
 from cloudcore.identity.names import UUID, iam_crn
@@ -31,11 +31,13 @@ from cloudcore.identity.rows import assumable_roles, sessions
 from cloudcore.identity.rows.assumable_roles import AssumableRole
 from cloudcore.identity.rows.sessions import Session
 from cloudcore.identity.sessions import hash_of
-from cloudcore.identity.tokens import AccessTokens, clamp_duration
+from cloudcore.identity.tokens import AccessTokens, clamp_duration, end_after
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 
 CHAINED_SECONDS: Final = 3600
 """The most for a role that is assumed in a role."""
+MAX_OPEN: Final = 5_000
+"""Sessions of one account's roles that are not over."""
 MAX_LINE: Final = 10
 """Sessions that may hang on one another."""
 
@@ -48,6 +50,8 @@ _ASSIGNED: Final = Policy(
 
 class AssumeRole(Request):
     """Which role to assume, and for how long."""
+
+    saturates_integers: ClassVar[bool] = True
 
     role: Annotated[str, Meta(min_length=1, max_length=512)]
     """Its id, its CRN, or its name in the caller's account."""
@@ -103,6 +107,7 @@ async def assume_role(ctx: Context, tokens: AccessTokens, request: AssumeRole) -
 
     Raises:
         AccessDenied: no permission, no trust, or the account is suspended.
+        QuotaExceeded: too many sessions of the account's roles are not over.
         NotFound: there is no such role where the caller may look.
         InvalidInput: `role` refers to no role, or to several.
 
@@ -125,10 +130,11 @@ async def assume_role(ctx: Context, tokens: AccessTokens, request: AssumeRole) -
             iam_crn(role.account_id, "role", role.name),
             ctx.new_id(),
             expires_at,
+            issued_at=asked.now,
             account_id=role.account_id,
             sid=asked.sid,
         ),
-        expires_in=(expires_at - asked.now) // MICROSECONDS,
+        expires_in=expires_at // MICROSECONDS - asked.now // MICROSECONDS,
         access_key_id=credential.access_key_id,
         secret_access_key=credential.secret,
         session_token=credential.session_token,
@@ -146,13 +152,21 @@ def _assume(
     source = asked.source
     if source.sid is not None and sessions.count_line(tx, source.sid) >= MAX_LINE:
         raise AccessDenied("this role was assumed in a role, and so on, too often")
+    used = sessions.count_open_of_account(tx, role.account_id, asked.now, MAX_OPEN)
+    if used >= MAX_OPEN:
+        raise QuotaExceeded(
+            f"the account has {MAX_OPEN} role sessions that are not over; use one for many calls,"
+            " ask for shorter ones, or end those that are done with by POST /v1/oauth/revoke",
+            quota="role_sessions",
+            limit=MAX_OPEN,
+            used=used,
+        )
     is_chained = source.kind is PrincipalKind.ROLE_SESSION
     most = CHAINED_SECONDS if is_chained else role.max_session_seconds
     seconds = clamp_duration(asked.seconds, min(most, role.max_session_seconds))
-    expires_at = asked.now + seconds * MICROSECONDS
+    expires_at = end_after(seconds, asked.now)  # on a second: both forms end at once
     if is_chained:
         expires_at = min(expires_at, source.expires_at)
-    expires_at -= expires_at % MICROSECONDS  # a token ends on a second, and both forms at once
     session = Session(
         id=asked.sid,
         kind="role",

@@ -28,6 +28,13 @@ from cloudcore.identity.authorize_page import (
     refusal_page,
     sign_in_page,
 )
+from cloudcore.identity.known_browser import COOKIE as KNOWN_BROWSER
+from cloudcore.identity.known_browser import (
+    LIFETIME_SECONDS,
+    KnownBrowser,
+    known_browser_cookie,
+    read_known_browser,
+)
 from cloudcore.identity.oauth_forms import (
     CLI,
     MAX_FORM_BYTES,
@@ -36,9 +43,12 @@ from cloudcore.identity.oauth_forms import (
     parse_parameters,
     values_of,
 )
+from cloudcore.identity.rows.users import User
 from cloudcore.identity.sign_in import SignInForm
 
 COOKIE: Final = "entrepot_sign_in"
+
+_REFUSALS: Final = (errors.Unauthenticated, errors.RateLimited, errors.Unavailable)
 
 Answer = Response[str]
 
@@ -87,7 +97,7 @@ def authorize_handlers() -> list[HTTPRouteHandler]:
             nonce = sign_in.known_nonce(request.cookies.get(COOKIE)) or sign_in.new_nonce()
             form = sign_in.begin(ctx, query, nonce)
             page = _page(200, sign_in_page(form.seal(ctx.keyring)))
-            page.set_cookie(_cookie(ctx, nonce))
+            page.set_cookie(_cookie(ctx, COOKIE, nonce))
             return page
 
         return await _told(answer)
@@ -101,7 +111,7 @@ def authorize_handlers() -> list[HTTPRouteHandler]:
             "public": True,
             "form": SentForm,
             "statuses": (303, 403, 429),
-            "pages": (200, 303, 400, 403, 429),
+            "pages": (200, 303, 400, 403, 429, 503),
         },
     )
     async def sign_in_by_password(
@@ -111,7 +121,9 @@ def authorize_handlers() -> list[HTTPRouteHandler]:
 
         The command's code is shown; the console's is carried there by a redirect.
 
-        Ten attempts in five minutes for each address and person; the eleventh is 429.
+        Ten failed attempts in five minutes of each client address at each person, and thirty at
+        all persons; the next is 429. A browser in which the person has signed in before has ten
+        of its own.
         """
 
         async def answer() -> Answer:
@@ -121,50 +133,72 @@ def authorize_handlers() -> list[HTTPRouteHandler]:
             nonce = sign_in.known_nonce(request.cookies.get(COOKIE))
             form = sign_in.resume(ctx, sent.get("form", ""), nonce)
             assert nonce is not None
+            browser = read_known_browser(ctx, request.cookies.get(KNOWN_BROWSER))
             if form.email:
-                return await _choose_password(ctx, form, sent)
-            return await _check_password(ctx, form, sent, nonce)
+                return await _choose_password(ctx, form, sent, browser)
+            return await _check_password(ctx, form, sent, nonce, browser)
 
         return await _told(answer)
 
     return [show_sign_in, sign_in_by_password]
 
 
-async def _check_password(ctx: Context, form: SignInForm, sent: Form, nonce: str) -> Answer:
+async def _check_password(
+    ctx: Context, form: SignInForm, sent: Form, nonce: str, browser: KnownBrowser | None
+) -> Answer:
     email = sent.get("email", "")
     try:
-        user = await sign_in.check_password(ctx, email, sent.get("password", ""))
-    except (errors.Unauthenticated, errors.RateLimited) as error:
+        user = await sign_in.check_password(ctx, email, sent.get("password", ""), browser)
+    except _REFUSALS as error:
         again = sign_in.renew(ctx, form, nonce).seal(ctx.keyring)
-        if isinstance(error, errors.RateLimited):
-            words = f"Too many attempts. Try again in {error.retry_after} seconds."
-            page = _page(429, sign_in_page(again, email, words))
-            page.headers["Retry-After"] = str(error.retry_after)
-            return page
-        return _page(403, sign_in_page(again, email, f"{_sentence(error)}."))
+        return _refused(error, lambda words: sign_in_page(again, email, words))
     if user.must_change_password:
         renewed = sign_in.renew(ctx, form, nonce, user)
         return _page(200, new_password_page(renewed.seal(ctx.keyring), user.email))
-    return _give(form, await sign_in.give_code(ctx, form, user))
+    return _give(ctx, form, await sign_in.give_code(ctx, form, user), user, browser)
 
 
-async def _choose_password(ctx: Context, form: SignInForm, sent: Form) -> Answer:
+async def _choose_password(
+    ctx: Context, form: SignInForm, sent: Form, browser: KnownBrowser | None
+) -> Answer:
     chosen = sent.get("new_password", ""), sent.get("repeated_password", "")
     try:
-        return _give(form, await sign_in.choose_password(ctx, form, *chosen))
-    except errors.InvalidInput as error:
-        return _page(
-            400, new_password_page(form.seal(ctx.keyring), form.email, f"{_sentence(error)}.")
-        )
+        user, code = await sign_in.choose_password(ctx, form, *chosen)
+    except (errors.InvalidInput, *_REFUSALS) as error:
+        again = form.seal(ctx.keyring)
+        return _refused(error, lambda words: new_password_page(again, form.email, words))
+    return _give(ctx, form, code, user, browser)
 
 
-def _give(form: SignInForm, code: str) -> Answer:
-    """Bring a code to where the request wanted it."""
+def _refused(error: errors.PlatformError, page: Callable[[str], str]) -> Answer:
+    """Return the page of a refused form, which can be sent again."""
+    match error:
+        case errors.RateLimited():
+            words = f"Too many attempts. Try again in {error.retry_after} seconds."
+            answer = _page(429, page(words))
+        case errors.Unavailable():
+            words = f"Too many people are signing in. Try again in {error.retry_after} seconds."
+            answer = _page(503, page(words))
+        case errors.InvalidInput():
+            return _page(400, page(f"{_sentence(error)}."))
+        case _:
+            return _page(403, page(f"{_sentence(error)}."))
+    answer.headers["Retry-After"] = str(error.retry_after)
+    return answer
+
+
+def _give(
+    ctx: Context, form: SignInForm, code: str, user: User, browser: KnownBrowser | None
+) -> Answer:
+    """Bring a code to where the request wanted it, and know the browser from now on."""
     if form.destination.client_id == CLI:
-        return _page(200, code_page(code))
-    query = urlencode({"code": code, "state": form.state})
-    answer = _page(303, "")
-    answer.headers["Location"] = f"{form.destination.redirect_uri}?{query}"
+        answer = _page(200, code_page(code))
+    else:
+        query = urlencode({"code": code, "state": form.state})
+        answer = _page(303, "")
+        answer.headers["Location"] = f"{form.destination.redirect_uri}?{query}"
+    known = known_browser_cookie(ctx, user.id, browser)
+    answer.set_cookie(_cookie(ctx, KNOWN_BROWSER, known, LIFETIME_SECONDS))
     return answer
 
 
@@ -186,11 +220,13 @@ def _page(status: int, page: str) -> Answer:
     return Response(page, status_code=status, media_type=MediaType.HTML, headers=dict(HEADERS))
 
 
-def _cookie(ctx: Context, nonce: str) -> Cookie:
+def _cookie(ctx: Context, name: str, value: str, max_age: int | None = None) -> Cookie:
+    """Return a cookie of this page; without a `max_age` (seconds) it ends with the browser."""
     return Cookie(
-        COOKIE,
-        value=nonce,
+        name,
+        value=value,
         path=PATH,
+        max_age=max_age,
         httponly=True,
         samesite="strict",
         secure=ctx.settings.auth_url.startswith("https:"),

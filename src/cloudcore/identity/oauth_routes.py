@@ -67,7 +67,8 @@ class TokenForm(msgspec.Struct):
 class RevocationForm(msgspec.Struct):
     """What the revocation endpoint reads."""
 
-    token: str
+    token: str = ""
+    """Without one nothing is ended."""
     token_type_hint: str = ""
     """Ignored."""
     client_id: str = ""

@@ -10,18 +10,29 @@ import base64
 import hashlib
 import hmac
 import os
+from collections import Counter, deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar, TypeVarTuple
 
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import InvalidInput, Unavailable
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 MIN_CHARACTERS: Final = 12
 MAX_BYTES: Final = 1024
 """Of UTF-8; more would only cost time."""
 
+MAX_WAITING: Final = 32
+"""Passwords of strangers that wait to be hashed or are, and as many of others: 4 s of 2 threads."""
+MAX_WAITING_EACH: Final = 8
+"""Of one asker."""
+
 _SALT_BYTES: Final = 16
 _HASH_BYTES: Final = 32
 _CHECKS_AT_ONCE: Final = 2
+_RETRY_SECONDS: Final = 5
 
 
 class Cost(NamedTuple):
@@ -67,24 +78,90 @@ def verify_password(password: str, kept: str | None) -> bool:
     return hmac.compare_digest(found, base64.b64decode(expected)) and kept is not None
 
 
+class Asker(NamedTuple):
+    """Who has a password hashed."""
+
+    subject: str
+    """The principal, or the client address of a stranger."""
+    is_known: bool
+    """True for signed-in principals and browsers that signed in before."""
+
+
 class PasswordChecks:
     """The threads in which passwords are hashed: few, since each check takes 32 MiB and a core.
 
-    There is one of these in a process; whoever else must wait, waits without the memory.
+    There is one of these in a process. Strangers and known askers wait in two lines that are
+    served by turns. Each line has `MAX_WAITING` places, and one asker takes at most
+    `MAX_WAITING_EACH` of them, so that nobody waits longer than the lines are.
     """
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_CHECKS_AT_ONCE, "scrypt")
+        self._running = 0
+        self._lines: dict[bool, deque[asyncio.Future[None]]] = {True: deque(), False: deque()}
+        self._places: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
+        self._was_known = False
 
-    async def verify(self, password: str, kept: str | None) -> bool:
-        """Say whether a password is the one kept; see `verify_password`."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, verify_password, password, kept)
+    async def verify(self, password: str, kept: str | None, asker: Asker) -> bool:
+        """Return True if a password is the one kept; see `verify_password`.
 
-    async def hash(self, password: str) -> str:
-        """Return what is kept of a password."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, hash_password, password)
+        Raises:
+            Unavailable: too many passwords wait to be hashed, of this asker or altogether.
+
+        """
+        return await self._run(asker, verify_password, password, kept)
+
+    async def hash(self, password: str, asker: Asker) -> str:
+        """Return what is kept of a password.
+
+        Raises:
+            Unavailable: as of `verify`.
+
+        """
+        return await self._run(asker, hash_password, password)
+
+    async def _run(self, asker: Asker, work: Callable[[*Ts], T], *args: *Ts) -> T:
+        places = self._places[asker.is_known]
+        if places.total() >= MAX_WAITING or places[asker.subject] >= MAX_WAITING_EACH:
+            raise Unavailable("too many passwords are being checked", retry_after=_RETRY_SECONDS)
+        places[asker.subject] += 1
+        try:
+            await self._turn(asker)
+            try:
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(self._threads, work, *args)
+            finally:
+                self._give_turn()
+        finally:
+            places[asker.subject] -= 1
+            if not places[asker.subject]:
+                del places[asker.subject]
+
+    async def _turn(self, asker: Asker) -> None:
+        """Wait for a thread."""
+        if self._running < _CHECKS_AT_ONCE:
+            self._running += 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._lines[asker.is_known].append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._give_turn()
+            raise
+
+    def _give_turn(self) -> None:
+        """Hand a thread to who waits in the other line than the last, or else in the same."""
+        for is_known in (not self._was_known, self._was_known):
+            line = self._lines[is_known]
+            while line:
+                turn = line.popleft()
+                if not turn.done():
+                    self._was_known = is_known
+                    turn.set_result(None)
+                    return
+        self._running -= 1
 
 
 def check_new_password(password: str) -> None:

@@ -29,11 +29,16 @@ OWNER_ACTIONS: Final = (
     "iam:RemoveMember",
     "iam:CreateAccount",
     "iam:UpdateAccount",
+    "iam:CreateUser",
+    "iam:UpdateUser",
+    "iam:DeleteUser",
 )
 """What an owner of an organization may do with it."""
 MEMBER_ACTIONS: Final = (
     "iam:GetOrganization",
     "iam:ListMembers",
+    "iam:ListUsers",
+    "iam:GetUser",
     "iam:LeaveOrganization",
     "iam:ListAccounts",
     "iam:GetAccount",
@@ -44,7 +49,6 @@ _OWN_ACTIONS: Final = (
     "iam:ListOrganizations",
     "iam:AcceptInvitation",
     "iam:SwitchOrganization",
-    "iam:GetUser",
     "iam:ChangePassword",
 )
 

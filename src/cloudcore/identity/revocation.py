@@ -16,7 +16,7 @@ from cloudcore.context import Context
 from cloudcore.db.base import Connection
 from cloudcore.errors import Unauthenticated
 from cloudcore.identity.oauth import authenticate_client
-from cloudcore.identity.oauth_forms import CLI, Client, Form, required
+from cloudcore.identity.oauth_forms import CLI, Client, Form
 from cloudcore.identity.rows import revocations, sessions
 from cloudcore.identity.rows.key_owners import find_key_owner
 from cloudcore.identity.rows.sessions import LiveSession
@@ -35,17 +35,20 @@ async def revoke(ctx: Context, tokens: AccessTokens, form: Form, client: Client)
 
     A client that does not say who it is may end whatever it holds.
 
+    Without a token there is nothing to end, which is no error.
+
     Raises:
-        InvalidInput: there is no token.
         Unauthenticated: the client says who it is, and cannot prove it.
 
     """
-    token = required(form, "token")
     asker: str | None = None
     if client.is_public:
         asker = CLI
     elif client.id is not None or client.secret is not None:
         asker = (await authenticate_client(ctx, client)).service_account_id
+    token = form.get("token")
+    if not token:
+        return
     try:
         claims = tokens.verify(token)
     except Unauthenticated:

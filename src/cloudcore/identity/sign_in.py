@@ -18,7 +18,9 @@ import msgspec
 from cloudcore.clock import MICROSECONDS
 from cloudcore.context import Context
 from cloudcore.db.base import Connection
-from cloudcore.errors import AccessDenied, InvalidInput, RateLimited, Unauthenticated
+from cloudcore.errors import AccessDenied, InvalidInput, Unauthenticated
+from cloudcore.identity.attempts import attempt_at, attempt_of
+from cloudcore.identity.known_browser import KnownBrowser
 from cloudcore.identity.oauth_forms import CLI, CONSOLE, Form
 from cloudcore.identity.passwords import check_new_password
 from cloudcore.identity.rows import sign_ins
@@ -27,12 +29,7 @@ from cloudcore.identity.rows.users import User, find_user_by_email
 from cloudcore.identity.services.users import change_password
 from cloudcore.identity.sessions import OUT_OF_BAND, Destination, new_code
 from cloudcore.keyring import Keyring, KeyringError
-from cloudcore.ratelimit import Budget, count_request
-from cloudcore.source_address import rate_subject
 
-BUDGET: Final = Budget(limit=10, window_seconds=300)
-"""Attempts of one address at one person's password."""
-_ENDPOINT: Final = "sign-in"
 _FORM_SECONDS: Final = 600
 _CONTEXT: Final = "sign-in form"
 _CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # of S256, RFC 7636 §4.2
@@ -130,25 +127,24 @@ def renew(ctx: Context, form: SignInForm, nonce: str, user: User | None = None) 
     return msgspec.structs.replace(renewed, email=user.email, kept_sha256=_hash(user.password))
 
 
-async def check_password(ctx: Context, email: str, password: str) -> User:
+async def check_password(
+    ctx: Context, email: str, password: str, browser: KnownBrowser | None
+) -> User:
     """Return the person of an address and password, all failures costing and telling the same.
 
     Raises:
-        RateLimited: too many attempts from there at this person.
+        RateLimited: too many attempts; see `cloudcore.identity.attempts`.
+        Unavailable: too many passwords wait to be hashed.
         Unauthenticated.
 
     """
     address = email.strip().lower()
-    subject = f"{_hash(address)} {rate_subject(ctx.source_ip)}"
-    standing = await ctx.database.write_relaxed(
-        count_request, _ENDPOINT, subject, BUDGET, ctx.clock()
-    )
-    if standing.is_refused:
-        raise RateLimited("too many attempts", retry_after=standing.reset)
     user = await ctx.database.read(find_user_by_email, address)
-    is_right = await ctx.passwords.verify(password, None if user is None else user.password)
+    attempt = attempt_at(ctx, address, user, browser)
+    is_right = await attempt.verify(ctx, password, None if user is None else user.password)
     if user is None or not is_right or user.status != "active":
         raise Unauthenticated("the e-mail address or the password is wrong")
+    await attempt.forgive(ctx)
     return user
 
 
@@ -159,12 +155,16 @@ async def give_code(ctx: Context, form: SignInForm, user: User) -> str:
     return code
 
 
-async def choose_password(ctx: Context, form: SignInForm, password: str, repeated: str) -> str:
-    """Replace a one-time password, and return the code that the sign-in then gives.
+async def choose_password(
+    ctx: Context, form: SignInForm, password: str, repeated: str
+) -> tuple[User, str]:
+    """Replace a one-time password; return the person, and the code that the sign-in then gives.
 
     Raises:
         InvalidInput: the new password will not do.
         AccessDenied: the form was used already, or the person was locked out meanwhile.
+        RateLimited: too many attempts.
+        Unavailable: too many passwords wait to be hashed.
 
     """
     user = await ctx.database.read(find_user_by_email, form.email)
@@ -173,12 +173,13 @@ async def choose_password(ctx: Context, form: SignInForm, password: str, repeate
     if password != repeated:
         raise InvalidInput("the two passwords differ")
     check_new_password(password)
-    if await ctx.passwords.verify(password, user.password):
+    attempt = attempt_of(user)
+    if await attempt.verify(ctx, password, user.password):
         raise InvalidInput("choose another password than the one you were given")
-    kept = await ctx.passwords.hash(password)
+    kept = await ctx.passwords.hash(password, attempt.asker)
     code, row = new_code(user.id, form.destination, form.code_challenge, ctx.clock())
     await ctx.database.write(_change_password, user, kept, row, ctx.clock())
-    return code
+    return user, code
 
 
 def _change_password(tx: Connection, user: User, kept: str, code: Code, now: int) -> None:

@@ -78,6 +78,14 @@ def clamp_duration(seconds: int | None, most: int = MAX_SECONDS) -> int:
     return min(max(DEFAULT_SECONDS if seconds is None else seconds, MIN_SECONDS), most)
 
 
+def end_after(seconds: int, now: int) -> int:
+    """Return the moment at which a token of so many seconds ends that is issued at `now`.
+
+    Tokens begin and end on a second, so it is the seconds after the one that `now` is in.
+    """
+    return (now // MICROSECONDS + seconds) * MICROSECONDS
+
+
 class AccessTokens:
     """Issues and verifies access tokens."""
 
@@ -92,16 +100,21 @@ class AccessTokens:
         jti: str,
         expires_at: int,
         *,
+        issued_at: int | None = None,
         account_id: str | None = None,
         sid: str | None = None,
         access_key_id: str | None = None,
     ) -> str:
-        """Return a token of `subject` (a CRN) that ends at `expires_at`, to the second."""
+        """Return a token of `subject` (a CRN) that ends at `expires_at`, to the second.
+
+        Without `issued_at`, it is issued now.
+        """
+        now = self._clock() if issued_at is None else issued_at
         claims = AccessClaims(
             iss=self._issuer,
             aud=API,
             sub=subject,
-            iat=self._clock() // MICROSECONDS,
+            iat=now // MICROSECONDS,
             exp=expires_at // MICROSECONDS,
             jti=jti,
             acc=account_id,

@@ -21,7 +21,7 @@ _CLIENT_VARIABLES: Final = frozenset({"ENTREPOT_CREDENTIALS", "ENTREPOT_REGISTRY
 
 
 def add_parsers(commands: Verbs) -> None:
-    """Add ``dev``, ``init``, ``serve`` and ``fsck``."""
+    """Add ``dev``, ``init``, ``reset-password``, ``new-access-key``, ``serve`` and ``fsck``."""
     dev = commands.add_parser(
         "dev", help="run a registry on this machine: loopback only, no sign-in, account 'dev'"
     )
@@ -35,6 +35,34 @@ def add_parsers(commands: Verbs) -> None:
     )
     add_data(init)
     init.set_defaults(run=_init)
+    reset = commands.add_parser(
+        "reset-password",
+        help="give a person a new one-time password (on the registry's machine)",
+        description="Give a person a new one-time password, and end the person's sessions. For "
+        "whoever runs the registry: it needs the data and the settings of 'serve', and may run "
+        "beside it.",
+    )
+    reset.add_argument("address", metavar="ADDRESS", help="the person's e-mail address")
+    reset.add_argument("--resume", action="store_true", help="let a suspended person in again")
+    add_data(reset)
+    reset.set_defaults(run=_reset_password)
+    key = commands.add_parser(
+        "new-access-key",
+        help="add an access key to a service account (on the registry's machine)",
+        description="Add an access key to a service account. For whoever runs the registry: it "
+        "needs the data, the root key and the settings of 'serve', and may run beside it.",
+    )
+    key.add_argument(
+        "service_account",
+        metavar="SERVICE-ACCOUNT",
+        help="its name; 'entrepot init' makes 'admin'",
+    )
+    key.add_argument("--account", metavar="HANDLE", help="whose; needless where there is but one")
+    key.add_argument(
+        "--replace", action="store_true", help="delete its other keys, with all signed in by them"
+    )
+    add_data(key)
+    key.set_defaults(run=_new_access_key)
     serve = commands.add_parser("serve", help="run a registry with accounts and sign-in")
     _add_serving(serve)
     serve.add_argument(
@@ -96,6 +124,23 @@ def _init(options: argparse.Namespace) -> int:
     from registry.cli.serve import run_init  # noqa: PLC0415
 
     return run_init(settings_of(options), options.account, options.admin_email)
+
+
+def _reset_password(options: argparse.Namespace) -> int:
+    from registry.cli.lost_credentials import run_reset_password  # noqa: PLC0415
+
+    return run_reset_password(settings_of(options), options.address, resumes=options.resume)
+
+
+def _new_access_key(options: argparse.Namespace) -> int:
+    from registry.cli.lost_credentials import run_new_access_key  # noqa: PLC0415
+
+    return run_new_access_key(
+        settings_of(options),
+        options.service_account,
+        options.account,
+        replaces=options.replace,
+    )
 
 
 def _serve(options: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ def run_serve(settings: Settings) -> int:
 
     """
     if not settings.data.exists():  # and none is made for a name that may be a typo
-        raise _no_account(settings)
+        raise no_account(settings)
     prepare(settings)
     asyncio.run(_check(settings))
     return serve_application(settings, create_app, partial(_greet, settings))
@@ -82,8 +82,8 @@ async def _check(settings: Settings) -> None:
     """Refuse to serve an install that has no owner, or whose secrets cannot be opened."""
     async with open_context(settings) as ctx:
         if not await ctx.database.read(is_any_account):
-            raise _no_account(settings)
-        await _check_signing_keys(settings, ctx, _open_keyring(settings))
+            raise no_account(settings)
+        await check_signing_keys(settings, ctx, open_keyring(settings))
 
 
 async def _create(settings: Settings, handle: str, email: str) -> FirstCredentials:
@@ -91,18 +91,19 @@ async def _create(settings: Settings, handle: str, email: str) -> FirstCredentia
         if await ctx.database.read(is_any_account):  # before a root key is made that is not its
             raise Conflict(
                 f"there is an account in {settings.data} already; sign in with "
-                f"'entrepot login URL', or begin another install with --data"
+                f"'entrepot login URL', or begin another install with --data (who has lost its "
+                f"credentials: 'entrepot reset-password', 'entrepot new-access-key')"
             )
         if not settings.root_key.exists():
             create_root_key(settings.root_key)
-        keyring = _open_keyring(settings)
-        await _check_signing_keys(settings, ctx, keyring)
+        keyring = open_keyring(settings)
+        await check_signing_keys(settings, ctx, keyring)
         return await create_first_account(
             ctx.database, keyring, uuid7, ctx.clock(), handle=handle, email=email
         )
 
 
-async def _check_signing_keys(settings: Settings, ctx: Context, keyring: Keyring) -> None:
+async def check_signing_keys(settings: Settings, ctx: Context, keyring: Keyring) -> None:
     """Open the signing keys, or make the first ones: so a wrong root key shows at once."""
     try:
         await SigningKeys(ctx.database, keyring, ctx.clock).refresh()
@@ -112,14 +113,21 @@ async def _check_signing_keys(settings: Settings, ctx: Context, keyring: Keyring
         ) from None
 
 
-def _open_keyring(settings: Settings) -> Keyring:
+def open_keyring(settings: Settings) -> Keyring:
+    """Return the keyring of the install's root key.
+
+    Raises:
+        SettingsError: it cannot be used.
+
+    """
     try:
         return load_keyring(settings.root_key)
     except KeyringError as error:
         raise SettingsError(f"{error} (root key: {settings.root_key})") from None
 
 
-def _no_account(settings: Settings) -> SettingsError:
+def no_account(settings: Settings) -> SettingsError:
+    """Return the error for an install that nobody owns yet."""
     return SettingsError(
         f"there is no account in {settings.data}; first run "
         "'entrepot init --account HANDLE --admin-email ADDRESS'"

@@ -46,7 +46,8 @@ async def get_authorization_token(
 ) -> Response[AuthorizationToken]:
     """Mint a password that container clients log in with, for twelve hours at most.
 
-    It grants nothing by itself: what it may do is asked anew every five minutes.
+    It grants nothing by itself: what it may do is asked anew every five minutes. An account has
+    at most 10,000 that are not over; a revoked one is.
     """
     account_id = account_of(ctx)
     ctx.authorize(

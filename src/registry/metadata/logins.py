@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from sqlalchemy import ColumnElement, bindparam, or_, select, text
+from sqlalchemy import ColumnElement, bindparam, func, or_, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement
+from cloudcore.db.statement import Statement, page
 from cloudcore.identity.rows.sessions import find_live_session
 from cloudcore.identity.tables import (
     access_keys,
@@ -89,6 +89,14 @@ def _found_by(key: ColumnElement[bool]) -> Statement:
     )
 
 
+_OPEN: Final = page(
+    select(_l.expires_at).where(
+        _l.account_id == bindparam("account_id"),
+        _l.revoked_at.is_(None),
+        _l.expires_at > bindparam("now"),
+    )
+).subquery()
+_COUNT_OPEN: Final = Statement(select(func.count()).select_from(_OPEN))
 _FORGET: Final = Statement(login_credentials.delete().where(_l.expires_at <= bindparam("now")))
 _FIND_BY_PASSWORD: Final = _found_by(_l.password_sha256 == bindparam("key"))
 _FIND_BY_ID: Final = _found_by(_l.id == bindparam("key"))
@@ -107,6 +115,12 @@ def find_login(tx: Connection, password_sha256: str, now: int) -> Login | None:
 def find_login_by_id(tx: Connection, login_id: str, now: int) -> Login | None:
     """Return a login by its id, on the same terms."""
     return _login(tx, _FIND_BY_ID, login_id, now)
+
+
+def count_open(tx: Connection, account_id: str, now: int, most: int) -> int:
+    """Return how many logins of an account are not over, counting to `most`."""
+    row = tx.row(_COUNT_OPEN, account_id=account_id, now=now, limit=most)
+    return row[0] if row else 0
 
 
 def forget_expired(tx: Connection, now: int) -> int:

@@ -8,11 +8,13 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.errors import AccessDenied
+from cloudcore.errors import AccessDenied, QuotaExceeded
 from cloudcore.identity.principal import Principal, PrincipalKind
 from registry.metadata import logins
 from registry.metadata.logins import Login, NewLogin
 
+MAX_OPEN: Final = 10_000
+"""Logins of one account that are not over."""
 LOGIN_SECONDS: Final = 12 * 3600
 USERNAME: Final = "token"
 """The one user name that goes with a login credential."""
@@ -47,10 +49,20 @@ def mint_login(
 
     Raises:
         AccessDenied: a person acts in no account before assuming a role.
+        QuotaExceeded: too many logins of the account are not over.
 
     """
     if caller.kind is PrincipalKind.USER or caller.account_id is None:
         raise AccessDenied("assume a role in an account first; a person owns no repositories")
+    used = logins.count_open(tx, caller.account_id, now, MAX_OPEN)
+    if used >= MAX_OPEN:
+        raise QuotaExceeded(
+            f"the account has {MAX_OPEN} container logins that are not over; use one for many jobs,"
+            " or end those that are done with by POST /v1/oauth/revoke",
+            quota="logins",
+            limit=MAX_OPEN,
+            used=used,
+        )
     expires_at = now + LOGIN_SECONDS * MICROSECONDS
     is_session = caller.kind is PrincipalKind.ROLE_SESSION
     login = NewLogin(

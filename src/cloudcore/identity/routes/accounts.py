@@ -12,7 +12,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.context import Context, Reply
 from cloudcore.db.base import Connection
-from cloudcore.errors import AccessDenied
+from cloudcore.errors import AccessDenied, NotFound
+from cloudcore.identity.founding import check_founds_accounts
 from cloudcore.identity.names import check_handle, iam_crn, missing
 from cloudcore.identity.permissions import membership
 from cloudcore.identity.principal import Principal
@@ -107,15 +108,19 @@ def _caller(ctx: Context) -> Principal:
 
 
 def _find(tx: Connection, caller: Principal, account_id: str) -> tuple[Account, Joined | None]:
-    """Return an account the caller may know of, with a person's membership in its organization."""
+    """Return an account the caller may know of, with a person's membership in its organization.
+
+    One that belongs to others is told of as one that is not there.
+    """
     if caller.account_id is not None:
         if account_id != caller.account_id:
             raise missing("account")
         return accounts.get_account(tx, account_id), None
     account = accounts.get_account(tx, account_id)
-    if account.organization_id is None:
-        raise missing("account")
-    return account, get_joined(tx, account.organization_id, caller.id)
+    try:
+        return account, get_joined(tx, account.organization_id or "", caller.id)
+    except NotFound:
+        raise missing("account") from None
 
 
 async def _authorized(ctx: Context, account_id: str) -> Account:
@@ -146,13 +151,17 @@ def _home(tx: Connection, caller: Principal, named: str | None) -> tuple[str, Jo
 async def create_account(
     data: JSONBody[CreateAccount], ctx: NamedDependency[Context]
 ) -> Reply[OneAccount]:
-    """Create an account with a role `admin`, which the caller may assume."""
+    """Create an account with a role `admin`, which the caller may assume, if the operator lets it.
+
+    An organization has at most 100 accounts.
+    """
     check_handle(data.handle)
     caller = _caller(ctx)
     organization_id, joined = await ctx.database.read(_home, caller, data.organization)
     policy = joined and membership(joined.membership.role, caller.crn)
     scope = caller.account_id or organization_id
     ctx.authorize(iam_crn(scope, "account", data.handle), resource_policy=policy)
+    check_founds_accounts(ctx, joined)
     ids = accounts.FirstIds(ctx.new_id(), ctx.new_id(), ctx.new_id(), ctx.new_id())
     return await ctx.commit(
         accounts.found_account,

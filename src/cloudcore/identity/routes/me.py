@@ -12,6 +12,7 @@ from msgspec import Meta
 from cloudcore.context import Context
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
+from cloudcore.identity.attempts import attempt_of
 from cloudcore.identity.names import missing
 from cloudcore.identity.passwords import check_new_password
 from cloudcore.identity.routes.callers import person_of
@@ -69,21 +70,26 @@ async def get_myself(ctx: NamedDependency[Context]) -> Myself:
 @put(
     "/v1/users/me/password",
     status_code=204,
-    opt={"action": "iam:ChangePassword", "statuses": (409,)},
+    opt={"action": "iam:ChangePassword", "statuses": (409, 429)},
 )
 async def change_own_password(
     data: JSONBody[ChangePassword], ctx: NamedDependency[Context]
 ) -> None:
-    """Change the password; the person's other sessions end."""
+    """Change the password; the person's other sessions end.
+
+    Ten wrong passwords in five minutes; the next is 429.
+    """
     person = person_of(ctx)
     ctx.authorize(person.crn)
     check_new_password(data.password)
     user, _ = await ctx.database.read(_find, person.id, person.sid or "")
-    if not await ctx.passwords.verify(data.current_password, user.password):
+    attempt = attempt_of(user)
+    if not await attempt.verify(ctx, data.current_password, user.password):
         raise InvalidInput(
             "the current password is another", field="current_password", reason="wrong"
         )
-    kept = await ctx.passwords.hash(data.password)
+    await attempt.forgive(ctx)
+    kept = await ctx.passwords.hash(data.password, attempt.asker)
     await ctx.database.write(
         change_password, user.id, user.password, kept, person.sid or "", ctx.clock()
     )

@@ -11,6 +11,8 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
 from cloudcore.context import Context, Reply
+from cloudcore.errors import AccessDenied
+from cloudcore.identity.address_lookups import count_lookup, forgive_lookup
 from cloudcore.identity.routes.callers import NamedThing, person_crn, person_of, read_page
 from cloudcore.identity.routes.fields import Email
 from cloudcore.identity.routes.organizations import (
@@ -81,16 +83,22 @@ def _one(member: Member) -> OneMember:
 @post(
     "/v1/organizations/{organization_id:str}/invitations",
     status_code=201,
-    opt={"action": "iam:InviteMember", "idempotent": True},
+    opt={"action": "iam:InviteMember", "idempotent": True, "statuses": (404, 429)},
 )
 async def invite_member(
     organization_id: FromPath[str],
     data: JSONBody[CreateInvitation],
     ctx: NamedDependency[Context],
 ) -> Reply[OneMember]:
-    """Invite a person, who has no part in the organization until accepting."""
-    await authorized(ctx, organization_id)
-    return await ctx.commit(
+    """Invite a person, who has no part in the organization until accepting.
+
+    Ten addresses a day may be refused as nobody's; then 429.
+    """
+    joined = await authorized(ctx, organization_id)
+    if joined.organization.is_personal:
+        raise AccessDenied("a personal organization is of one person")
+    await count_lookup(ctx, organization_id)
+    reply = await ctx.commit(
         organizations.invite_member,
         organization_id,
         data.email,
@@ -99,6 +107,8 @@ async def invite_member(
         wrap=_one,
         status=201,
     )
+    await forgive_lookup(ctx, organization_id)
+    return reply
 
 
 @get(_PATH, opt={"action": "iam:ListMembers", "query": Page})

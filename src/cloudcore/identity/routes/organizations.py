@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, Literal
 
 from litestar import delete, get, patch, post
@@ -11,6 +12,7 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
 from cloudcore.context import Context, Reply
+from cloudcore.identity.founding import check_founds_organizations
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.permissions import membership
 from cloudcore.identity.routes.callers import person_of, read_page
@@ -117,9 +119,10 @@ async def authorized(ctx: Context, organization_id: str) -> Joined:
 async def create_organization(
     data: JSONBody[CreateOrganization], ctx: NamedDependency[Context]
 ) -> Reply[OneOrganization]:
-    """Create an organization, whose owner is the caller."""
+    """Create an organization, whose owner is the caller, if the operator lets it."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
+    await ctx.database.read(partial(check_founds_organizations, ctx), person.id)
     now = ctx.clock()
     made = Organization(
         id=ctx.new_id(), name=data.name, is_personal=False, created_at=now, updated_at=now

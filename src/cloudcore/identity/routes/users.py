@@ -1,23 +1,41 @@
-"""``/v1/users``: the persons of an account's organization."""
+"""``/v1/users``: the persons of an organization.
+
+People are their organization's, so only persons who own it add, suspend or delete them. Programs
+and roles of its accounts see who there is, to assign roles to them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Annotated, Final
 
 from litestar import delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.context import Context, Reply
-from cloudcore.identity.names import email_address, iam_crn
-from cloudcore.identity.routes.callers import account_of, person_crn, read_page
+from cloudcore.db.base import Connection
+from cloudcore.errors import AccessDenied
+from cloudcore.identity.address_lookups import count_lookup, forgive_lookup
+from cloudcore.identity.names import email_address, iam_crn, missing
+from cloudcore.identity.passwords import Asker
+from cloudcore.identity.permissions import membership
+from cloudcore.identity.principal import Principal
+from cloudcore.identity.routes.callers import person_crn, person_of, read_page
 from cloudcore.identity.routes.fields import Email, Status
-from cloudcore.identity.rows.users import User, count_active_members, list_active_members
+from cloudcore.identity.rows.organizations import Joined
+from cloudcore.identity.rows.users import (
+    User,
+    count_active_members,
+    find_current_organization,
+    find_shared_organization,
+    list_active_members,
+)
 from cloudcore.identity.services import users
 from cloudcore.identity.services.members import organization_of
+from cloudcore.identity.services.organizations import get_joined
 from cloudcore.pagination import Page, PageMeta
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 
@@ -26,6 +44,10 @@ class CreateUser(Request):
     """A new person."""
 
     email: Email
+    organization: (
+        Annotated[str, Meta(max_length=36, description="Id; the one the session works in, if none")]
+        | None
+    ) = None
 
 
 class UpdateUser(Request):
@@ -94,23 +116,74 @@ def _new(password: str, user: User) -> OneNewUser:
     return OneNewUser(user=NewUserRecord(**fields, one_time_password=password))
 
 
-async def _authorized(ctx: Context, user_id: str) -> User:
-    account_id = account_of(ctx)
-    user = await ctx.database.read(users.get_user, account_id, user_id)
-    ctx.authorize(iam_crn(account_id, "user", user_id))
-    return user
+def _home(tx: Connection, person: Principal, named: str | None) -> Joined:
+    """Return the organization that a person names, or that its session works in."""
+    current = named or find_current_organization(tx, person.sid or "") or person.organization_id
+    return get_joined(tx, current or "", person.id)
 
 
-@post("/v1/users", status_code=201, opt={"action": "iam:CreateUser", "idempotent": True})
+def _shared(tx: Connection, person: Principal, user_id: str) -> Joined:
+    """Return an organization that a person has joined, as the user has."""
+    organization_id = find_shared_organization(tx, person.id, user_id)
+    if organization_id is None:
+        raise missing("user")
+    return get_joined(tx, organization_id, person.id)
+
+
+def _authorize(ctx: Context, joined: Joined, user_id: str) -> None:
+    """Let a person do the route's action on a user, as far as its part in the organization goes."""
+    person = person_of(ctx)
+    ctx.authorize(
+        iam_crn(joined.organization.id, "user", user_id),
+        resource_policy=membership(joined.membership.role, person.crn),
+    )
+
+
+async def _governed(ctx: Context, user_id: str) -> Joined:
+    """Return the organization that a person owns and a user is a member of.
+
+    Raises:
+        AccessDenied: the caller is no person, or does not own it.
+        NotFound: they are together in none.
+
+    """
+    joined = await ctx.database.read(_shared, person_of(ctx), user_id)
+    _authorize(ctx, joined, user_id)
+    return joined
+
+
+async def _seen_from(ctx: Context) -> str:
+    """Return the organization whose users the caller may list."""
+    assert ctx.caller is not None
+    if ctx.caller.account_id is None:
+        joined = await ctx.database.read(_home, ctx.caller, None)
+        _authorize(ctx, joined, "*")
+        return joined.organization.id
+    ctx.authorize(iam_crn(ctx.caller.account_id, "user", "*"))
+    return await ctx.database.read(organization_of, ctx.caller.account_id)
+
+
+@post(
+    "/v1/users",
+    status_code=201,
+    opt={"action": "iam:CreateUser", "idempotent": True, "statuses": (404, 429)},
+)
 async def create_user(
     data: JSONBody[CreateUser], ctx: NamedDependency[Context]
 ) -> Reply[OneNewUser]:
-    """Create a person, a member of the account's organization with no role yet."""
-    account_id = account_of(ctx)
-    ctx.authorize(iam_crn(account_id, "user", "*"))
+    """Create a person, a member of the organization with no role yet; for its owners.
+
+    Ten addresses a day may be refused as taken; then 429.
+    """
+    person = person_of(ctx)
+    joined = await ctx.database.read(_home, person, data.organization)
+    if joined.organization.is_personal:
+        raise AccessDenied("a personal organization is of one person; name another organization")
+    _authorize(ctx, joined, "*")
     email = email_address(data.email)
     password = users.new_password()
-    kept = await ctx.passwords.hash(password)
+    kept = await ctx.passwords.hash(password, Asker(person.id, is_known=True))
+    await count_lookup(ctx, joined.organization.id)
     now = ctx.clock()
     user = User(
         id=ctx.new_id(),
@@ -122,22 +195,22 @@ async def create_user(
         created_at=now,
         updated_at=now,
     )
-    return await ctx.commit(
+    reply = await ctx.commit(
         users.create_user,
-        account_id,
+        joined.organization.id,
         user,
         wrap=partial(_new, password),
         status=201,
         location=lambda made: f"/v1/users/{made.id}",
     )
+    await forgive_lookup(ctx, joined.organization.id)
+    return reply
 
 
 @get("/v1/users", opt={"action": "iam:ListUsers", "query": Page})
 async def list_users(ctx: NamedDependency[Context]) -> ManyUsers:
-    """List the persons who have joined the account's organization, oldest first."""
-    account_id = account_of(ctx)
-    ctx.authorize(iam_crn(account_id, "user", "*"))
-    organization_id = await ctx.database.read(organization_of, account_id)
+    """List the persons of the organization that owns the account, or that a person works in."""
+    organization_id = await _seen_from(ctx)
     found, meta = await read_page(
         ctx,
         ctx.query(Page),
@@ -151,27 +224,34 @@ async def list_users(ctx: NamedDependency[Context]) -> ManyUsers:
 
 @get("/v1/users/{user_id:str}", opt={"action": "iam:GetUser"})
 async def get_user(user_id: FromPath[str], ctx: NamedDependency[Context]) -> OneUser:
-    """Return a person of the account's organization."""
-    return _one(await _authorized(ctx, user_id))
+    """Return a person of the organization that owns the account, or that the caller is in too."""
+    assert ctx.caller is not None
+    if ctx.caller.account_id is None:
+        joined = await _governed(ctx, user_id)
+        return _one(await ctx.database.read(users.get_user, joined.organization.id, user_id))
+    organization_id = await ctx.database.read(organization_of, ctx.caller.account_id)
+    user = await ctx.database.read(users.get_user, organization_id, user_id)
+    ctx.authorize(iam_crn(ctx.caller.account_id, "user", user_id))
+    return _one(user)
 
 
 @patch("/v1/users/{user_id:str}", opt={"action": "iam:UpdateUser", "statuses": (409,)})
 async def update_user(
     user_id: FromPath[str], data: JSONBody[UpdateUser], ctx: NamedDependency[Context]
 ) -> Reply[OneUser]:
-    """Suspend a person who is in no other organization, or let it in again."""
-    user = await _authorized(ctx, user_id)
+    """Suspend a person who is in no other organization, or let it in again; for owners."""
+    joined = await _governed(ctx, user_id)
     status = None if data.status is UNSET else data.status
     return await ctx.commit(
-        users.set_user_status, account_of(ctx), user.id, status, ctx.clock(), wrap=_one
+        users.set_user_status, joined.organization.id, user_id, status, ctx.clock(), wrap=_one
     )
 
 
 @delete("/v1/users/{user_id:str}", opt={"action": "iam:DeleteUser", "statuses": (409,)})
 async def delete_user(user_id: FromPath[str], ctx: NamedDependency[Context]) -> None:
-    """Delete a person who is in no other organization and owns no account."""
-    user = await _authorized(ctx, user_id)
-    await ctx.database.write(users.delete_user, account_of(ctx), user.id, ctx.clock())
+    """Delete a person who is in no other organization and owns no account; for owners."""
+    joined = await _governed(ctx, user_id)
+    await ctx.database.write(users.delete_user, joined.organization.id, user_id, ctx.clock())
 
 
 HANDLERS: Final = (create_user, list_users, get_user, update_user, delete_user)

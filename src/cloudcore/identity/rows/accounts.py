@@ -36,6 +36,7 @@ def _columns() -> Select[Any]:
 _ADD: Final = insertion(accounts)
 _FIND: Final = Statement(_columns().where(_a.id == bindparam("id")))
 _ANY: Final = Statement(page(select(literal_column("1")).select_from(accounts)))
+_LIST: Final = Statement(page(_columns().order_by(_a.handle)))
 _REVISION: Final = Statement(select(_a.iam_revision).where(_a.id == bindparam("id")))
 _RAISE_REVISION: Final = Statement(
     accounts.update()
@@ -79,6 +80,12 @@ _ANY_OF_ORGANIZATION: Final = Statement(
     )
 )
 
+_COUNT_OF_ORGANIZATION: Final = Statement(
+    select(func.count())
+    .select_from(accounts)
+    .where(_a.organization_id == bindparam("organization_id"))
+)
+
 
 class _HoldAdding(ClauseElement):
     """Keeps all others from adding accounts until the transaction ends."""
@@ -112,6 +119,11 @@ def add_account(tx: Connection, account: Account) -> bool:
 def find_account(tx: Connection, account_id: str) -> Account | None:
     """Return an account, in whatever state it is."""
     return _account(tx.row(_FIND, id=account_id))
+
+
+def list_accounts(tx: Connection, limit: int) -> list[Account]:
+    """Return the first accounts of the install, by handle."""
+    return [found for row in tx.rows(_LIST, limit=limit) if (found := _account(row))]
 
 
 def is_any_account(tx: Connection) -> bool:
@@ -164,6 +176,12 @@ def count_accounts_of_member(tx: Connection, user_id: str) -> int:
 def is_any_account_of(tx: Connection, organization_id: str) -> bool:
     """Say whether an organization owns an account."""
     return tx.row(_ANY_OF_ORGANIZATION, organization_id=organization_id, limit=1) is not None
+
+
+def count_accounts_of(tx: Connection, organization_id: str) -> int:
+    """Return how many accounts an organization owns."""
+    row = tx.row(_COUNT_OF_ORGANIZATION, organization_id=organization_id)
+    return row[0] if row else 0
 
 
 def _account(row: Row | None) -> Account | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, func, select, text
+from sqlalchemy import Select, bindparam, false, func, select, text
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement, page
@@ -101,10 +101,28 @@ _LIST_MEMBERS: Final = Statement(
 _COUNT_MEMBERS: Final = Statement(
     select(func.count()).select_from(memberships).where(_OF_ORGANIZATION)
 )
-_COUNT_OWNERS: Final = Statement(
+_COUNT_OTHER_OWNERS: Final = Statement(
     select(func.count())
     .select_from(memberships)
-    .where(_OF_ORGANIZATION, _m.role == text("'owner'"), _m.status == text("'active'"))
+    .join(users, users.c.id == _m.user_id)
+    .where(
+        _OF_ORGANIZATION,
+        _m.role == text("'owner'"),
+        _m.status == text("'active'"),
+        _m.user_id != bindparam("user_id"),
+        users.c.status == text("'active'"),
+    )
+)
+_COUNT_OWNED: Final = Statement(
+    select(func.count())
+    .select_from(memberships)
+    .join(organizations, _o.id == _m.organization_id)
+    .where(
+        _m.user_id == bindparam("user_id"),
+        _m.role == text("'owner'"),
+        _m.status == text("'active'"),
+        _o.is_personal.is_(false()),
+    )
 )
 _UPDATE_MEMBERSHIP: Final = Statement(
     memberships.update()
@@ -183,9 +201,15 @@ def count_members(tx: Connection, organization_id: str) -> int:
     return row[0] if row else 0
 
 
-def count_owners(tx: Connection, organization_id: str) -> int:
-    """Return how many owners there are."""
-    row = tx.row(_COUNT_OWNERS, organization_id=organization_id)
+def count_other_owners(tx: Connection, organization_id: str, user_id: str) -> int:
+    """Return how many owners there are who can sign in, without this person."""
+    row = tx.row(_COUNT_OTHER_OWNERS, organization_id=organization_id, user_id=user_id)
+    return row[0] if row else 0
+
+
+def count_owned(tx: Connection, user_id: str) -> int:
+    """Return how many organizations a person owns, without the personal one."""
+    row = tx.row(_COUNT_OWNED, user_id=user_id)
     return row[0] if row else 0
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from sqlalchemy import and_, bindparam, not_, or_, select, text
+from sqlalchemy import and_, bindparam, func, not_, or_, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement
+from cloudcore.db.statement import Statement, page
 from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import (
     access_keys,
@@ -150,6 +150,16 @@ _REVOKE_OF_ASSIGNED: Final = Statement(
     )
     .values(revoked_at=bindparam("now"))
 )
+_OPEN: Final = page(
+    select(_s.expires_at)
+    .join(roles, roles.c.id == _s.role_id)
+    .where(
+        roles.c.account_id == bindparam("account_id"),
+        _s.revoked_at.is_(None),
+        _s.expires_at > bindparam("now"),
+    )
+).subquery()
+_COUNT_OPEN: Final = Statement(select(func.count()).select_from(_OPEN))
 _FORGET: Final = Statement(sessions.delete().where(_s.expires_at < bindparam("before")))
 
 
@@ -193,6 +203,12 @@ def revoke_sessions_of_role(tx: Connection, role_id: str, now: int) -> None:
 def revoke_sessions_of_assigned(tx: Connection, role_id: str, user_id: str, now: int) -> None:
     """End the sessions of a role that a person assumed, as taking the role away does."""
     tx.execute(_REVOKE_OF_ASSIGNED, of_role=role_id, of_user=user_id, now=now)
+
+
+def count_open_of_account(tx: Connection, account_id: str, now: int, most: int) -> int:
+    """Return how many sessions of an account's roles are not over, counting to `most`."""
+    row = tx.row(_COUNT_OPEN, account_id=account_id, now=now, limit=most)
+    return row[0] if row else 0
 
 
 def forget_sessions(tx: Connection, before: int) -> int:

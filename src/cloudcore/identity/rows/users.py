@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, func, select, text
+from sqlalchemy import Select, bindparam, false, func, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.rows.insertion import insertion
-from cloudcore.identity.tables import memberships, refresh_tokens, sessions, users
+from cloudcore.identity.tables import (
+    auth_codes,
+    memberships,
+    organizations,
+    refresh_tokens,
+    sessions,
+    users,
+)
 
 _u = users.c
 _m = memberships.c
@@ -65,6 +72,24 @@ _COUNT_OTHER_MEMBERSHIPS: Final = Statement(
         _m.organization_id != _u.organization_id,
     )
 )
+_other: Final = memberships.alias("other")
+_SHARED: Final = Statement(
+    page(
+        select(_m.organization_id)
+        .join(_other, _other.c.organization_id == _m.organization_id)
+        .join(organizations, organizations.c.id == _m.organization_id)
+        .where(
+            _m.user_id == bindparam("user_id"),
+            _m.status == text("'active'"),
+            _other.c.user_id == bindparam("other_id"),
+            _other.c.status == text("'active'"),
+            organizations.c.is_personal.is_(false()),
+        )
+        # An owner's before a member's: 'owner' is the last of the roles by its letters.
+        .order_by(_m.role.desc(), _m.organization_id)
+    )
+)
+_LOCK: Final = Statement(select(_u.status).where(_u.id == bindparam("id")).with_for_update())
 _UPDATE: Final = Statement(
     users.update()
     .where(_u.id == bindparam("user_id"))
@@ -94,6 +119,9 @@ _SPEND_REFRESH: Final = Statement(
             )
         )
     )
+)
+_FORGET_CODES: Final = Statement(
+    auth_codes.delete().where(auth_codes.c.user_id == bindparam("of_user"))
 )
 _SWITCH: Final = Statement(
     sessions.update()
@@ -146,6 +174,24 @@ def is_member_elsewhere(tx: Connection, user_id: str, organization_id: str) -> b
     return row is not None and row[0] > 0
 
 
+def find_shared_organization(tx: Connection, user_id: str, other_id: str) -> str | None:
+    """Return an organization that two persons have joined, before others one that the first owns.
+
+    Personal organizations do not count.
+    """
+    row = tx.row(_SHARED, user_id=user_id, other_id=other_id, limit=1)
+    return row[0] if row else None
+
+
+def lock_user(tx: Connection, user_id: str) -> str | None:
+    """Keep other changes of a person waiting; return its status, None if there is no such person.
+
+    Who locks an organization too does so before.
+    """
+    row = tx.row(_LOCK, id=user_id)
+    return row[0] if row else None
+
+
 def update_user(tx: Connection, user: User) -> None:
     """Write what of a person may change."""
     tx.execute(
@@ -165,9 +211,10 @@ def delete_user(tx: Connection, user_id: str) -> None:
 
 
 def revoke_other_sessions(tx: Connection, user_id: str, sid: str, now: int) -> None:
-    """End all of a person's sessions but `sid`."""
+    """End all of a person's sessions but `sid`, and those that a code would begin."""
     tx.execute(_REVOKE_OTHERS, of_user=user_id, but=sid, now=now)
     tx.execute(_SPEND_REFRESH, of_user=user_id, but=sid)
+    tx.execute(_FORGET_CODES, of_user=user_id)
 
 
 def switch_organization(tx: Connection, sid: str, organization_id: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict
+from cloudcore.errors import Conflict, QuotaExceeded
 from cloudcore.identity.names import missing
 from cloudcore.identity.rows import accounts as rows
 from cloudcore.identity.rows import policies, roles
@@ -19,6 +19,8 @@ from cloudcore.identity.services.members import lock_organization
 ADMIN: Final = "admin"
 """What the first role, policy and service account of an account are called."""
 ADMIN_SESSION_SECONDS: Final = 43_200
+MAX_ACCOUNTS: Final = 100
+"""Of one organization."""
 _ADMIN_DOCUMENT: Final = {
     "version": "1",
     "statements": [{"effect": "allow", "actions": ["*"], "resources": ["*"]}],
@@ -44,9 +46,23 @@ class FirstIds(NamedTuple):
 
 
 def found_account(tx: Connection, account: Account, founder: Founder, ids: FirstIds) -> Account:
-    """Add an account with a role `admin` that may do everything and trusts its founder."""
+    """Add an account with a role `admin` that may do everything and trusts its founder.
+
+    Raises:
+        QuotaExceeded: the organization has enough of them.
+        Conflict: the handle is taken.
+
+    """
     assert account.organization_id is not None
     lock_organization(tx, account.organization_id)
+    used = rows.count_accounts_of(tx, account.organization_id)
+    if used >= MAX_ACCOUNTS:
+        raise QuotaExceeded(
+            f"an organization has at most {MAX_ACCOUNTS} accounts",
+            quota="accounts",
+            limit=MAX_ACCOUNTS,
+            used=used,
+        )
     if not rows.add_account(tx, account):
         raise Conflict("the handle is taken", handle=account.handle)
     now = account.created_at

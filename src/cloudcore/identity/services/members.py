@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.identity.names import UUID, email_address, iam_crn, missing
 from cloudcore.identity.rows import organizations, users
 from cloudcore.identity.rows.accounts import find_account
+from cloudcore.identity.rows.organizations import Membership
 from cloudcore.identity.rows.users import User
 
 
@@ -22,6 +23,21 @@ def organization_of(tx: Connection, account_id: str) -> str:
     if account is None or account.organization_id is None:
         raise missing("organization")
     return account.organization_id
+
+
+def check_owner_remains(tx: Connection, membership: Membership) -> None:
+    """Refuse to take the last owner who can sign in from an organization; lock it before.
+
+    Raises:
+        Conflict: this membership is that owner's.
+
+    """
+    if (
+        membership.role == "owner"
+        and membership.status == "active"
+        and not organizations.count_other_owners(tx, membership.organization_id, membership.user_id)
+    ):
+        raise Conflict("an organization keeps at least one owner who is not suspended")
 
 
 def find_person(tx: Connection, organization_id: str, text: str) -> User:

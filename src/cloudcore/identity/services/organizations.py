@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict
+from cloudcore.errors import Conflict, QuotaExceeded
 from cloudcore.identity.names import email_address, missing
 from cloudcore.identity.rows import organizations as rows
 from cloudcore.identity.rows.accounts import is_any_account_of
 from cloudcore.identity.rows.organizations import Joined, Member, Membership, Organization
-from cloudcore.identity.rows.users import find_user_by_email, switch_organization
-from cloudcore.identity.services.members import lock_organization
+from cloudcore.identity.rows.users import find_user_by_email, lock_user, switch_organization
+from cloudcore.identity.services.members import check_owner_remains, lock_organization
 from cloudcore.identity.services.roles import unassign_all
+
+MAX_OWNED: Final = 10
+"""Organizations that a person may own, without the personal one."""
 
 
 def create_organization(tx: Connection, organization: Organization, owner: str) -> Joined:
-    """Add an organization whose owner is its creator."""
+    """Add an organization whose owner is its creator.
+
+    Raises:
+        QuotaExceeded: the person owns enough of them.
+
+    """
+    lock_user(tx, owner)
+    used = rows.count_owned(tx, owner)
+    if used >= MAX_OWNED:
+        raise QuotaExceeded(
+            f"a person owns at most {MAX_OWNED} organizations; leave or delete one",
+            quota="organizations",
+            limit=MAX_OWNED,
+            used=used,
+        )
     rows.add_organization(tx, organization)
     membership = Membership(organization.id, owner, "owner", "active", organization.created_at)
     rows.add_membership(tx, membership)
@@ -64,7 +83,7 @@ def accept_invitation(tx: Connection, organization_id: str, user_id: str) -> Joi
     """Join an organization that invited this person."""
     lock_organization(tx, organization_id)
     found = rows.find_joined(tx, organization_id, user_id)
-    if found is None:
+    if found is None or lock_user(tx, user_id) != "active":
         raise missing("organization")
     if found.membership.status != "active":
         rows.update_membership(tx, found.membership._replace(status="active"))
@@ -92,7 +111,7 @@ def set_member_role(tx: Connection, organization_id: str, user_id: str, role: st
     lock_organization(tx, organization_id)
     member = get_member(tx, organization_id, user_id)
     if role is not None and role != member.membership.role:
-        _check_owner_remains(tx, member.membership)
+        check_owner_remains(tx, member.membership)
         rows.update_membership(tx, member.membership._replace(role=role))
     return get_member(tx, organization_id, user_id)
 
@@ -103,15 +122,6 @@ def remove_member(tx: Connection, organization_id: str, user_id: str, now: int) 
     member = get_member(tx, organization_id, user_id)
     if member.personal_organization_id == organization_id:
         raise Conflict("nobody leaves the personal organization")
-    _check_owner_remains(tx, member.membership)
+    check_owner_remains(tx, member.membership)
     unassign_all(tx, organization_id, user_id, now)
     rows.delete_membership(tx, organization_id, user_id)
-
-
-def _check_owner_remains(tx: Connection, membership: Membership) -> None:
-    if (
-        membership.role == "owner"
-        and membership.status == "active"
-        and rows.count_owners(tx, membership.organization_id) == 1
-    ):
-        raise Conflict("an organization keeps at least one owner")

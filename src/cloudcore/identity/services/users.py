@@ -11,7 +11,7 @@ from cloudcore.identity.rows import organizations, users
 from cloudcore.identity.rows.accounts import is_any_account_of
 from cloudcore.identity.rows.organizations import Membership, Organization
 from cloudcore.identity.rows.users import User
-from cloudcore.identity.services.members import lock_organization, organization_of
+from cloudcore.identity.services.members import check_owner_remains, lock_organization
 from cloudcore.identity.services.roles import unassign_all
 
 
@@ -39,9 +39,9 @@ def add_person(tx: Connection, user: User) -> User:
     return user
 
 
-def create_user(tx: Connection, account_id: str, user: User) -> User:
-    """Add a person who is a member of the account's organization from the first."""
-    organization_id = organization_of(tx, account_id)
+def create_user(tx: Connection, organization_id: str, user: User) -> User:
+    """Add a person who is a member of an organization from the first."""
+    lock_organization(tx, organization_id)
     made = add_person(tx, user)
     organizations.add_membership(
         tx, Membership(organization_id, made.id, "member", "active", made.created_at)
@@ -49,30 +49,31 @@ def create_user(tx: Connection, account_id: str, user: User) -> User:
     return made
 
 
-def get_user(tx: Connection, account_id: str, user_id: str) -> User:
-    """Return a person who has joined the account's organization, or raise `NotFound`."""
-    found = users.find_active_member(tx, organization_of(tx, account_id), user_id)
+def get_user(tx: Connection, organization_id: str, user_id: str) -> User:
+    """Return a person who has joined an organization, or raise `NotFound`."""
+    found = users.find_active_member(tx, organization_id, user_id)
     if found is None:
         raise missing("user")
     return found
 
 
 def set_user_status(
-    tx: Connection, account_id: str, user_id: str, status: str | None, now: int
+    tx: Connection, organization_id: str, user_id: str, status: str | None, now: int
 ) -> User:
-    """Suspend a person, or let it in again."""
-    user = _governed(tx, account_id, user_id)
-    if status is not None and status != user.status:
-        user = user._replace(status=status, updated_at=now)
-        users.update_user(tx, user)
+    """Suspend a person, or let it in again; the last owner stays."""
+    user = _governed(tx, organization_id, user_id)
+    if status is None or status == user.status:
+        return user
+    if status != "active":
+        _check_not_last_owner(tx, organization_id, user_id)
+    user = user._replace(status=status, updated_at=now)
+    users.update_user(tx, user)
     return user
 
 
-def delete_user(tx: Connection, account_id: str, user_id: str, now: int) -> None:
+def delete_user(tx: Connection, organization_id: str, user_id: str, now: int) -> None:
     """Delete a person, with the personal organization and every session."""
-    organization_id = organization_of(tx, account_id)
-    lock_organization(tx, organization_id)
-    user = _governed(tx, account_id, user_id)
+    user = _governed(tx, organization_id, user_id)
     organizations.lock_organization(tx, user.organization_id)
     if is_any_account_of(tx, user.organization_id):
         raise Conflict("the person owns accounts")
@@ -89,6 +90,7 @@ def change_password(
 
     `checked` is the kept form that the old password was found to fit, outside of the transaction.
     """
+    users.lock_user(tx, user_id)
     user = users.find_user(tx, user_id)
     if user is None or user.password != checked:
         raise Conflict("the password was changed meanwhile")
@@ -98,22 +100,20 @@ def change_password(
     users.revoke_other_sessions(tx, user_id, sid, now)
 
 
-def _governed(tx: Connection, account_id: str, user_id: str) -> User:
-    """Return a member over whom the account's organization alone decides.
+def _governed(tx: Connection, organization_id: str, user_id: str) -> User:
+    """Return a member over whom this organization alone decides, locked with the organization.
 
     Whoever has joined another organization is not one organization's to lock out of all.
     """
-    user = get_user(tx, account_id, user_id)
-    if users.is_member_elsewhere(tx, user_id, organization_of(tx, account_id)):
+    lock_organization(tx, organization_id)
+    users.lock_user(tx, user_id)
+    user = get_user(tx, organization_id, user_id)
+    if users.is_member_elsewhere(tx, user_id, organization_id):
         raise Conflict("the person is a member of another organization too; end this membership")
     return user
 
 
 def _check_not_last_owner(tx: Connection, organization_id: str, user_id: str) -> None:
     member = organizations.find_member(tx, organization_id, user_id)
-    if (
-        member is not None
-        and member.membership.role == "owner"
-        and organizations.count_owners(tx, organization_id) == 1
-    ):
-        raise Conflict("an organization keeps at least one owner")
+    if member is not None:
+        check_owner_remains(tx, member.membership)

@@ -1,0 +1,106 @@
+"""How often passwords may be tried: by a client address, at a person, from a known browser.
+
+What succeeds is given back, so a budget is one of failures. A refused attempt costs no hash, and
+its retry does not lengthen the wait: else anyone could keep others out for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from cloudcore.context import Context
+from cloudcore.db.base import Connection
+from cloudcore.errors import RateLimited, Unavailable
+from cloudcore.identity.known_browser import KnownBrowser
+from cloudcore.identity.passwords import Asker
+from cloudcore.identity.rows.users import User
+from cloudcore.ratelimit import Budget, Standing, count_request, give_back
+from cloudcore.source_address import rate_subject
+
+_SECONDS: Final = 300
+ADDRESS_BUDGET: Final = Budget(limit=30, window_seconds=_SECONDS, is_extended=False)
+"""Failed attempts of one client address (IPv6: /64), whoever they are at."""
+PERSON_BUDGET: Final = Budget(limit=10, window_seconds=_SECONDS, is_extended=False)
+"""Failed attempts of one client address at one person; also of one known browser at its person,
+and of a signed-in person at its own password."""
+_ENDPOINT: Final = "sign-in"
+
+
+class _Charge(NamedTuple):
+    """One budget that an attempt counts against."""
+
+    subject: str
+    budget: Budget
+
+
+class Attempt(NamedTuple):
+    """An attempt at a password: who makes it, and what it counts against."""
+
+    asker: Asker
+    charges: tuple[_Charge, ...]
+
+    async def verify(self, ctx: Context, password: str, kept: str | None) -> bool:
+        """Return True if the password is the one kept; without one, after the same work, False.
+
+        Raises:
+            RateLimited: a budget is exhausted.
+            Unavailable: too many passwords wait to be hashed.
+
+        """
+        refused = await ctx.database.write_relaxed(_count, self.charges, ctx.clock())
+        if refused is not None:
+            raise RateLimited("too many attempts", retry_after=refused.reset)
+        try:
+            is_right = await ctx.passwords.verify(password, kept, self.asker)
+        except Unavailable:
+            await self.forgive(ctx)
+            raise
+        return is_right
+
+    async def forgive(self, ctx: Context) -> None:
+        """Do not count this attempt: it succeeded, or nothing was hashed."""
+        await ctx.database.write_relaxed(_give_back, self.charges, ctx.clock())
+
+
+def attempt_at(
+    ctx: Context, email: str, user: User | None, browser: KnownBrowser | None
+) -> Attempt:
+    """Return an attempt to sign in as the person of an address, if it is anybody's.
+
+    It counts against the browser's own budget where this person has signed in before, else against
+    those of the client address, in the same way whether or not there is such a person.
+    """
+    if user is not None and browser is not None and browser.user_id == user.id:
+        charge = _Charge(f"browser {browser.browser_id}", PERSON_BUDGET)
+        return Attempt(Asker(user.id, is_known=True), (charge,))
+    source = rate_subject(ctx.source_ip)
+    person = sha256(email.encode("utf-8", "surrogatepass")).hexdigest()
+    return Attempt(
+        Asker(source, is_known=False),
+        (
+            _Charge(f"address {source}", ADDRESS_BUDGET),
+            _Charge(f"{person} {source}", PERSON_BUDGET),
+        ),
+    )
+
+
+def attempt_of(user: User) -> Attempt:
+    """Return an attempt of a person, who is signed in or has shown a one-time password."""
+    return Attempt(Asker(user.id, is_known=True), (_Charge(f"person {user.id}", PERSON_BUDGET),))
+
+
+def _count(tx: Connection, charges: Sequence[_Charge], now: int) -> Standing | None:
+    """Count an attempt; return None, or the standing of the budget that refuses it."""
+    for number, charge in enumerate(charges):
+        standing = count_request(tx, _ENDPOINT, charge.subject, charge.budget, now)
+        if standing.is_refused:
+            _give_back(tx, charges[:number], now)
+            return standing
+    return None
+
+
+def _give_back(tx: Connection, charges: Sequence[_Charge], now: int) -> None:
+    for charge in charges:
+        give_back(tx, _ENDPOINT, charge.subject, now)

@@ -1,0 +1,47 @@
+"""Who founds organizations and accounts: the operator decides (`ENTREPOT_FOUNDERS`)."""
+
+from __future__ import annotations
+
+from cloudcore.context import Context
+from cloudcore.db.base import Connection
+from cloudcore.errors import AccessDenied
+from cloudcore.identity.rows.organizations import Joined, count_owned
+
+
+def check_founds_organizations(ctx: Context, tx: Connection, user_id: str) -> None:
+    """Refuse a person who may not found an organization here.
+
+    Raises:
+        AccessDenied.
+
+    """
+    founders = ctx.settings.founders
+    if founders == "anyone" or (founders == "owners" and count_owned(tx, user_id)):
+        return
+    raise _refusal(ctx)
+
+
+def check_founds_accounts(ctx: Context, joined: Joined | None) -> None:
+    """Refuse a caller who may not found an account in this organization; None: a program.
+
+    Raises:
+        AccessDenied.
+
+    """
+    founders = ctx.settings.founders
+    is_owner = joined is not None and joined.membership.role == "owner"
+    if founders == "anyone" or (
+        founders == "owners"
+        and is_owner
+        and joined is not None
+        and not joined.organization.is_personal
+    ):
+        return
+    raise _refusal(ctx)
+
+
+def _refusal(ctx: Context) -> AccessDenied:
+    who = "nobody" if ctx.settings.founders == "nobody" else "only owners of an organization"
+    return AccessDenied(
+        f"{who} founds organizations and accounts here; whoever runs this registry decides that"
+    )

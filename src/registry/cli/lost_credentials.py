@@ -1,0 +1,109 @@
+"""``entrepot reset-password`` and ``new-access-key``: ways back in, on the registry's machine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from cloudcore.clock import uuid7
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict, InvalidInput, NotFound
+from cloudcore.identity.lost_credentials import add_key, find_program, reset_password
+from cloudcore.identity.names import email_address
+from cloudcore.identity.passwords import hash_password
+from cloudcore.identity.rows.accounts import Account, is_any_account
+from cloudcore.identity.services.access_keys import new_access_key
+from cloudcore.identity.services.users import new_password
+from registry.cli.failure import Missing, Misuse
+from registry.cli.running import tell
+from registry.cli.serve import check_signing_keys, no_account, open_keyring
+from registry.main import open_context, prepare
+from registry.serving.logs import configure_logging
+from registry.settings import Settings, SettingsError
+
+_log = logging.getLogger(__name__)
+
+
+def run_reset_password(settings: Settings, address: str, *, resumes: bool) -> int:
+    """Give a person a new one-time password and show it, once; return the exit status."""
+    try:
+        email = email_address(address)
+    except InvalidInput as error:
+        raise SettingsError(f"{address!r}: {error}") from None
+    _prepare(settings)
+    password = new_password()
+    try:
+        asyncio.run(_reset_password(settings, email, hash_password(password), resumes=resumes))
+    except NotFound as error:
+        raise Missing(str(error)) from None
+    except Conflict as error:
+        raise Misuse(str(error)) from None
+    _log.warning("the password of %s was reset on this machine; its sessions have ended", email)
+    tell(
+        "All sessions of the person have ended. This is shown this once:\n\n"
+        f"  person              {email}\n"
+        f"  one-time password   {password}\n\n"
+        f"Next, as the person, in a browser: {settings.url}/console\n"
+    )
+    return 0
+
+
+def run_new_access_key(settings: Settings, name: str, handle: str | None, *, replaces: bool) -> int:
+    """Add an access key to a service account and show it, once; return the exit status."""
+    _prepare(settings)
+    key = new_access_key()
+
+    async def add() -> Account:
+        async with open_context(settings) as ctx:
+            if not await ctx.database.read(is_any_account):
+                raise no_account(settings)
+            keyring = open_keyring(settings)
+            await check_signing_keys(settings, ctx, keyring)
+            key_id, now = uuid7(), ctx.clock()
+
+            def change(tx: Connection) -> Account:
+                account, program = find_program(tx, handle, name)
+                add_key(tx, keyring, key, key_id, program, now, replaces=replaces)
+                return account
+
+            return await ctx.database.write(change)
+
+    try:
+        account = asyncio.run(add())
+    except NotFound as error:
+        raise Missing(str(error)) from None
+    except Conflict as error:
+        raise Misuse(str(error)) from None
+    what = "replaced the keys of" if replaces else "was added to"
+    _log.warning(
+        "the access key %s %s %s of %s on this machine",
+        key.access_key_id,
+        what,
+        name,
+        account.handle,
+    )
+    tell(
+        f"A key of the service account {name} of {account.handle}. This is shown this once:\n\n"
+        f"  access key id       {key.access_key_id}\n"
+        f"  secret access key   {key.secret}\n\n"
+        "Next:\n"
+        f"  entrepot login {settings.url} --access-key-id {key.access_key_id}\n"
+    )
+    return 0
+
+
+def _prepare(settings: Settings) -> None:
+    if not settings.data.exists():  # and none is made for a name that may be a typo
+        raise no_account(settings)
+    configure_logging()
+    prepare(settings)
+
+
+async def _reset_password(settings: Settings, email: str, kept: str, *, resumes: bool) -> None:
+    async with open_context(settings) as ctx:
+        now = ctx.clock()
+
+        def change(tx: Connection) -> None:
+            reset_password(tx, email, kept, now, resumes=resumes)
+
+        await ctx.database.write(change)

@@ -1,0 +1,181 @@
+"""``entrepot reset-password`` and ``new-access-key``: who runs an install gets back into it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from cloudcore.identity.lost_credentials import reset_password
+from cloudcore.identity.rows import users
+from cloudcore.keyring import KEY_BYTES, create_root_key
+from tests.databases import program_environment
+from tests.entrepot import ADMIN, PASSWORD, Home, Install, Waiting, fetch_code, installed, told
+from tests.integration.oauth_world import World, play
+
+KILLED_BEFORE_IT_TELLS = f"""
+import os, signal, sys
+from registry.cli import main, serve
+serve.tell = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+main.main(["init", "--account", "acme", "--admin-email", "{ADMIN}", "--data", sys.argv[1]])
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home")
+
+
+@pytest.fixture(scope="module")
+def install(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Install, Path]]:
+    """Serve an install, and return it with its data folder."""
+    data = tmp_path_factory.mktemp("install") / "data"
+    with installed(data) as made:
+        yield made, data
+
+
+def test_an_install_whose_init_was_killed_before_it_told_is_entered_all_the_same(
+    home: Home, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    died = subprocess.run(
+        [sys.executable, "-c", KILLED_BEFORE_IT_TELLS, str(data)],
+        env=program_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (died.returncode, died.stdout) == (-signal.SIGKILL, "")
+    again = home.run("init", "--account", "acme", "--admin-email", ADMIN, "--data", str(data))
+    assert again.returncode == 2
+    assert "'entrepot reset-password', 'entrepot new-access-key'" in again.stderr
+    person = home.run("reset-password", ADMIN, "--data", str(data))
+    program = home.run("new-access-key", "admin", "--data", str(data))
+    assert (person.returncode, program.returncode) == (0, 0), person.stderr + program.stderr
+    for shown, label in ((person, "one-time password"), (program, "secret access key")):
+        secret = told(label, shown.stdout)
+        assert shown.stdout.count(secret) == 1
+        assert secret not in shown.stderr
+        assert all(secret.encode() not in path.read_bytes() for path in data.glob("*.*"))
+    assert f"the password of {ADMIN} was reset on this machine" in person.stderr
+    key = told("access key id", program.stdout)
+    assert f"the access key {key} was added to admin of acme" in program.stderr
+
+
+def test_a_new_password_beside_the_server_ends_what_the_old_one_began(
+    install: tuple[Install, Path], home: Home
+) -> None:
+    made, data = install
+    waiting = Waiting(home, made.url)
+    signed_in = waiting.give(fetch_code(waiting.page, made.one_time_password, PASSWORD))
+    assert signed_in.returncode == 0, signed_in.stderr
+    token = home.stored()[made.url]["token"]["access_token"]
+    assert made.status(token) == 403  # known, and without a role
+    late = Waiting(home, made.url)
+    code = fetch_code(late.page, PASSWORD)
+    reset = home.run("reset-password", ADMIN.upper(), "--data", str(data))
+    assert reset.returncode == 0, reset.stderr
+    assert made.status(token) == 401
+    assert late.give(code).returncode != 0  # a code is a session to be
+    one_time = told("one-time password", reset.stdout)
+    last = Waiting(home, made.url)
+    with pytest.raises(AssertionError):
+        fetch_code(last.page, PASSWORD)
+    ended = last.give(fetch_code(last.page, one_time, "another password of mine"))
+    assert ended.returncode == 0, ended.stderr
+
+
+def token_of(url: str, key: str, secret: str) -> int:
+    form = {"grant_type": "client_credentials"}
+    return httpx.post(f"{url}/v1/oauth/token", data=form, auth=(key, secret)).status_code
+
+
+def test_a_new_key_beside_the_server_is_good_at_once(
+    install: tuple[Install, Path], home: Home
+) -> None:
+    made, data = install
+
+    def pair(shown: str) -> tuple[str, str]:
+        return told("access key id", shown), told("secret access key", shown)
+
+    second = home.run("new-access-key", "admin", "--account", "acme", "--data", str(data))
+    assert second.returncode == 0, second.stderr
+    assert token_of(made.url, *pair(second.stdout)) == 200
+    third = home.run("new-access-key", "admin", "--data", str(data))
+    assert third.returncode == 2
+    assert "--replace deletes them" in third.stderr
+    third = home.run("new-access-key", "admin", "--replace", "--data", str(data))
+    assert third.returncode == 0, third.stderr
+    assert token_of(made.url, *pair(third.stdout)) == 200
+    assert token_of(made.url, *pair(second.stdout)) == 401
+    assert token_of(made.url, made.access_key_id, made.secret) == 401
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (("reset-password", "nobody@example.org"), 3, "there is no person of the address nobody@"),
+        (("reset-password", "nobody"), 2, "'nobody': this is no e-mail address"),
+        (("new-access-key", "absent"), 3, "the account acme has no service account absent"),
+        (("new-access-key", "admin", "--account", "other"), 3, "there is no account other"),
+    ],
+)
+def test_what_is_not_there_is_named(
+    arguments: tuple[str, ...],
+    status: int,
+    words: str,
+    install: tuple[Install, Path],
+    home: Home,
+) -> None:
+    ended = home.run(*arguments, "--data", str(install[1]))
+    assert (ended.returncode, ended.stdout) == (status, "")
+    assert f"entrepot: {words}" in ended.stderr
+
+
+@pytest.mark.parametrize("arguments", [("reset-password", ADMIN), ("new-access-key", "admin")])
+def test_without_an_install_nothing_is_made(
+    arguments: tuple[str, ...], home: Home, tmp_path: Path
+) -> None:
+    ended = home.run(*arguments, "--data", str(tmp_path / "typo"))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "there is no account in" in ended.stderr
+    assert not (tmp_path / "typo").exists()
+
+
+def test_who_is_suspended_stays_so_unless_asked_for(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        user = await world.add_user("ann@example.com")
+        await world.run("UPDATE users SET status = 'suspended'")
+        with pytest.raises(Exception, match="is suspended; --resume"):
+            await world.database.write(reset_password, user.email, "kept", world.now, resumes=False)
+        await world.database.write(reset_password, user.email, "kept", world.now, resumes=True)
+        kept = await world.database.read(users.find_user, user.id)
+        assert kept is not None
+        assert (kept.status, kept.password, kept.must_change_password) == ("active", "kept", True)
+
+    play(database_url, scenario)
+
+
+def test_a_root_key_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "root.key"
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr("os.write", die)
+        with pytest.raises(KeyboardInterrupt):
+            create_root_key(path)
+    assert list(tmp_path.iterdir()) == []
+    create_root_key(path)
+    assert len(path.read_bytes()) == KEY_BYTES
+    assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(FileExistsError):
+        create_root_key(path)
+    assert [each.name for each in tmp_path.iterdir()] == ["root.key"]

@@ -1,0 +1,219 @@
+"""People are the organization's: its owners act on them, and accounts do not reach them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloudcore.clock import uuid7
+from cloudcore.founders import Founders
+from cloudcore.identity.address_lookups import BUDGET
+from cloudcore.identity.names import iam_crn
+from cloudcore.identity.principal import Principal, PrincipalKind
+from cloudcore.identity.rows.users import find_user
+from cloudcore.identity.services.accounts import MAX_ACCOUNTS
+from cloudcore.identity.services.organizations import MAX_OWNED
+from tests.identity_world import START, World, play
+
+USERS = "/v1/users"
+SUSPEND = {"status": "suspended"}
+
+
+async def join(world: World, token: str, role: str = "member") -> str:
+    """Let a new person join the first tenant's organization; return the person's id."""
+    person = await world.person(token)
+    path = f"/v1/organizations/{world.acme.organization_id}"
+    body = {"email": person.email, "role": role}
+    await world.make(f"{path}/invitations", body, token="person")
+    assert (await world.ask("POST", f"{path}/accept", token=token)).status_code == 200
+    return person.id
+
+
+def test_no_program_and_no_role_acts_on_people(database_url: str) -> None:
+    """Not even on whom it assigns roles to; a second account's admin is as far as any."""
+
+    async def scenario(world: World) -> None:
+        ada = await join(world, "ada")
+        world.principals["role"] = Principal(
+            PrincipalKind.ROLE_SESSION,
+            world.acme.role_id,
+            iam_crn(world.acme.account_id, "role", "admin"),
+            world.acme.account_id,
+            None,
+            uuid7(),
+            uuid7(),
+            START * 2,
+        )
+        for token in ("admin", "role"):
+            body = {"email": "new@example.org", "organization": world.acme.organization_id}
+            assert (await world.ask("POST", USERS, body, token=token)).status_code == 403
+            for whom in (ada, world.acme.person.id, world.globex.person.id, uuid7()):
+                path = f"{USERS}/{whom}"
+                assert (await world.ask("PATCH", path, SUSPEND, token=token)).status_code == 403
+                assert (await world.ask("DELETE", path, token=token)).status_code == 403
+        assert (await world.ask("GET", f"{USERS}/{ada}")).status_code == 200
+        assignments = f"/v1/roles/{world.acme.role_id}/assignments"
+        assert (await world.ask("POST", assignments, {"user": ada})).status_code == 201
+
+    play(database_url, scenario)
+
+
+def test_only_owners_act_on_people_and_members_see_them(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        ada = await join(world, "ada")
+        bob = await join(world, "bob")
+        acme = {"organization": world.acme.organization_id}
+        for token, expected in (("ada", 403), ("outsider", 404)):
+            path = f"{USERS}/{bob}"
+            assert (await world.ask("PATCH", path, SUSPEND, token=token)).status_code == expected
+            assert (await world.ask("DELETE", path, token=token)).status_code == expected
+            body = {"email": "new@example.org", **acme}
+            assert (await world.ask("POST", USERS, body, token=token)).status_code == expected
+        assert (await world.ask("GET", f"{USERS}/{bob}", token="ada")).json()["user"]["id"] == bob
+        await world.ask("POST", f"/v1/organizations/{acme['organization']}/switch", token="ada")
+        listed = (await world.ask("GET", USERS, token="ada")).json()
+        assert {each["id"] for each in listed["users"]} == {ada, bob, world.acme.person.id}
+        changed = await world.ask("PATCH", f"{USERS}/{bob}", SUSPEND, token="person")
+        assert changed.json()["user"]["status"] == "suspended"
+        assert (await world.ask("DELETE", f"{USERS}/{bob}", token="person")).status_code == 204
+
+    play(database_url, scenario)
+
+
+def test_nobody_is_made_or_invited_in_a_personal_organization(database_url: str) -> None:
+    """Everyone owns one: it would make everyone an administrator of people."""
+
+    async def scenario(world: World) -> None:
+        guest = await world.person("guest")
+        own = guest.organization_id
+        for body in ({"email": "x@example.org"}, {"email": "x@example.org", "organization": own}):
+            assert (await world.ask("POST", USERS, body, token="guest")).status_code == 403
+        invitations = f"/v1/organizations/{own}/invitations"
+        for email in ("nobody@example.org", world.acme.person.email):
+            invited = await world.ask("POST", invitations, {"email": email}, token="guest")
+            assert invited.status_code == 403
+        for method in ("PATCH", "DELETE"):
+            sent = SUSPEND if method == "PATCH" else None
+            answer = await world.ask(method, f"{USERS}/{guest.id}", sent, token="guest")
+            assert answer.status_code == 404
+
+    play(database_url, scenario)
+
+
+def test_the_last_owner_is_not_suspended_demoted_or_removed(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        owner = world.acme.person.id
+        member = f"/v1/organizations/{world.acme.organization_id}/members/{owner}"
+        second = await join(world, "second", "owner")
+        suspended = await world.ask("PATCH", f"{USERS}/{second}", SUSPEND, token="person")
+        assert suspended.status_code == 200
+        # An owner who cannot sign in is none to leave an organization to.
+        for method, path, body in (
+            ("PATCH", f"{USERS}/{owner}", SUSPEND),
+            ("DELETE", f"{USERS}/{owner}", None),
+            ("PATCH", member, {"role": "member"}),
+            ("DELETE", member, None),
+        ):
+            answer = await world.ask(method, path, body, token="person")
+            assert answer.status_code == 409, (method, path)
+        resumed = {"status": "active"}
+        await world.ask("PATCH", f"{USERS}/{second}", resumed, token="person")
+        ended = await world.ask("PATCH", f"{USERS}/{owner}", SUSPEND, token="second")
+        assert ended.status_code == 200
+
+    play(database_url, scenario)
+
+
+@pytest.mark.parametrize(
+    ("founders", "organization", "in_own", "in_personal", "by_program"),
+    [
+        ("nobody", 403, 403, 403, 403),
+        ("owners", 201, 201, 403, 403),
+        ("anyone", 201, 201, 201, 201),
+    ],
+)
+def test_the_operator_chooses_who_founds(
+    database_url: str,
+    founders: Founders,
+    organization: int,
+    in_own: int,
+    in_personal: int,
+    by_program: int,
+) -> None:
+    async def scenario(world: World) -> None:
+        async def found(token: str, path: str, **body: str) -> int:
+            return (await world.ask("POST", path, body, token=token)).status_code
+
+        acme = world.acme.organization_id
+        await join(world, "ada")
+        accounts = "/v1/accounts"
+        assert await found("person", "/v1/organizations", name="New") == organization
+        assert await found("person", accounts, handle="one", organization=acme) == in_own
+        assert await found("person", accounts, handle="two") == in_personal
+        assert await found("admin", accounts, handle="three") == by_program
+        # A member who owns nothing but itself founds nothing, unless anyone may.
+        of_ada = 201 if founders == "anyone" else 403
+        assert await found("ada", "/v1/organizations", name="Mine") == of_ada
+        assert await found("ada", accounts, handle="four") == of_ada
+        assert await found("ada", accounts, handle="five", organization=acme) == 403
+
+    play(database_url, scenario, founders)
+
+
+def test_a_person_and_an_organization_own_so_many(sqlite_database: str) -> None:
+    async def scenario(world: World) -> None:
+        acme = {"organization": world.acme.organization_id}
+        for number in range(MAX_ACCOUNTS - 1):
+            another = {"handle": f"another-{number}", **acme}
+            await world.make("/v1/accounts", another, token="person")
+        for number in range(MAX_OWNED - 1):
+            await world.make("/v1/organizations", {"name": f"{number}"}, token="person")
+        for path, body, quota, limit in (
+            ("/v1/accounts", {"handle": "more", **acme}, "accounts", MAX_ACCOUNTS),
+            ("/v1/organizations", {"name": "More"}, "organizations", MAX_OWNED),
+        ):
+            answer = await world.ask("POST", path, body, token="person")
+            assert answer.status_code == 403
+            error = answer.json()["error"]
+            assert error["code"] == "QUOTA_EXCEEDED"
+            assert error["params"] == {"quota": quota, "limit": limit, "used": limit}
+
+    play(sqlite_database, scenario)
+
+
+def test_accounts_and_people_of_others_are_as_unknown_ones(database_url: str) -> None:
+    """Byte for byte but the request's id, to persons and to programs."""
+
+    async def scenario(world: World) -> None:
+        others = world.globex
+        for token in ("person", "admin"):
+            for path, foreign in (("/v1/accounts", others.account_id), (USERS, others.person.id)):
+                told = []
+                for which in (foreign, uuid7()):
+                    answer = await world.ask("GET", f"{path}/{which}", token=token)
+                    assert answer.status_code == 404
+                    request_id = answer.headers.pop("x-request-id")
+                    told.append((answer.text.replace(request_id, ""), dict(answer.headers)))
+                assert told[0] == told[1], path
+
+    play(database_url, scenario)
+
+
+def test_an_organization_learns_of_few_addresses_a_day(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        acme = world.acme.organization_id
+        invitations = f"/v1/organizations/{acme}/invitations"
+        taken = {"email": world.globex.person.email, "organization": acme}
+        absent = {"email": "nobody@example.org"}
+        statuses = []
+        for number in range(BUDGET.limit + 2):
+            path, body = (USERS, taken) if number % 2 else (invitations, absent)
+            statuses.append((await world.ask("POST", path, body, token="person")).status_code)
+        assert statuses == [404, 409] * (BUDGET.limit // 2) + [429, 429]
+        world.now += BUDGET.window_seconds * 1_000_000
+        for number in range(BUDGET.limit + 2):  # to add people is not counted
+            body = {"email": f"new-{number}@example.org", "organization": acme}
+            made = await world.make(USERS, body, token="person")
+        kept = await world.database.read(find_user, made["id"])
+        assert kept is not None
+
+    play(database_url, scenario)
