@@ -103,8 +103,9 @@ class FilesystemStore:
     def replace(self, object_id: str, new_id: str) -> None:
         """Let an object have the bytes of one just committed (`BlobWriter.replace`).
 
-        The new bytes were flushed when they were committed; here their new entry is. The folder
-        they leave is not: at worst a power loss leaves them there too, as bytes without a row.
+        The new bytes were flushed when they were committed; here both entries are, the new one
+        first. Two entries of one file, after a power loss, would let whoever removes the bytes
+        without a row cut those of the object.
         """
         name, new = canonical_id(object_id), canonical_id(new_id)
         with medium_errors():
@@ -118,6 +119,7 @@ class FilesystemStore:
             except FileNotFoundError as error:
                 raise ObjectUnknown(new) from error
             flush_folder(shard(name), self._folders.objects)
+            flush_folder(shard(new), self._folders.objects)
 
     def list_objects(self, shard: int | None = None) -> Iterator[StoredObject]:
         """Yield every object, folder by folder; what is no object's name is left out."""
