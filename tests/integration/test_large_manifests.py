@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ import pytest
 from cloudcore.db.base import Database
 from registry.blobstore.memory import MemoryStore
 from registry.distribution.body import Message, Scope
+from registry.errors import ManifestBlobUnknown
 from registry.oci.digest import digest_of
 from registry.oci.manifest import MAX_DESCRIPTORS
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
@@ -116,3 +118,24 @@ def test_a_manifest_takes_as_many_statements_however_much_it_refers_to(
             assert len(answer.body) < 40_000
 
     asyncio.run(scenario())
+
+
+def test_nothing_of_a_refused_manifest_is_kept_until_a_collection(database_url: str) -> None:
+    """An error in a circle with what it tells of keeps thousands of digests, for each request."""
+
+    async def scenario() -> list[object]:
+        async with open_registry(database_url, MemoryStore()) as registry:
+            await push_blobs(registry)
+            gc.collect()
+            gc.disable()
+            path, kind = f"{APP}/manifests/v1", {"content-type": OCI_MANIFEST}
+            for _ in range(3):
+                body = image(descriptors(b"absent"))
+                assert (await registry.client.request("PUT", path, body, kind)).status == 404
+            await asyncio.sleep(0)  # who woke us is done with it, too
+            return [each for each in gc.get_objects() if isinstance(each, ManifestBlobUnknown)]
+
+    try:
+        assert asyncio.run(scenario()) == []
+    finally:
+        gc.enable()

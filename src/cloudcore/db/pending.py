@@ -53,6 +53,10 @@ class Pending:
             self.future.set_result(self.result)
         else:
             self.future.set_exception(self.error)
+            # The error's traceback leads here. Only the caller may keep it: a circle would keep
+            # what the change knew, such as thousands of digests, until a collection.
+            self.error = None
+            del self.future
 
 
 def answer(settled: Iterable[Pending]) -> None:
