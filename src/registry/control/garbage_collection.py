@@ -120,7 +120,11 @@ def _authorized(ctx: Context) -> str:
     return account_id
 
 
-@post(f"{_PATH}/runs", status_code=202, opt={"action": "registry:StartGarbageCollection"})
+@post(
+    f"{_PATH}/runs",
+    status_code=202,
+    opt={"action": "registry:StartGarbageCollection", "idempotent": True},
+)
 async def start_garbage_collection(ctx: NamedDependency[Context]) -> Reply[OneGarbageCollectionRun]:
     """Collect now what is due; while a run is under way, return that one."""
     account_id = _authorized(ctx)

@@ -256,7 +256,7 @@ async def preview_lifecycle_policy(
 @post(
     f"{_PATH}/runs",
     status_code=202,
-    opt={"action": "registry:StartLifecycleRun"},
+    opt={"action": "registry:StartLifecycleRun", "idempotent": True},
 )
 async def start_lifecycle_run(
     repository_id: FromPath[str], ctx: NamedDependency[Context]

@@ -18,6 +18,7 @@ from cloudcore.identity.permissions import membership
 from cloudcore.identity.principal import Principal
 from cloudcore.identity.routes.callers import changes_of, read_page
 from cloudcore.identity.routes.fields import Handle, Status
+from cloudcore.identity.routes.organizations import membership_policy
 from cloudcore.identity.rows.accounts import (
     Account,
     count_accounts_of_member,
@@ -141,7 +142,12 @@ def _home(tx: Connection, caller: Principal, named: str | None) -> tuple[str, Jo
 @post(
     "/v1/accounts",
     status_code=201,
-    opt={"action": "iam:CreateAccount", "idempotent": True, "statuses": (404,)},
+    opt={
+        "action": "iam:CreateAccount",
+        "idempotent": True,
+        "resource_policy": membership_policy,
+        "statuses": (404,),
+    },
 )
 async def create_account(
     data: JSONBody[CreateAccount], ctx: NamedDependency[Context]

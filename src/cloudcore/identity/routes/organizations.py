@@ -11,8 +11,10 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
 from cloudcore.context import Context, Reply
+from cloudcore.crn import Crn
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.permissions import membership
+from cloudcore.identity.policy import Policy
 from cloudcore.identity.routes.callers import person_of, read_page
 from cloudcore.identity.routes.fields import Title
 from cloudcore.identity.rows.organizations import (
@@ -107,6 +109,21 @@ async def authorized(ctx: Context, organization_id: str) -> Joined:
         _crn(organization_id), resource_policy=membership(joined.membership.role, person.crn)
     )
     return joined
+
+
+async def membership_policy(ctx: Context, resource: str) -> Policy | None:
+    """Return what the organization that a CRN names lets the caller do; None for a program.
+
+    Raises:
+        NotFound: the caller is no member of it.
+
+    """
+    caller = ctx.caller
+    if caller is None or caller.account_id is not None:
+        return None
+    organization_id = Crn.parse(resource).account
+    joined = await ctx.database.read(organizations.get_joined, organization_id, caller.id)
+    return membership(joined.membership.role, caller.crn)
 
 
 @post(
