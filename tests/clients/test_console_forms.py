@@ -102,19 +102,19 @@ def test_event_rules_come_and_go(site: Site, admin: Visitor) -> None:
     page = admin.told(made)
     assert "The rule was created." in page
     (rule,) = site.pusher.call("GET", "/v1/event-rules")["event_rules"]
-    assert rule["topic"].endswith(":topic/deployments")
+    assert rule["topic"]["name"] == "deployments"
     assert rule["event_types"] == list(ticked)
     assert rule["repository_prefix"] == "shop/"
-    assert f'title="{rule["topic"]}">deployments<' in page
+    assert f'title="{rule["topic"]["crn"]}">deployments<' in page
     assert "A tag was created, moved or restored</span>" in page
     assert "<code>shop/</code>" in page
 
-    again = admin.send(RULES, topic=rule["topic"], repository_prefix="shop/", **ticked)
+    again = admin.send(RULES, topic=rule["topic"]["crn"], repository_prefix="shop/", **ticked)
     assert again.status_code == 409
     assert complaint_in(again) == "There is a rule that asks for the same."
     assert again.text.count(" checked>") == len(ticked)
     both = {"registry.*": "on", "registry.image.pushed": "on"}
-    admin.told(admin.send(RULES, topic=rule["topic"], **both))
+    admin.told(admin.send(RULES, topic=rule["topic"]["crn"], **both))
     everything = site.pusher.call("GET", "/v1/event-rules")["event_rules"][1]
     assert (everything["event_types"], everything["repository_prefix"]) == (["registry.*"], "")
 

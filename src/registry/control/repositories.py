@@ -121,6 +121,11 @@ def crn_of(ctx: Context, repository: RepositoryRecord) -> str:
     return repository_crn(ctx.settings.region, repository.account_id, repository.name)
 
 
+def uri_of(ctx: Context, handle: str, name: str) -> str:
+    """Return what a client pulls a repository's images from, without a tag."""
+    return f"{ctx.settings.host}/{handle}/{name}"
+
+
 async def authorized(ctx: Context, repository_id: str) -> RepositoryRecord:
     """Return a repository on which the caller may do what the route does."""
     found = await ctx.database.read(
@@ -136,7 +141,7 @@ def repository_answer(ctx: Context, found: RepositoryRecord) -> RepositoryAnswer
         id=found.id,
         crn=crn_of(ctx, found),
         name=found.name,
-        uri=f"{ctx.settings.host}/{found.handle}/{found.name}",
+        uri=uri_of(ctx, found.handle, found.name),
         description=found.description,
         tags=dict(found.tags),
         tag_mutability=msgspec.convert(found.tag_mutability, Mutability),

@@ -15,6 +15,7 @@ from cloudcore.db.base import Connection
 from cloudcore.envelope import rendering
 from cloudcore.errors import NotFound, PlatformError
 from cloudcore.identity.routes.callers import account_of
+from cloudcore.identity.rows.accounts import Account, find_account
 from cloudcore.pagination import Page, PageMeta
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 from registry.control.acts import act_of
@@ -23,6 +24,7 @@ from registry.control.repositories import (
     OneRepository,
     authorized,
     repository_answer,
+    uri_of,
 )
 from registry.metadata import blobs
 from registry.metadata.deleted_repositories import (
@@ -51,7 +53,10 @@ class DeletedRepositoryAnswer(Answer):
     """A repository that was deleted with its content."""
 
     id: str
+    crn: str
     name: str
+    uri: str
+    """What a client pulls from once it is restored, without a tag."""
     image_count: int
     tag_count: int
     size_bytes: int
@@ -174,12 +179,17 @@ async def list_deleted(ctx: NamedDependency[Context]) -> ManyDeletedRepositories
     (before,) = pager.position or (None,)
     now = ctx.clock()
 
-    def read(tx: Connection) -> tuple[list[DeletedRepository], int]:
+    def read(tx: Connection) -> tuple[Account | None, list[DeletedRepository], int]:
         rows = list_deleted_repositories(tx, account_id, now, before, pager.wanted)
-        return rows, count_deleted_repositories(tx, account_id, now)
+        total = count_deleted_repositories(tx, account_id, now)
+        return find_account(tx, account_id), rows, total
 
-    found, meta = pager.cut(*await ctx.database.read(read), lambda row: (row.id,))
-    return ManyDeletedRepositories(repositories=[_repository(each) for each in found], meta=meta)
+    account, rows, total = await ctx.database.read(read)
+    assert account is not None
+    found, meta = pager.cut(rows, total, lambda row: (row.id,))
+    return ManyDeletedRepositories(
+        repositories=[_repository(ctx, account.handle, each) for each in found], meta=meta
+    )
 
 
 @post(
@@ -349,10 +359,12 @@ def _restore_tag(tx: Connection, record: RepositoryRecord, tag: str, act: Act) -
     return event.digest
 
 
-def _repository(found: DeletedRepository) -> DeletedRepositoryAnswer:
+def _repository(ctx: Context, handle: str, found: DeletedRepository) -> DeletedRepositoryAnswer:
     return DeletedRepositoryAnswer(
         id=found.id,
+        crn=repository_crn(ctx.settings.region, found.account_id, found.name),
         name=found.name,
+        uri=uri_of(ctx, handle, found.name),
         image_count=found.image_count,
         tag_count=found.tag_count,
         size_bytes=found.size_bytes,

@@ -15,7 +15,7 @@ from cloudcore.crn import Crn
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.permissions import membership
 from cloudcore.identity.policy import Policy
-from cloudcore.identity.routes.callers import person_of, read_page
+from cloudcore.identity.routes.callers import NamedThing, person_of, read_page
 from cloudcore.identity.routes.fields import Title
 from cloudcore.identity.rows.organizations import (
     Joined,
@@ -81,6 +81,11 @@ def member_status(text: str) -> MemberStatus:
 
 def _crn(organization_id: str) -> str:
     return iam_crn(organization_id, "organization", organization_id)
+
+
+def organization_reference(organization_id: str, name: str) -> NamedThing:
+    """Return the reference to an organization."""
+    return NamedThing(id=organization_id, crn=_crn(organization_id), name=name)
 
 
 def _record(joined: Joined) -> OrganizationRecord:
