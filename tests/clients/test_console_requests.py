@@ -195,7 +195,7 @@ def test_a_person_learns_its_roles(site: Site, admin: Visitor) -> None:
     (role,) = page["roles"]
     assert (role["name"], role["account"]["name"]) == ("admin", "acme")
     assert role["crn"] == f"crn:iam::{role['account']['id']}:role/admin"
-    assert page["meta"] == {"total": 1, "limit": 1, "marker": None, "has_more": False}
+    assert page["meta"] == {"total": 1, "limit": 1, "has_more": False}
     program = {"Authorization": f"Bearer {site.pusher.access_token}"}
     assert admin.http.get("/v1/users/me/roles", headers=program).status_code == 403
 

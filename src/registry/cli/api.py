@@ -131,7 +131,7 @@ class Client:
         while True:
             page = self.call(method, path, document, wanted)
             yield page
-            wanted["marker"] = page["meta"]["marker"]
+            wanted["marker"] = page["meta"].get("marker")
             if wanted["marker"] is None:
                 return
 
