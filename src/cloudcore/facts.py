@@ -13,7 +13,7 @@
     media_types     those of a success that is a document of somebody else's, in bytes
     malformed_id    400 where the specification lists that instead of 404
 
-Path parameters whose names end in ``_id`` are UUIDs in their one canonical spelling.
+Path parameters whose names end in ``_id`` are UUIDs; handlers see them in lower case.
 """
 
 from __future__ import annotations

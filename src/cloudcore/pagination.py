@@ -17,6 +17,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from cloudcore.errors import InvalidInput
 from cloudcore.keyring import Keyring, KeyringError
+from cloudcore.uuids import UUID_PATTERN
 from cloudcore.wire import Answer
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ Limit = Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="How many rows a pag
 _Uuid = Annotated[
     str,
     Meta(
-        pattern="^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$",
+        pattern=f"^{UUID_PATTERN}$",
         max_length=36,
         extra_json_schema={"format": "uuid"},
     ),
@@ -77,7 +78,7 @@ class Pager:
         """The sort key after which the page begins; None at the beginning of the list."""
         if query.marker is not None:
             marker = query.marker
-            self.position = (marker,) if self._is_uuid else self._open(marker)
+            self.position = (marker.lower(),) if self._is_uuid else self._open(marker)
 
     @property
     def wanted(self) -> int:

@@ -7,12 +7,15 @@ from typing import Any, Final
 
 import msgspec
 
+from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
-from cloudcore.identity.names import UUID
 from cloudcore.identity.policy import EVERYONE, Kind, Policy, check_size, policy_of
 from cloudcore.identity.rows.accounts import find_account_ids
+from cloudcore.uuids import parse_uuid
 
+_NAMING: Final = ("principals", "resources")
+"""Parts of a statement in which accounts are named."""
 _CRN_PARTS: Final = 5
 _ACCOUNT_PART: Final = 3
 _OF_ORGANIZATIONS: Final = ("user/", "organization/")
@@ -29,6 +32,7 @@ def stored_document(tx: Connection, document: Any, kind: Kind) -> tuple[str, Pol
 
     """
     policy_of(document, kind)
+    document = {**document, "statements": [*map(_with_lower_ids, document["statements"])]}
     named = {word: where for where, word in _accounts(document)}
     ids = find_account_ids(tx, list(named))
     for word, where in named.items():
@@ -36,9 +40,7 @@ def stored_document(tx: Connection, document: Any, kind: Kind) -> tuple[str, Pol
             raise InvalidInput(f"{where}: no such account", field=where, reason="no_such_account")
     statements = [
         {
-            part: [_with_id(text, part, ids) for text in value]
-            if part in ("principals", "resources")
-            else value
+            part: [_with_id(text, part, ids) for text in value] if part in _NAMING else value
             for part, value in statement.items()
         }
         for statement in document["statements"]
@@ -49,10 +51,17 @@ def stored_document(tx: Connection, document: Any, kind: Kind) -> tuple[str, Pol
     return encoded.decode(), policy_of(stored, kind)
 
 
+def _with_lower_ids(statement: dict[str, Any]) -> dict[str, Any]:
+    return {
+        part: [*map(lower_ids, value)] if part in _NAMING else value
+        for part, value in statement.items()
+    }
+
+
 def _accounts(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield where an account is named, and by which word."""
     for index, statement in enumerate(document["statements"]):
-        for part in ("principals", "resources"):
+        for part in _NAMING:
             for text in statement.get(part, ()):
                 word = _account(text, part)
                 if word is not None:
@@ -67,7 +76,7 @@ def _account(text: str, part: str) -> str | None:
     if len(parts) < _CRN_PARTS or parts[-1].startswith(_OF_ORGANIZATIONS):
         return None
     word = parts[_ACCOUNT_PART]
-    if part == "resources" and ("*" in word or "?" in word or not word or UUID.fullmatch(word)):
+    if part == "resources" and ("*" in word or "?" in word or not word or parse_uuid(word)):
         return None  # what a pattern leaves open stays open
     return word
 

@@ -15,6 +15,7 @@ from cloudcore.crn import Crn
 from cloudcore.identity.routes.callers import account_of, read_page
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.pagination import Page, PageMeta
+from cloudcore.uuids import Uuid
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 from registry.metadata.event_rules import EventRule, count_rules, list_rules
 from registry.services import event_rules
@@ -40,7 +41,7 @@ class CreateEventRule(Request):
 class TopicReference(Answer):
     """A reference to a topic, which need not exist yet."""
 
-    id: str | None
+    id: Uuid | None
     """Null where nothing is known of the topic but its name."""
     crn: str
     name: str
@@ -49,7 +50,7 @@ class TopicReference(Answer):
 class EventRuleAnswer(Answer):
     """An event rule."""
 
-    id: str
+    id: Uuid
     crn: str
     topic: TopicReference
     event_types: Sequence[str]

@@ -15,6 +15,7 @@ from cloudcore.context import Context, Reply
 from cloudcore.errors import NotFound
 from cloudcore.identity.routes.callers import account_of, read_page
 from cloudcore.pagination import Page, PageMeta
+from cloudcore.uuids import Uuid
 from cloudcore.wire import RFC3339, Answer, rfc3339
 from registry.control.acts import act_of
 from registry.metadata.collection import Amount
@@ -29,7 +30,7 @@ _PATH = "/v1/garbage-collection"
 class GarbageCollectionRun(Answer):
     """A run of the collector over the account."""
 
-    id: str
+    id: Uuid
     status: Literal["running", "succeeded", "failed"]
     started_by: str | None
     """CRN; null: its time had come."""

@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 from cloudcore.context import Context, Reply
 from cloudcore.envelope import rendering
 from cloudcore.pagination import PageMeta, UuidPage
+from cloudcore.uuids import Uuid
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 from registry.control.acts import act_of
 from registry.control.image_repositories import PATH, authorized
@@ -58,7 +59,7 @@ class BatchDelete(Request):
 class ImageAnswer(Answer):
     """An image: a manifest with its tags."""
 
-    id: str
+    id: Uuid
     digest: str
     """The sha256 of the manifest's bytes."""
     media_type: str

@@ -15,6 +15,7 @@ from cloudcore.context import Context, Reply
 from cloudcore.identity.routes.callers import NamedThing, account_of, changes_of, read_page
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.pagination import Page, PageMeta
+from cloudcore.uuids import Uuid
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 from registry.control.acts import act_of
 from registry.metadata.repository_records import (
@@ -80,7 +81,7 @@ class Encryption(Answer):
 class RepositoryAnswer(Answer):
     """A repository."""
 
-    id: str
+    id: Uuid
     crn: str
     name: str
     uri: str

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from litestar import get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.context import Context, Reply
 from cloudcore.db.base import Connection
@@ -17,6 +17,7 @@ from cloudcore.errors import NotFound, PlatformError
 from cloudcore.identity.routes.callers import account_of
 from cloudcore.identity.rows.accounts import Account, find_account
 from cloudcore.pagination import Page, PageMeta
+from cloudcore.uuids import Uuid
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 from registry.control.acts import act_of
 from registry.control.image_repositories import authorized_own
@@ -52,7 +53,7 @@ _Digest = Annotated[str, Meta(max_length=135)]
 class DeletedRepositoryAnswer(Answer):
     """A repository that was deleted with its content."""
 
-    id: str
+    id: Uuid
     crn: str
     name: str
     uri: str
@@ -77,11 +78,10 @@ class ManyDeletedRepositories(Answer):
 class DeletedImageAnswer(Answer):
     """An image that was deleted with its tags."""
 
-    id: str
+    id: Uuid
     digest: str
     tags: list[str]
     media_type: str
-    artifact_type: str | None
     is_index: bool
     size_bytes: int
     pushed_at: RFC3339
@@ -89,6 +89,7 @@ class DeletedImageAnswer(Answer):
     deleted_by: str | None
     """CRN of who deleted it."""
     restorable_until: RFC3339
+    artifact_type: str | UnsetType = UNSET
 
 
 class ManyDeletedImages(Answer):
@@ -381,7 +382,7 @@ def _image(found: Tombstone) -> DeletedImageAnswer:
         digest=found.digest,
         tags=[tag for tag, _ in found.tags],
         media_type=found.media_type,
-        artifact_type=found.artifact_type,
+        artifact_type=found.artifact_type or UNSET,
         is_index=found.is_index,
         size_bytes=found.size_bytes,
         pushed_at=rfc3339(found.pushed_at),

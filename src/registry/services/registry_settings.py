@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
+from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
-from cloudcore.identity.names import UUID
 from cloudcore.identity.patterns import Patterns
 from cloudcore.identity.rows.accounts import find_account_ids
+from cloudcore.uuids import parse_uuid
 from registry.metadata import settings
 from registry.metadata.settings import Settings
 
@@ -47,6 +48,7 @@ def counts_pulls_of(principal: str, uncounted_pullers: Sequence[str]) -> bool:
 
 def _with_ids(tx: Connection, patterns: Sequence[str]) -> tuple[str, ...]:
     """Return patterns with accounts named by id, as CRNs name them."""
+    patterns = [*map(lower_ids, patterns)]
     accounts = [_account(pattern, index) for index, pattern in enumerate(patterns)]
     ids = find_account_ids(tx, sorted(filter(None, accounts)))
     kept = []
@@ -64,7 +66,7 @@ def _account(pattern: str, index: int) -> str:
         form = "* or a pattern of principals: crn:iam::<account>:<type>/<name>"
         raise _refusal(index, form, "malformed")
     account = found[1] or ""
-    return "" if UUID.fullmatch(account) or "*" in account or "?" in account else account
+    return "" if parse_uuid(account) or "*" in account or "?" in account else account
 
 
 def _refusal(index: int, words: str, reason: str) -> InvalidInput:

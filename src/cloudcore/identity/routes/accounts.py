@@ -11,6 +11,7 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.context import Context, Reply
+from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied
 from cloudcore.identity.names import check_handle, iam_crn, missing
@@ -30,6 +31,7 @@ from cloudcore.identity.services import accounts
 from cloudcore.identity.services.members import organization_of
 from cloudcore.identity.services.organizations import get_joined
 from cloudcore.pagination import Page, PageMeta
+from cloudcore.uuids import Uuid
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 
 Ts = TypeVarTuple("Ts")
@@ -40,7 +42,7 @@ class CreateAccount(Request):
 
     handle: Handle
     organization: (
-        Annotated[str, Meta(max_length=36, description="Id; for persons, who belong to several")]
+        Annotated[Uuid, Meta(max_length=36, description="Id; for persons, who belong to several")]
         | None
     ) = None
 
@@ -55,7 +57,7 @@ class UpdateAccount(Request):
 class AccountRecord(Answer):
     """An account."""
 
-    id: str
+    id: Uuid
     crn: str
     handle: str
     organization: NamedThing | None
@@ -173,7 +175,8 @@ async def create_account(
     """Create an account with a role `admin`, which the caller may assume."""
     check_handle(data.handle)
     caller = _caller(ctx)
-    organization_id, joined = await ctx.database.read(_home, caller, data.organization)
+    named = data.organization and lower_ids(data.organization)
+    organization_id, joined = await ctx.database.read(_home, caller, named)
     policy = joined and membership(joined.membership.role, caller.crn)
     scope = caller.account_id or organization_id
     ctx.authorize(iam_crn(scope, "account", data.handle), resource_policy=policy)

@@ -25,6 +25,7 @@ from cloudcore.identity.rows.organizations import (
 )
 from cloudcore.identity.services import organizations
 from cloudcore.pagination import Page, PageMeta
+from cloudcore.uuids import Uuid
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 
 MemberRole = Literal["owner", "member", "billing"]
@@ -46,7 +47,7 @@ class UpdateOrganization(Request):
 class OrganizationRecord(Answer):
     """An organization, and the caller's part in it."""
 
-    id: str
+    id: Uuid
     crn: str
     name: str
     is_personal: bool

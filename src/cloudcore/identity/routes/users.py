@@ -19,6 +19,7 @@ from cloudcore.identity.rows.users import User, count_active_members, list_activ
 from cloudcore.identity.services import users
 from cloudcore.identity.services.members import organization_of
 from cloudcore.pagination import Page, PageMeta
+from cloudcore.uuids import Uuid
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 
 
@@ -37,7 +38,7 @@ class UpdateUser(Request):
 class UserRecord(Answer):
     """A person."""
 
-    id: str
+    id: Uuid
     crn: str
     email: str
     status: Status
