@@ -40,6 +40,8 @@ def test_pins_policies_and_runs_are_set_by_forms(site: Site, admin: Visitor) -> 
         assert (refused.status_code, 'role="alert"' in refused.text) == (400, True)
     for numbers in ({}, {"keep_last": "x"}, {"untagged_days": "999999"}):
         assert admin.send(f"{lifecycle}/preview", by="numbers", **numbers).status_code == 400
+    every = admin.send(f"{lifecycle}/preview", by="numbers", untagged_days="0")
+    assert "&#34;selector&#34;: &#34;untagged&#34;\n" in every.text  # and no condition
 
     policy = (
         '{"version": "1", "statements": [{"effect": "allow", "principals": ["*"],'
