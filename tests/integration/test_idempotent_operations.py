@@ -132,6 +132,7 @@ def test_a_run_that_has_ended_is_not_started_anew_by_a_retry(tmp_path: Path) -> 
             await end_runs(served)
             retried = await served.ask("POST", path, token=token, headers=key)
             assert retried.json() == started.json()
+            assert started.headers["location"] == f"{path}/{started.json()['run']['id']}"
             listed = (await served.ask("GET", path, token=token)).json()
             assert [run["status"] for run in listed["runs"]] == ["succeeded"] * 2
 

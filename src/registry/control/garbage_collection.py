@@ -129,7 +129,14 @@ def _authorized(ctx: Context) -> str:
 async def start_garbage_collection(ctx: NamedDependency[Context]) -> Reply[OneGarbageCollectionRun]:
     """Collect now what is due; while a run is under way, return that one."""
     account_id = _authorized(ctx)
-    return await ctx.commit(collection.start_run, account_id, ctx.new_id(), act_of(ctx), wrap=_one)
+    return await ctx.commit(
+        collection.start_run,
+        account_id,
+        ctx.new_id(),
+        act_of(ctx),
+        wrap=_one,
+        location=lambda run: f"{_PATH}/runs/{run.id}",
+    )
 
 
 @get(f"{_PATH}/runs", opt={"action": "registry:DescribeGarbageCollection", "query": Page})
