@@ -2,6 +2,7 @@
 
 Split on the first four colons, so the name may hold colons and slashes. Regional services name
 their region; global ones (identity) leave it empty. What we put out always names the account by id.
+An account's id may come in any case, as every id.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import re
 from typing import Final, NamedTuple
 
 from cloudcore.errors import InvalidInput
+from cloudcore.uuids import UUID_PATTERN, parse_uuid
 
 _WORD: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
 _REGION: Final = re.compile(r"[a-z0-9-]{0,63}")
 _ACCOUNT: Final = re.compile(r"[a-z0-9-]{1,36}")
 _NAME: Final = re.compile(r"[!-~]{1,512}")
+_PARTS: Final = 5
+_IDS: Final = re.compile(rf"(?:\A|(?<=:)|(?<=:user/)|(?<=:organization/)){UUID_PATTERN}(?=:|\Z)")
 
 
 class Crn(NamedTuple):
@@ -39,13 +43,16 @@ class Crn(NamedTuple):
         """
         parts = text.split(":", 4)
         kind, slash, name = parts[-1].partition("/")
+        account = parts[3] if len(parts) == _PARTS else ""
+        if not _ACCOUNT.fullmatch(account):
+            account = parse_uuid(account) or ""
         if (
-            len(parts) != 5
+            len(parts) != _PARTS
             or not slash
             or parts[0] != "crn"
             or not _WORD.fullmatch(parts[1])
             or not _REGION.fullmatch(parts[2])
-            or not _ACCOUNT.fullmatch(parts[3])
+            or not account
             or not _WORD.fullmatch(kind)
             or not _NAME.fullmatch(name)
         ):
@@ -53,4 +60,12 @@ class Crn(NamedTuple):
                 "a resource name is crn:<service>:<region>:<account>:<type>/<name>",
                 reason="malformed_crn",
             )
-        return cls(parts[1], parts[2], parts[3], kind, name)
+        return cls(parts[1], parts[2], account, kind, name)
+
+
+def lower_ids(text: str) -> str:
+    """Return an id, or a CRN or pattern of CRNs, with the ids in it in lower case.
+
+    Those are the account, and what follows ``user/`` and ``organization/``; names stay as they are.
+    """
+    return _IDS.sub(lambda found: found[0].lower(), text)

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import UNSET, UnsetType
 
 from cloudcore import errors
+from cloudcore.uuids import Uuid
 from cloudcore.wire import Answer
 
 TABLE: Final[dict[type[errors.PlatformError], tuple[int, str]]] = {
@@ -53,7 +54,7 @@ class ErrorDetail(Answer):
 
     code: str
     message: str
-    request_id: str
+    request_id: Uuid
     params: dict[str, Any] | UnsetType = UNSET
     """Never on a 5xx."""
 

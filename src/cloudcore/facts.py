@@ -2,6 +2,7 @@
 
     action          the IAM action its caller must be allowed, or None
     idempotent      it takes an ``Idempotency-Key`` and answers by `Context.commit`
+    resource_policy what finds the policy that its resource has of its own, for a replay to ask
     public          anyone may come; credentials are not looked at
     rate_limited    its callers' requests are counted (and, where public, credentials are looked at)
     query           the `msgspec.Struct` of its query parameters
@@ -12,13 +13,13 @@
     media_types     those of a success that is a document of somebody else's, in bytes
     malformed_id    400 where the specification lists that instead of 404
 
-Path parameters whose names end in ``_id`` are UUIDs in their one canonical spelling.
+Path parameters whose names end in ``_id`` are UUIDs; handlers see them in lower case.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,11 +30,13 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import BodyKwarg
 from litestar.routes import HTTPRoute
 
-from cloudcore.context import Reply
+from cloudcore.context import Context, Reply
+from cloudcore.identity.policy import Policy
 
 _ACTION: Final = re.compile(r"[a-z0-9-]+:[A-Z][A-Za-z0-9]*")
 _OPTIONAL: Final[dict[str, type]] = {
     "idempotent": bool,
+    "resource_policy": Callable,  # type: ignore[dict-item]
     "public": bool,
     "rate_limited": bool,
     "query": type,
@@ -44,6 +47,8 @@ _OPTIONAL: Final[dict[str, type]] = {
     "media_types": tuple,
     "malformed_id": int,
 }
+ResourcePolicy = Callable[[Context, str], Awaitable[Policy | None]]
+"""Given the CRN of a resource, returns what its policy says of the caller."""
 _INJECTED: Final = frozenset({"ctx", "data", "request", "return"})
 
 
@@ -59,6 +64,7 @@ class Facts:
     """Method and route template: ``POST /v1/things/{thing_id}/parts``."""
     action: str | None
     idempotent: bool = False
+    resource_policy: ResourcePolicy | None = None
     public: bool = False
     rate_limited: bool = False
     query: type[msgspec.Struct] | None = None

@@ -27,9 +27,9 @@ from cloudcore.identity.policy import RESOURCE_ACTIONS
 from cloudcore.identity.principal import Principal
 from cloudcore.ratelimit import count_request
 from cloudcore.source_address import rate_subject, source_address
+from cloudcore.uuids import parse_uuid
 
 _BEARER: Final = re.compile(rb"bearer +([A-Za-z0-9._~+/-]{1,8192}=*) *", re.IGNORECASE)
-_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 Connection = ASGIConnection[Any, Any, Any, Any]
 
@@ -62,6 +62,7 @@ class Guard:
         exchange.facts = facts
         if self._platform is None:
             return
+        _lower_ids(facts, connection.scope)
         await _admit(self._platform, exchange, connection, facts)
         _check_ids(facts, connection.scope["path_params"])
 
@@ -141,12 +142,24 @@ async def _count(exchange: Exchange, context: Context, facts: Facts) -> None:
         raise RateLimited("too many requests", retry_after=exchange.standing.reset)
 
 
+def _lower_ids(facts: Facts, scope: Any) -> None:  # noqa: ANN401 - the framework's
+    """Let the ids in a path be those that are kept, however they are written."""
+    parameters = scope["path_params"]
+    segments = scope["path"].split("/")
+    for place, segment in enumerate(facts.path.split("/")):
+        name = segment[1:-1]
+        found = parse_uuid(parameters[name]) if name in facts.id_parameters else None
+        if found is not None:
+            parameters[name] = segments[place] = found
+    scope["path"] = "/".join(segments)
+
+
 def _check_ids(facts: Facts, parameters: Mapping[str, Any]) -> None:
     for name in facts.id_parameters:
-        if _UUID.fullmatch(parameters[name]):
+        if parse_uuid(parameters[name]) is not None:
             continue
         if facts.malformed_id == 400:
-            raise InvalidInput(f"{name} is a UUID in lower case", field=name, reason="malformed")
+            raise InvalidInput(f"{name} is a UUID", field=name, reason="malformed")
         raise NotFound("there is no such thing")
 
 

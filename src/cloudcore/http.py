@@ -24,7 +24,7 @@ from cloudcore.context import Context, Platform, Reply, refusal
 from cloudcore.db.base import ConstraintViolated
 from cloudcore.envelope import ENVELOPE, ErrorShape
 from cloudcore.exchange import Exchange, exchange_of
-from cloudcore.facts import RouteError, allowed, routes_of
+from cloudcore.facts import Facts, RouteError, allowed, routes_of
 from cloudcore.guard import Guard
 from cloudcore.reference import Reference
 from cloudcore.strict_json import decode
@@ -196,7 +196,7 @@ async def _read_request(request: Request[Any, Any, Any]) -> Reply[Any] | None:
     if facts.body is not None:
         _check_content_type(request.scope, await request.body())
     if facts.idempotent:
-        reply = await _claim(request, context, facts.operation)
+        reply = await _claim(request, context, facts)
         if reply is not None:
             return reply
     if facts.is_body_required and not await request.body():
@@ -205,7 +205,7 @@ async def _read_request(request: Request[Any, Any, Any]) -> Reply[Any] | None:
 
 
 async def _claim(
-    request: Request[Any, Any, Any], context: Context, operation: str
+    request: Request[Any, Any, Any], context: Context, facts: Facts
 ) -> Reply[Any] | None:
     scope = request.scope
     key = idempotency.parse_key(
@@ -215,7 +215,7 @@ async def _claim(
         return None
     assert context.caller is not None
     claim = idempotency.Claim(
-        idempotency.Scope(context.caller.id, operation, key),
+        idempotency.Scope(context.caller.id, facts.operation, key),
         idempotency.fingerprint(_raw_path(scope), scope["query_string"], await request.body()),
         context.new_id(),
     )
@@ -226,7 +226,8 @@ async def _claim(
         return None
     outcome = idempotency.Outcome.open(sealed, context.keyring, claim.scope)
     for action, resource in outcome.authorized:
-        context.authorize(resource, action=action)
+        policy = await facts.resource_policy(context, resource) if facts.resource_policy else None
+        context.authorize(resource, action=action, resource_policy=policy)
     context.is_committed = True
     return Reply(
         outcome.status, outcome.body, outcome.location, outcome.content_type, is_replayed=True

@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from cloudcore.errors import InvalidInput
 from cloudcore.keyring import Keyring, KeyringError
+from cloudcore.uuids import UUID_PATTERN
 from cloudcore.wire import Answer
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ Limit = Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="How many rows a pag
 _Uuid = Annotated[
     str,
     Meta(
-        pattern="^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$",
+        pattern=f"^{UUID_PATTERN}$",
         max_length=36,
         extra_json_schema={"format": "uuid"},
     ),
@@ -54,9 +55,9 @@ class PageMeta(Answer):
     total: int
     """Rows of the whole list, under the filter."""
     limit: int
-    marker: str | None
-    """Where the next page begins; null on the last one."""
     has_more: bool
+    marker: str | UnsetType = UNSET
+    """Where the next page begins; absent on the last one."""
 
 
 class Pager:
@@ -76,7 +77,8 @@ class Pager:
         self.position: tuple[Any, ...] | None = None
         """The sort key after which the page begins; None at the beginning of the list."""
         if query.marker is not None:
-            self.position = (query.marker,) if self._is_uuid else self._open(query.marker)
+            marker = query.marker
+            self.position = (marker.lower(),) if self._is_uuid else self._open(marker)
 
     @property
     def wanted(self) -> int:
@@ -89,7 +91,7 @@ class Pager:
         """Return the page that begins `rows`, and its meta; `key` is the sort key of a row."""
         page = rows[: self.limit]
         has_more = len(rows) > self.limit
-        marker = self._marker(key(page[-1])) if has_more else None
+        marker = self._marker(key(page[-1])) if has_more else UNSET
         return page, PageMeta(total=total, limit=self.limit, marker=marker, has_more=has_more)
 
     def _marker(self, key: tuple[Any, ...]) -> str:

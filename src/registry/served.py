@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Final, cast
 
@@ -27,6 +28,7 @@ from registry.distribution.token_access import TokenAccess
 from registry.main import Planes, Registry, application, repeated
 from registry.services.context import Context
 from registry.services.tokens import Tokens
+from registry.serving.cors import CrossOriginReads
 from registry.serving.dispatch import Application, Dispatcher
 from registry.settings import Settings
 
@@ -78,7 +80,17 @@ class ServedRegistry(Registry):
         await resources.enter_async_context(repeated(_KEY_REFRESH_SECONDS, keys.refresh))
         data = DataPlane(ctx, access, TokenEndpoint(access))
         plane = cast("Application", control)
-        return Planes(data, plane, Console(plane, platform, ctx))
+        return _readable(Planes(data, plane, Console(plane, platform, ctx)), settings.origins)
+
+
+def _readable(planes: Planes, origins: Sequence[str]) -> Planes:
+    """Let pages of other origins read from both planes, where an operator lists any."""
+    if not origins:
+        return planes
+    return planes._replace(
+        data=CrossOriginReads(planes.data, origins),
+        control=CrossOriginReads(planes.control, origins),
+    )
 
 
 def create_app(settings: Settings) -> Dispatcher:

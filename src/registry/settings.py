@@ -16,7 +16,10 @@ from cloudcore.founders import Founders
 PREFIX = "ENTREPOT_"
 
 _HOST: Final = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
-
+_ORIGIN: Final = re.compile(
+    r"(?:http(?!://[^/]*:80\Z)|https(?!://[^/]*:443\Z))://"
+    r"(?:[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?|\[[0-9a-f:.]{2,45}\])(?::[1-9][0-9]{0,4})?"
+)
 
 _DATABASES = ("sqlite:///", "postgresql://", "postgres://")
 
@@ -111,12 +114,14 @@ class Settings:
     """Networks, separated by commas, whose ``X-Forwarded-For`` is believed."""
     founders: Founders = "nobody"
     """Who founds organizations and accounts, by ``/v1``."""
+    cors_origins: str = ""
+    """Origins, separated by commas, whose web pages may read ``/v1`` and ``/v2``."""
     limits: Limits = field(default_factory=Limits)
     delays: Delays = field(default_factory=Delays)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be what it is said to be, before anything begins under it."""
-        _ = self.hosts, self.proxies, self.database
+        _ = self.hosts, self.proxies, self.database, self.origins
         if self.founders not in get_args(Founders):
             raise SettingsError(f"founders is one of {', '.join(get_args(Founders))}")
 
@@ -146,6 +151,23 @@ class Settings:
             if not _HOST.fullmatch(host):
                 raise SettingsError(f"allowed_hosts: {host!r} is no HOST or HOST:PORT")
         return hosts
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Return the origins of `cors_origins`.
+
+        Raises:
+            SettingsError: one of them is not as browsers write origins.
+
+        """
+        origins = _listed(self.cors_origins)
+        for origin in origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise SettingsError(
+                    f"cors_origins: {origin!r} is no origin such as https://app.example.com: in "
+                    "lower case, without a path, a default port or *"
+                )
+        return origins
 
     @property
     def root_key(self) -> Path:

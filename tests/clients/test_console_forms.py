@@ -40,6 +40,8 @@ def test_pins_policies_and_runs_are_set_by_forms(site: Site, admin: Visitor) -> 
         assert (refused.status_code, 'role="alert"' in refused.text) == (400, True)
     for numbers in ({}, {"keep_last": "x"}, {"untagged_days": "999999"}):
         assert admin.send(f"{lifecycle}/preview", by="numbers", **numbers).status_code == 400
+    every = admin.send(f"{lifecycle}/preview", by="numbers", untagged_days="0")
+    assert "&#34;selector&#34;: &#34;untagged&#34;\n" in every.text  # and no condition
 
     policy = (
         '{"version": "1", "statements": [{"effect": "allow", "principals": ["*"],'
@@ -102,19 +104,19 @@ def test_event_rules_come_and_go(site: Site, admin: Visitor) -> None:
     page = admin.told(made)
     assert "The rule was created." in page
     (rule,) = site.pusher.call("GET", "/v1/event-rules")["event_rules"]
-    assert rule["topic"].endswith(":topic/deployments")
+    assert rule["topic"]["name"] == "deployments"
     assert rule["event_types"] == list(ticked)
     assert rule["repository_prefix"] == "shop/"
-    assert f'title="{rule["topic"]}">deployments<' in page
+    assert f'title="{rule["topic"]["crn"]}">deployments<' in page
     assert "A tag was created, moved or restored</span>" in page
     assert "<code>shop/</code>" in page
 
-    again = admin.send(RULES, topic=rule["topic"], repository_prefix="shop/", **ticked)
+    again = admin.send(RULES, topic=rule["topic"]["crn"], repository_prefix="shop/", **ticked)
     assert again.status_code == 409
     assert complaint_in(again) == "There is a rule that asks for the same."
     assert again.text.count(" checked>") == len(ticked)
     both = {"registry.*": "on", "registry.image.pushed": "on"}
-    admin.told(admin.send(RULES, topic=rule["topic"], **both))
+    admin.told(admin.send(RULES, topic=rule["topic"]["crn"], **both))
     everything = site.pusher.call("GET", "/v1/event-rules")["event_rules"][1]
     assert (everything["event_types"], everything["repository_prefix"]) == (["registry.*"], "")
 

@@ -195,7 +195,7 @@ def test_a_person_learns_its_roles(site: Site, admin: Visitor) -> None:
     (role,) = page["roles"]
     assert (role["name"], role["account"]["name"]) == ("admin", "acme")
     assert role["crn"] == f"crn:iam::{role['account']['id']}:role/admin"
-    assert page["meta"] == {"total": 1, "limit": 1, "marker": None, "has_more": False}
+    assert page["meta"] == {"total": 1, "limit": 1, "has_more": False}
     program = {"Authorization": f"Bearer {site.pusher.access_token}"}
     assert admin.http.get("/v1/users/me/roles", headers=program).status_code == 403
 
@@ -311,9 +311,14 @@ def test_a_role_says_what_may_be_done(site: Site, visitor: Visitor) -> None:
 
 
 def test_the_root_is_the_consoles_for_browsers_only(visitor: Visitor) -> None:
-    browser = visitor.http.get("/", headers={"Accept": "text/html,application/xhtml+xml"})
-    assert (browser.status_code, browser.headers["location"]) == (303, HOME)
-    assert visitor.http.get("/", headers={"Accept": "*/*"}).status_code == 404
+    for accepted in ("text/html,application/xhtml+xml", "*/*;q=0.8, Text/HTML ;q=0.9"):
+        for method in ("GET", "HEAD"):
+            browser = visitor.http.request(method, "/", headers={"Accept": accepted})
+            assert (browser.status_code, browser.headers["location"]) == (303, "/console")
+    for accepted in ("*/*", "application/json, text/html;q=0", "x/text/html", "text/htmlx"):
+        program = visitor.http.get("/", headers={"Accept": accepted})
+        assert program.status_code == 404
+    assert visitor.http.post("/", headers={"Accept": "text/html"}).status_code == 404
     assert visitor.http.get("/", headers={"Accept": "*/*"}).json()["error"]["code"] == "NOT_FOUND"
     assert visitor.http.get("/consoles").json()["error"]["code"] == "NOT_FOUND"
 

@@ -79,7 +79,7 @@ class Known:
 
     def _marker(self, template: str, place: Place) -> str | None:
         answer = self._answer(template, place, "?limit=1")
-        marker: str | None = answer["meta"]["marker"] if answer else None
+        marker: str | None = answer["meta"].get("marker") if answer else None
         return marker
 
     def _learn(self, answer: Json) -> None:

@@ -246,7 +246,7 @@ def test_event_rules_are_made_listed_and_deleted(world: World) -> None:
     assert made.text.startswith("Created the event rule ")
     (rule,) = world.read("events", "list")
     assert rule["event_types"] == ["registry.tag.*", "registry.image.pushed"]
-    assert world.done("events", "list").lines[1].startswith(f"{rule['id']} {rule['topic']} ")
+    assert world.done("events", "list").lines[1].startswith(f"{rule['id']} {rule['topic']['crn']} ")
     ended = world.done("events", "delete", rule["id"])
     assert ended.text == f"Deleted the event rule {rule['id']}\n"
     assert world.told("events", "delete", rule["id"])[0] == 3

@@ -32,8 +32,9 @@ def test_a_rule_from_its_making_to_its_end(database_url: str) -> None:
     async def scenario(install: Install) -> None:
         client = await client_of(install, "acme")
         rule = await make(client, event_types=["registry.tag.*", PUSHED, PUSHED])
-        account = rule["topic"].split(":")[3]
-        assert rule["topic"] == TOPIC.replace("acme", account)
+        account = rule["topic"]["crn"].split(":")[3]
+        crn = TOPIC.replace("acme", account)
+        assert rule["topic"] == {"id": None, "crn": crn, "name": crn.rpartition("/")[2]}
         assert len(account) == 36
         assert rule["crn"] == f"crn:registry:local:{account}:event-rule/{rule['id']}"
         assert rule["event_types"] == ["registry.tag.*", PUSHED]

@@ -7,20 +7,26 @@ from tests.identity_world import World, play
 ACCOUNTS = "/v1/accounts"
 
 
+def reference(organization_id: str, name: str) -> dict[str, str]:
+    crn = f"crn:iam::{organization_id}:organization/{organization_id}"
+    return {"id": organization_id, "crn": crn, "name": name}
+
+
 def test_a_person_founds_an_account_with_a_role_of_its_own(database_url: str) -> None:
     async def scenario(world: World) -> None:
         acme = world.acme.organization_id
         body = {"handle": "acme-2", "organization": acme}
         made = await world.make(ACCOUNTS, body, token="person")
         assert made["crn"] == f"crn:iam::{made['id']}:account/acme-2"
-        assert made["organization"] == {"id": acme}
+        assert made["organization"] == reference(acme, "acme")
         assert (made["status"], made["auto_create_repositories"]) == ("active", True)
         taken = await world.ask("POST", ACCOUNTS, body, token="person")
         assert taken.status_code == 409
         listed = (await world.ask("GET", ACCOUNTS, token="person")).json()
         assert [each["handle"] for each in listed["accounts"]] == ["acme", "acme-2"]
         own = await world.make(ACCOUNTS, {"handle": "mine"}, token="person")
-        assert own["organization"] == {"id": world.acme.person.organization_id}
+        person = world.acme.person
+        assert own["organization"] == reference(person.organization_id, person.email)
         foreign = body | {"handle": "x1", "organization": world.globex.organization_id}
         assert (await world.ask("POST", ACCOUNTS, foreign, token="person")).status_code == 404
         for handle in ("X1", "x", "a--b", "-a", "a.b", "x\n"):
@@ -33,7 +39,8 @@ def test_a_person_founds_an_account_with_a_role_of_its_own(database_url: str) ->
 def test_a_program_founds_accounts_in_its_own_organization(database_url: str) -> None:
     async def scenario(world: World) -> None:
         made = await world.make(ACCOUNTS, {"handle": "second"})
-        assert made["organization"] == {"id": world.acme.organization_id}
+        owner = reference(world.acme.organization_id, "acme")
+        assert made["organization"] == owner
         foreign = {"handle": "third", "organization": world.globex.organization_id}
         assert (await world.ask("POST", ACCOUNTS, foreign)).status_code == 404
         await world.program("ci")
@@ -42,6 +49,11 @@ def test_a_program_founds_accounts_in_its_own_organization(database_url: str) ->
         assert seen.status_code == 404  # the account is another, whoever founded it
         listed = (await world.ask("GET", ACCOUNTS)).json()
         assert [each["handle"] for each in listed["accounts"]] == ["acme"]
+        assert listed["accounts"][0]["organization"] == owner
+        path = f"{ACCOUNTS}/{world.acme.account_id}"
+        for body in (None, {"auto_create_repositories": False}):
+            answer = await world.ask("GET" if body is None else "PATCH", path, body)
+            assert answer.json()["account"]["organization"] == owner
 
     play(database_url, scenario)
 

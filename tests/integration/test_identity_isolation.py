@@ -189,7 +189,7 @@ def test_malformed_ids_are_unknown_ones(sqlite_database: str) -> None:
     async def scenario(world: World, own: Ids, _: Ids) -> None:
         for facts in FACTS:
             for parameter in facts.id_parameters:
-                for wrong in ("admin", own[parameter].upper(), own[parameter].replace("-", "")):
+                for wrong in ("admin", own[parameter][:-1], own[parameter].replace("-", "")):
                     answer = await world.ask(
                         facts.method,
                         path_of(facts, own | {parameter: wrong}),

@@ -159,6 +159,9 @@ def test_switching_says_where_a_session_works(database_url: str) -> None:
             me = (await world.ask("GET", "/v1/users/me", token="person")).json()["user"]
             assert me["email"] == "person@example.org"
             found: str = me["organization"]["id"]
+            name = "acme" if found == acme else person.email
+            crn = f"crn:iam::{found}:organization/{found}"
+            assert me["organization"] == {"id": found, "crn": crn, "name": name}
             return found
 
         assert await current() == person.organization_id
@@ -166,7 +169,7 @@ def test_switching_says_where_a_session_works(database_url: str) -> None:
         assert switched.json()["organization"]["id"] == acme
         assert await current() == acme
         account = await world.make("/v1/accounts", {"handle": "second"}, token="person")
-        assert account["organization"] == {"id": acme}
+        assert account["organization"]["id"] == acme
         other = f"{ORGANIZATIONS}/{world.globex.organization_id}/switch"
         assert (await world.ask("POST", other, token="person")).status_code == 404
         assert await current() == acme

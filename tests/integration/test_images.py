@@ -47,7 +47,7 @@ async def walk(world: World, path: str = "/images", **query: str | int) -> list[
         meta = page["meta"]
         assert meta["limit"] == query.get("limit", 50)
         if not meta["has_more"]:
-            assert meta["marker"] is None
+            assert "marker" not in meta
             assert meta["total"] == len(found)
             return found
         assert len(page["images"]) == meta["limit"]
@@ -241,7 +241,7 @@ def test_pages_survive_deletes_between_them(database_url: str, query: dict[str, 
             given = {name: value for name, value in query.items() if value is not None}
             found = await world.get("/images", limit=3, **given)
             numbers = [digests.index(each["digest"]) for each in found["images"]]
-            return numbers, found["meta"]["marker"], found["meta"]["total"]
+            return numbers, found["meta"].get("marker"), found["meta"]["total"]
 
         async def delete(number: int) -> None:
             path = f"{world.images}/{digests[number]}"
@@ -298,7 +298,7 @@ def test_a_tag_that_moves_between_pages(database_url: str) -> None:
         ("limit=1&limit=2", "limit"),
         ("marker=", "marker"),
         ("marker=abc", "marker"),
-        (f"marker={NOBODY.upper()[:-1]}A", "marker"),
+        (f"marker={NOBODY.upper()[:-1]}G", "marker"),
         (f"marker=%7B{NOBODY}%7D", "marker"),
         (f"marker={NOBODY}&marker={NOBODY}", "marker"),
         ("marker=%00", "marker"),

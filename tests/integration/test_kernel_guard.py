@@ -149,11 +149,11 @@ def test_a_foreign_thing_is_as_one_that_is_not(sqlite_database: str) -> None:
     "identity",
     ["x", "{0}x", "%7B{0}%7D", "urn:uuid:{0}", "{0}%0A", "{0}%00", "..", "%2e%2e", "%EF%BC%91"],
 )
-def test_an_id_has_one_spelling(sqlite_database: str, identity: str) -> None:
+def test_an_id_is_a_uuid_with_its_dashes(sqlite_database: str, identity: str) -> None:
     made = "01890000-0000-7000-8000-0000000000ab"
 
     async def scenario(world: World) -> None:
-        for spelled in (identity.format(made), made.upper(), made.replace("-", "")):
+        for spelled in (identity.format(made), made[:-1], made.replace("-", "")):
             answer = await world.ask("GET", f"/v1/things/{spelled}")
             assert_envelope(answer, 404, "NOT_FOUND")
 

@@ -175,10 +175,10 @@ def test_a_preview_page_by_page_is_of_one_moment(database_url: str) -> None:
             page = await world.preview(CI, limit=3, **marker)
             assert len(page["images"]) == size
             found += page["images"]
-            marker = {"marker": page["meta"]["marker"]}
+            marker = {"marker": page["meta"].get("marker")}
             # What comes meanwhile is not in the pages to come.
             await world.world.push_image(f"later {len(found)}", f"ci-later-{len(found)}")
-        assert page["meta"] == {"total": 6, "limit": 3, "marker": None, "has_more": False}
+        assert page["meta"] == {"total": 6, "limit": 3, "has_more": False}
         assert found == whole["images"]
 
         page = await world.preview(CI, limit=3)

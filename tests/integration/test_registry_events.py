@@ -23,7 +23,7 @@ async def add_rule(shop: Shop, *types: str, prefix: str = "", topic: str = "buil
     }
     answer = await shop.client.post("/v1/event-rules", json=body)
     assert answer.status_code == 201, answer.text
-    found: str = answer.json()["event_rule"]["topic"]
+    found: str = answer.json()["event_rule"]["topic"]["crn"]
     return found
 
 

@@ -333,7 +333,8 @@ def test_a_deleted_repository_comes_back_with_all_it_held(database_url: str) -> 
             assert (await shop.pull("v1")).status_code == 404
             listed = (await shop.client.get(f"{PATH}/deleted")).json()
             (found,) = listed["repositories"]
-            assert (found["id"], found["name"]) == (shop.repository_id, "r")
+            for name in ("id", "crn", "name", "uri"):
+                assert found[name] == before[name]
             assert (found["image_count"], found["tag_count"]) == (1, 1)
             assert found["deleted_by"].endswith(":service-account/ci")
             assert listed["meta"]["total"] == 1
@@ -473,7 +474,7 @@ def test_the_deleted_are_paged_the_last_deleted_first(database_url: str) -> None
                 params = {"limit": 3, **({"marker": marker} if marker else {})}
                 answer = await shop.client.get(f"{shop.path}/images/deleted", params=params)
                 seen += [each["digest"] for each in answer.json()["images"]]
-                marker = answer.json()["meta"]["marker"]
+                marker = answer.json()["meta"].get("marker")
                 assert answer.json()["meta"]["total"] == 7
                 if marker is None:
                     break

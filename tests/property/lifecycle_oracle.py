@@ -106,5 +106,7 @@ def _due(rule: Rule, claimed: set[Image], now: int) -> set[Image]:
         return claimed - newest(claimed, rule["keep_last"])
     if "older_than_days" in rule:
         return {i for i in claimed if now - i.renewed_at > rule["older_than_days"] * DAY}
+    if "not_pulled_for_days" not in rule:
+        return claimed
     span = rule["not_pulled_for_days"] * DAY
     return {i for i in claimed if now - max(i.renewed_at, i.last_pulled_at or 0) > span}

@@ -77,7 +77,9 @@ def _rules(draw: st.DrawFn, priority: int) -> dict[str, Any]:
     if selector == "tagged":
         rule["tag_prefixes"] = draw(st.lists(st.sampled_from(PREFIXES), max_size=2))
         rule["tag_patterns"] = draw(st.lists(st.sampled_from(PATTERNS), max_size=2))
-    conditions = ["older_than_days", "not_pulled_for_days", "keep_last"]
+    conditions: list[str | None] = ["older_than_days", "not_pulled_for_days", "keep_last"]
+    if selector == "untagged":
+        conditions.append(None)
     condition = draw(st.sampled_from(conditions if action == "expire" else ["keep_last", None]))
     if condition is not None:
         rule[condition] = draw(_days)

@@ -35,7 +35,7 @@ GET    /v1/repositories/{id}/images                 DescribeImages            20
 GET    /v1/repositories/{id}/images/{digest}        DescribeImages            200
 GET    /v1/repositories/{id}/images/{digest}/manifest  DescribeImages         200
 DELETE /v1/repositories/{id}/images/{digest}        DeleteImage               204
-POST   /v1/repositories/{id}/images/batch-delete    DeleteImage               200
+POST   /v1/repositories/{id}/images/batch-delete    DeleteImage               200 key
 GET    /v1/repositories/{id}/images/{digest}/referrers  DescribeImages        200
 GET    /v1/repositories/{id}/tags                   DescribeImages            200
 GET    /v1/repositories/{id}/tags/{tag}             DescribeImages            200
@@ -55,7 +55,7 @@ GET    /v1/repositories/{id}/lifecycle-policy       GetLifecyclePolicy        20
 PUT    /v1/repositories/{id}/lifecycle-policy       PutLifecyclePolicy        200
 DELETE /v1/repositories/{id}/lifecycle-policy       DeleteLifecyclePolicy     204
 POST   /v1/repositories/{id}/lifecycle-policy/preview  GetLifecyclePolicy     200
-POST   /v1/repositories/{id}/lifecycle-policy/runs  StartLifecycleRun         202
+POST   /v1/repositories/{id}/lifecycle-policy/runs  StartLifecycleRun         202 key
 GET    /v1/repositories/{id}/lifecycle-policy/runs  GetLifecyclePolicy        200
 GET    /v1/repositories/{id}/lifecycle-policy/runs/{run_id}  GetLifecyclePolicy  200
 GET    /v1/encryption-binding                       GetEncryptionBinding      200 later
@@ -80,7 +80,7 @@ DELETE /v1/repositories/{id}/images/{digest}/pins/{name}  DeleteImagePin      20
 GET    /v1/registry-settings                        GetRegistrySettings       200
 PATCH  /v1/registry-settings                        UpdateRegistrySettings    200
 GET    /v1/garbage-collection                       DescribeGarbageCollection 200
-POST   /v1/garbage-collection/runs                  StartGarbageCollection    202
+POST   /v1/garbage-collection/runs                  StartGarbageCollection    202 key
 GET    /v1/garbage-collection/runs                  DescribeGarbageCollection 200
 GET    /v1/garbage-collection/runs/{run_id}         DescribeGarbageCollection 200
 POST   /v1/event-rules                              PutEventRule              201 key

@@ -64,6 +64,7 @@ def refusal(*rules: Any) -> tuple[str, str]:  # noqa: ANN401 - whatever a client
         (TAGGED | {"tag_patterns": ["a"] * 101}, "tag_patterns", "out_of_range"),
         (TAGGED | {"tag_patterns": [1]}, "tag_patterns[0]", "wrong_type"),
         ({"priority": 1, "selector": "any"}, "", "missing"),
+        ({"priority": 1, "selector": "tagged", "tag_prefixes": ["v"]}, "", "missing"),
         (EXPIRE | {"older_than_days": 1}, "keep_last", "not_allowed"),
         (UNTAGGED | {"not_pulled_for_days": 1}, "not_pulled_for_days", "not_allowed"),
         (UNTAGGED | {"older_than_days": 0}, "older_than_days", "out_of_range"),

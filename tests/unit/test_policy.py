@@ -148,7 +148,7 @@ def test_no_part_may_be_missing(part: str) -> None:
         "Acme",
         "x" * 33,
         "-acme",
-        ACCOUNT.upper(),
+        ACCOUNT.upper()[:-1],
         "acme*",
         "crn:iam::*:role/dev",
         f"crn:iam::{ACCOUNT}:role/*",

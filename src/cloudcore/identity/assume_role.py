@@ -22,7 +22,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, InvalidInput, NotFound, PlatformError, QuotaExceeded
 from cloudcore.identity.decision import Caller, Question, could_allow, decide
 from cloudcore.identity.documents import is_meant, read_stored
-from cloudcore.identity.names import UUID, iam_crn
+from cloudcore.identity.names import iam_crn
 from cloudcore.identity.patterns import Patterns
 from cloudcore.identity.permissions import load_policies
 from cloudcore.identity.policy import TRUST_ACTION, Effect, Kind, Policy, Statement
@@ -32,6 +32,7 @@ from cloudcore.identity.rows.assumable_roles import AssumableRole
 from cloudcore.identity.rows.sessions import Session
 from cloudcore.identity.sessions import hash_of
 from cloudcore.identity.tokens import AccessTokens, clamp_duration, end_after
+from cloudcore.uuids import Uuid, parse_uuid
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 
 CHAINED_SECONDS: Final = 3600
@@ -72,9 +73,9 @@ class AssumedRole(Answer, kw_only=True):
     session_token: str
     expires_at: RFC3339
     """The end of both forms."""
-    account_id: str
+    account_id: Uuid
     account_handle: str
-    role_id: str
+    role_id: Uuid
 
 
 class _Credential(NamedTuple):
@@ -213,8 +214,8 @@ def _allowed_role(tx: Connection, asked: _Asked) -> AssumableRole:
 def _find_role(tx: Connection, asked: _Asked) -> tuple[AssumableRole | None, PlatformError]:
     """Return the role that is referred to, and the error that says it is not there."""
     source, text = asked.source, asked.role
-    if UUID.fullmatch(text):
-        return assumable_roles.find_by_id(tx, text), _unknown()
+    if (role_id := parse_uuid(text)) is not None:
+        return assumable_roles.find_by_id(tx, role_id), _unknown()
     if text.startswith("crn:"):
         crn = _role_crn(text)
         role = assumable_roles.find_named(tx, crn.account, crn.name)

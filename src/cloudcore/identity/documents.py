@@ -16,14 +16,16 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from cloudcore.crn import Crn
+from cloudcore.crn import Crn, lower_ids
 from cloudcore.db.base import Connection
-from cloudcore.identity.names import UUID
 from cloudcore.identity.policy import EVERYONE, Kind, Policy, check_size, parse_policy, policy_of
 from cloudcore.identity.rows.accounts import find_account_ids
 from cloudcore.identity.rows.roles import find_role_named
 from cloudcore.identity.rows.service_accounts import find_service_account_named
+from cloudcore.uuids import parse_uuid
 
+_NAMING: Final = ("principals", "resources")
+"""Parts of a statement in which accounts are named."""
 _CRN_PARTS: Final = 5
 _ACCOUNT_PART: Final = 3
 _OF_ORGANIZATIONS: Final = ("user/", "organization/")
@@ -57,6 +59,7 @@ def stored_document(tx: Connection, document: Any, kind: Kind, account_id: str) 
 
     """
     policy_of(document, kind)
+    document = {**document, "statements": [*map(_with_lower_ids, document["statements"])]}
     ids = find_account_ids(tx, sorted(set(_accounts(document))))
     own = {word: found for word, found in ids.items() if found == account_id}
     kept = _with_ids(document, own)
@@ -88,10 +91,17 @@ def is_meant(encoded_ids: str, crn: str, principal_id: str) -> bool:
     return read_ids(encoded_ids).get(crn, principal_id) == principal_id
 
 
+def _with_lower_ids(statement: dict[str, Any]) -> dict[str, Any]:
+    return {
+        part: [*map(lower_ids, value)] if part in _NAMING else value
+        for part, value in statement.items()
+    }
+
+
 def _accounts(document: dict[str, Any]) -> Iterator[str]:
     """Yield the words by which a document names accounts."""
     for statement in document["statements"]:
-        for part in ("principals", "resources"):
+        for part in _NAMING:
             for text in statement.get(part, ()):
                 word = _account(text, part)
                 if word is not None:
@@ -106,7 +116,7 @@ def _account(text: str, part: str) -> str | None:
     if len(parts) < _CRN_PARTS or parts[-1].startswith(_OF_ORGANIZATIONS):
         return None
     word = parts[_ACCOUNT_PART]
-    if part == "resources" and ("*" in word or "?" in word or not word or UUID.fullmatch(word)):
+    if part == "resources" and ("*" in word or "?" in word or not word or parse_uuid(word)):
         return None  # what a pattern leaves open stays open
     return word
 

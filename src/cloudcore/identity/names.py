@@ -9,8 +9,8 @@ from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.identity.rows.accounts import find_account
+from cloudcore.uuids import parse_uuid
 
-UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 NAME_PATTERN: Final = "^[a-z0-9][a-z0-9._-]{0,62}$"
 HANDLE_PATTERN: Final = "^[a-z0-9]+(-[a-z0-9]+)*$"
 
@@ -35,7 +35,7 @@ def iam_crn(scope_id: str, kind: str, name: str) -> str:
 
 def check_name(name: str) -> None:
     """Refuse what is no name; one shaped like an id would be taken for it."""
-    if not _NAME.fullmatch(name) or UUID.fullmatch(name):
+    if not _NAME.fullmatch(name) or parse_uuid(name):
         raise InvalidInput(
             "a name is 1 to 63 of a-z 0-9 . _ -, begins with a letter or digit and is no UUID",
             field="name",
@@ -71,8 +71,8 @@ def parse_reference(
             ``foreign_account``).
 
     """
-    if UUID.fullmatch(text):
-        return Reference(id=text)
+    if (found := parse_uuid(text)) is not None:
+        return Reference(id=found)
     if not text.startswith("crn:"):
         if not _NAME.fullmatch(text):
             raise InvalidInput(

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from cloudcore.identity.conditions import NO_CONDITIONS, Conditions, parse_conditions
 from cloudcore.identity.grammar import Form, as_list, as_object, as_text, refusal
 from cloudcore.identity.patterns import Patterns
+from cloudcore.uuids import UUID_PATTERN
 
 MAX_BYTES: Final = 20 * 1024
 MAX_PRINCIPAL_BYTES: Final = 40 * 1024
@@ -31,8 +32,7 @@ RESOURCE_ACTIONS: Final = frozenset(
 PUBLIC_ACTIONS: Final = frozenset({"registry:PullImage"})
 TRUST_ACTION: Final = "iam:AssumeRole"
 
-_UUID: Final = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_ACCOUNT: Final = rf"(?:{_UUID}|(?=[a-z0-9-]{{2,32}}(?:\Z|:))[a-z0-9]+(?:-[a-z0-9]+)*)"
+_ACCOUNT: Final = rf"(?:{UUID_PATTERN}|(?=[a-z0-9-]{{2,32}}(?:\Z|:))[a-z0-9]+(?:-[a-z0-9]+)*)"
 _ACTION: Final = Form(
     re.compile(r"\*|[a-z]+:(?:[A-Za-z]{1,64}\*?|\*)"),
     "actions such as registry:PullImage, registry:Describe*, registry:* or *",
@@ -43,7 +43,7 @@ _SID: Final = Form(
 )
 _PRINCIPAL: Final = Form(
     re.compile(
-        rf"\*|{_ACCOUNT}|crn:iam::(?:{_UUID}:user/{_UUID}"
+        rf"\*|{_ACCOUNT}|crn:iam::(?:{UUID_PATTERN}:user/{UUID_PATTERN}"
         rf"|{_ACCOUNT}:(?:role|service-account)/[a-z0-9][a-z0-9._-]{{0,62}})"
     ),
     "accounts (their ids or handles), CRNs of users, roles or service accounts, or *",

@@ -10,6 +10,8 @@ from cloudcore.db.base import Connection
 from cloudcore.jobs.queue import Job
 
 Change = Callable[[Connection], object]
+Committed = Callable[[Any], None]
+"""Is told once what a change returned, after it is committed; never of one that was undone."""
 
 _LARGEST_DOUBLING: Final = 30  # beyond it every span is at its cap
 
@@ -22,12 +24,14 @@ class Next(NamedTuple):
     change: Change | None = None
     delay_seconds: float = 0
     """How long nothing is to be done; no worker is held meanwhile."""
+    committed: Committed | None = None
 
 
 class Done(NamedTuple):
     """The job has succeeded, in the transaction of `change`."""
 
     change: Change | None = None
+    committed: Committed | None = None
 
 
 class StepFailed(Exception):

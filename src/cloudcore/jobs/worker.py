@@ -160,10 +160,12 @@ class Worker:
             try:
                 async with asyncio.timeout(kind.step_seconds):
                     outcome = await kind.step(current)
-                current = await self._database.write(
+                current, result = await self._database.write(
                     partial(_commit, current, outcome, self._clock(), self._lease_end()),
                     keep=not self._is_stopping,
                 )
+                if outcome.committed is not None:
+                    outcome.committed(result)
             except LeaseLost:
                 _log.warning("job %s was taken over; its step did not count", job.id)
                 return
@@ -196,8 +198,8 @@ class Worker:
 
 def _commit(
     job: Job, outcome: Next | Done, now: int, lease_end: int, tx: Connection, *, keep: bool
-) -> Job | None:
-    """Move a job on with its step's effect; return it while it is still held.
+) -> tuple[Job | None, object]:
+    """Move a job on with its step's effect; return it while it is held, and the effect's result.
 
     The job comes first: its row is locked before the effect looks at anything.
     """
@@ -210,9 +212,7 @@ def _commit(
         due_at = queue.later(now, outcome.delay_seconds)
         queue.advance(tx, job, outcome.cursor, due_at, now, keep=False)
         moved = None
-    if outcome.change is not None:
-        outcome.change(tx)
-    return moved
+    return moved, None if outcome.change is None else outcome.change(tx)
 
 
 def _described(job: Job, error: Exception) -> tuple[str, str, bool]:

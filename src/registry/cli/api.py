@@ -83,9 +83,9 @@ class Client:
             self._transport.send, request._replace(headers={**condition, **request.headers})
         )
 
-    def create(self, path: str, document: object = None) -> Record:
+    def create(self, path: str, document: object = None, query: Query | None = None) -> Record:
         """Return the answer to a POST that has its effect once, however often it is sent."""
-        request = _request("POST", path, document, None)
+        request = _request("POST", path, document, query)
         return self._signed(
             self._transport.send,
             request._replace(headers={"Idempotency-Key": str(uuid4()), **request.headers}),
@@ -131,7 +131,7 @@ class Client:
         while True:
             page = self.call(method, path, document, wanted)
             yield page
-            wanted["marker"] = page["meta"]["marker"]
+            wanted["marker"] = page["meta"].get("marker")
             if wanted["marker"] is None:
                 return
 

@@ -83,7 +83,7 @@ class _Deletion:
         write_outcome(document, lines, form)
 
     def _send(self, items: Record) -> Record:
-        return self._client.call("POST", self._path, items, self._query)
+        return self._client.create(self._path, items, self._query)
 
 
 def _image_line(image: Record) -> Line:

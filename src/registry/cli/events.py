@@ -14,7 +14,7 @@ from registry.cli.output import column, tell, time_text, write_records
 _PATH: Final = "/v1/event-rules"
 _COLUMNS: Final = (
     column("ID", "id", is_whole=True),
-    column("TOPIC", "topic"),
+    column("TOPIC", "topic", lambda topic: str(topic["crn"])),
     column("EVENT TYPES", "event_types"),
     column("REPOSITORY PREFIX", "repository_prefix"),
     column("CREATED", "created_at", time_text),

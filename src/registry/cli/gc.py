@@ -137,7 +137,7 @@ def _done(run: Mapping[str, Any]) -> str:
 
 def _run(options: argparse.Namespace) -> int:
     client = open_client(options)
-    run = client.call("POST", _RUNS)["run"]
+    run = client.create(_RUNS)["run"]
     if not options.wait:
         advice = "'entrepot gc status' shows how far it has come"
         tell(f"Run {run['id']} is under way; {advice}", options.output, run)

@@ -47,7 +47,7 @@ def _run(options: argparse.Namespace) -> int:
     path = f"{policy_path(client, options)}/runs"
     confirm(options, f"Delete what expires in {options.repository}?")
     try:
-        run = client.call("POST", path)["run"]
+        run = client.create(path)["run"]
     except Refused as error:
         raise no_policy(error, options) from None
     if not options.wait:

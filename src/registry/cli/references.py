@@ -6,10 +6,10 @@ app:1.0   app@sha256:…   app@<id of an image>   app:1.0@sha256:… (the digest
 
 from __future__ import annotations
 
-import re
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
+from cloudcore.uuids import parse_uuid
 from registry.cli.api import Client, Record
 from registry.cli.failure import Missing, Misuse
 from registry.cli.output import printable
@@ -18,7 +18,6 @@ from registry.errors import DigestInvalid
 from registry.oci.digest import Digest
 from registry.oci.reference import is_tag
 
-_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NAME_PARTS: Final = 2
 """How many components may stand before a repository's name: host and account."""
 
@@ -64,7 +63,7 @@ def is_image(text: str) -> bool:
 
 def is_id(text: str) -> bool:
     """Say whether a text is the id of anything."""
-    return _UUID.fullmatch(text) is not None
+    return parse_uuid(text) is not None
 
 
 def check_tag(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
@@ -103,8 +103,7 @@ class Console:
         """Say whether a request is for a page: below ``/console``, or a browser's for ``/``."""
         path = scope["path"]
         if path == "/":
-            wanted = [value for name, value in scope["headers"] if name == b"accept"]
-            return scope["method"] in ("GET", "HEAD") and b"text/html" in b",".join(wanted)
+            return scope["method"] in ("GET", "HEAD") and _takes_pages(scope["headers"])
         return bool(path == "/console" or path.startswith("/console/"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -170,6 +169,13 @@ class Console:
             status, told["code"], told["message"], told["request_id"], told.get("params")
         )
         return visit.page("error.html", status, error=refused, by_role=False)
+
+
+def _takes_pages(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Return True if ``Accept`` names HTML, as browsers do and programs do not."""
+    wanted = b",".join(value for name, value in headers if name == b"accept").lower()
+    ranges = (each.replace(b" ", b"").split(b";") for each in wanted.split(b","))
+    return any(kind == b"text/html" and b"q=0" not in more for kind, *more in ranges)
 
 
 def _check_own_form(request: Request, session: Session, auth_url: str) -> None:

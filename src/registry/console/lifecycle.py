@@ -160,7 +160,8 @@ def _by_numbers(untagged_days: str, keep_last: str) -> list[dict[str, Any]]:
     rules: list[dict[str, Any]] = []
     if untagged_days.strip():
         days = _number(untagged_days, "days")
-        rules.append({"priority": 1, "selector": "untagged", "older_than_days": days})
+        condition = {"older_than_days": days} if days else {}
+        rules.append({"priority": 1, "selector": "untagged", **condition})
     if keep_last.strip():
         last = _number(keep_last, "images to keep")
         rules.append({"priority": 2, "selector": "tagged", "keep_last": last})

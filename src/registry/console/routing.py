@@ -7,16 +7,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
+from cloudcore.uuids import UUID_PATTERN
 from registry.console.messages import Response
 from registry.console.visit import Visit
 
 Parameters = Mapping[str, str]
 Handler = Callable[[Visit, Parameters], Awaitable[Response]]
 
-_UUID: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _KINDS: Final = {
-    "repository": _UUID,
-    "rule": _UUID,
+    "repository": UUID_PATTERN,
+    "rule": UUID_PATTERN,
     "digest": "[a-z0-9]+:[0-9a-f]+",
     "tag": "[A-Za-z0-9_][A-Za-z0-9._-]{0,127}",
     "pin": "[A-Za-z0-9][A-Za-z0-9._-]{0,127}",

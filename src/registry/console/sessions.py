@@ -257,7 +257,7 @@ async def list_roles(client: ControlPlaneClient) -> list[dict[str, object]]:
     while True:
         page = await client.get("/v1/users/me/roles", limit=200, marker=marker)
         found += page["roles"]
-        marker = page["meta"]["marker"]
+        marker = page["meta"].get("marker")
         if marker is None:
             return found
 

@@ -154,13 +154,18 @@ async def show_signed_out(visit: Visit, _: Parameters) -> Response:
     return visit.page("signed_out.html", session=None, title="Signed out", words=words)
 
 
+async def show_console(visit: Visit, _: Parameters) -> Response:
+    """Go from the root of the host to the console."""
+    return visit.go("/console")
+
+
 async def show_home(visit: Visit, _: Parameters) -> Response:
     """Go to the first page."""
     return visit.go(HOME)
 
 
 ROUTES: Final = [
-    Route("GET", "/", show_home, Needs.NOTHING),
+    Route("GET", "/", show_console, Needs.NOTHING),
     Route("GET", "/console", show_home, Needs.NOTHING),
     Route("GET", "/console/", show_home, Needs.NOTHING),
     Route("GET", SIGN_IN, begin, Needs.NOTHING),

@@ -15,6 +15,7 @@ from cloudcore.crn import Crn
 from cloudcore.identity.routes.callers import account_of, read_page
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.pagination import Page, PageMeta
+from cloudcore.uuids import Uuid
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 from registry.metadata.event_rules import EventRule, count_rules, list_rules
 from registry.services import event_rules
@@ -37,12 +38,21 @@ class CreateEventRule(Request):
     """What the names of the repositories begin with; empty: all of the account's."""
 
 
+class TopicReference(Answer):
+    """A reference to a topic, which need not exist yet."""
+
+    id: Uuid | None
+    """Null where nothing is known of the topic but its name."""
+    crn: str
+    name: str
+
+
 class EventRuleAnswer(Answer):
     """An event rule."""
 
-    id: str
+    id: Uuid
     crn: str
-    topic: str
+    topic: TopicReference
     event_types: Sequence[str]
     repository_prefix: str
     created_at: RFC3339
@@ -69,7 +79,7 @@ def _answer(ctx: Context, rule: EventRule) -> EventRuleAnswer:
     return EventRuleAnswer(
         id=rule.id,
         crn=_crn(ctx, rule.account_id, rule.id),
-        topic=rule.topic,
+        topic=TopicReference(id=None, crn=rule.topic, name=Crn.parse(rule.topic).name),
         event_types=rule.event_types,
         repository_prefix=rule.repository_prefix,
         created_at=rfc3339(rule.created_at),

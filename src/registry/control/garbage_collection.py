@@ -15,6 +15,7 @@ from cloudcore.context import Context, Reply
 from cloudcore.errors import NotFound
 from cloudcore.identity.routes.callers import account_of, read_page
 from cloudcore.pagination import Page, PageMeta
+from cloudcore.uuids import Uuid
 from cloudcore.wire import RFC3339, Answer, rfc3339
 from registry.control.acts import act_of
 from registry.metadata.collection import Amount
@@ -29,7 +30,7 @@ _PATH = "/v1/garbage-collection"
 class GarbageCollectionRun(Answer):
     """A run of the collector over the account."""
 
-    id: str
+    id: Uuid
     status: Literal["running", "succeeded", "failed"]
     started_by: str | None
     """CRN; null: its time had come."""
@@ -120,11 +121,22 @@ def _authorized(ctx: Context) -> str:
     return account_id
 
 
-@post(f"{_PATH}/runs", status_code=202, opt={"action": "registry:StartGarbageCollection"})
+@post(
+    f"{_PATH}/runs",
+    status_code=202,
+    opt={"action": "registry:StartGarbageCollection", "idempotent": True},
+)
 async def start_garbage_collection(ctx: NamedDependency[Context]) -> Reply[OneGarbageCollectionRun]:
     """Collect now what is due; while a run is under way, return that one."""
     account_id = _authorized(ctx)
-    return await ctx.commit(collection.start_run, account_id, ctx.new_id(), act_of(ctx), wrap=_one)
+    return await ctx.commit(
+        collection.start_run,
+        account_id,
+        ctx.new_id(),
+        act_of(ctx),
+        wrap=_one,
+        location=lambda run: f"{_PATH}/runs/{run.id}",
+    )
 
 
 @get(f"{_PATH}/runs", opt={"action": "registry:DescribeGarbageCollection", "query": Page})

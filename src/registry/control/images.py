@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -11,10 +12,11 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field
 
-from cloudcore.context import Context
+from cloudcore.context import Context, Reply
 from cloudcore.envelope import rendering
 from cloudcore.pagination import PageMeta, UuidPage
 from cloudcore.query import PLUS
+from cloudcore.uuids import Uuid
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 from registry.control.acts import act_of
 from registry.control.image_repositories import PATH, authorized
@@ -58,7 +60,7 @@ class BatchDelete(Request):
 class ImageAnswer(Answer):
     """An image: a manifest with its tags."""
 
-    id: str
+    id: Uuid
     digest: str
     """The sha256 of the manifest's bytes."""
     media_type: str
@@ -207,18 +209,16 @@ async def delete_image(
 @post(
     f"{_IMAGES}/batch-delete",
     status_code=200,
-    opt={"action": "registry:DeleteImage", "query": DeleteImageQuery},
+    opt={"action": "registry:DeleteImage", "query": DeleteImageQuery, "idempotent": True},
 )
 async def batch_delete_images(
     repository_id: FromPath[str], data: JSONBody[BatchDelete], ctx: NamedDependency[Context]
-) -> BatchDeletion:
+) -> Reply[BatchDeletion]:
     """Delete images and tags; what cannot go is told one by one."""
     found = await authorized(ctx, repository_id)
     force = ctx.query(DeleteImageQuery).force
-    outcome = await ctx.database.write(
-        images.delete_batch, found, data.digests, data.tags, act_of(ctx), force=force
-    )
-    return _batch_answer(outcome)
+    change = partial(images.delete_batch, force=force)
+    return await ctx.commit(change, found, data.digests, data.tags, act_of(ctx), wrap=_batch_answer)
 
 
 def _batch_answer(outcome: BatchOutcome) -> BatchDeletion:

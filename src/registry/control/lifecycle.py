@@ -10,10 +10,12 @@ import msgspec
 from litestar import delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
+from msgspec import UNSET, UnsetType
 
 from cloudcore.context import Context, Reply
 from cloudcore.identity.routes.callers import NamedThing, read_page
 from cloudcore.pagination import Page, PageMeta
+from cloudcore.uuids import Uuid
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 from registry.control.acts import act_of
 from registry.control.repositories import authorized, crn_of
@@ -67,10 +69,9 @@ class OneLifecyclePolicy(Answer):
 class PreviewedImage(Answer):
     """An image that would expire."""
 
-    id: str
+    id: Uuid
     digest: str
     media_type: str
-    artifact_type: str | None
     tags: Sequence[str]
     size_bytes: int
     pushed_at: RFC3339
@@ -79,6 +80,7 @@ class PreviewedImage(Answer):
     """The priority of the rule that takes it, or takes the image it goes with."""
     expires_with: str | None
     """The digest of the image it is about and goes with; null where a rule takes it itself."""
+    artifact_type: str | UnsetType = UNSET
 
 
 class PreviewSummary(Answer):
@@ -110,7 +112,7 @@ class LifecyclePreview(Answer):
 class LifecycleRun(Answer):
     """A run of a policy."""
 
-    id: str
+    id: Uuid
     status: Literal["running", "succeeded", "failed"]
     started_by: str | None
     """CRN; null: its time had come."""
@@ -171,7 +173,7 @@ def _taken_answer(taken: Taken) -> PreviewedImage:
         id=image.id,
         digest=image.digest,
         media_type=image.media_type,
-        artifact_type=image.artifact_type,
+        artifact_type=image.artifact_type or UNSET,
         tags=taken.tags,
         size_bytes=image.size_bytes,
         pushed_at=rfc3339(image.pushed_at),
@@ -256,7 +258,7 @@ async def preview_lifecycle_policy(
 @post(
     f"{_PATH}/runs",
     status_code=202,
-    opt={"action": "registry:StartLifecycleRun"},
+    opt={"action": "registry:StartLifecycleRun", "idempotent": True},
 )
 async def start_lifecycle_run(
     repository_id: FromPath[str], ctx: NamedDependency[Context]

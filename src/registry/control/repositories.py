@@ -15,6 +15,7 @@ from cloudcore.context import Context, Reply
 from cloudcore.identity.routes.callers import NamedThing, account_of, changes_of, read_page
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.pagination import Page, PageMeta
+from cloudcore.uuids import Uuid
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 from registry.control.acts import act_of
 from registry.metadata.repository_records import (
@@ -80,7 +81,7 @@ class Encryption(Answer):
 class RepositoryAnswer(Answer):
     """A repository."""
 
-    id: str
+    id: Uuid
     crn: str
     name: str
     uri: str
@@ -121,6 +122,11 @@ def crn_of(ctx: Context, repository: RepositoryRecord) -> str:
     return repository_crn(ctx.settings.region, repository.account_id, repository.name)
 
 
+def uri_of(ctx: Context, handle: str, name: str) -> str:
+    """Return what a client pulls a repository's images from, without a tag."""
+    return f"{ctx.settings.host}/{handle}/{name}"
+
+
 async def authorized(ctx: Context, repository_id: str) -> RepositoryRecord:
     """Return a repository on which the caller may do what the route does."""
     found = await ctx.database.read(
@@ -136,7 +142,7 @@ def repository_answer(ctx: Context, found: RepositoryRecord) -> RepositoryAnswer
         id=found.id,
         crn=crn_of(ctx, found),
         name=found.name,
-        uri=f"{ctx.settings.host}/{found.handle}/{found.name}",
+        uri=uri_of(ctx, found.handle, found.name),
         description=found.description,
         tags=dict(found.tags),
         tag_mutability=msgspec.convert(found.tag_mutability, Mutability),

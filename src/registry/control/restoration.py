@@ -8,14 +8,16 @@ from typing import Annotated, Final
 from litestar import get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.context import Context, Reply
 from cloudcore.db.base import Connection
 from cloudcore.envelope import rendering
 from cloudcore.errors import NotFound, PlatformError
 from cloudcore.identity.routes.callers import account_of
+from cloudcore.identity.rows.accounts import Account, find_account
 from cloudcore.pagination import Page, PageMeta
+from cloudcore.uuids import Uuid
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 from registry.control.acts import act_of
 from registry.control.image_repositories import authorized_own
@@ -23,6 +25,7 @@ from registry.control.repositories import (
     OneRepository,
     authorized,
     repository_answer,
+    uri_of,
 )
 from registry.metadata import blobs
 from registry.metadata.deleted_repositories import (
@@ -50,8 +53,11 @@ _Digest = Annotated[str, Meta(max_length=135)]
 class DeletedRepositoryAnswer(Answer):
     """A repository that was deleted with its content."""
 
-    id: str
+    id: Uuid
+    crn: str
     name: str
+    uri: str
+    """What a client pulls from once it is restored, without a tag."""
     image_count: int
     tag_count: int
     size_bytes: int
@@ -72,11 +78,10 @@ class ManyDeletedRepositories(Answer):
 class DeletedImageAnswer(Answer):
     """An image that was deleted with its tags."""
 
-    id: str
+    id: Uuid
     digest: str
     tags: list[str]
     media_type: str
-    artifact_type: str | None
     is_index: bool
     size_bytes: int
     pushed_at: RFC3339
@@ -84,6 +89,7 @@ class DeletedImageAnswer(Answer):
     deleted_by: str | None
     """CRN of who deleted it."""
     restorable_until: RFC3339
+    artifact_type: str | UnsetType = UNSET
 
 
 class ManyDeletedImages(Answer):
@@ -174,12 +180,17 @@ async def list_deleted(ctx: NamedDependency[Context]) -> ManyDeletedRepositories
     (before,) = pager.position or (None,)
     now = ctx.clock()
 
-    def read(tx: Connection) -> tuple[list[DeletedRepository], int]:
+    def read(tx: Connection) -> tuple[Account | None, list[DeletedRepository], int]:
         rows = list_deleted_repositories(tx, account_id, now, before, pager.wanted)
-        return rows, count_deleted_repositories(tx, account_id, now)
+        total = count_deleted_repositories(tx, account_id, now)
+        return find_account(tx, account_id), rows, total
 
-    found, meta = pager.cut(*await ctx.database.read(read), lambda row: (row.id,))
-    return ManyDeletedRepositories(repositories=[_repository(each) for each in found], meta=meta)
+    account, rows, total = await ctx.database.read(read)
+    assert account is not None
+    found, meta = pager.cut(rows, total, lambda row: (row.id,))
+    return ManyDeletedRepositories(
+        repositories=[_repository(ctx, account.handle, each) for each in found], meta=meta
+    )
 
 
 @post(
@@ -350,10 +361,12 @@ def _restore_tag(tx: Connection, record: RepositoryRecord, tag: str, act: Act) -
     return event.digest
 
 
-def _repository(found: DeletedRepository) -> DeletedRepositoryAnswer:
+def _repository(ctx: Context, handle: str, found: DeletedRepository) -> DeletedRepositoryAnswer:
     return DeletedRepositoryAnswer(
         id=found.id,
+        crn=repository_crn(ctx.settings.region, found.account_id, found.name),
         name=found.name,
+        uri=uri_of(ctx, handle, found.name),
         image_count=found.image_count,
         tag_count=found.tag_count,
         size_bytes=found.size_bytes,
@@ -370,7 +383,7 @@ def _image(found: Tombstone) -> DeletedImageAnswer:
         digest=found.digest,
         tags=[tag for tag, _ in found.tags],
         media_type=found.media_type,
-        artifact_type=found.artifact_type,
+        artifact_type=found.artifact_type or UNSET,
         is_index=found.is_index,
         size_bytes=found.size_bytes,
         pushed_at=rfc3339(found.pushed_at),

@@ -14,6 +14,7 @@ from litestar.params import FromPath, JSONBody
 from cloudcore.context import Context, Reply
 from cloudcore.errors import InvalidInput
 from cloudcore.pagination import Page, PageMeta
+from cloudcore.uuids import Uuid
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 from registry.control.acts import act_of
 from registry.control.image_repositories import PATH, authorized
@@ -50,7 +51,7 @@ class TagAnswer(Answer):
     name: str
     digest: str
     """The sha256 of what it points to."""
-    image_id: str
+    image_id: Uuid
     mutable: bool
     """Whether it may move, and be deleted alone."""
     created_at: RFC3339

@@ -27,9 +27,10 @@ from registry.gc.mark import mark
 from registry.gc.removal import remove
 from registry.gc.sweep import sweep
 from registry.metadata import gc_runs
-from registry.metadata.gc_runs import Run
+from registry.metadata.gc_runs import Progress, Run
 from registry.services.collection import KIND, Arguments
 from registry.services.context import Context
+from registry.services.run_log import log_end
 
 MAX_ATTEMPTS: Final = 10
 """How often one step is tried before the run fails."""
@@ -76,7 +77,7 @@ async def run_step(
     arguments = msgspec.convert(job.arguments, Arguments)
     if job.attempts > MAX_ATTEMPTS:
         fault = f"{job.fault.code}: {job.fault.message}" if job.fault else "WORKER_LOST"
-        return Done(partial(_finish, arguments, ctx.clock(), fault))
+        return Done(partial(_finish, arguments, ctx.clock(), fault), _log_end)
     run = await ctx.database.read(gc_runs.find_run, arguments.account_id, arguments.run_id)
     if run is None or run.status != "running":
         return Done()
@@ -95,14 +96,20 @@ async def run_step(
         raise StepFailed("SERVICE_UNAVAILABLE", error.message) from error
     except IndexIncomplete as error:
         fault = f"INDEX_INCOMPLETE: {error}; nothing was collected by it. Run 'entrepot fsck'"
-        return Done(partial(_finish, arguments, ctx.clock(), fault))
+        return Done(partial(_finish, arguments, ctx.clock(), fault), _log_end)
     except DatabaseWentBack as error:
         fault = f"DATABASE_WENT_BACK: {error}"
-        return Done(partial(_finish, arguments, ctx.clock(), fault))
+        return Done(partial(_finish, arguments, ctx.clock(), fault), _log_end)
     if number < len(phases):
         return Next(number)
-    return Done(partial(_finish, arguments, ctx.clock(), None))
+    return Done(partial(_finish, arguments, ctx.clock(), None), _log_end)
 
 
-def _finish(arguments: Arguments, now: int, fault: str | None, tx: Connection) -> None:
-    gc_runs.finish_run(tx, arguments.account_id, arguments.run_id, now, fault)
+def _finish(arguments: Arguments, now: int, fault: str | None, tx: Connection) -> Run | None:
+    return gc_runs.finish_run(tx, arguments.account_id, arguments.run_id, now, fault)
+
+
+def _log_end(run: Run | None) -> None:
+    if run is not None:
+        counts = {name: getattr(run, name) for name in Progress._fields}
+        log_end("collection", run, account_id=run.account_id, **counts)

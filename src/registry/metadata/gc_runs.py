@@ -147,9 +147,12 @@ def advance_run(tx: Connection, account_id: str, run_id: str, progress: Progress
 
 def finish_run(
     tx: Connection, account_id: str, run_id: str, now: int, fault: str | None = None
-) -> None:
-    """End a run, which has failed when there is a fault; one that has ended stays as it is."""
-    tx.execute(
+) -> Run | None:
+    """End a run, which has failed when there is a fault, and return it.
+
+    One that has ended before stays as it is, and None is returned.
+    """
+    ended = tx.execute(
         _FINISH,
         account=account_id,
         run_id=run_id,
@@ -157,6 +160,7 @@ def finish_run(
         reason=fault,
         now=now,
     )
+    return find_run(tx, account_id, run_id) if ended else None
 
 
 def forget_runs(tx: Connection, account_id: str, before: int) -> None:

@@ -244,9 +244,12 @@ def advance_run(
 
 def finish_run(
     tx: Connection, repository_id: str, run_id: str, now: int, fault: str | None = None
-) -> None:
-    """End a run, which has failed when there is a fault; one that has ended stays as it is."""
-    tx.execute(
+) -> Run | None:
+    """End a run, which has failed when there is a fault, and return it.
+
+    One that has ended before stays as it is, and None is returned.
+    """
+    ended = tx.execute(
         _FINISH,
         repository=repository_id,
         run_id=run_id,
@@ -254,6 +257,7 @@ def finish_run(
         reason=fault,
         now=now,
     )
+    return find_run(tx, repository_id, run_id) if ended else None
 
 
 def forget_runs(tx: Connection, repository_id: str, before: int) -> None:

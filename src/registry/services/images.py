@@ -6,12 +6,12 @@ unless it is forced.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, PlatformError
+from cloudcore.uuids import parse_uuid
 from registry.errors import DigestInvalid, ManifestUnknown
 from registry.metadata import blobs, images, manifests
 from registry.metadata.image_repositories import ImageRepository
@@ -26,8 +26,6 @@ from registry.services.deletion import delete_image as delete_unpinned
 from registry.services.deletion import delete_unlisted, referenced
 from registry.services.events import Event, publish
 from registry.services.tags import drop_tag
-
-_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class ImagePage(NamedTuple):
@@ -108,8 +106,8 @@ def get_image(tx: Connection, found: ImageRepository, reference: str) -> ImageRo
         ManifestUnknown: there is none, nor could be one of that name.
 
     """
-    if _UUID.fullmatch(reference):
-        image = next(iter(images.find_images(tx, found.repository.id, [reference])), None)
+    if (image_id := parse_uuid(reference)) is not None:
+        image = next(iter(images.find_images(tx, found.repository.id, [image_id])), None)
     else:
         digest = _canonical(tx, found, reference)
         image = images.find_image(tx, found.repository.id, digest) if digest else None
@@ -144,7 +142,7 @@ def list_referrers(
 
     """
     subject = reference
-    if _UUID.fullmatch(reference):
+    if parse_uuid(reference) is not None:
         subject = get_image(tx, found, reference).digest
     subjects = blobs.equivalent_digests(tx, found.repository.account_id, _parsed(subject))
     repository_id = found.repository.id
@@ -156,7 +154,7 @@ def find_manifest(tx: Connection, found: ImageRepository, reference: str) -> Man
     """Return a manifest for a change of it; see `get_image`."""
     digest = (
         get_image(tx, found, reference).digest
-        if _UUID.fullmatch(reference)
+        if parse_uuid(reference) is not None
         else _canonical(tx, found, reference)
     )
     manifest = manifests.find_manifest(tx, found.repository.id, digest) if digest else None

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
+from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
-from cloudcore.identity.names import UUID
 from cloudcore.identity.patterns import Patterns, Work
 from cloudcore.identity.rows.accounts import find_account
+from cloudcore.uuids import parse_uuid
 from registry.metadata import settings
 from registry.metadata.settings import Settings
 
@@ -58,6 +59,7 @@ def _with_ids(tx: Connection, account_id: str, patterns: Sequence[str]) -> tuple
     Another account's handle is refused, whether it has a bearer or not: that is not told.
     """
     account = find_account(tx, account_id)
+    patterns = [*map(lower_ids, patterns)]
     kept = []
     for index, pattern in enumerate(patterns):
         handle = _account(pattern, index)
@@ -75,7 +77,7 @@ def _account(pattern: str, index: int) -> str:
         form = "* or a pattern of principals: crn:iam::<account>:<type>/<name>"
         raise _refusal(index, form, "malformed")
     account = found[1] or ""
-    return "" if UUID.fullmatch(account) or "*" in account or "?" in account else account
+    return "" if parse_uuid(account) or "*" in account or "?" in account else account
 
 
 def _refusal(index: int, words: str, reason: str) -> InvalidInput:

@@ -18,7 +18,10 @@ def timestamp(seconds: float) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes a record as one line of JSON; a traceback goes into the field ``error``."""
+    """Writes a record as one line of JSON; a traceback goes into the field ``error``.
+
+    What a record has in ``fields`` (by ``extra``) stands beside them, where it is no field already.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without its end."""
@@ -31,6 +34,8 @@ class JsonFormatter(logging.Formatter):
         request_id = getattr(record, "request_id", None)
         if request_id:
             line["request_id"] = request_id
+        fields: dict[str, Any] = getattr(record, "fields", {})
+        line |= {name: value for name, value in fields.items() if name not in line}
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return msgspec.json.encode(line).decode()

@@ -23,6 +23,7 @@ from cloudcore.identity.rows.service_accounts import (
 )
 from cloudcore.identity.services import access_keys
 from cloudcore.pagination import Page, PageMeta
+from cloudcore.uuids import Uuid
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 
 KeyStatus = Literal["active", "inactive"]
@@ -42,7 +43,7 @@ class UpdateAccessKey(Request):
 class AccessKeyRecord(Answer):
     """An access key, without its secret."""
 
-    id: str
+    id: Uuid
     crn: str
     service_account: NamedThing
     access_key_id: str

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Final
+from collections.abc import Callable, Sequence
+from typing import Annotated, Final, NamedTuple, TypeVarTuple
 
 from litestar import get, patch, post
 from litestar.di import NamedDependency
@@ -11,26 +11,31 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.context import Context, Reply
+from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, NotFound
 from cloudcore.identity.founding import check_founds_accounts
 from cloudcore.identity.names import check_handle, iam_crn, missing
 from cloudcore.identity.permissions import membership
 from cloudcore.identity.principal import Principal
-from cloudcore.identity.routes.callers import changes_of, read_page
+from cloudcore.identity.routes.callers import NamedThing, changes_of, read_page
 from cloudcore.identity.routes.fields import Handle, Status
+from cloudcore.identity.routes.organizations import membership_policy, organization_reference
 from cloudcore.identity.rows.accounts import (
     Account,
     count_accounts_of_member,
     list_accounts_of_member,
 )
-from cloudcore.identity.rows.organizations import Joined
+from cloudcore.identity.rows.organizations import Joined, organization_names
 from cloudcore.identity.rows.users import find_current_organization
 from cloudcore.identity.services import accounts
 from cloudcore.identity.services.members import organization_of
 from cloudcore.identity.services.organizations import get_joined
 from cloudcore.pagination import Page, PageMeta
+from cloudcore.uuids import Uuid
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+
+Ts = TypeVarTuple("Ts")
 
 
 class CreateAccount(Request):
@@ -38,7 +43,7 @@ class CreateAccount(Request):
 
     handle: Handle
     organization: (
-        Annotated[str, Meta(max_length=36, description="Id; for persons, who belong to several")]
+        Annotated[Uuid, Meta(max_length=36, description="Id; for persons, who belong to several")]
         | None
     ) = None
 
@@ -50,19 +55,14 @@ class UpdateAccount(Request):
     status: Status | UnsetType = UNSET
 
 
-class OrganizationReference(Answer):
-    """The organization that owns an account."""
-
-    id: str
-
-
 class AccountRecord(Answer):
     """An account."""
 
-    id: str
+    id: Uuid
     crn: str
     handle: str
-    organization: OrganizationReference | None
+    organization: NamedThing | None
+    """The organization that owns it."""
     status: Status
     auto_create_repositories: bool
     created_at: RFC3339
@@ -85,21 +85,42 @@ def _crn(account: Account) -> str:
     return iam_crn(account.id, "account", account.handle)
 
 
-def _record(account: Account) -> AccountRecord:
-    owner = account.organization_id
+class _Owned(NamedTuple):
+    """An account, and the organization that owns it."""
+
+    account: Account
+    organization: NamedThing | None
+
+
+def _owned(tx: Connection, found: Sequence[Account]) -> list[_Owned]:
+    ids = {each.organization_id for each in found if each.organization_id is not None}
+    owners = {
+        organization_id: organization_reference(organization_id, name)
+        for organization_id, name in organization_names(tx, sorted(ids)).items()
+    }
+    return [_Owned(each, owners.get(each.organization_id or "")) for each in found]
+
+
+def _with_owner(tx: Connection, change: Callable[[Connection, *Ts], Account], *args: *Ts) -> _Owned:
+    """Make a change of an account, and return it as it is then."""
+    return _owned(tx, [change(tx, *args)])[0]
+
+
+def _record(owned: _Owned) -> AccountRecord:
+    account = owned.account
     return AccountRecord(
         id=account.id,
         crn=_crn(account),
         handle=account.handle,
-        organization=None if owner is None else OrganizationReference(id=owner),
+        organization=owned.organization,
         status="active" if account.status == "active" else "suspended",
         auto_create_repositories=account.auto_create_repositories,
         created_at=rfc3339(account.created_at),
     )
 
 
-def _one(account: Account) -> OneAccount:
-    return OneAccount(account=_record(account))
+def _one(owned: _Owned) -> OneAccount:
+    return OneAccount(account=_record(owned))
 
 
 def _caller(ctx: Context) -> Principal:
@@ -146,7 +167,12 @@ def _home(tx: Connection, caller: Principal, named: str | None) -> tuple[str, Jo
 @post(
     "/v1/accounts",
     status_code=201,
-    opt={"action": "iam:CreateAccount", "idempotent": True, "statuses": (404,)},
+    opt={
+        "action": "iam:CreateAccount",
+        "idempotent": True,
+        "resource_policy": membership_policy,
+        "statuses": (404,),
+    },
 )
 async def create_account(
     data: JSONBody[CreateAccount], ctx: NamedDependency[Context]
@@ -157,13 +183,15 @@ async def create_account(
     """
     check_handle(data.handle)
     caller = _caller(ctx)
-    organization_id, joined = await ctx.database.read(_home, caller, data.organization)
+    named = data.organization and lower_ids(data.organization)
+    organization_id, joined = await ctx.database.read(_home, caller, named)
     policy = joined and membership(joined.membership.role, caller.crn)
     scope = caller.account_id or organization_id
     ctx.authorize(iam_crn(scope, "account", data.handle), resource_policy=policy)
     check_founds_accounts(ctx, joined)
     ids = accounts.FirstIds(ctx.new_id(), ctx.new_id(), ctx.new_id(), ctx.new_id())
     return await ctx.commit(
+        _with_owner,
         accounts.found_account,
         Account(
             id=ids.account,
@@ -177,7 +205,7 @@ async def create_account(
         ids,
         wrap=_one,
         status=201,
-        location=lambda made: f"/v1/accounts/{made.id}",
+        location=lambda made: f"/v1/accounts/{made.account.id}",
     )
 
 
@@ -205,13 +233,16 @@ async def list_accounts(ctx: NamedDependency[Context]) -> ManyAccounts:
         caller.id if is_person else scope,
         key=lambda account: account.handle,
     )
-    return ManyAccounts(accounts=[_record(account) for account in found], meta=meta)
+    owned = await ctx.database.read(_owned, found)
+    return ManyAccounts(accounts=[_record(each) for each in owned], meta=meta)
 
 
 @get("/v1/accounts/{account_id:str}", opt={"action": "iam:GetAccount"})
 async def get_account(account_id: FromPath[str], ctx: NamedDependency[Context]) -> OneAccount:
     """Return an account."""
-    return _one(await _authorized(ctx, account_id))
+    account = await _authorized(ctx, account_id)
+    (owned,) = await ctx.database.read(_owned, [account])
+    return _one(owned)
 
 
 @patch("/v1/accounts/{account_id:str}", opt={"action": "iam:UpdateAccount"})
@@ -222,7 +253,9 @@ async def update_account(
     account = await _authorized(ctx, account_id)
     if data.status is not UNSET and _caller(ctx).account_id is not None:
         raise AccessDenied("only a person, an owner of the organization, sets the status")
-    return await ctx.commit(accounts.update_account, account.id, changes_of(data), wrap=_one)
+    return await ctx.commit(
+        _with_owner, accounts.update_account, account.id, changes_of(data), wrap=_one
+    )
 
 
 HANDLERS: Final = (create_account, list_accounts, get_account, update_account)

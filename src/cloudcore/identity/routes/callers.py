@@ -13,6 +13,7 @@ from cloudcore.errors import AccessDenied
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.principal import Principal, PrincipalKind
 from cloudcore.pagination import Page, PageMeta
+from cloudcore.uuids import Uuid
 from cloudcore.wire import Answer
 
 T = TypeVar("T")
@@ -22,7 +23,7 @@ Ts = TypeVarTuple("Ts")
 class NamedThing(Answer):
     """A reference to something else."""
 
-    id: str
+    id: Uuid
     crn: str
     name: str
 

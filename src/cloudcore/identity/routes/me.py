@@ -15,8 +15,10 @@ from cloudcore.errors import InvalidInput
 from cloudcore.identity.attempts import attempt_of
 from cloudcore.identity.names import missing
 from cloudcore.identity.passwords import check_new_password
-from cloudcore.identity.routes.callers import person_of
+from cloudcore.identity.routes.callers import NamedThing, person_of
+from cloudcore.identity.routes.organizations import organization_reference
 from cloudcore.identity.routes.users import UserRecord, user_record
+from cloudcore.identity.rows.organizations import organization_names
 from cloudcore.identity.rows.users import User, find_current_organization, find_user
 from cloudcore.identity.services.users import change_password
 from cloudcore.wire import Answer, Request
@@ -31,16 +33,11 @@ class ChangePassword(Request):
     password: _Password
 
 
-class CurrentOrganization(Answer):
-    """The organization the session works in."""
-
-    id: str
-
-
 class MyRecord(UserRecord):
     """The caller."""
 
-    organization: CurrentOrganization
+    organization: NamedThing
+    """The organization the session works in."""
 
 
 class Myself(Answer):
@@ -49,11 +46,12 @@ class Myself(Answer):
     user: MyRecord
 
 
-def _find(tx: Connection, user_id: str, sid: str) -> tuple[User, str]:
+def _find(tx: Connection, user_id: str, sid: str) -> tuple[User, NamedThing]:
     user = find_user(tx, user_id)
     if user is None:
         raise missing("user")
-    return user, find_current_organization(tx, sid) or user.organization_id
+    current = find_current_organization(tx, sid) or user.organization_id
+    return user, organization_reference(current, organization_names(tx, [current])[current])
 
 
 @get("/v1/users/me", opt={"action": "iam:GetUser"})
@@ -61,10 +59,10 @@ async def get_myself(ctx: NamedDependency[Context]) -> Myself:
     """Return the person who asks, and the organization its session works in."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
-    user, organization_id = await ctx.database.read(_find, person.id, person.sid or "")
+    user, organization = await ctx.database.read(_find, person.id, person.sid or "")
     record = user_record(user)
     fields = {name: getattr(record, name) for name in record.__struct_fields__}
-    return Myself(user=MyRecord(**fields, organization=CurrentOrganization(id=organization_id)))
+    return Myself(user=MyRecord(**fields, organization=organization))
 
 
 @put(

@@ -21,6 +21,7 @@ from cloudcore.identity.routes.organizations import (
     authorized,
     member_role,
     member_status,
+    membership_policy,
 )
 from cloudcore.identity.rows.organizations import Member, count_members, list_members
 from cloudcore.identity.services import organizations
@@ -83,7 +84,12 @@ def _one(member: Member) -> OneMember:
 @post(
     "/v1/organizations/{organization_id:str}/invitations",
     status_code=201,
-    opt={"action": "iam:InviteMember", "idempotent": True, "statuses": (404, 429)},
+    opt={
+        "action": "iam:InviteMember",
+        "idempotent": True,
+        "resource_policy": membership_policy,
+        "statuses": (404, 429),
+    },
 )
 async def invite_member(
     organization_id: FromPath[str],

@@ -13,13 +13,14 @@ from cloudcore.identity.names import iam_crn
 from cloudcore.identity.routes.callers import NamedThing, person_of, read_page
 from cloudcore.identity.rows.assumable_roles import AssumableRole, count_assigned, list_assigned
 from cloudcore.pagination import Page, PageMeta
+from cloudcore.uuids import Uuid
 from cloudcore.wire import Answer
 
 
 class MyRole(Answer):
     """A role that is assigned to the caller."""
 
-    id: str
+    id: Uuid
     crn: str
     name: str
     account: NamedThing

@@ -12,10 +12,12 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
 from cloudcore.context import Context, Reply
+from cloudcore.crn import Crn
 from cloudcore.identity.founding import check_founds_organizations
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.permissions import membership
-from cloudcore.identity.routes.callers import person_of, read_page
+from cloudcore.identity.policy import Policy
+from cloudcore.identity.routes.callers import NamedThing, person_of, read_page
 from cloudcore.identity.routes.fields import Title
 from cloudcore.identity.rows.organizations import (
     Joined,
@@ -25,6 +27,7 @@ from cloudcore.identity.rows.organizations import (
 )
 from cloudcore.identity.services import organizations
 from cloudcore.pagination import Page, PageMeta
+from cloudcore.uuids import Uuid
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 
 MemberRole = Literal["owner", "member", "billing"]
@@ -46,7 +49,7 @@ class UpdateOrganization(Request):
 class OrganizationRecord(Answer):
     """An organization, and the caller's part in it."""
 
-    id: str
+    id: Uuid
     crn: str
     name: str
     is_personal: bool
@@ -83,6 +86,11 @@ def _crn(organization_id: str) -> str:
     return iam_crn(organization_id, "organization", organization_id)
 
 
+def organization_reference(organization_id: str, name: str) -> NamedThing:
+    """Return the reference to an organization."""
+    return NamedThing(id=organization_id, crn=_crn(organization_id), name=name)
+
+
 def _record(joined: Joined) -> OrganizationRecord:
     organization = joined.organization
     return OrganizationRecord(
@@ -109,6 +117,21 @@ async def authorized(ctx: Context, organization_id: str) -> Joined:
         _crn(organization_id), resource_policy=membership(joined.membership.role, person.crn)
     )
     return joined
+
+
+async def membership_policy(ctx: Context, resource: str) -> Policy | None:
+    """Return what the organization that a CRN names lets the caller do; None for a program.
+
+    Raises:
+        NotFound: the caller is no member of it.
+
+    """
+    caller = ctx.caller
+    if caller is None or caller.account_id is not None:
+        return None
+    organization_id = Crn.parse(resource).account
+    joined = await ctx.database.read(organizations.get_joined, organization_id, caller.id)
+    return membership(joined.membership.role, caller.crn)
 
 
 @post(

@@ -30,6 +30,7 @@ from cloudcore.identity.services import policies
 from cloudcore.identity.services.roles import resolve_role
 from cloudcore.identity.services.service_accounts import resolve_service_account
 from cloudcore.pagination import Page, PageMeta
+from cloudcore.uuids import Uuid
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 
 
@@ -58,7 +59,7 @@ class CreateAttachment(Request):
 class PolicyRecord(Answer):
     """A policy."""
 
-    id: str
+    id: Uuid
     crn: str
     name: str
     description: str
@@ -71,7 +72,7 @@ class PolicyRecord(Answer):
 class AttachmentRecord(Answer):
     """A policy on a service account or a role; the other one is null."""
 
-    id: str
+    id: Uuid
     policy: NamedThing
     service_account: NamedThing | None
     role: NamedThing | None

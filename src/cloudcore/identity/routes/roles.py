@@ -31,6 +31,7 @@ from cloudcore.identity.rows.roles import (
 )
 from cloudcore.identity.services import roles
 from cloudcore.pagination import Page, PageMeta
+from cloudcore.uuids import Uuid
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 
 SessionSeconds = Annotated[int, Meta(ge=3600, le=43_200)]
@@ -62,7 +63,7 @@ class CreateAssignment(Request):
 class RoleRecord(Answer):
     """A role."""
 
-    id: str
+    id: Uuid
     crn: str
     name: str
     description: str

@@ -21,6 +21,7 @@ from cloudcore.identity.rows.service_accounts import (
 )
 from cloudcore.identity.services import service_accounts
 from cloudcore.pagination import Page, PageMeta
+from cloudcore.uuids import Uuid
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 
 
@@ -41,7 +42,7 @@ class UpdateServiceAccount(Request):
 class ServiceAccountRecord(Answer):
     """A service account."""
 
-    id: str
+    id: Uuid
     crn: str
     name: str
     description: str

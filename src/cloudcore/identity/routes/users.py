@@ -37,6 +37,7 @@ from cloudcore.identity.services import users
 from cloudcore.identity.services.members import organization_of
 from cloudcore.identity.services.organizations import get_joined
 from cloudcore.pagination import Page, PageMeta
+from cloudcore.uuids import Uuid
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 
 
@@ -59,7 +60,7 @@ class UpdateUser(Request):
 class UserRecord(Answer):
     """A person."""
 
-    id: str
+    id: Uuid
     crn: str
     email: str
     status: Status

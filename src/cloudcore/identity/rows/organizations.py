@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Select, bindparam, false, func, select, text
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import memberships, organizations, users
 
@@ -71,6 +72,7 @@ _LIST: Final = Statement(page(_joined().where(_o.id > bindparam("after")).order_
 _COUNT: Final = Statement(
     select(func.count()).select_from(memberships).where(_m.user_id == bindparam("user_id"))
 )
+_NAMES: Final = Statement(select(_o.id, _o.name).where(_o.id.in_(listed("ids"))))
 _LOCK: Final = Statement(
     select(_o.id).where(_o.id == bindparam("organization_id")).with_for_update()
 )
@@ -146,6 +148,11 @@ def find_joined(tx: Connection, organization_id: str, user_id: str) -> Joined | 
     """Return an organization that a person belongs to or is invited to."""
     row = tx.row(_FIND, organization_id=organization_id, user_id=user_id)
     return _join(row) if row else None
+
+
+def organization_names(tx: Connection, ids: Sequence[str]) -> dict[str, str]:
+    """Return the names of organizations by their ids."""
+    return {row[0]: row[1] for row in tx.rows(_NAMES, ids=text_list(ids))}
 
 
 def list_joined(tx: Connection, user_id: str, after: str, limit: int) -> list[Joined]:

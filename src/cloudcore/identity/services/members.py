@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
-from cloudcore.identity.names import UUID, email_address, iam_crn, missing
+from cloudcore.identity.names import email_address, iam_crn, missing
 from cloudcore.identity.rows import organizations, users
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.identity.rows.organizations import Membership
 from cloudcore.identity.rows.users import User
+from cloudcore.uuids import parse_uuid
 
 
 def lock_organization(tx: Connection, organization_id: str) -> None:
@@ -42,6 +44,7 @@ def check_owner_remains(tx: Connection, membership: Membership) -> None:
 
 def find_person(tx: Connection, organization_id: str, text: str) -> User:
     """Return the member that a caller's `user` refers to, by id, address or CRN."""
+    text = lower_ids(text)
     user_id: str | None = text
     if text.startswith("crn:"):
         user_id = text.rpartition("/")[2]
@@ -49,7 +52,7 @@ def find_person(tx: Connection, organization_id: str, text: str) -> User:
         if member is None or text != iam_crn(member.organization_id, "user", member.id):
             raise missing("user")
         return member
-    if not UUID.fullmatch(text):
+    if parse_uuid(text) is None:
         try:
             found = users.find_user_by_email(tx, email_address(text))
         except InvalidInput:

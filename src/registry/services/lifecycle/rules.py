@@ -6,8 +6,9 @@
     tag_prefixes, tag_patterns  of ``tagged``: one tag that fits one of them suffices
     older_than_days | not_pulled_for_days | keep_last
 
-An *expire* rule has exactly one of the three conditions. It claims the images it selects: rules
-after it do not see them, whether or not its condition holds. So the one for ``any`` is the last.
+An *expire* rule has exactly one of the three conditions; one for ``untagged`` may have none, and
+then takes every image it claims. A rule claims the images it selects: rules after it do not see
+them, whether or not its condition holds. So the one for ``any`` is the last.
 
 A *keep* rule protects what it selects from every expire rule, whatever the priorities; with
 ``keep_last`` only the newest of it. Keep rules do not depend on one another.
@@ -53,6 +54,7 @@ class LifecycleRule(Request):
     priority: Annotated[int, Meta(ge=1, le=2**31 - 1)]
     """Rules take their turns from the least on; no two have the same."""
     selector: Selector
+    """`untagged` alone, without a condition, takes every untagged image that nothing protects."""
     description: Annotated[str, Meta(max_length=256)] | None = None
     action: Literal["expire", "keep"] = "expire"
     """`keep` always wins."""
@@ -191,8 +193,8 @@ def _check_condition(rule: LifecycleRule, where: str) -> None:
         refused = [name for name in given if name != "keep_last"]
         words = "a keep rule has no condition, or keep_last"
     else:
-        if not given:
-            words = f"an expire rule has one of {', '.join(_CONDITIONS)}"
+        if not given and rule.selector != "untagged":
+            words = f"an expire rule for {rule.selector} has one of {', '.join(_CONDITIONS)}"
             raise _refusal(where, "missing", words)
         refused = given[1:]
         words = "an expire rule has one condition"

@@ -32,6 +32,7 @@ from registry.services.lifecycle.policies import RUN_EVERY, no_policy
 from registry.services.lifecycle.rules import DAY, Policy, policy_of
 from registry.services.lifecycle.scan import Images, read_all, read_some
 from registry.services.lifecycle.selection import select
+from registry.services.run_log import log_end
 
 KIND: Final = "registry.lifecycle"
 MAX_ATTEMPTS: Final = 10
@@ -128,7 +129,7 @@ async def run_step(ctx: Context, plans: Plans, job: Job) -> Next | Done:
     arguments = msgspec.convert(job.arguments, Arguments)
     if job.attempts > MAX_ATTEMPTS:
         fault = f"{job.fault.code}: {job.fault.message}" if job.fault else "WORKER_LOST"
-        return Done(partial(_fail, arguments, fault, ctx.clock()))
+        return Done(partial(_fail, arguments, fault, ctx.clock()), partial(_log_end, job))
     run = await ctx.database.read(lifecycle.find_run, arguments.repository_id, arguments.run_id)
     if run is None or run.status != "running":
         return Done()
@@ -148,9 +149,10 @@ async def run_step(ctx: Context, plans: Plans, job: Job) -> Next | Done:
     change = partial(delete_portion, run, portion, _act(ctx, run, job))
     if is_last:
         plans.drop(plan.id)
-        return Done(change)
+        return Done(change, partial(_log_end, job))
     plans.hand_over(plan.id)
-    return Next(msgspec.to_builtins(plan.cursor(position)), change)
+    cursor_after = msgspec.to_builtins(plan.cursor(position))
+    return Next(cursor_after, change, committed=partial(_log_end, job))
 
 
 async def make_plan(ctx: Context, run: Run, policy: Policy, subjects: Collection[str] = ()) -> Plan:
@@ -168,8 +170,11 @@ async def make_plan(ctx: Context, run: Run, policy: Policy, subjects: Collection
     )
 
 
-def delete_portion(run: Run, portion: Portion, act: Act, tx: Connection) -> None:
-    """Delete what of a portion is still to go; with the last one the run has succeeded."""
+def delete_portion(run: Run, portion: Portion, act: Act, tx: Connection) -> Run | None:
+    """Delete what of a portion is still to go; return the run when it has ended by that.
+
+    With the last portion it has succeeded.
+    """
     repository = lock_repository(tx, run.repository_id)
     if repository is None:
         return lifecycle.finish_run(
@@ -181,10 +186,12 @@ def delete_portion(run: Run, portion: Portion, act: Act, tx: Connection) -> None
             tx, run.repository_id, run.id, act.now, "POLICY_CHANGED: the policy is another by now"
         )
     events = _delete(tx, repository, run, _still_expired(tx, run, portion, act.now), act)
+    ended = None
     if portion.is_last:
-        lifecycle.finish_run(tx, run.repository_id, run.id, act.now)
+        ended = lifecycle.finish_run(tx, run.repository_id, run.id, act.now)
         events.append(Event(LIFECYCLE_COMPLETED))
-    return publish(tx, act, repository, events)
+    publish(tx, act, repository, events)
+    return ended
 
 
 def _still_expired(tx: Connection, run: Run, portion: Portion, now: int) -> list[str]:
@@ -230,8 +237,21 @@ def _begin(arguments: Arguments, evaluated: int, tx: Connection) -> None:
     lifecycle.advance_run(tx, arguments.repository_id, arguments.run_id, evaluated=evaluated)
 
 
-def _fail(arguments: Arguments, fault: str, now: int, tx: Connection) -> None:
-    lifecycle.finish_run(tx, arguments.repository_id, arguments.run_id, now, fault)
+def _fail(arguments: Arguments, fault: str, now: int, tx: Connection) -> Run | None:
+    return lifecycle.finish_run(tx, arguments.repository_id, arguments.run_id, now, fault)
+
+
+def _log_end(job: Job, run: Run | None) -> None:
+    if run is not None:
+        log_end(
+            "lifecycle run",
+            run,
+            account_id=job.account_id or "",
+            repository_id=run.repository_id,
+            evaluated=run.evaluated,
+            expired=run.expired,
+            freed_bytes=run.freed_bytes,
+        )
 
 
 def _act(ctx: Context, run: Run, job: Job) -> Act:

@@ -196,7 +196,8 @@ class _Evaluation:
     def _is_due(self, rule: Rule, image: Image) -> bool:
         if rule.older_than is not None:
             return self._now - image.renewed_at > rule.older_than
-        assert rule.not_pulled_for is not None
+        if rule.not_pulled_for is None:
+            return True  # for ``untagged``, without a condition
         used_at = max(image.renewed_at, image.last_pulled_at or 0)
         return self._now - used_at > rule.not_pulled_for
 

@@ -1,0 +1,155 @@
+"""Pages of the origins that an operator lists may read ``/v1`` and ``/v2``; no others, no more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final, cast
+
+import httpx
+import pytest
+
+from cloudcore.keyring import create_root_key
+from registry.main import DevRegistry, Planes, Registry, open_context, prepare
+from registry.served import ServedRegistry
+from registry.serving.cors import CrossOriginReads
+from registry.serving.dispatch import Dispatcher
+from registry.settings import Settings
+
+APP: Final = "https://app.example.com"
+READS: Final = ("/v1/repositories", "/v1/openapi.json", "/v2/", "/v2/acme/app/tags/list")
+ASKED: Final = "Access-Control-Request-Method"
+
+Ask = Callable[..., Awaitable[httpx.Response]]
+
+
+def play(
+    data: Path,
+    scenario: Callable[[Ask], Awaitable[None]],
+    origins: str = "",
+    kind: type[Registry] = ServedRegistry,
+) -> Planes:
+    """Make an install whose operator lists these origins, and play a scenario with it."""
+    settings = Settings(data=data, public_url="http://registry.test", cors_origins=origins)
+    prepare(settings)
+    create_root_key(settings.root_key)
+
+    async def run() -> Planes:
+        async with open_context(settings) as ctx, AsyncExitStack() as resources:
+            planes = await kind(settings).make_planes(ctx, resources)
+            transport = httpx.ASGITransport(cast("Any", Dispatcher(planes.data, planes.control)))
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://registry.test"
+            ) as client:
+
+                async def ask(method: str, path: str, **headers: str) -> httpx.Response:
+                    given = {name.replace("_", "-"): value for name, value in headers.items()}
+                    return await client.request(method, path, headers=given)
+
+                await scenario(ask)
+            return planes
+
+    return asyncio.run(run())
+
+
+def cors_of(answer: httpx.Response) -> set[str]:
+    return {name for name in answer.headers if name.startswith("access-control-")}
+
+
+def told(answer: httpx.Response) -> tuple[int, dict[str, str]]:
+    """Return what of an answer does not differ from one to the next."""
+    changing = ("x-request-id", "content-length", "date")
+    return answer.status_code, {k: v for k, v in answer.headers.items() if k not in changing}
+
+
+def test_a_listed_page_may_read_and_be_refused(tmp_path: Path) -> None:
+    """Errors too are told, with the headers that a client goes by."""
+
+    async def scenario(ask: Ask) -> None:
+        for path in READS:
+            for method in ("GET", "HEAD"):
+                answer = await ask(method, path, Origin=APP)
+                assert answer.headers["access-control-allow-origin"] == APP
+                assert answer.headers["vary"] == "Origin"
+                exposed = answer.headers["access-control-expose-headers"].split(", ")
+                for name in ("Docker-Content-Digest", "Link", "X-Request-Id", "WWW-Authenticate"):
+                    assert name in exposed
+                for name in ("Content-Range", "ETag"):
+                    assert name in exposed
+                assert "access-control-allow-credentials" not in answer.headers
+            preflight = await ask("OPTIONS", path, Origin=APP, Access_Control_Request_Method="GET")
+            assert preflight.status_code == 204
+            assert preflight.headers["access-control-allow-origin"] == APP
+            assert preflight.headers["access-control-allow-methods"] == "GET, HEAD"
+            assert "Authorization" in preflight.headers["access-control-allow-headers"]
+            assert "Origin" in preflight.headers["vary"]
+            assert "x-request-id" in preflight.headers
+
+    play(tmp_path / "data", scenario, f"http://localhost:3000, {APP}")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_nothing_but_reads_is_for_other_origins(tmp_path: Path, method: str) -> None:
+    async def scenario(ask: Ask) -> None:
+        for path in (*READS, "/v1/oauth/token", "/v2/token"):
+            assert cors_of(await ask(method, path, Origin=APP)) == set()
+            preflight = await ask("OPTIONS", path, Origin=APP, Access_Control_Request_Method=method)
+            assert preflight.status_code == 405
+            assert cors_of(preflight) == set()
+
+    play(tmp_path / "data", scenario, APP)
+
+
+def test_pages_for_people_and_health_are_not_read(tmp_path: Path) -> None:
+    async def scenario(ask: Ask) -> None:
+        for path in ("/healthz", "/console", "/v1/oauth/authorize", "/v1x", "/v20/", "/"):
+            assert cors_of(await ask("GET", path, Origin=APP)) == set()
+            preflight = await ask("OPTIONS", path, Origin=APP, Access_Control_Request_Method="GET")
+            assert preflight.status_code in (404, 405)
+            assert cors_of(preflight) == set()
+
+    play(tmp_path / "data", scenario, APP)
+
+
+def test_who_is_not_listed_is_answered_as_ever(tmp_path: Path) -> None:
+    asked: list[tuple[str, str, dict[str, str]]] = [
+        (method, path, {"Origin": origin, "Access_Control_Request_Method": "GET"})
+        for method in ("GET", "OPTIONS", "POST")
+        for path in READS
+        for origin in ("https://evil.example", f"{APP}.evil.example", "null", APP.upper(), "*")
+    ]
+    answers: dict[str, list[tuple[int, dict[str, str]]]] = {"": [], APP: []}
+    for origins, found in answers.items():
+
+        async def scenario(ask: Ask, found: list[tuple[int, dict[str, str]]] = found) -> None:
+            for method, path, headers in asked:
+                status, other = told(await ask(method, path, **headers))
+                other.pop("vary", None)
+                found.append((status, other))
+
+        play(tmp_path / f"data{len(origins)}", scenario, origins)
+    assert answers[""] == answers[APP]
+    statuses = {status for (method, _, _), (status, _) in zip(asked, answers[APP], strict=True)
+                if method == "OPTIONS"}  # fmt: skip
+    assert statuses == {405}
+
+
+def test_what_caches_keep_varies_with_the_origin(tmp_path: Path) -> None:
+    async def scenario(ask: Ask) -> None:
+        for headers in ({}, {"Origin": "https://other.example"}):
+            answer = await ask("GET", "/v1/openapi.json", **headers)
+            assert (answer.headers["vary"], cors_of(answer)) == ("Origin", set())
+
+    play(tmp_path / "data", scenario, APP)
+
+
+def test_nobody_pays_where_nothing_is_listed_and_dev_lets_nobody_in(tmp_path: Path) -> None:
+    async def scenario(ask: Ask) -> None:
+        assert cors_of(await ask("GET", "/v2/", Origin=APP)) == set()
+
+    for kind, origins in ((ServedRegistry, ""), (DevRegistry, APP)):
+        planes = play(tmp_path / kind.__name__, scenario, origins, kind)
+        assert not isinstance(planes.data, CrossOriginReads)
+        assert not isinstance(planes.control, CrossOriginReads)

@@ -1,0 +1,90 @@
+"""What records of ``/v1`` say of other things: a reference is ``{id, crn, name}``, all of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from cloudcore.envelope import ENVELOPE
+from cloudcore.keyring import create_root_key
+from cloudcore.openapi import document
+from registry.main import prepare
+from registry.settings import Settings
+from tests.integration.test_operations import routes_of_the_whole
+
+NOUNS: Final = frozenset(
+    {
+        *("account", "kms_key", "organization", "policy", "repository", "role"),
+        *("service_account", "topic", "user"),
+    }
+)
+"""Fields that name another thing."""
+BARE: Final = {
+    ("TagAnswer", "image_id"): "an image has no CRN and no name",
+    ("AssumedRole", "account_id"): "the specification's field (part 5, item 12)",
+    ("AssumedRole", "role_id"): "the specification's field (part 5, item 12)",
+}
+
+
+@pytest.fixture(scope="module")
+def described(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    settings = Settings(data=Path(tmp_path_factory.mktemp("install")) / "data")
+    prepare(settings)
+    create_root_key(settings.root_key)
+    control = asyncio.run(routes_of_the_whole(settings))
+    routes = [route for route in control.routes if route.facts.path.startswith("/v1/")]
+    return document(routes, {}, ENVELOPE)
+
+
+def answers(described: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the schemas of all that successes hold, at any depth, by name."""
+    schemas: dict[str, Any] = described["components"]["schemas"]
+    waiting: list[Any] = [
+        response
+        for methods in described["paths"].values()
+        for operation in methods.values()
+        for status, response in operation["responses"].items()
+        if status < "300"
+    ]
+    seen: set[str] = set()
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, list):
+            waiting.extend(each)
+        elif isinstance(each, dict):
+            name = str(each.get("$ref", "")).rpartition("/")[2]
+            if name in schemas and name not in seen:
+                seen.add(name)
+                waiting.append(schemas[name])
+                yield name, schemas[name]
+            waiting.extend(each.values())
+
+
+def test_references_are_whole(described: dict[str, Any]) -> None:
+    found = dict(answers(described))
+    assert len(found) > 80
+    references = {
+        name
+        for name, schema in found.items()
+        if schema.get("properties", {}).keys() <= {"id", "crn", "name"}
+        and {"id", "crn"} & schema["properties"].keys()
+    }
+    assert references == {"NamedThing", "TopicReference"}
+    for name in references:
+        assert set(found[name]["required"]) == {"id", "crn", "name"}
+
+
+def test_no_record_names_another_thing_by_a_bare_text(described: dict[str, Any]) -> None:
+    bare = set()
+    for name, schema in answers(described):
+        for field, shape in schema.get("properties", {}).items():
+            is_text = "string" in str(shape.get("type", "")) or any(
+                choice.get("type") == "string" for choice in shape.get("anyOf", ())
+            )
+            if is_text and (field in NOUNS or field.removesuffix("_id") in NOUNS | {"image"}):
+                bare.add((name, field))
+    assert bare == BARE.keys()

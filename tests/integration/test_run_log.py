@@ -1,0 +1,151 @@
+"""A run that has ended leaves one line in the log, however it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from cloudcore.db.base import Connection, Database
+from cloudcore.jobs.kinds import Done, Kind, Next
+from cloudcore.jobs.queue import Job, NewJob, enqueue, first_due, record_failure
+from cloudcore.jobs.worker import Pace, Worker
+from registry.blobstore.memory import MemoryStore
+from registry.gc.collector import MAX_ATTEMPTS, collection_kind
+from registry.services.collection import start_run
+from registry.serving.logs import JsonFormatter
+from tests.integration.lifecycle_world import LifecycleWorld, play
+from tests.jobs import until
+
+UNTAGGED: dict[str, Any] = {"priority": 1, "selector": "untagged"}
+Lines = Callable[[], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Lines:
+    """Return what the log tells of runs, as it is written."""
+    caplog.set_level(logging.INFO, "registry.services.run_log")
+    written = JsonFormatter()
+
+    def found() -> list[dict[str, Any]]:
+        return [
+            json.loads(written.format(record))
+            for record in caplog.records
+            if record.name == "registry.services.run_log"
+        ]
+
+    return found
+
+
+def test_a_lifecycle_run_that_succeeded(database_url: str, lines: Lines) -> None:
+    async def scenario(world: LifecycleWorld) -> None:
+        await world.world.push_image("1", "v1")
+        await world.world.push_image("22")
+        await world.pass_days(1)
+        run = await world.run(UNTAGGED)
+        (line,) = lines()
+        assert line["level"] == "info"
+        assert line["run_id"] == run["id"]
+        assert line["status"] == run["status"] == "succeeded"
+        assert (line["evaluated"], line["expired"]) == (2, 1)
+        assert line["freed_bytes"] == run["freed_bytes"]
+        assert line["repository_id"] == world.world.repository_id
+        assert len(line["account_id"]) == 36
+        assert line["duration_seconds"] >= 0
+        assert "fault" not in line
+
+    play(database_url, scenario)
+
+
+def test_a_lifecycle_run_that_failed(sqlite_database: str, lines: Lines) -> None:
+    """With the portions that were left: the step that finds the run over tells nothing anew."""
+
+    async def scenario(world: LifecycleWorld) -> None:
+        for number in range(60):  # two portions
+            await world.world.push_image(f"{number}")
+        await world.pass_days(1)
+
+        async def change_the_policy() -> None:
+            await world.put(UNTAGGED | {"priority": 2})
+
+        run = await world.run(UNTAGGED, meddle=change_the_policy)
+        (line,) = lines()
+        assert (line["run_id"], line["status"]) == (run["id"], "failed")
+        assert line["fault"].startswith("POLICY_CHANGED")
+
+    play(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize("attempts", [0, MAX_ATTEMPTS])
+def test_a_collection(database_url: str, lines: Lines, attempts: int) -> None:
+    """It succeeds at once, or has failed when its steps were tried too often."""
+
+    async def scenario(world: LifecycleWorld) -> None:
+        install = world.install
+        ctx, database = install.ctx, install.database
+        account_id = world.world.account.id
+        kind = collection_kind(ctx, MemoryStore())
+        run = await database.write(start_run, account_id, ctx.new_id(), ctx.act(""))
+        install.clock.advance(2)
+        tried = attempts
+
+        async def step(job: Job) -> Next | Done:
+            return await kind.step(job._replace(attempts=job.attempts + tried))
+
+        await work(database, Kind(name=kind.name, step=step), install.clock)
+        (line,) = lines()
+        assert (line["run_id"], line["account_id"]) == (run.id, account_id)
+        assert line["status"] == ("failed" if attempts else "succeeded")
+        assert line.get("fault") == ("WORKER_LOST" if attempts else None)
+        for name in ("unlinked", "condemned", "swept", "removed", "freed_bytes", "kept"):
+            assert line[name] == 0
+        assert line["duration_seconds"] >= 2
+
+    play(database_url, scenario)
+
+
+def test_what_was_undone_is_not_told(sqlite_database: str) -> None:
+    """A step whose lease was lost did not count; the next attempt is told, once."""
+    told: list[object] = []
+
+    async def scenario(world: LifecycleWorld) -> None:
+        database, clock = world.install.database, world.install.clock
+        await database.write(lambda tx: enqueue(tx, NewJob("test.told", None), clock()))
+        tries = 0
+
+        async def step(job: Job) -> Next | Done:
+            nonlocal tries
+            tries += 1
+            if tries == 1:  # another worker gives the job back meanwhile
+                await database.write(
+                    partial(record_failure, job=job, code="X", message="", now=clock()),
+                    retry_seconds=lambda _: 0.0,
+                )
+            return Done(_seven, told.append)
+
+        await work(database, Kind(name="test.told", step=step), clock)
+        assert (tries, told) == (2, [7])
+
+    play(sqlite_database, scenario)
+
+
+def _seven(_: Connection) -> int:
+    return 7
+
+
+async def work(database: Database, kind: Kind, clock: Callable[[], int]) -> None:
+    """Carry out what is due of a kind."""
+    worker = Worker(database, [kind], pace=Pace(poll_seconds=0.01), clock=clock)
+    running = asyncio.create_task(worker.run())
+
+    async def is_done() -> bool:
+        return running.done() or await database.read(first_due, [kind.name]) is None
+
+    await until(is_done)
+    worker.stop()
+    await running

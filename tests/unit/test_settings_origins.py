@@ -1,0 +1,38 @@
+"""Which origins may be listed whose pages read: those that browsers send, letter for letter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from registry.settings import Settings, SettingsError
+
+HERE = Path("here")
+
+
+def test_origins_are_listed_in_the_environment() -> None:
+    listed = "https://app.example.com, http://localhost:3000,http://[::1]:8080,"
+    found = Settings.from_env({"ENTREPOT_CORS_ORIGINS": listed}, Settings(HERE))
+    assert found.origins == (
+        *("https://app.example.com", "http://localhost:3000", "http://[::1]:8080"),
+    )
+    assert Settings(HERE).origins == ()
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *("*", "null", "app.example.com", "https://", "https://*.example.com", "https://a/"),
+        *("https://a/b", "HTTPS://a", "https://A", "ftp://a", "https://u@a", "https://a:port"),
+        *("https://a:443", "http://a:80", "https://a b", "https://a?", "https://-a"),
+    ],
+)
+def test_what_no_browser_sends_is_refused(origin: str) -> None:
+    with pytest.raises(SettingsError, match="cors_origins"):
+        Settings(HERE, cors_origins=f"https://good.example,{origin}")
+
+
+@pytest.mark.parametrize("origin", ["https://a:80", "http://a:443", "http://a:8080"])
+def test_other_ports_are_a_part_of_an_origin(origin: str) -> None:
+    assert Settings(HERE, cors_origins=origin).origins == (origin,)
