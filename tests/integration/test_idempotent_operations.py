@@ -58,7 +58,9 @@ async def asked(served: Served) -> dict[str, Asked]:
         "/v1/organizations/{}/accept": Asked(guest_token),
         "/v1/organizations/{}/switch": Asked(guest_token),
         "/v1/accounts": Asked(owner, {"handle": "new", "organization": acme.organization_id}),
-        "/v1/users": Asked(program, {"email": "new@example.org"}),
+        "/v1/users": Asked(
+            owner, {"email": "new@example.org", "organization": acme.organization_id}
+        ),
         "/v1/service-accounts": Asked(program, {"name": "new"}),
         "/v1/service-accounts/{}/access-keys": Asked(program, {}),
         "/v1/roles": Asked(

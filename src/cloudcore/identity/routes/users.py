@@ -16,6 +16,7 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.context import Context, Reply
+from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied
 from cloudcore.identity.address_lookups import count_lookup, forgive_lookup
@@ -25,6 +26,7 @@ from cloudcore.identity.permissions import membership
 from cloudcore.identity.principal import Principal
 from cloudcore.identity.routes.callers import person_crn, person_of, read_page
 from cloudcore.identity.routes.fields import Email, Status
+from cloudcore.identity.routes.organizations import membership_policy
 from cloudcore.identity.rows.organizations import Joined
 from cloudcore.identity.rows.users import (
     User,
@@ -167,7 +169,12 @@ async def _seen_from(ctx: Context) -> str:
 @post(
     "/v1/users",
     status_code=201,
-    opt={"action": "iam:CreateUser", "idempotent": True, "statuses": (404, 429)},
+    opt={
+        "action": "iam:CreateUser",
+        "idempotent": True,
+        "resource_policy": membership_policy,
+        "statuses": (404, 429),
+    },
 )
 async def create_user(
     data: JSONBody[CreateUser], ctx: NamedDependency[Context]
@@ -177,7 +184,8 @@ async def create_user(
     Ten addresses a day may be refused as taken; then 429.
     """
     person = person_of(ctx)
-    joined = await ctx.database.read(_home, person, data.organization)
+    named = data.organization and lower_ids(data.organization)
+    joined = await ctx.database.read(_home, person, named)
     if joined.organization.is_personal:
         raise AccessDenied("a personal organization is of one person; name another organization")
     _authorize(ctx, joined, "*")
