@@ -125,7 +125,7 @@ class Client:
             "headers": [(k.encode(), v.encode("latin-1")) for k, v in given.items()],
             "extensions": self._extensions,
         }
-        exchange = _Exchange(_parts(body))
+        exchange = _Exchange(_parts(body), comes_at_once=isinstance(body, bytes))
         await self._app(scope, exchange.receive, exchange.send)
         answer = exchange.answer()
         check_form(method, answer)
@@ -138,16 +138,18 @@ class _Exchange:
     """The server's side of one request."""
 
     parts: AsyncIterator[bytes]
+    comes_at_once: bool
     messages: list[Message] = field(default_factory=list)
     body: bytearray = field(default_factory=bytearray)
 
     async def receive(self) -> Message:
         try:
-            return {"type": "http.request", "body": await anext(self.parts), "more_body": True}
+            part = await anext(self.parts)
         except StopAsyncIteration:
             return {"type": "http.request", "body": b"", "more_body": False}
         except Cut:
             return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": part, "more_body": not self.comes_at_once}
 
     async def send(self, message: Message) -> None:
         self.messages.append(message)

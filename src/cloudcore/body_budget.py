@@ -140,16 +140,11 @@ class Hold:
 
         async def metered() -> Message:
             self._check()
-            try:
-                async with asyncio.timeout(None) as self._waiting:
-                    if max(self._bytes, declared or 0) > SMALL_BYTES:
-                        await self._budget.turns.take()
-                    message = await receive()
-            except TimeoutError:
-                self._check()
-                raise
-            finally:
-                self._waiting = None
+            is_large = max(self._bytes, declared or 0) > SMALL_BYTES
+            if not self._bytes:  # nothing is kept that another could want
+                message = await self._next(receive, is_large=is_large)
+            else:
+                message = await self._next_or_give_way(receive, is_large=is_large)
             self._check()  # the message and the word to give way may come in one turn
             self._take(len(message.get("body", b"")))
             if not message.get("more_body", False):
@@ -157,6 +152,21 @@ class Hold:
             return message
 
         return metered
+
+    async def _next(self, receive: Receive, *, is_large: bool) -> Message:
+        if is_large:
+            await self._budget.turns.take()
+        return await receive()
+
+    async def _next_or_give_way(self, receive: Receive, *, is_large: bool) -> Message:
+        try:
+            async with asyncio.timeout(None) as self._waiting:
+                return await self._next(receive, is_large=is_large)
+        except TimeoutError:
+            self._check()
+            raise
+        finally:
+            self._waiting = None
 
     def _check(self) -> None:
         if self._is_over:

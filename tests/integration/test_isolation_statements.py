@@ -31,8 +31,10 @@ PLATFORMS: Final = {
 
 LOOSE: Final = {
     "cloudcore.identity.rows.accounts._IDS": "handles in a policy become ids; they are public",
+    "cloudcore.identity.rows.accounts._LIST": "the operator's command on the host",
     "cloudcore.identity.rows.assumable_roles._NAMED": "roles of others may be assumed; `:account`",
     "cloudcore.identity.rows.policies._COUNT_ON": "by a principal's id, in either of two columns",
+    "cloudcore.identity.rows.policies._SIZE_ON": "by a principal's id, in either of two columns",
     "cloudcore.identity.rows.revocations._FIND_LOGIN": "by the hash of a secret",
     "cloudcore.outbox._FORGET": "a sweep of what is over",
     "cloudcore.outbox._FORGET_UNDELIVERED": "a sweep of what is over",

@@ -27,13 +27,11 @@ def test_refusals_are_not_stored(
 ) -> None:
     async def scenario(world: World) -> None:
         answer = await world.request(method, path, **options)
-        if status == 401 and path.endswith("/revoke"):
-            assert answer.status_code == 400  # it has no token to revoke
-        else:
-            assert answer.status_code == status
+        revokes_nothing = status == 401 and path.endswith("/revoke")
+        assert answer.status_code == (200 if revokes_nothing else status)
         assert answer.headers.get_list("cache-control") == ["no-store"]
         assert ("allow" in answer.headers) == (status == 405)
-        if method != "HEAD":
+        if method != "HEAD" and not revokes_nothing:
             assert set(answer.json()) == {"error", "error_description"}
 
     play(sqlite_database, scenario)

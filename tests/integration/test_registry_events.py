@@ -127,7 +127,7 @@ def test_a_change_that_fails_tells_nothing(database_url: str) -> None:
                 }
             ).encode()
             # The image is stored, then its tag is refused: all of it is undone.
-            assert (await put(shop, "v1", body)).status_code == 400
+            assert (await put(shop, "v1", body)).status_code == 409
             assert (await shop.docker.delete("/v2/acme/r/manifests/v1")).status_code == 405
             assert (await shop.docker.delete("/v2/acme/r/manifests/v2")).status_code == 404
             assert told(database_url) == []

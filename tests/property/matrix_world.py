@@ -325,6 +325,7 @@ class Matrix:
             "type": "http",
             "method": "GET",
             "raw_path": b"/v2/",
+            "query_string": b"",
             "scheme": "http",
             "headers": [] if credential is None else [(b"authorization", credential)],
         }

@@ -132,7 +132,7 @@ class ControlMachine(ComparingMachine):
         path = f"{name}/manifests/{document.digest}?{query}"
         answer = self.send("PUT", path, document.body, document.media_type)
         outcome = self.repository_of_push(name).put(document, tags, self.anyone)
-        assert answer.status == (400 if outcome is Outcome.IMMUTABLE else 201)
+        assert answer.status == (409 if outcome is Outcome.IMMUTABLE else 201)
 
     def repository_of_push(self, name: str) -> Repository:
         """Return the repository, which the push has made if it was not there."""

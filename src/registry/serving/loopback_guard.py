@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from ipaddress import IPv6Address, ip_address
 from typing import Final
+from uuid import uuid4
 
 import msgspec
 
@@ -100,7 +101,7 @@ def _shown(text: str) -> str:
 
 async def _refuse(scope: Scope, send: Send, error: AccessDenied) -> None:
     """Answer as the plane does that owns the path."""
-    request_id = str(scope["state"]["request_id"])
+    request_id = str(scope.get("state", {}).get("request_id") or uuid4())
     if is_data_plane(scope.get("raw_path") or scope["path"].encode()):
         await send_response(scope, send, render(error), request_id.encode())
         return
