@@ -152,7 +152,7 @@ def test_who_is_suspended_stays_so_unless_asked_for(database_url: str) -> None:
     async def scenario(world: World) -> None:
         user = await world.add_user("ann@example.com")
         await world.run("UPDATE users SET status = 'suspended'")
-        with pytest.raises(Exception, match="is suspended; --resume"):
+        with pytest.raises(Exception, match="is suspended; add --resume"):
             await world.database.write(reset_password, user.email, "kept", world.now, resumes=False)
         await world.database.write(reset_password, user.email, "kept", world.now, resumes=True)
         kept = await world.database.read(users.find_user, user.id)

@@ -103,7 +103,9 @@ def answer(settings: Settings) -> httpx.Response:
         await registry.start()
         try:
             transport = httpx.ASGITransport(registry.control_plane)
-            async with httpx.AsyncClient(transport=transport, base_url="http://dev") as client:
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://localhost"
+            ) as client:
                 return await client.get("/readyz")
         finally:
             await registry.stop()
