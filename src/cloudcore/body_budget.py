@@ -1,19 +1,19 @@
-"""How many bytes of request bodies a process keeps in memory at once, and who gives way.
+"""Bound the bytes of request bodies that a process keeps in memory at once.
 
 Bodies that go to a file are not kept; manifests, forms and JSON are. What counts is what arrived,
 not what was declared. Without a bound, 150 clients that hold back the end of 4 MiB keep 600 MiB.
 
 A bound alone would let sixteen of them keep everybody else out. So
 
-- small bodies have room of their own: to take it from others, one needs 256 connections;
-- where room runs out, the body that began first gives way, once it had `PATIENCE_SECONDS`: an
-  honest client needs less, and one that holds back keeps its place only until somebody needs it;
-- a body that is whole never gives way: it is about to be done with.
+- small bodies have room of their own: an attacker needs 256 connections to fill it;
+- where room runs out, the oldest incomplete body gives way after `PATIENCE_SECONDS`: an honest
+  client needs less, and one that stalls keeps its room only until another body needs it;
+- a complete body never gives way, since its request ends soon.
 
-Who gives way, or finds no room, is answered 503 with ``Retry-After``.
+A body that gives way or finds no room is answered 503 with ``Retry-After``.
 
-Large bodies take turns, too: the event loop would else read a piece of each of them before it
-looks at anybody's small request again.
+Large bodies take turns: otherwise the event loop would read a piece of each before it serves the
+next small request.
 """
 
 from __future__ import annotations
@@ -30,49 +30,49 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
 SMALL_BYTES: Final = 64 * KIB
-"""Up to here a body counts as small; a usual manifest has some 2 KiB."""
+"""The largest body that counts as small. A usual manifest has some 2 KiB."""
 SMALL_ROOM: Final = 16 * MIB
 LARGE_ROOM: Final = 48 * MIB
 PATIENCE_SECONDS: Final = 5.0
 RETRY_SECONDS: Final = 5
 TURNS: Final = 2
-"""How many pieces of large bodies, of 256 KiB, the event loop reads between two looks around."""
+"""Pieces of large bodies, each of up to 256 KiB, read in one iteration of the event loop."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 
 
 class NoRoom(Unavailable):
-    """The process keeps as many bytes of bodies as it may."""
+    """The process already keeps as many bytes of bodies as it may."""
 
     def __init__(self) -> None:
         super().__init__(
-            "too many request bodies are arriving at once; send this one again",
+            "too many request bodies are arriving at once; send the request again later",
             retry_after=RETRY_SECONDS,
         )
 
 
 class Room:
-    """The bytes for bodies of one sort, and the bodies that still arrive, in their order."""
+    """The bytes for bodies of one size class, and the incomplete bodies, oldest first."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.used = 0
         self.arriving: dict[Hold, float] = {}
-        """Each with the moment it came."""
+        """Incomplete bodies, with the moment each began."""
 
 
 class Turns:
-    """Who may read a piece of a large body: so many in each iteration of the event loop."""
+    """Turns to read a piece of a large body: `TURNS` in each iteration of the event loop."""
 
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def take(self) -> None:
-        """Wait for a turn; they come in the order they were asked for."""
+        """Wait for a turn, first come, first served."""
         loop = asyncio.get_running_loop()
         if self._waiting and self._waiting[0].get_loop() is not loop:
-            self._waiting.clear()  # that loop has ended, and all who waited with it
+            self._waiting.clear()  # their loop has ended
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting.append(turn)
         if len(self._waiting) == 1:
@@ -82,7 +82,7 @@ class Turns:
     def _give(self, loop: asyncio.AbstractEventLoop) -> None:
         for _ in range(min(TURNS, len(self._waiting))):
             turn = self._waiting.popleft()
-            if not turn.done():  # else whoever waited was cancelled
+            if not turn.done():  # otherwise that waiter was cancelled
                 turn.set_result(None)
         if self._waiting:
             loop.call_soon(self._give, loop)
@@ -123,19 +123,19 @@ class Hold:
         self._waiting: asyncio.Timeout | None = None
 
     def __enter__(self) -> Self:
-        """Begin; nothing is kept yet."""
+        """Begin with nothing kept."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give all back."""
+        """Give all bytes back."""
         self._leave()
 
     def metered(self, receive: Receive, declared: int | None = None) -> Receive:
-        """Return `receive`, with what comes by it on this account.
+        """Return a `receive` that counts what arrives on this account.
 
-        A body of more `declared` bytes than a small one takes turns from its first piece on.
+        A body whose `declared` bytes make it a large one takes turns from its first piece.
 
-        What is returned raises `NoRoom` when there is none, or when this body has to give way.
+        What is returned raises `NoRoom` when there is no room, or when this body must give way.
         """
 
         async def metered() -> Message:
@@ -145,7 +145,7 @@ class Hold:
                 message = await self._next(receive, is_large=is_large)
             else:
                 message = await self._next_or_give_way(receive, is_large=is_large)
-            self._check()  # the message and the word to give way may come in one turn
+            self._check()  # the message and the demand to give way may arrive in the same turn
             self._take(len(message.get("body", b"")))
             if not message.get("more_body", False):
                 self._room.arriving.pop(self, None)
@@ -193,7 +193,7 @@ class Hold:
             first.give_way()
 
     def give_way(self) -> None:
-        """Give all back, and let whoever waits for more of the body know."""
+        """Give all bytes back, and wake the reader of the body."""
         self._leave()
         self._is_over = True
         if self._waiting is not None:
@@ -206,4 +206,4 @@ class Hold:
 
 
 BODIES: Final = BodyBudget()
-"""That of this process."""
+"""The budget of this process."""

@@ -132,8 +132,8 @@ class Context:
         self.policies: Sequence[Policy] = ()
         """The caller's identity policies."""
         self.allowed_somewhere = True
-        """False where the caller's policies allow the route's action on nothing. Such a caller is
-        refused in the same words whatever there is."""
+        """False where the caller's policies allow the route's action on no resource. The refusal of
+        such a caller does not depend on what exists."""
         self.authorized: list[tuple[str, str]] = []
         """The pairs of action and resource that were allowed so far."""
         self.claim: idempotency.Claim | None = None
@@ -246,6 +246,6 @@ class Context:
 
 
 def refusal(action: str, verdict: Verdict | None = None) -> AccessDenied:
-    """Return the error for a verdict; without one, for a caller who could do it on nothing."""
-    why = "your policies allow it on nothing" if verdict is None else verdict.value
+    """Return the error for a verdict, or for a caller whose policies allow the action nowhere."""
+    why = "your policies allow it on no resource" if verdict is None else verdict.value
     return AccessDenied(f"you may not do {action} here: {why}")

@@ -2,7 +2,7 @@
 
 Split on the first four colons, so the name may hold colons and slashes. Regional services name
 their region; global ones (identity) leave it empty. What we put out always names the account by id.
-An account's id may come in any case, as every id.
+Ids, also an account's, are accepted in any case.
 """
 
 from __future__ import annotations
@@ -66,6 +66,6 @@ class Crn(NamedTuple):
 def lower_ids(text: str) -> str:
     """Return an id, or a CRN or pattern of CRNs, with the ids in it in lower case.
 
-    Those are the account, and what follows ``user/`` and ``organization/``; names stay as they are.
+    Ids are the account, and what follows ``user/`` and ``organization/``; names stay as they are.
     """
     return _IDS.sub(lambda found: found[0].lower(), text)

@@ -1,16 +1,16 @@
-"""What a route says of itself in ``opt``; one that does not keeps the server from starting.
+"""What a route declares in ``opt``; a route that declares nothing keeps the server from starting.
 
     action          the IAM action its caller must be allowed, or None
     idempotent      it takes an ``Idempotency-Key`` and answers by `Context.commit`
-    resource_policy what finds the policy that its resource has of its own, for a replay to ask
+    resource_policy finds the resource's own policy, which authorizes a replay
     public          anyone may come; credentials are not looked at
     rate_limited    its callers' requests are counted (and, where public, credentials are looked at)
     query           the `msgspec.Struct` of its query parameters
     form            the Struct of the form it reads from the request itself; described, not decoded
     statuses        what it can answer beside what the kernel knows of
-    conditional     it minds ``If-Match`` and ``If-None-Match``, else answers 412
-    pages           those of its statuses that it tells by a page of HTML
-    media_types     those of a success that is a document of somebody else's, in bytes
+    conditional     it checks ``If-Match`` and ``If-None-Match``, and answers 412
+    pages           those of its statuses that it answers with a page of HTML
+    media_types     those of a success whose body is bytes, such as a manifest
     malformed_id    400 where the specification lists that instead of 404
 
 Path parameters whose names end in ``_id`` are UUIDs; handlers see them in lower case.

@@ -143,7 +143,7 @@ async def _count(exchange: Exchange, context: Context, facts: Facts) -> None:
 
 
 def _lower_ids(facts: Facts, scope: Any) -> None:  # noqa: ANN401 - the framework's
-    """Let the ids in a path be those that are kept, however they are written."""
+    """Put the ids of a path into the lower case they are stored in."""
     parameters = scope["path_params"]
     segments = scope["path"].split("/")
     for place, segment in enumerate(facts.path.split("/")):

@@ -240,9 +240,9 @@ def _raw_path(scope: Scope) -> bytes:
 
 
 def _is_crooked(path: bytes) -> bool:
-    """Return True if the framework would read a path as another one, or a database refuse it.
+    """Return True if the framework would read the path differently, or a database refuse it.
 
-    That is so of an empty segment, of an encoded slash, and of a null character.
+    Such paths hold an empty segment, an encoded slash or a null character.
     """
     lowered = path.lower()
     return (

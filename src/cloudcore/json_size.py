@@ -1,8 +1,8 @@
-"""How much a JSON document holds, counted before anything is built of it.
+"""Count the names and values of a JSON document before it is parsed.
 
-A parser makes an object of some fifty to a hundred bytes of every two bytes such as ``[]``, and
-holds the interpreter's lock meanwhile. Counting makes none, in steps of `STEP_BYTES` between
-which other threads have their turn.
+A parser turns two bytes such as ``[]`` into an object of some fifty to a hundred, and holds the
+interpreter's lock meanwhile. Counting builds nothing, in steps of `STEP_BYTES` between which other
+threads run.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ STEP_BYTES: Final = 64 * 1024
 
 
 class JsonSize(NamedTuple):
-    """What a document holds; no more is counted once that is more than was asked for."""
+    """The parts of a document. Counting stops once there are more than the caller allows."""
 
     names: int
-    """Of members, in all objects together."""
+    """Names of members, in all objects together."""
     values: int
-    """Texts, numbers, words, objects and arrays; an empty object or array counts for two."""
+    """Strings, numbers, literals, objects and arrays; an empty object or array counts as two."""
 
     @property
     def parts(self) -> int:

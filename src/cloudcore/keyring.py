@@ -57,7 +57,7 @@ def create_root_key(path: Path) -> None:
     """Write a new root key, readable by its owner alone and whole from its first moment.
 
     Raises:
-        FileExistsError: there is one; it is never replaced, or all it sealed would be lost.
+        FileExistsError: there is a key already. Replacing it would lose all it sealed.
 
     """
     descriptor, unnamed = mkstemp(prefix=f".{path.name}.", dir=path.parent)  # of mode 0600

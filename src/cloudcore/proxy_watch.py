@@ -9,14 +9,14 @@ from typing import Final
 from cloudcore.source_address import Network, is_trusted
 
 ENOUGH: Final = 10
-"""Requests that somebody forwarded, after which one peer that forwarded all of them is a proxy."""
+"""Forwarded requests, all from one peer, after which that peer is taken for a proxy."""
 _FORWARDED: Final = frozenset({b"x-forwarded-for", b"forwarded", b"via", b"x-real-ip"})
 
 _log = logging.getLogger(__name__)
 
 
 class ProxyWatch:
-    """Warns once in a process. What clients do directly is not looked at."""
+    """Warns once in a process. Requests that were not forwarded are ignored."""
 
     def __init__(self) -> None:
         self._peer = ""
@@ -26,7 +26,7 @@ class ProxyWatch:
     def note(
         self, peer: str | None, headers: Iterable[tuple[bytes, bytes]], trusted: Sequence[Network]
     ) -> None:
-        """Look at a request, until the warning is out or there is no reason for it."""
+        """Look at a request, until the warning is logged or turns out to be needless."""
         if self._is_over or peer is None or not any(name in _FORWARDED for name, _ in headers):
             return
         if is_trusted(peer, trusted) or (self._peer and peer != self._peer):

@@ -3,7 +3,7 @@
 A parameter that is not known is ignored (links grow marks of their own); one that is known comes
 once and in its one spelling: ``5``, never ``5.0``, ``+5``, ``05`` or ``1e1``.
 
-A ``+`` is a blank, as forms have it, but in a parameter marked `PLUS`, which holds no blanks.
+A ``+`` is a blank, as in forms, except in a parameter marked `PLUS`, whose values hold no blanks.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Budget(NamedTuple):
     limit: int
     window_seconds: int
     is_extended: bool = True
-    """A refused retry begins the window anew. False where strangers could retry for others."""
+    """True: a refused retry restarts the window. False where strangers could retry for others."""
 
 
 DEFAULT_BUDGET: Final = Budget(limit=60, window_seconds=60)

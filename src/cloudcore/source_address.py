@@ -32,7 +32,7 @@ def source_address(
 
 
 def is_trusted(peer: str, trusted: Sequence[Network]) -> bool:
-    """Return True if what this peer says of addresses is believed."""
+    """Return True if this peer is a trusted proxy."""
     address = _parse(peer)
     return address is not None and _is_inside(address, trusted)
 

@@ -21,7 +21,7 @@ from cloudcore.json_size import json_size
 
 MAX_DEPTH: Final = 64
 MAX_PARTS: Final = 20_000
-"""Names and values of a document: what a parser makes objects of, and checks take steps for."""
+"""Most names and values of a document: a parser makes an object of each."""
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ def parse(document: bytes, decoder: json.JSONDecoder | None = None) -> Any:  # n
 
     """
     if json_size(document, MAX_PARTS).parts > MAX_PARTS:
-        words = f"the body has more than {MAX_PARTS} names and values"
+        words = f"the body has more than {MAX_PARTS} names and values; send less at once"
         raise _refusal("body", "too_many_values", words)
     try:
         text = document.decode()
@@ -142,7 +142,7 @@ def _integer(digits: str) -> int:
 
 
 def _saturated(digits: str) -> int:
-    """Return an integer, or the end of 64 bits that lies nearest to it."""
+    """Return an integer, clamped to 64 bits."""
     try:
         return _integer(digits)
     except _Refused:

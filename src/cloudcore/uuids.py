@@ -11,7 +11,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 UUID_PATTERN: Final = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-"""To be anchored by whoever uses it; takes time linear in what it is shown."""
+"""Not anchored; matches in linear time."""
 
 _UUID: Final = re.compile(UUID_PATTERN)
 

@@ -33,7 +33,7 @@ from cloudcore.errors import (
 )
 
 MOST_SHOWN: Final = 100
-"""How many things of a request's own one answer names."""
+"""How many items of a request an error names."""
 
 
 class NameInvalid(InvalidInput):
@@ -101,9 +101,9 @@ class UploadUnknown(NotFound):
 
 
 class ManifestBlobUnknown(NotFound):
-    """A manifest refers to content this repository does not have; `digests` names all of it.
+    """A manifest refers to content this repository does not have, of these `digests`.
 
-    An answer shows the first `MOST_SHOWN`, and how many there are.
+    An answer names the first `MOST_SHOWN`, and the number of all.
     """
 
     def __init__(self, digests: list[str]) -> None:

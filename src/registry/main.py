@@ -115,7 +115,7 @@ async def open_sweeper(settings: Settings) -> AsyncIterator[BlobSweeper]:
 
 @asynccontextmanager
 async def _ready_to_collect(ctx: Context, sweeper: BlobSweeper) -> AsyncIterator[None]:
-    """Let the blobs know their database meanwhile; put back what the wrong one did not know."""
+    """Begin generations in the block, and put back orphans that a wrong database did not know."""
     history = Generations(ctx, sweeper)
     await history.begin()
     try:
@@ -184,10 +184,10 @@ class Registry:
         await self._resources.aclose()
 
     def readiness(self, ctx: Context) -> Readiness:
-        """Return what tells whether the database and the store can serve."""
+        """Return the probes of the database and the store."""
 
         async def database() -> None:
-            await ctx.database.read(accepted_at)  # any look at a table will do
+            await ctx.database.read(accepted_at)  # any read of a table will do
 
         async def reads() -> None:
             with suppress(ObjectUnknown):

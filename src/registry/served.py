@@ -84,7 +84,7 @@ class ServedRegistry(Registry):
 
 
 def _readable(planes: Planes, origins: Sequence[str]) -> Planes:
-    """Let pages of other origins read from both planes, where an operator lists any."""
+    """Let pages of listed origins read from both planes, if there are any."""
     if not origins:
         return planes
     return planes._replace(

@@ -80,7 +80,7 @@ class Delays:
 
     @property
     def orphan(self) -> int:
-        """Return how long orphans stay, in microseconds."""
+        """Return how long orphans are kept, in microseconds."""
         return self.gc_orphan_seconds * MICROSECONDS
 
     @property
@@ -113,7 +113,7 @@ class Settings:
     trusted_proxies: str = ""
     """Networks, separated by commas, whose ``X-Forwarded-For`` is believed."""
     founders: Founders = "nobody"
-    """Who founds organizations and accounts, by ``/v1``."""
+    """Who may found organizations and accounts by ``/v1``."""
     cors_origins: str = ""
     """Origins, separated by commas, whose web pages may read ``/v1`` and ``/v2``."""
     limits: Limits = field(default_factory=Limits)
@@ -123,7 +123,9 @@ class Settings:
         """Refuse what cannot be what it is said to be, before anything begins under it."""
         _ = self.hosts, self.proxies, self.database, self.origins
         if self.founders not in get_args(Founders):
-            raise SettingsError(f"founders is one of {', '.join(get_args(Founders))}")
+            raise SettingsError(
+                f"founders is one of {', '.join(get_args(Founders))}, not {self.founders!r}"
+            )
 
     @property
     def url(self) -> str:
@@ -157,7 +159,7 @@ class Settings:
         """Return the origins of `cors_origins`.
 
         Raises:
-            SettingsError: one of them is not as browsers write origins.
+            SettingsError: one of them is not written as browsers write origins.
 
         """
         origins = _listed(self.cors_origins)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Concatenate
 
 from cloudcore.db.base import Connection, Database, P, Row, T
 from cloudcore.db.statement import Statement
+from registry.blobstore.memory import MemoryStore
+from tests.inprocess import Registry, open_registry
 
 
 class CountingConnection:
@@ -80,3 +83,16 @@ class CountingDatabase:
     async def close(self) -> None:
         """Close."""
         await self._database.close()
+
+
+@asynccontextmanager
+async def open_counting(url: str) -> AsyncIterator[tuple[Registry, CountingDatabase]]:
+    """Open a registry over a store in memory and a database that counts."""
+    counted: list[CountingDatabase] = []
+
+    def around(database: Database) -> Database:
+        counted.append(CountingDatabase(database))
+        return counted[0]
+
+    async with open_registry(url, MemoryStore(), around=around) as registry:
+        yield registry, counted[0]

@@ -125,7 +125,7 @@ def test_many_leaks_are_no_leaks(data: Path, capsys: pytest.CaptureFixture[str])
         leak(data, f"{place:02x}")
     before = stored(data)
     assert remove_leaks(data) == 1
-    assert "21 of 23 stored files belong to nobody" in capsys.readouterr().err
+    assert "21 of 23 stored files belong to no row" in capsys.readouterr().err
     assert stored(data) == before
 
 
@@ -145,7 +145,7 @@ def test_a_place_full_of_leaks_is_left_alone(
     assert remove_leaks(data) == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
         "entrepot: 1 leaks set aside, but none from uploads: of the files there more belong to "
-        "nobody than crashes leave"
+        "no row than crashes leave; is this the right database?"
     )
     assert not gone.exists()
     assert stored(data) == before
@@ -163,6 +163,7 @@ def test_nothing_is_removed_while_something_is_wrong(
     told = capsys.readouterr()
     assert told.out.startswith("I8 ")
     assert told.err.splitlines()[-1] == (
-        "entrepot: no leaks were removed: metadata that are wrong may be wrong about them"
+        "entrepot: no leaks were set aside: wrong metadata may be wrong about them too; mend what"
+        " is listed above first"
     )
     assert old.exists()

@@ -109,7 +109,7 @@ def test_a_new_key_beside_the_server_is_good_at_once(
     assert token_of(made.url, *pair(second.stdout)) == 200
     third = home.run("new-access-key", "admin", "--data", str(data))
     assert third.returncode == 2
-    assert "--replace deletes them" in third.stderr
+    assert "--replace to delete them" in third.stderr
     third = home.run("new-access-key", "admin", "--replace", "--data", str(data))
     assert third.returncode == 0, third.stderr
     assert token_of(made.url, *pair(third.stdout)) == 200
@@ -120,7 +120,7 @@ def test_a_new_key_beside_the_server_is_good_at_once(
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (("reset-password", "nobody@example.org"), 3, "there is no person of the address nobody@"),
+        (("reset-password", "nobody@example.org"), 3, "no person has the address nobody@"),
         (("reset-password", "nobody"), 2, "'nobody': this is no e-mail address"),
         (("new-access-key", "absent"), 3, "the account acme has no service account absent"),
         (("new-access-key", "admin", "--account", "other"), 3, "there is no account other"),
@@ -152,7 +152,7 @@ def test_who_is_suspended_stays_so_unless_asked_for(database_url: str) -> None:
     async def scenario(world: World) -> None:
         user = await world.add_user("ann@example.com")
         await world.run("UPDATE users SET status = 'suspended'")
-        with pytest.raises(Exception, match="is suspended; --resume"):
+        with pytest.raises(Exception, match="is suspended; add --resume"):
             await world.database.write(reset_password, user.email, "kept", world.now, resumes=False)
         await world.database.write(reset_password, user.email, "kept", world.now, resumes=True)
         kept = await world.database.read(users.find_user, user.id)

@@ -9,14 +9,12 @@ from typing import Any, Final
 
 import pytest
 
-from cloudcore.db.base import Database
-from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
 from registry.services import manifests
 from registry.services.manifests import TREE_BOUNDS
-from tests.inprocess import Answer, Registry, open_registry
-from tests.integration.counting import CountingDatabase
+from tests.inprocess import Answer, Registry
+from tests.integration.counting import CountingDatabase, open_counting
 
 APP: Final = "/v2/dev/app"
 BLOB: Final = b"a blob"
@@ -64,15 +62,9 @@ class Trees:
 
 
 def play(url: str, scenario: Callable[[Trees], Awaitable[None]]) -> None:
-    counting: list[CountingDatabase] = []
-
-    def around(database: Database) -> Database:
-        counting.append(CountingDatabase(database))
-        return counting[0]
-
     async def whole() -> None:
-        async with open_registry(url, MemoryStore(), around=around) as registry:
-            await scenario(Trees(registry, counting[0]))
+        async with open_counting(url) as (registry, counted):
+            await scenario(Trees(registry, counted))
 
     asyncio.run(whole())
 

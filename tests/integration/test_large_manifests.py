@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import pytest
 
-from cloudcore.db.base import Database
 from registry.blobstore.memory import MemoryStore
 from registry.distribution.body import Message, Scope
 from registry.errors import ManifestBlobUnknown
@@ -17,7 +16,7 @@ from registry.oci.digest import digest_of
 from registry.oci.manifest import MAX_DESCRIPTORS
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
 from tests.inprocess import Registry, open_registry
-from tests.integration.counting import CountingDatabase
+from tests.integration.counting import open_counting
 
 APP: Final = "/v2/dev/app"
 BLOBS: Final = [b"%d" % number for number in range(25)]
@@ -86,31 +85,26 @@ def test_a_manifest_takes_as_many_statements_however_much_it_refers_to(
     sqlite_database: str, algorithm: str
 ) -> None:
     """Each is a turn of the one writer; by another digest than sha256 too."""
-    counting: list[CountingDatabase] = []
-
-    def around(database: Database) -> Database:
-        counting.append(CountingDatabase(database))
-        return counting[0]
 
     async def scenario() -> None:
-        async with open_registry(sqlite_database, MemoryStore(), around=around) as registry:
+        async with open_counting(sqlite_database) as (registry, counted):
             await push_blobs(registry)
             await push_blobs(registry, algorithm)
             path, kind = f"{APP}/manifests/v1", {"content-type": OCI_MANIFEST}
             taken = []
             for blobs in (BLOBS[1:3], BLOBS[1:]):
-                counting[0].start()
+                counted.start()
                 body = image(descriptors(*blobs, algorithm=algorithm))
                 assert (await registry.client.request("PUT", path, body, kind)).status == 201
-                taken.append(len(counting[0].seen))
+                taken.append(len(counted.seen))
             assert taken[1] <= taken[0] + 3  # the second moves the tag
-            counting[0].start()
+            counted.start()
             absent = [b"absent %d" % number for number in range(MAX_DESCRIPTORS - 1)]
             body = image(descriptors(*absent, algorithm=algorithm))
             answer = await registry.client.request("PUT", path, body, kind)
             assert (answer.status, len(answer.codes)) == (404, 101)
             assert len(answer.body) < 40_000
-            assert len(counting[0].seen) <= taken[0]
+            assert len(counted.seen) <= taken[0]
             index = {"schemaVersion": 2, "manifests": descriptors(*absent, algorithm=algorithm)}
             body = json.dumps(index).encode()
             answer = await registry.client.request("PUT", path, body, {"content-type": OCI_INDEX})

@@ -80,7 +80,7 @@ def test_the_catalog_says_which_action_it_takes(sqlite_database: str) -> None:
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ([], "your policies allow it on nothing"),
+        ([], "your policies allow it on no resource"),
         ([allow("registry:*", on="crn:x")], "none of your policies allows it"),
         ([ALLOW_ALL, deny("registry:*", on="crn:*:r")], "one of your policies denies it"),
     ],

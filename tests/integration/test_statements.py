@@ -14,14 +14,11 @@ from typing import Final
 import psycopg
 import pytest
 
-from cloudcore.db.base import Database
 from cloudcore.db.statement import Statement
 from registry import metadata
-from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
-from tests.inprocess import open_registry
-from tests.integration.counting import CountingDatabase
+from tests.integration.counting import open_counting
 
 BLOB: Final = b"layer"
 DESCRIPTOR: Final = {"mediaType": "application/x", "digest": digest_of(BLOB), "size": len(BLOB)}
@@ -119,24 +116,18 @@ def test_postgresql_takes_every_statement(postgresql_database: str) -> None:
 def test_a_request_takes_few_statements(
     sqlite_database: str, method: str, target: str, body: bytes, count: int, changes: int
 ) -> None:
-    counting: list[CountingDatabase] = []
-
-    def around(database: Database) -> Database:
-        counting.append(CountingDatabase(database))
-        return counting[0]
-
     async def scenario() -> None:
-        async with open_registry(sqlite_database, MemoryStore(), around=around) as registry:
+        async with open_counting(sqlite_database) as (registry, counted):
             ask = registry.client.request
             push = f"/v2/dev/app/blobs/uploads/?digest={digest_of(BLOB)}"
             assert (await ask("POST", push, BLOB)).status == 201
             assert (await ask("PUT", "/v2/dev/app/manifests/v1", BODY, KIND)).status == 201
-            counting[0].start()
+            counted.start()
             path = target if target.startswith("/") else f"/v2/dev/app/{target}"
             assert (await ask(method, path, body, KIND)).status in (200, 201, 202)
-            texts = [statement.sqlite for statement in counting[0].seen]
+            texts = [statement.sqlite for statement in counted.seen]
             assert len(texts) <= count, texts
-            assert counting[0].changes == changes
+            assert counted.changes == changes
 
     asyncio.run(scenario())
 

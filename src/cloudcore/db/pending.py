@@ -53,8 +53,8 @@ class Pending:
             self.future.set_result(self.result)
         else:
             self.future.set_exception(self.error)
-            # The error's traceback leads here. Only the caller may keep it: a circle would keep
-            # what the change knew, such as thousands of digests, until a collection.
+            # The error's traceback refers to this frame. Drop our reference: a cycle would keep
+            # the change's variables, such as thousands of digests, until a garbage collection.
             self.error = None
             del self.future
 

@@ -54,7 +54,7 @@ _BEGIN_RELAXED = _BEGIN + b"; SET LOCAL synchronous_commit = off"
 _CONFLICTS = (DeadlockDetected, SerializationFailure)
 
 _REFUSED = "the database cannot do this now"
-_UNKNOWN_OUTCOME = "the connection broke while a change was kept: nobody knows whether it was"
+_UNKNOWN_OUTCOME = "the connection broke during a commit: the change may or may not be kept"
 
 _log = logging.getLogger(__name__)
 _refusals = Refusals()

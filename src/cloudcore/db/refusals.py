@@ -1,7 +1,6 @@
-"""What a caller hears when a database refuses, and what the log tells of it.
+"""Log why a database refused, and give its callers one plain sentence instead.
 
-A driver's own words name hosts, ports, users, files and statements. They are for whoever runs the
-database; a client hears one plain sentence.
+A driver's message names hosts, ports, users, files and statements: it is for the operator only.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from typing import Final
 from cloudcore.errors import Unavailable
 
 AGAIN_SECONDS: Final = 60.0
-"""How long a refusal that goes on is not told again."""
+"""How long a refusal that lasts is not logged again."""
 
 _log = logging.getLogger(__name__)
 
 
 class Refusals:
-    """The refusals of one database: logged in a line each, when they begin and every minute."""
+    """The refusals of one database. Each kind is logged when it begins, and then every minute."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -29,7 +28,7 @@ class Refusals:
         self._told_at: dict[str, float] = {}
 
     def unavailable(self, sentence: str, error: BaseException) -> Unavailable:
-        """Log why the database refused, and return what its callers may hear."""
+        """Log why the database refused, and return the error for its callers."""
         now = self._clock()
         with self._lock:
             is_new = now - self._told_at.get(sentence, -AGAIN_SECONDS) >= AGAIN_SECONDS

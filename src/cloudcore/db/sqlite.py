@@ -67,11 +67,11 @@ _refusals = Refusals()
 
 
 class DatabaseDamaged(Unavailable):
-    """The file is no database any more, or part of it cannot be read."""
+    """The file is no longer a database, or part of it cannot be read."""
 
     def __init__(self, path: Path, found: object) -> None:
         super().__init__(
-            f"the database {path} is damaged ({found}). Stop whatever uses it, keep a copy, and"
+            f"the database {path} is damaged ({found}). Stop the registry, keep a copy, and"
             " bring a backup back; without one, 'sqlite3 DAMAGED .recover | sqlite3 NEW' saves what"
             " can be read"
         )
@@ -379,10 +379,10 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def restrict_access(path: Path) -> None:
-    """Create the database file, if absent, and let nobody but its owner at it and those beside it.
+    """Create the database file if absent, and give it and its companions mode 0600.
 
-    SQLite gives the files that it makes beside it the same mode. A file that is there is not
-    opened: to close it again would drop the locks this process has on it.
+    SQLite gives the ``-wal`` and ``-shm`` files the mode of the database. An existing file is not
+    opened: closing it again would drop the locks that this process has on it.
     """
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -395,16 +395,16 @@ def restrict_access(path: Path) -> None:
         except FileNotFoundError:
             continue
         except PermissionError as error:
-            _log.warning("others than its owner may read %s: %s", file, error.strerror)
+            _log.warning("%s may be readable by others; its mode stays: %s", file, error.strerror)
 
 
 def check_damage(path: Path, *, at_most: int | None = None) -> None:
     """Look for damage in a database file.
 
-    A file of more than `at_most` bytes is not read whole: only what every use needs.
+    Of a file over `at_most` bytes only the schema is read.
 
     Raises:
-        DatabaseDamaged: there is some.
+        DatabaseDamaged: the file is damaged.
         sqlite3.OperationalError: it cannot be read now.
 
     """

@@ -1,7 +1,7 @@
-"""How many e-mail addresses an organization may learn of: who adds people is told who is there.
+"""Bound how many e-mail addresses an organization can probe by adding and inviting people.
 
-An address is the sign-in name of the whole install, so to add a person of a taken one is refused,
-and to invite nobody is refused too. Each refusal tells that somebody has, or has not, an account.
+An address is a sign-in name of the whole install. Adding a person with a taken address is refused,
+and so is inviting an unknown one. Each refusal tells whether a person has the address.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from cloudcore.errors import RateLimited
 from cloudcore.ratelimit import Budget, count_request, give_back
 
 BUDGET: Final = Budget(limit=10, window_seconds=24 * 3600, is_extended=False)
-"""Refusals of one organization."""
+"""Refusals of one organization in a day."""
 _ENDPOINT: Final = "address lookups"
 
 
 async def count_lookup(ctx: Context, organization_id: str) -> None:
-    """Count a look at an address, before it is made.
+    """Count a lookup of an address, before it is made.
 
     Raises:
-        RateLimited: the organization has learned enough today.
+        RateLimited: the organization has used up its lookups of this day.
 
     """
     standing = await ctx.database.write_relaxed(
@@ -32,5 +32,5 @@ async def count_lookup(ctx: Context, organization_id: str) -> None:
 
 
 async def forgive_lookup(ctx: Context, organization_id: str) -> None:
-    """Do not count a look that told nothing: the person was added or invited."""
+    """Take back a lookup that told nothing: the person was added or invited."""
     await ctx.database.write_relaxed(give_back, _ENDPOINT, organization_id, ctx.clock())

@@ -108,7 +108,7 @@ async def assume_role(ctx: Context, tokens: AccessTokens, request: AssumeRole) -
 
     Raises:
         AccessDenied: no permission, no trust, or the account is suspended.
-        QuotaExceeded: too many sessions of the account's roles are not over.
+        QuotaExceeded: the account's roles have too many open sessions.
         NotFound: there is no such role where the caller may look.
         InvalidInput: `role` refers to no role, or to several.
 
@@ -156,8 +156,8 @@ def _assume(
     used = sessions.count_open_of_account(tx, role.account_id, asked.now, MAX_OPEN)
     if used >= MAX_OPEN:
         raise QuotaExceeded(
-            f"the account has {MAX_OPEN} role sessions that are not over; use one for many calls,"
-            " ask for shorter ones, or end those that are done with by POST /v1/oauth/revoke",
+            f"the account has {MAX_OPEN} open role sessions; use one for many calls,"
+            " ask for shorter ones, or end unused ones with POST /v1/oauth/revoke",
             quota="role_sessions",
             limit=MAX_OPEN,
             used=used,
@@ -165,7 +165,8 @@ def _assume(
     is_chained = source.kind is PrincipalKind.ROLE_SESSION
     most = CHAINED_SECONDS if is_chained else role.max_session_seconds
     seconds = clamp_duration(asked.seconds, min(most, role.max_session_seconds))
-    expires_at = end_after(seconds, asked.now)  # on a second: both forms end at once
+    # on a whole second, so that both tokens of the session end at once
+    expires_at = end_after(seconds, asked.now)
     if is_chained:
         expires_at = min(expires_at, source.expires_at)
     session = Session(
@@ -187,10 +188,10 @@ def _assume(
 
 
 def _allowed_role(tx: Connection, asked: _Asked) -> AssumableRole:
-    """Return the role that is asked for, if the source may assume it.
+    """Return the requested role, if the source may assume it.
 
-    A role of another account that refuses answers as one that does not exist, but not to whom it
-    is assigned: that person sees it among its roles.
+    A role of another account that refuses looks like one that does not exist, except to a person it
+    is assigned to: that person sees it among its roles.
     """
     source = asked.source
     is_assigned = False

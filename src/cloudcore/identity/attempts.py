@@ -1,7 +1,7 @@
 """How often passwords may be tried: by a client address, at a person, from a known browser.
 
-What succeeds is given back, so a budget is one of failures. A refused attempt costs no hash, and
-its retry does not lengthen the wait: else anyone could keep others out for ever.
+A success is given back, so budgets count failures. A refused attempt costs no hash, and retrying it
+does not lengthen the wait: otherwise anyone could keep others out for ever.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from cloudcore.source_address import rate_subject
 
 _SECONDS: Final = 300
 ADDRESS_BUDGET: Final = Budget(limit=30, window_seconds=_SECONDS, is_extended=False)
-"""Failed attempts of one client address (IPv6: /64), whoever they are at."""
+"""Failed attempts of one client address (IPv6: /64) at all persons together."""
 PERSON_BUDGET: Final = Budget(limit=10, window_seconds=_SECONDS, is_extended=False)
 """Failed attempts of one client address at one person; also of one known browser at its person,
-and of a signed-in person at its own password."""
+and of a signed-in person at the person's own password."""
 _ENDPOINT: Final = "sign-in"
 
 
@@ -42,7 +42,7 @@ class Attempt(NamedTuple):
     charges: tuple[_Charge, ...]
 
     async def verify(self, ctx: Context, password: str, kept: str | None) -> bool:
-        """Return True if the password is the one kept; without one, after the same work, False.
+        """Return True if `kept` is the password's hash; False, after the same work, if it is None.
 
         Raises:
             RateLimited: a budget is exhausted.
@@ -60,14 +60,14 @@ class Attempt(NamedTuple):
         return is_right
 
     async def forgive(self, ctx: Context) -> None:
-        """Do not count this attempt: it succeeded, or nothing was hashed."""
+        """Take this attempt back: it succeeded, or nothing was hashed."""
         await ctx.database.write_relaxed(_give_back, self.charges, ctx.clock())
 
 
 def attempt_at(
     ctx: Context, email: str, user: User | None, browser: KnownBrowser | None
 ) -> Attempt:
-    """Return an attempt to sign in as the person of an address, if it is anybody's.
+    """Return an attempt to sign in as the person of an address, whether or not there is one.
 
     It counts against the browser's own budget where this person has signed in before, else against
     those of the client address, in the same way whether or not there is such a person.
@@ -92,7 +92,7 @@ def attempt_of(user: User) -> Attempt:
 
 
 def _count(tx: Connection, charges: Sequence[_Charge], now: int) -> Standing | None:
-    """Count an attempt; return None, or the standing of the budget that refuses it."""
+    """Count an attempt; return None, or the state of the budget that refuses it."""
     for number, charge in enumerate(charges):
         standing = count_request(tx, _ENDPOINT, charge.subject, charge.budget, now)
         if standing.is_refused:

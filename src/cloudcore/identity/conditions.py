@@ -30,7 +30,7 @@ _MOMENT: Final = Form(
     "a date-time with its offset, such as 2030-01-31T00:00:00Z (RFC 3339)",
 )
 _NETWORK_STEPS: Final = 2000
-"""Of comparing an address with a network; see `patterns.Work`."""
+"""Steps of comparing an address with a network; see `patterns.Work`."""
 _MAPPED_BITS: Final = 96
 """Length of ``::ffff:0:0``, under which IPv6 writes IPv4 addresses (RFC 4291 §2.5.5.2)."""
 
@@ -46,7 +46,7 @@ class Conditions(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """Return what `hold` may cost; see `patterns.Work`."""
+        """Return how many steps `hold` takes at most; see `patterns.Work`."""
         return _NETWORK_STEPS * (len(self.ip_address) + len(self.not_ip_address))
 
     def hold(self, source_ip: IPv4Address | IPv6Address | None, now: int) -> bool:

@@ -7,8 +7,8 @@
 4. Anonymous: an allow for ``*``.
 5. Otherwise refused.
 
-Who writes policies decides what they cost, so a decision takes `Work` and refuses when that is
-used up.
+Tenants write the policies, and so decide what evaluating them costs. A decision therefore takes
+`Work`, and refuses when that is used up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cloudcore.identity.patterns import TooCostly, Work
 from cloudcore.identity.policy import EVERYONE, Effect, Policy, Statement
 
 DECISION_STEPS: Final = 13_000_000
-"""What one decision may take unless it is asked with less: some 5 ms. Policies of
+"""Steps of one decision, if its question brings no `Work`: some 5 ms. Policies within
 `policy.MAX_PRINCIPAL_BYTES` never need more: no byte of a policy costs over 300 steps."""
 
 
@@ -48,7 +48,7 @@ class Question(NamedTuple):
     now: int
     """Microseconds since the epoch."""
     work: Work | None = None
-    """What this decision may take, shared with others; None: `DECISION_STEPS` of its own."""
+    """Steps left, shared with other decisions; None: `DECISION_STEPS` for this one alone."""
 
 
 class Verdict(Enum):

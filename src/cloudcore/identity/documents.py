@@ -1,11 +1,11 @@
-"""Policy documents as they are stored: as written, with what their words meant at that moment.
+"""Policy documents as they are stored: as written, with the ids their names meant at that moment.
 
-Handles stand for the accounts that bear them when the document is written, and the CRN of another
-account's role or service account for its bearer of that moment; so whoever takes a name later
-gains nothing. What the words meant is kept beside the document: ids by words.
+A handle means the account that has it when the document is written, and the CRN of another
+account's role or service account means the one that has it then; so a principal that takes the
+name later gains nothing. The ids are kept beside the document, by name.
 
-Whether another account, its roles and service accounts exist is not told: a word for something
-that does not exist is accepted, shown as written, and means nobody, even when it exists later.
+The answer does not tell whether another account, its roles or service accounts exist: a name of
+nothing is accepted, shown as written, and means nobody, even when it exists later.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class StoredDocument(NamedTuple):
     """A document as it is kept."""
 
     text: str
-    """JSON, as it was written but for the handle of the account it is in, which is its id."""
+    """JSON, as it was written, except that the handle of its own account is replaced by the id."""
     ids: dict[str, str]
-    """What words meant: the id of an account by its handle; that of the bearer of another
-    account's CRN by that CRN (with the account's id), empty where it had none."""
+    """Ids by name: of an account by its handle; of another account's principal by its CRN (with the
+    account's id), empty where there was none."""
     policy: Policy
-    """As it is evaluated."""
+    """The document in the form that is evaluated."""
 
     @property
     def encoded_ids(self) -> str:
@@ -99,7 +99,7 @@ def _with_lower_ids(statement: dict[str, Any]) -> dict[str, Any]:
 
 
 def _accounts(document: dict[str, Any]) -> Iterator[str]:
-    """Yield the words by which a document names accounts."""
+    """Yield the texts in which a document names accounts."""
     for statement in document["statements"]:
         for part in _NAMING:
             for text in statement.get(part, ()):

@@ -22,7 +22,7 @@ def check_founds_organizations(ctx: Context, tx: Connection, user_id: str) -> No
 
 
 def check_founds_accounts(ctx: Context, joined: Joined | None) -> None:
-    """Refuse a caller who may not found an account in this organization; None: a program.
+    """Refuse a caller who may not found an account in the organization it has `joined`, if any.
 
     Raises:
         AccessDenied.
@@ -43,5 +43,5 @@ def check_founds_accounts(ctx: Context, joined: Joined | None) -> None:
 def _refusal(ctx: Context) -> AccessDenied:
     who = "nobody" if ctx.settings.founders == "nobody" else "only owners of an organization"
     return AccessDenied(
-        f"{who} founds organizations and accounts here; whoever runs this registry decides that"
+        f"{who} may found organizations and accounts here; ask the operator of this registry"
     )

@@ -1,7 +1,7 @@
-"""Browsers in which a person has signed in before, told by a sealed cookie.
+"""Browsers in which a person has signed in before, recognized by a sealed cookie.
 
-Strangers who guess at a person's password exhaust budgets of theirs, not those of the person's
-browsers. The cookie proves nothing else: the password is asked for all the same.
+Strangers who guess at a person's password use up their own budgets, not those of the person's
+browsers. The cookie proves nothing else: the password is still required.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cloudcore.keyring import KeyringError
 
 COOKIE: Final = "entrepot_known_browser"
 LIFETIME_SECONDS: Final = 90 * 24 * 3600
-"""Since the last sign-in."""
+"""Lifetime of the cookie, since the last sign-in."""
 _CONTEXT: Final = "known browser"
 
 
@@ -32,7 +32,7 @@ class KnownBrowser(msgspec.Struct, array_like=True, frozen=True):
 
 
 def read_known_browser(ctx: Context, cookie: str | None) -> KnownBrowser | None:
-    """Return what a browser's cookie holds; None if it is not ours, or too old."""
+    """Return what a browser's cookie holds, or None if it is not ours or too old."""
     try:
         opened = ctx.keyring.open(urlsafe_b64decode(cookie or ""), _CONTEXT)
         known = msgspec.json.decode(opened, type=KnownBrowser)

@@ -1,4 +1,4 @@
-"""Ways back in for whoever runs an install and has lost its credentials, or never saw them."""
+"""New credentials for an operator who lost those of the install, or never saw them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def reset_password(tx: Connection, email: str, kept: str, now: int, *, resumes: 
 
     Raises:
         NotFound: nobody has this address, in lower case.
-        Conflict: the person is suspended, and stays so.
+        Conflict: the person is suspended, and `resumes` is False.
 
     """
     found = users.find_user_by_email(tx, email)
@@ -32,9 +32,9 @@ def reset_password(tx: Connection, email: str, kept: str, now: int, *, resumes: 
         users.lock_user(tx, found.id)
         found = users.find_user(tx, found.id)
     if found is None:
-        raise NotFound(f"there is no person of the address {email}")
+        raise NotFound(f"no person has the address {email}")
     if found.status != "active" and not resumes:
-        raise Conflict(f"{email} is suspended; --resume lets the person in again")
+        raise Conflict(f"{email} is suspended; add --resume to let the person in again")
     changed = found._replace(
         password=kept, must_change_password=True, status="active", updated_at=now
     )
@@ -54,7 +54,7 @@ def find_program(tx: Connection, handle: str | None, name: str) -> tuple[Account
     if handle is None:
         accounts = list_accounts(tx, 2)
         if len(accounts) > 1:
-            raise Conflict("there are several accounts; say which by --account HANDLE")
+            raise Conflict("there are several accounts; name one with --account HANDLE")
         account = accounts[0] if accounts else None
     else:
         account = find_account(tx, find_account_ids(tx, [handle]).get(handle, ""))
@@ -79,10 +79,10 @@ def add_key(
     *,
     replaces: bool,
 ) -> None:
-    """Add an access key to a service account; if it `replaces`, delete those there are.
+    """Add an access key to a service account; if it `replaces`, delete its other keys.
 
     Raises:
-        Conflict: there are as many keys as there can be, and none is replaced.
+        Conflict: there are already as many keys as there can be, and `replaces` is False.
 
     """
     if replaces:
@@ -95,5 +95,5 @@ def add_key(
     except Conflict:
         raise Conflict(
             f"{program.name} has {MAX_ACTIVE} active access keys, or {MAX_KEPT} of any kind; "
-            "--replace deletes them, and all that was signed in by them ends"
+            "add --replace to delete them and end the sessions they signed in"
         ) from None

@@ -31,7 +31,7 @@ from cloudcore.wire import Answer
 
 _DURATION: Final = re.compile(r"-?[0-9]+")
 _MAX_DIGITS: Final = 18
-"""What has more is clamped all the same, and never made a number: that takes quadratic time."""
+"""Longer numbers are clamped without being parsed, which would take quadratic time."""
 _DUMMY: Final = sha256(b"").hexdigest()
 _MINUTE: Final = 60 * MICROSECONDS
 

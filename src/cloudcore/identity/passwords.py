@@ -25,9 +25,9 @@ MAX_BYTES: Final = 1024
 """Of UTF-8; more would only cost time."""
 
 MAX_WAITING: Final = 32
-"""Passwords of strangers that wait to be hashed or are, and as many of others: 4 s of 2 threads."""
+"""Places in each of the two lines, hashing included: 4 s of work for 2 threads."""
 MAX_WAITING_EACH: Final = 8
-"""Of one asker."""
+"""Places that one asker may take."""
 
 _SALT_BYTES: Final = 16
 _HASH_BYTES: Final = 32
@@ -79,7 +79,7 @@ def verify_password(password: str, kept: str | None) -> bool:
 
 
 class Asker(NamedTuple):
-    """Who has a password hashed."""
+    """A client that has a password hashed."""
 
     subject: str
     """The principal, or the client address of a stranger."""
@@ -90,9 +90,8 @@ class Asker(NamedTuple):
 class PasswordChecks:
     """The threads in which passwords are hashed: few, since each check takes 32 MiB and a core.
 
-    There is one of these in a process. Strangers and known askers wait in two lines that are
-    served by turns. Each line has `MAX_WAITING` places, and one asker takes at most
-    `MAX_WAITING_EACH` of them, so that nobody waits longer than the lines are.
+    A process has one. Strangers and known askers wait in two lines that are served by turns. Each
+    line has `MAX_WAITING` places, of which one asker takes at most `MAX_WAITING_EACH`.
     """
 
     def __init__(self) -> None:
@@ -112,10 +111,10 @@ class PasswordChecks:
         return await self._run(asker, verify_password, password, kept)
 
     async def hash(self, password: str, asker: Asker) -> str:
-        """Return what is kept of a password.
+        """Return the hash to keep of a password.
 
         Raises:
-            Unavailable: as of `verify`.
+            Unavailable: as in `verify`.
 
         """
         return await self._run(asker, hash_password, password)
@@ -152,7 +151,7 @@ class PasswordChecks:
             raise
 
     def _give_turn(self) -> None:
-        """Hand a thread to who waits in the other line than the last, or else in the same."""
+        """Hand the thread to the line that was not served last, or to the same if that is empty."""
         for is_known in (not self._was_known, self._was_known):
             line = self._lines[is_known]
             while line:

@@ -1,12 +1,11 @@
 """Patterns of actions and resource names: ``*`` is any run of characters, ``?`` any one.
 
-What is asked about may hold a ``*`` too: a list is of ``repository/web-*``, whatever the names. No
-``?`` stands for that: ``web-?`` is names of one more character, not all that begin with ``web-``.
+The value may hold a ``*`` too: a list asks about ``repository/web-*``. A ``?`` never fits that
+``*``: ``web-?`` is the names of one more character, not all that begin with ``web-``.
 
 Both the patterns and the names are made by tenants, so the time of a match is bounded by counting:
-a match takes `Work` for what it may cost at worst, and ends when that is used up. No single look
-at a name takes longer than some microseconds, so a thread that matches lets the others have their
-turn.
+a match takes `Work` for what it may cost at worst, and ends when that is used up. No single
+comparison takes longer than some microseconds, so a thread that matches lets other threads run.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
 _PATTERN_STEPS: Final = 500
-"""Steps of looking at one pattern at all. A step is about the time of comparing two characters,
+"""Steps that each pattern costs at least. A step is about the time of comparing two characters,
 0.4 ns on a machine of 2020."""
 _OPEN_CHARACTER_STEPS: Final = 300
 """Steps for each character of a piece that holds a ``?``."""
@@ -30,7 +29,7 @@ class TooCostly(Exception):
 
 
 class Work:
-    """How many steps matching may take, in all the matches it is given to."""
+    """The steps left to all matches that share this object."""
 
     __slots__ = ("left",)
 
@@ -41,7 +40,7 @@ class Work:
         """Count `steps`.
 
         Raises:
-            TooCostly: there are not so many left.
+            TooCostly: fewer are left.
 
         """
         self.left -= steps
@@ -50,16 +49,16 @@ class Work:
 
 
 class _Pattern(NamedTuple):
-    """A pattern in the pieces between its ``*``."""
+    """A pattern, cut at each ``*`` into pieces."""
 
     first: str
     inner: tuple[str, ...]
     last: str | None
-    """None: it has no ``*``, and `first` is all of it."""
+    """None: the pattern has no ``*``, and `first` is all of it."""
     size: int
-    """Characters that a value has at least."""
+    """Characters that a fitting value has at least."""
     steps: int
-    """What comparing its ends may cost."""
+    """Steps that comparing its ends may cost."""
 
     def match(self, value: str, work: Work | None) -> bool:
         """Return True if the whole of `value` fits.
@@ -87,7 +86,7 @@ class _Pattern(NamedTuple):
 
 @dataclass(frozen=True)
 class Patterns:
-    """A list of patterns of which one suffices, taken apart at first use."""
+    """Patterns of which one must fit, cut into pieces at first use."""
 
     texts: tuple[str, ...]
 
@@ -107,7 +106,7 @@ class Patterns:
 
     @cached_property
     def match_everything(self) -> bool:
-        """Return True if no value can fail to fit."""
+        """Return True if every value fits."""
         return any(text and not text.strip("*") for text in self.texts)
 
     @cached_property
@@ -130,7 +129,7 @@ def _end_steps(piece: str) -> int:
 
 
 def _steps(piece: str, room: int) -> int:
-    """Return what finding `piece` within `room` characters may cost."""
+    """Return how many steps finding `piece` within `room` characters may cost."""
     if "?" in piece:
         return len(piece) * _OPEN_CHARACTER_STEPS
     return max(room - len(piece) + 1, 1) * len(piece)

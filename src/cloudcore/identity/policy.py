@@ -20,8 +20,8 @@ from cloudcore.uuids import UUID_PATTERN
 
 MAX_BYTES: Final = 20 * 1024
 MAX_PRINCIPAL_BYTES: Final = 40 * 1024
-"""The most that the documents attached to one service account or role have together: each of its
-requests is held against all of them."""
+"""Largest sum of the documents attached to one service account or role. Each of its requests is
+evaluated against all of them."""
 MAX_STATEMENTS: Final = 50
 
 EVERYONE: Final = "*"

@@ -33,12 +33,11 @@ SESSION_TOKEN: Final = re.compile(
 async def revoke(ctx: Context, tokens: AccessTokens, form: Form, client: Client) -> None:
     """End the token of a form of the revocation endpoint, if it is one and the client's own.
 
-    A client that does not say who it is may end whatever it holds.
-
-    Without a token there is nothing to end, which is no error.
+    An unauthenticated client may end any token it holds. Without a token nothing is ended, which is
+    no error.
 
     Raises:
-        Unauthenticated: the client says who it is, and cannot prove it.
+        Unauthenticated: the client named itself, and its secret is wrong.
 
     """
     asker: str | None = None

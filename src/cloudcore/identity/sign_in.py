@@ -130,7 +130,7 @@ def renew(ctx: Context, form: SignInForm, nonce: str, user: User | None = None) 
 async def check_password(
     ctx: Context, email: str, password: str, browser: KnownBrowser | None
 ) -> User:
-    """Return the person of an address and password, all failures costing and telling the same.
+    """Return the person of an address and password; every failure takes equal work and looks alike.
 
     Raises:
         RateLimited: too many attempts; see `cloudcore.identity.attempts`.

@@ -208,7 +208,7 @@ sessions = Table(
         name="kind",
     ),
     Index(None, "user_id"),
-    Index(None, "role_id", "revoked_at", "expires_at"),  # the open ones of a role are counted
+    Index(None, "role_id", "revoked_at", "expires_at"),  # to count the open ones of a role
     Index(None, "parent_sid"),
     Index(None, "source_access_key_id"),
     Index(None, "organization_id"),
@@ -253,7 +253,7 @@ login_credentials = Table(
     Column("revoked_at", Moment),
     Index(None, "service_account_id"),
     Index(None, "sid"),
-    Index(None, "account_id", "revoked_at", "expires_at"),  # the open ones are counted
+    Index(None, "account_id", "revoked_at", "expires_at"),  # to count the open ones
 )
 
 revoked_tokens = Table(

@@ -79,9 +79,9 @@ def clamp_duration(seconds: int | None, most: int = MAX_SECONDS) -> int:
 
 
 def end_after(seconds: int, now: int) -> int:
-    """Return the moment at which a token of so many seconds ends that is issued at `now`.
+    """Return when a token of so many seconds that is issued at `now` ends.
 
-    Tokens begin and end on a second, so it is the seconds after the one that `now` is in.
+    Tokens begin and end on whole seconds, so the seconds count from the one that `now` is in.
     """
     return (now // MICROSECONDS + seconds) * MICROSECONDS
 

@@ -11,7 +11,7 @@ from cloudcore.jobs.queue import Job
 
 Change = Callable[[Connection], object]
 Committed = Callable[[Any], None]
-"""Is told once what a change returned, after it is committed; never of one that was undone."""
+"""Called once with what a change returned, after its commit; never after a rollback."""
 
 _LARGEST_DOUBLING: Final = 30  # beyond it every span is at its cap
 

@@ -199,7 +199,7 @@ class Worker:
 def _commit(
     job: Job, outcome: Next | Done, now: int, lease_end: int, tx: Connection, *, keep: bool
 ) -> tuple[Job | None, object]:
-    """Move a job on with its step's effect; return it while it is held, and the effect's result.
+    """Apply a step's effect and advance its job; return the job if still held, and the result.
 
     The job comes first: its row is locked before the effect looks at anything.
     """

@@ -8,8 +8,8 @@ Life of bytes: an upload *stages* them (appended at an offset, hashed while they
 
 "Gone" and "broken" differ: what is not there raises `ObjectUnknown`; everything the medium
 refuses (full, I/O error) raises `registry.errors.StoreUnavailable`, after which reading goes on.
-A failed flush condemns what the hold has written: it may be lost though a second flush would
-succeed, so it is never flushed again. What was acknowledged before the hold stays.
+After a failed flush, what this hold wrote is discarded: it may be lost even if a second flush would
+succeed, so there is none. What was acknowledged before the hold stays.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ObjectUnknown(Exception):
 
 
 class ObjectDamaged(Exception):
-    """The object's bytes are fewer or more than its size."""
+    """The stored bytes are fewer or more than the object's size."""
 
 
 class StageBusy(Exception):
@@ -66,12 +66,12 @@ class BlobReader(Protocol):
     ) -> StoredRange:
         """Open bytes ``[start, stop)`` of an object; `stop` None is its end.
 
-        With `size`, it must have exactly that many. Does not block on the disk beyond looking
-        the object up.
+        With `size`, the object must have exactly that many bytes. Does not block on the disk beyond
+        looking the object up.
 
         Raises:
             ObjectUnknown: there is no such object.
-            ObjectDamaged: it has not `size` bytes.
+            ObjectDamaged: it has another size.
             StoreUnavailable: the medium refused.
 
         """
@@ -126,8 +126,8 @@ class Staged(Protocol):
     def flush(self) -> Mapping[str, str]:
         """Make the staged bytes durable (file, then folder).
 
-        When that fails, this hold can only be closed. The next one goes on at the offset this one
-        was rewound to; at 0, with new bytes.
+        After a failure, this hold can only be closed. The next one goes on at the offset that this
+        one was rewound to; at 0, with new bytes.
 
         Returns the hex digest of everything staged for each algorithm whose hash saw every byte,
         so that a later `stage` on any worker need not read them again.
@@ -200,10 +200,10 @@ class BlobWriter(Protocol):
         ...
 
     def check_room(self) -> None:
-        """Check that there is room for one byte more. Blocks briefly.
+        """Check that there is room for one more byte. Blocks briefly.
 
         Raises:
-            StoreUnavailable: there is none, or the medium failed.
+            StoreUnavailable: the store is full, or the medium failed.
 
         """
         ...
@@ -216,9 +216,9 @@ class BlobWriter(Protocol):
         ...
 
     def replace(self, object_id: str, new_id: str) -> None:
-        """Let an object, be it there or not, have the bytes of one just committed. Blocks.
+        """Move the bytes of the object `new_id`, just committed, to `object_id`. Blocks.
 
-        The other is gone then. Whoever has the object open goes on reading what it was.
+        `object_id` need not exist. Readers that have it open go on reading its old bytes.
 
         Raises:
             ObjectUnknown: there is no object `new_id`.
@@ -236,21 +236,21 @@ class StoredObject(NamedTuple):
 
 
 class Orphan(NamedTuple):
-    """Bytes that no row owned when they were found; kept for some days all the same."""
+    """Stored bytes that no row owned when they were found, kept for some days."""
 
     object_id: str
     set_aside_at: int
-    """In microseconds since the epoch."""
+    """Microseconds since the epoch."""
     is_object: bool
-    """Whether they were an object, or only staged."""
+    """True of an object, False of staged bytes."""
     stored_size: int
 
 
 class BlobSweeper(Protocol):
     """Lists and deletes: the collector and fsck only; nobody else can delete an object.
 
-    What it deletes is right only by the database of these bytes. So the store keeps the name of
-    the generation that database had last (`registry.gc.generations`).
+    Deleting is safe only by the database that belongs to these bytes. So the store keeps the name
+    of the last generation of that database (`registry.gc.generations`).
     """
 
     def list_objects(self, shard: int | None = None) -> Iterator[StoredObject]:
@@ -261,7 +261,7 @@ class BlobSweeper(Protocol):
         ...
 
     def list_ids(self, shard: int) -> Iterator[str]:
-        """Yield the ids of a shard's objects, without a look at their files. Blocks."""
+        """Yield the ids of a shard's objects, without opening their files. Blocks."""
         ...
 
     def list_staged(self) -> Iterator[StoredObject]:
@@ -269,21 +269,21 @@ class BlobSweeper(Protocol):
         ...
 
     def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
-        """Make an object, or staged bytes, an orphan since `moment`; return True if there was one.
+        """Make an object, or staged bytes, an orphan since `moment`; return False if absent.
 
         The caller holds the bytes (`BlobWriter.resume`). Durable when it returns. Blocks.
         """
         ...
 
     def list_orphans(self) -> Iterator[Orphan]:
-        """Yield what was set aside, in no particular order. Blocks."""
+        """Yield every orphan, in no particular order. Blocks."""
         ...
 
     def take_back(self, object_id: str) -> bool:
-        """Put an orphan back where it was; return True if there was one. Durable. Blocks.
+        """Put an orphan back where it was; return False if there is none. Durable. Blocks.
 
-        `BlobReader.open` and `BlobWriter.resume` do so by themselves for an id that they miss:
-        who asks for it has its row.
+        `BlobReader.open` and `BlobWriter.resume` do so by themselves for an id that is absent,
+        since only a row names it.
         """
         ...
 
@@ -292,15 +292,15 @@ class BlobSweeper(Protocol):
         ...
 
     def scan_alone(self) -> AbstractContextManager[bool]:
-        """Return a block that is True for one process at a time, and False for others meanwhile."""
+        """Return a context manager: True for one process at a time, False for others meanwhile."""
         ...
 
     def generation(self) -> str | None:
-        """Return the generation that was noted last, None where none ever was. Blocks."""
+        """Return the generation that was noted last, or None. Blocks."""
         ...
 
     def note_generation(self, generation: str) -> None:
-        """Note the generation of the database, durably, in place of the last. Blocks."""
+        """Note the generation of the database durably, in place of the last one. Blocks."""
         ...
 
     def delete(self, object_id: str) -> None:

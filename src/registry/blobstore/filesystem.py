@@ -31,8 +31,8 @@ class FilesystemStore:
 
         uploads/<upload id>                              staged bytes
         objects/<last two hex digits of id>/<object id>  objects; the 256 folders always exist
-        orphans/<moment>.<kind>.<object id>              what no row owned, until its time is over
-        generation                                       which state of the database is theirs
+        orphans/<moment>.<kind>.<object id>              bytes that no row owned, for some days
+        generation                                       the last generation of their database
 
     An object's id is the id of the upload it came from. A writer holds its file through
     ``flock``, which excludes every process of this machine; a network file system that keeps such
@@ -92,7 +92,7 @@ class FilesystemStore:
                 os.close(descriptor)
 
     def check_room(self) -> None:
-        """Check that there is room for one byte more (`BlobWriter.check_room`)."""
+        """Check that there is room for one more byte (`BlobWriter.check_room`)."""
         with medium_errors():
             check_room(self._folders.uploads, 1)
 
@@ -101,11 +101,11 @@ class FilesystemStore:
         self.delete(object_id)
 
     def replace(self, object_id: str, new_id: str) -> None:
-        """Let an object have the bytes of one just committed (`BlobWriter.replace`).
+        """Move the bytes of an object just committed to another id (`BlobWriter.replace`).
 
-        The new bytes were flushed when they were committed; here both entries are, the new one
-        first. Two entries of one file, after a power loss, would let whoever removes the bytes
-        without a row cut those of the object.
+        The new bytes were flushed when they were committed; this flushes both folder entries, the
+        new one first. If a power loss left one file two names, removing the one without a row
+        could cut the bytes of the object.
         """
         name, new = canonical_id(object_id), canonical_id(new_id)
         with medium_errors():
@@ -152,7 +152,7 @@ class FilesystemStore:
             return orphans.set_aside(self._folders, name, moment, staged_too=staged_too)
 
     def list_orphans(self) -> Iterator[Orphan]:
-        """Yield what was set aside."""
+        """Yield every orphan."""
         with medium_errors():
             yield from orphans.listed(self._folders)
 
@@ -168,7 +168,7 @@ class FilesystemStore:
 
     @contextmanager
     def scan_alone(self) -> Iterator[bool]:
-        """Hold the lock of scans in the block, which is False if another has it."""
+        """Hold the lock of scans in the block; False if another process has it."""
         with medium_errors():
             folder = open_folder("orphans", self._folders.root)  # the lock is the descriptor's
         try:

@@ -16,8 +16,8 @@ SHARDS: Final = 256
 class Folders:
     """Descriptors of the folders below one root; files are opened relative to them.
 
-    Every shard of ``objects`` is there from the start, so that a commit flushes one folder and
-    never wonders whether that folder's own entry is durable.
+    Every shard of ``objects`` exists from the start, so that a commit flushes one folder, whose own
+    entry is durable.
     """
 
     def __init__(self, root: Path) -> None:

@@ -15,9 +15,9 @@ _LONGEST: Final = 64
 
 
 def read(root: int) -> str | None:
-    """Return the name in the file, None if there is none.
+    """Return the name in the file, or None if there is no file.
 
-    What a damaged file names, no database knows.
+    A damaged file gives a name that no database knows.
     """
     try:
         descriptor = os.open(_NAME, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=root)
@@ -30,11 +30,11 @@ def read(root: int) -> str | None:
 
 
 def write(root: int, generation: str) -> None:
-    """Replace the name in the file: after a crash it is the old or the new one, whole."""
+    """Replace the name in the file; after a crash the file holds the old or the new one, whole."""
     folder = open_folder(".", root)  # a descriptor of its own: the lock is the descriptor's
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        with suppress(FileNotFoundError):  # of a process that died here
+        with suppress(FileNotFoundError):  # left by a process that died here
             os.unlink(_NEW, dir_fd=folder)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         descriptor = os.open(_NEW, flags, 0o600, dir_fd=folder)

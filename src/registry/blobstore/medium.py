@@ -54,10 +54,10 @@ def check_room(descriptor: int, count: int) -> None:
 
 
 def check_folder_room(folder: Path) -> None:
-    """Check that the file system of a folder has room for what frees room.
+    """Check that the file system of a folder has the room that deleting and collecting need.
 
     Raises:
-        StoreUnavailable: it is full, or failed.
+        StoreUnavailable: the file system is full, or failed.
 
     """
     with medium_errors():
@@ -74,7 +74,7 @@ def open_folder(name: str, parent: int | None = None) -> int:
 
 
 def names_in(name: str, parent: int) -> list[str]:
-    """Return the names of all entries of a folder; the files are not looked at."""
+    """Return the names of all entries of a folder, without opening the files."""
     folder = open_folder(name, parent)
     try:
         return os.listdir(folder)  # noqa: PTH208 - there is no path

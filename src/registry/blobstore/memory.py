@@ -94,7 +94,7 @@ class MemoryStore:
         self.delete(object_id)
 
     def replace(self, object_id: str, new_id: str) -> None:
-        """Let an object have the bytes of one just committed (`BlobWriter.replace`)."""
+        """Move the bytes of an object just committed to another id (`BlobWriter.replace`)."""
         with self.lock:
             if canonical_id(new_id) not in self.objects:
                 raise ObjectUnknown(new_id)
@@ -133,7 +133,7 @@ class MemoryStore:
         return True
 
     def list_orphans(self) -> Iterator[Orphan]:
-        """Yield what was set aside."""
+        """Yield every orphan."""
         return (orphan for orphan, _ in list(self.orphans.values()))
 
     def take_back(self, object_id: str) -> bool:
@@ -152,7 +152,7 @@ class MemoryStore:
         self.orphans.pop(orphan.object_id, None)
 
     def scan_alone(self) -> AbstractContextManager[bool]:
-        """Return a block that is True: there is one process."""
+        """Return a context manager that is True: there is one process."""
         return nullcontext(enter_result=True)
 
     def generation(self) -> str | None:

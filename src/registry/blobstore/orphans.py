@@ -1,4 +1,4 @@
-"""Orphans in a filesystem store: files set aside under names that tell since when, and from where.
+"""Orphans in a filesystem store: files set aside under names that tell when, and from where.
 
 Each is ``orphans/<microseconds since the epoch>.<object|staged>.<id>``. The moment is in the name
 because a file's times are those of its bytes, and change with a copy.
@@ -62,10 +62,10 @@ def take_back(folders: Folders, object_id: str) -> bool:
         path = object_path(object_id) if orphan.is_object else object_id
         folder = folders.objects if orphan.is_object else folders.uploads
         if _is_other_file(folders.orphans, name, folder, path):
-            continue  # what is there is in use; neither replaces the other
-        with suppress(FileNotFoundError):  # another process takes it back
+            continue  # the id is in use again; neither file may replace the other
+        with suppress(FileNotFoundError):  # another process put it back
             os.rename(name, path, src_dir_fd=folders.orphans, dst_dir_fd=folder)
-        with suppress(FileNotFoundError):  # of two names of one file, a rename removes neither
+        with suppress(FileNotFoundError):  # a rename between two names of one file removes neither
             os.unlink(name, dir_fd=folders.orphans)
         _flush_home(folders, object_id, is_object=orphan.is_object)
         flush_folder(_FOLDER, folders.root)

@@ -32,7 +32,7 @@ from registry.oci.digest import Digest, Hasher, new_hasher
 _READ_BYTES: Final = 1024 * 1024
 _WRITEBACK_BYTES: Final = 8 * 1024 * 1024
 _EDGE_BYTES: Final = 64 * 1024
-"""More than any file system writes at once: its block, or a page."""
+"""At least the block of any file system, and a page."""
 
 
 def open_held(folder: int, path: str, flags: int = 0) -> int:
@@ -126,7 +126,7 @@ class StagedFile(Staged):
         """Cut the bytes off at `offset`, in ``uploads`` again if they had become an object.
 
         Of bytes that were resumed, `digests` that are not empty also prove that they were flushed
-        at this offset. Of a new file they prove nothing: they may speak of one that was lost.
+        at this offset. Of a new file they prove nothing: they may be those of a file that was lost.
 
         Bytes beyond `offset` may be there because a flush failed. Then the disk may have neither
         the old nor the new content of the block that holds the last acknowledged bytes and the
@@ -247,7 +247,7 @@ class StagedFile(Staged):
             raise unavailable(error) from error
 
     def _is_suspect(self) -> bool:
-        """See to it that the file is longer than what was acknowledged, as `rewind` looks for."""
+        """Make the file longer than what was acknowledged: `rewind` looks for that."""
         if self._offset > self._acknowledged:
             return True
         with suppress(OSError):
@@ -258,14 +258,14 @@ class StagedFile(Staged):
     def _renew_edge(self, offset: int) -> None:
         """Write and flush the last block before `offset` again, on a descriptor no flush failed on.
 
-        It is written as the page cache or the disk has it; should that be wrong, the hash tells.
+        Its bytes come from the page cache or the disk; if they are wrong, the hash shows it.
         """
         start = (offset - 1) // _EDGE_BYTES * _EDGE_BYTES
         edge = bytearray(offset - start)
         if os.preadv(self._descriptor, [edge], start) != len(edge):
-            raise OSError(errno.EIO, "a staged file is shorter than it was")
+            raise OSError(errno.EIO, "a staged file has become shorter")
         if os.pwrite(self._descriptor, edge, start) != len(edge):
-            raise OSError(errno.EIO, "a block of a staged file was written in part")
+            raise OSError(errno.EIO, "a block of a staged file was written only in part")
         os.fsync(self._descriptor)
 
     def _flush_bytes(self) -> None:
@@ -294,7 +294,7 @@ class StagedFile(Staged):
             os.close(folder)
 
     def _undo_rename(self, folder: int) -> None:
-        """Leave nothing in an object's place, and what was acknowledged where it was."""
+        """Leave no object, and put what was acknowledged back where it was staged."""
         name = self._upload_id
         try:
             os.rename(name, name, src_dir_fd=folder, dst_dir_fd=self._folders.uploads)

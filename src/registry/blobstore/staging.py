@@ -54,7 +54,7 @@ def check_size(actual: int, size: int | None) -> None:
     """Check that an object has `size` bytes, if that is given.
 
     Raises:
-        ObjectDamaged: it has not.
+        ObjectDamaged: it has another size.
 
     """
     if size is not None and actual != size:

@@ -67,7 +67,7 @@ def open_stored(
 
     Raises:
         ObjectUnknown: there is no such file.
-        ObjectDamaged: the file has not `size` bytes.
+        ObjectDamaged: the file has another size.
         StoreUnavailable: the medium refused, or the file ends before the bytes asked for.
         ValueError: the range is negative.
 

@@ -23,8 +23,8 @@ from registry.settings import Settings
 def run_fsck(settings: Settings, *, read_objects: bool, removes_leaks: bool) -> int:
     """Check, show every finding, and return 1 when an invariant is violated.
 
-    With `removes_leaks`, and when none is, set the stored files that belong to nobody aside: they
-    are deleted some days later. Orphans that a row owns now are put back first.
+    With `removes_leaks`, if no invariant is violated, set leaks aside; they are deleted some days
+    later. Orphans that a row owns now are put back first.
     """
     prepare(settings)
     check_whole(settings.database)
@@ -51,7 +51,10 @@ def run_fsck(settings: Settings, *, read_objects: bool, removes_leaks: bool) -> 
         tell(f"Warning: {checked.warning}\n")
     if removes_leaks:
         if report.violations:
-            raise Failure("no leaks were removed: metadata that are wrong may be wrong about them")
+            raise Failure(
+                "no leaks were set aside: wrong metadata may be wrong about them too; mend what is"
+                " listed above first"
+            )
         moved = asyncio.run(_quarantine_leaks(settings))
         left = len(report.leaks) - moved
         kept = f" for {duration_text(settings.delays.gc_orphan_seconds)}" if moved else ""
@@ -65,7 +68,7 @@ class _Checked(NamedTuple):
     orphans: int
     report: Report
     warning: str
-    """What speaks against all of it."""
+    """Why the whole report may be wrong, if it may."""
 
 
 async def _check(settings: Settings, read_objects: bool) -> _Checked:  # noqa: FBT001

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from registry.cli.api import Record, open_client
 from registry.cli.failure import Failure
-from registry.cli.operating import add_data, settings_of
+from registry.cli.operating import add_local, settings_of
 from registry.cli.options import Verbs, add_noun, add_output, add_verb
 from registry.cli.output import (
     column,
@@ -59,44 +59,43 @@ def add_parsers(commands: Verbs) -> None:
     run = add_verb(verbs, "run", _run, "collect now what is due, or join the run under way")
     run.add_argument("--wait", action="store_true", help="until it is done; exit 1 if it failed")
     add_verb(verbs, "runs", _list_runs, "list runs of the last 30 days, the newest first")
-    recover = verbs.add_parser(
+    recover = add_local(
+        verbs,
         "recover",
-        help="bring a blob back from the quarantine (on the registry's machine)",
-        description="Bring a blob back from the quarantine. For whoever runs the registry: it"
-        " needs the data and the settings of 'serve', and may run beside it.",
+        _recover,
+        "bring a blob back from the quarantine",
+        "Bring a blob back from the quarantine.",
     )
     recover.add_argument("repository", metavar="REPOSITORY", help="where to: ACCOUNT/NAME")
     recover.add_argument("digest", metavar="DIGEST", help="which blob: sha256:…")
-    add_data(recover)
-    recover.set_defaults(run=_recover)
-    orphans = verbs.add_parser(
+    orphans = add_local(
+        verbs,
         "orphans",
-        help="list stored files that no row owned, set aside (on the registry's machine)",
-        description="List the stored files that were set aside because no row of the database"
-        " owned them, and until when they are kept.",
+        _list_orphans,
+        "list stored files that were set aside because they belong to no row",
+        "List the stored files that were set aside because they belong to no row of the database,"
+        " and until when they are kept.",
     )
     add_output(orphans)
-    add_data(orphans)
-    orphans.set_defaults(run=_list_orphans)
-    restore = verbs.add_parser(
+    restore = add_local(
+        verbs,
         "restore-orphans",
-        help="put such files back (on the registry's machine)",
-        description="Put orphans back where they were. Those of which the database has a row need"
-        " no command: they come back by themselves.",
+        _restore_orphans,
+        "put back files that were set aside",
+        "Put files that were set aside back where they were. Those that have a row in the database"
+        " come back without this command.",
     )
-    restore.add_argument("ids", metavar="ID", nargs="*", help="which, as 'gc orphans' shows them")
-    restore.add_argument("--all", action="store_true", dest="are_all", help="all of them")
-    add_data(restore)
-    restore.set_defaults(run=_restore_orphans)
-    accept = verbs.add_parser(
+    restore.add_argument("ids", metavar="ID", nargs="*", help="ids, as 'gc orphans' shows them")
+    restore.add_argument("--all", action="store_true", dest="are_all", help="put all back")
+    add_local(
+        verbs,
         "accept-database",
-        help="take an older database for the right one (on the registry's machine)",
-        description="Take the database for the right one after it went back in time, as with a"
-        " backup: collection and the scan for orphans go on by it. Blobs it does not know are set"
-        " aside, and deleted days later.",
+        _accept_database,
+        "accept a database that is older than its blobs",
+        "Accept the database after it went back in time, as after restoring a backup: collection"
+        " and the scan for orphans go on with it. Blobs that it does not know are set aside, and"
+        " deleted days later.",
     )
-    add_data(accept)
-    accept.set_defaults(run=_accept_database)
 
 
 def _show_status(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""``entrepot fsck --remove-leaks``: stored files that belong to nobody are set aside."""
+"""``entrepot fsck --remove-leaks``: set aside stored files that belong to no row."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Show = Callable[[str], None]
 async def quarantine_all_leaks(ctx: Context, sweeper: BlobSweeper, show: Show) -> int:
     """Set the leaks of every place aside, and return how many there were.
 
-    All are counted before the first is moved: where the metadata are not those of these files,
-    each place of a small registry may look harmless, and only all of them together do not.
+    All are counted before the first is moved: with the wrong database, each place of a small
+    registry may look harmless on its own, but all of them together do not.
 
     Raises:
-        Failure: the database seems to be the wrong one; or more is unknown than crashes leave, in
-            all places together or in some.
+        Failure: the database seems to be the wrong one; or more files belong to no row than
+            crashes leave, in all places together or in some.
 
     """
     await _check(check_generation(ctx, sweeper))
@@ -38,9 +38,10 @@ async def quarantine_all_leaks(ctx: Context, sweeper: BlobSweeper, show: Show) -
     whole = together(places.values())
     if whole.is_foreign:
         raise Failure(
-            f"{whole.doubtful} of {whole.files} stored files belong to nobody, more than"
-            " crashes leave: none was removed. Are blobs and database of one registry (--data,"
-            " ENTREPOT_DATABASE_URL), and is the database no older than the blobs?"
+            f"{whole.doubtful} of {whole.files} stored files belong to no row, more than"
+            " crashes leave: none was set aside. Are blobs and database of one registry (--data,"
+            " ENTREPOT_DATABASE_URL), and is the database no older than the blobs? If it is the"
+            " right one, run 'entrepot gc accept-database'"
         )
     await _check(check_newest(ctx, sweeper, whole.leaks))
     moved = 0
@@ -52,7 +53,7 @@ async def quarantine_all_leaks(ctx: Context, sweeper: BlobSweeper, show: Show) -
     if doubtful:
         raise Failure(
             f"{moved} leaks set aside, but none from {', '.join(doubtful)}: of the files there"
-            " more belong to nobody than crashes leave"
+            " more belong to no row than crashes leave; is this the right database?"
         )
     return moved
 

@@ -1,4 +1,4 @@
-"""``entrepot reset-password`` and ``new-access-key``: ways back in, on the registry's machine."""
+"""``entrepot reset-password`` and ``new-access-key``: new credentials, on the host itself."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run_reset_password(settings: Settings, address: str, *, resumes: bool) -> in
         raise Misuse(str(error)) from None
     _log.warning("the password of %s was reset on this machine; its sessions have ended", email)
     tell(
-        "All sessions of the person have ended. This is shown this once:\n\n"
+        "All sessions of the person have ended. The password is shown only once:\n\n"
         f"  person              {email}\n"
         f"  one-time password   {password}\n\n"
         f"Next, as the person, in a browser: {settings.url}/console\n"
@@ -83,7 +83,7 @@ def run_new_access_key(settings: Settings, name: str, handle: str | None, *, rep
         account.handle,
     )
     tell(
-        f"A key of the service account {name} of {account.handle}. This is shown this once:\n\n"
+        f"A key of the service account {name} of {account.handle}. It is shown only once:\n\n"
         f"  access key id       {key.access_key_id}\n"
         f"  secret access key   {key.secret}\n\n"
         "Next:\n"
@@ -93,7 +93,7 @@ def run_new_access_key(settings: Settings, name: str, handle: str | None, *, rep
 
 
 def _prepare(settings: Settings) -> None:
-    if not settings.data.exists():  # and none is made for a name that may be a typo
+    if not settings.data.exists():  # and none is made: the folder's name may be a typo
         raise no_account(settings)
     configure_logging()
     prepare(settings)

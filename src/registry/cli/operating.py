@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Final
@@ -35,34 +36,35 @@ def add_parsers(commands: Verbs) -> None:
     )
     add_data(init)
     init.set_defaults(run=_init)
-    reset = commands.add_parser(
+    reset = add_local(
+        commands,
         "reset-password",
-        help="give a person a new one-time password (on the registry's machine)",
-        description="Give a person a new one-time password, and end the person's sessions. For "
-        "whoever runs the registry: it needs the data and the settings of 'serve', and may run "
-        "beside it.",
+        _reset_password,
+        "give a person a new one-time password",
+        "Give a person a new one-time password, and end the person's sessions.",
     )
     reset.add_argument("address", metavar="ADDRESS", help="the person's e-mail address")
     reset.add_argument("--resume", action="store_true", help="let a suspended person in again")
-    add_data(reset)
-    reset.set_defaults(run=_reset_password)
-    key = commands.add_parser(
+    key = add_local(
+        commands,
         "new-access-key",
-        help="add an access key to a service account (on the registry's machine)",
-        description="Add an access key to a service account. For whoever runs the registry: it "
-        "needs the data, the root key and the settings of 'serve', and may run beside it.",
+        _new_access_key,
+        "add an access key to a service account",
+        "Add an access key to a service account, sealed with the root key of the install.",
     )
     key.add_argument(
         "service_account",
         metavar="SERVICE-ACCOUNT",
-        help="its name; 'entrepot init' makes 'admin'",
+        help="name of the service account; 'entrepot init' makes 'admin'",
     )
-    key.add_argument("--account", metavar="HANDLE", help="whose; needless where there is but one")
     key.add_argument(
-        "--replace", action="store_true", help="delete its other keys, with all signed in by them"
+        "--account", metavar="HANDLE", help="its account; needed only if there are several"
     )
-    add_data(key)
-    key.set_defaults(run=_new_access_key)
+    key.add_argument(
+        "--replace",
+        action="store_true",
+        help="delete its other keys, and end the sessions they signed in",
+    )
     serve = commands.add_parser("serve", help="run a registry with accounts and sign-in")
     _add_serving(serve)
     serve.add_argument(
@@ -81,11 +83,30 @@ def add_parsers(commands: Verbs) -> None:
     fsck.add_argument(
         "--remove-leaks",
         action="store_true",
-        help="if all else is well, set stored files that belong to nobody aside; they are deleted"
+        help="if all else is well, set aside stored files that belong to no row; they are deleted"
         " days later (see 'entrepot gc orphans')",
     )
     add_data(fsck)
     fsck.set_defaults(run=_fsck)
+
+
+def add_local(
+    commands: Verbs,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    summary: str,
+    description: str,
+) -> argparse.ArgumentParser:
+    """Add a command that works on the data of a registry, not by its API; return its parser."""
+    command = commands.add_parser(
+        name,
+        help=f"{summary} (on the registry's machine)",
+        description=f"{description} For operators of the registry: it needs the data and the"
+        " settings of 'serve', and may run beside it.",
+    )
+    add_data(command)
+    command.set_defaults(run=run)
+    return command
 
 
 def add_data(command: argparse.ArgumentParser) -> None:

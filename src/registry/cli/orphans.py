@@ -1,4 +1,4 @@
-"""``entrepot gc orphans``: stored files without a row, while they can still be had again."""
+"""``entrepot gc orphans``: list and restore stored files that belong to no row."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COLUMNS: Final = (
 
 
 def run_listing(settings: Settings, form: str) -> int:
-    """Show what was set aside, those first that go first."""
+    """Show every orphan, the next to be deleted first."""
     prepare(settings)
     orphans = asyncio.run(_list(settings))
     write_records([_record(orphan, settings.delays.orphan) for orphan in orphans], _COLUMNS, form)
@@ -36,9 +36,9 @@ def run_listing(settings: Settings, form: str) -> int:
 
 
 def run_restoration(settings: Settings, ids: Sequence[str], *, are_all: bool) -> int:
-    """Put orphans back where they were, of these ids or all; whatever the database says."""
+    """Put the orphans of these ids, or all, back where they were, with or without a row."""
     if bool(ids) == are_all:
-        raise Misuse("say which orphans: their ids, or --all")
+        raise Misuse("name the orphans by their ids or give --all, not both")
     prepare(settings)
     count = asyncio.run(_restore(settings, None if are_all else ids))
     days = "those that no row owns are set aside anew by the next scan"
@@ -47,13 +47,12 @@ def run_restoration(settings: Settings, ids: Sequence[str], *, are_all: bool) ->
 
 
 def run_acceptance(settings: Settings) -> int:
-    """Take the database for the right one from now on."""
+    """Accept the database as the right one from now on."""
     prepare(settings)
     asyncio.run(_accept(settings))
     tell(
-        "The database is taken for the right one: collection and the scan for orphans go on. Blobs"
-        " it does not know are set aside, and can be put back for some days"
-        " ('entrepot gc orphans')\n"
+        "The database is accepted: collection and the scan for orphans go on. Blobs that it does"
+        " not know are set aside, and can be put back for some days ('entrepot gc orphans')\n"
     )
     return 0
 

@@ -117,7 +117,7 @@ def open_keyring(settings: Settings) -> Keyring:
     """Return the keyring of the install's root key.
 
     Raises:
-        SettingsError: it cannot be used.
+        SettingsError: the root key cannot be used.
 
     """
     try:

@@ -47,7 +47,7 @@ async def get_authorization_token(
     """Mint a password that container clients log in with, for twelve hours at most.
 
     It grants nothing by itself: what it may do is asked anew every five minutes. An account has
-    at most 10,000 that are not over; a revoked one is.
+    at most 10,000 open ones; those that were revoked or have ended do not count.
     """
     account_id = account_of(ctx)
     ctx.authorize(

@@ -42,7 +42,7 @@ class TopicReference(Answer):
     """A reference to a topic, which need not exist yet."""
 
     id: Uuid | None
-    """Null where nothing is known of the topic but its name."""
+    """Null where only the topic's name is known."""
     crn: str
     name: str
 

@@ -12,12 +12,12 @@ from litestar.handlers import HTTPRouteHandler
 from cloudcore.errors import PlatformError
 
 PATIENCE_SECONDS: Final = 0.7
-"""How long a part may take to answer: whoever asks gives up after a second."""
+"""How long a part may take to answer: a load balancer gives up after a second."""
 OK: Final = "ok"
 _FACTS: Final = {"action": None, "public": True}
 
 Probe = Callable[[], Awaitable[None]]
-"""Returns when the part it asks about can serve; raises `Unavailable` otherwise."""
+"""Returns if its part can serve; raises `Unavailable` otherwise."""
 
 
 @get("/healthz", status_code=200, media_type="text/plain", opt=_FACTS)
@@ -27,10 +27,10 @@ async def report_alive() -> str:
 
 
 class Readiness:
-    """What the parts that requests need say of themselves.
+    """The state of the parts that requests need.
 
-    A part is asked once at a time: as long as it has not answered, whoever asks meanwhile waits
-    for the same answer, so a part that hangs costs one call however often it is asked about.
+    Each part is probed once at a time, and concurrent requests share the answer: so a part that
+    hangs costs one call, however many requests come.
     """
 
     def __init__(self, probes: Mapping[str, Probe]) -> None:
@@ -42,7 +42,7 @@ class Readiness:
         tasks = {part: self._ask(part, probe) for part, probe in self._probes.items()}
         await asyncio.wait(tasks.values(), timeout=PATIENCE_SECONDS)
         return {
-            part: task.result() if task.done() else "there was no answer in time"
+            part: task.result() if task.done() else f"no answer within {PATIENCE_SECONDS:g} s"
             for part, task in tasks.items()
         }
 
@@ -56,9 +56,9 @@ class Readiness:
 async def _answer(probe: Probe) -> str:
     try:
         await probe()
-    except PlatformError as error:  # its text is for clients: it names no host, user or file
+    except PlatformError as error:  # its text is made for clients: it names no host, user or file
         return error.message
-    except Exception:  # noqa: BLE001 - who asks is nobody we know
+    except Exception:  # noqa: BLE001 - clients are unauthenticated: they hear nothing of it
         return "it failed"
     return OK
 
@@ -68,9 +68,9 @@ def readiness_handler(readiness: Readiness) -> HTTPRouteHandler:
 
     @get("/readyz", status_code=200, media_type=MediaType.JSON, opt=_FACTS)
     async def report_ready() -> Response[dict[str, str]]:
-        """Tell of each part that requests need whether it can serve.
+        """Tell for each part that requests need whether it can serve.
 
-        Reads go on without room for writes.
+        A full disk stops writes, not reads.
         """
         parts = await readiness.report()
         is_ready = all(answer == OK for answer in parts.values())

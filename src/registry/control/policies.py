@@ -35,9 +35,9 @@ class RepositoryPolicy(Answer):
 
     repository: NamedThing
     document: dict[str, Any]
-    """As it was written, but for the handle of the repository's account, which is its id."""
+    """As it was written, but with the id of the repository's account in place of its handle."""
     revision: int
-    """Grows by one with every change, also of a policy that was deleted and set again."""
+    """Grows by one with every change, also when a policy is deleted and set again."""
     updated_at: RFC3339
 
 

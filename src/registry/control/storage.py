@@ -99,12 +99,12 @@ class DamagedImageAnswer(Answer):
 
 
 class DamagedBlobAnswer(Answer):
-    """A blob whose stored bytes are not what they were. A push of the same bytes heals it."""
+    """A blob whose stored bytes are missing or wrong. A push of the same bytes heals it."""
 
     digest: str
     size_bytes: int
     damage: Damage
-    """The bytes are gone, fewer or more than they were, others, or not to be read."""
+    """The bytes are absent, of another size, of another digest, or unreadable."""
     found_at: RFC3339
     images: Sequence[DamagedImageAnswer]
     """Images that need it; 100 at most over all damaged blobs."""
@@ -126,7 +126,7 @@ class StorageUsageAnswer(Answer):
     pending_sweep_bytes: int
     """The part of that which nothing needs, or nothing yet."""
     damaged_blobs: Sequence[DamagedBlobAnswer]
-    """What a pull or `fsck` found damaged, by digest; the first 100."""
+    """Blobs that a pull, a push or `fsck` found damaged, by digest; the first 100."""
     as_of: RFC3339
     repositories: Sequence[RepositoryUsage] | UnsetType = UNSET
     """The largest first, by what deleting them would free; only if asked for."""

@@ -16,12 +16,12 @@ CODES: Final = frozenset(
         "MANIFEST_BLOB_UNKNOWN", "MANIFEST_INVALID", "MANIFEST_UNKNOWN", "NAME_INVALID",
         "NAME_UNKNOWN", "SIZE_INVALID", "UNAUTHORIZED", "DENIED", "UNSUPPORTED",
         "TOOMANYREQUESTS",
-        "UNKNOWN",  # of a 5xx alone: none of the 14 says that it was our fault
+        "UNKNOWN",  # for a 5xx only: none of the 14 codes means that the server failed
     }
 )  # fmt: skip
-"""Every code an answer may carry: code-1 to code-14, and the reference server's word for a 5xx.
+"""Every code an answer may carry: code-1 to code-14, and the reference server's code for a 5xx.
 
-A 503 says `UNKNOWN` too: Docker gives a push up on most of the 14, and tries again on `UNKNOWN`.
+A 503 is `UNKNOWN` too: Docker gives up a push on most of the 14, and retries on `UNKNOWN`.
 """
 
 TABLE: Final[dict[type[platform.PlatformError], tuple[int, str]]] = {
@@ -96,7 +96,7 @@ def _absent(code: str, error: registry.ManifestBlobUnknown) -> list[dict[str, An
     items = [_item(code, error.message, {"digest": digest}) for digest in shown]
     count = len(error.digests)
     if count > len(shown):
-        message = f"{count} digests are not in this repository, of which {len(shown)} are named"
+        message = f"{count} digests are not in this repository; the first {len(shown)} are named"
         items.append(_item(code, message, {"count": count}))
     return items
 

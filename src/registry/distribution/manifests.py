@@ -86,7 +86,7 @@ async def delete_manifest(ctx: Context, request: Request) -> Response:
 def _warnings(wrong_sizes: Sequence[str]) -> Headers:
     """Return a warning for each of the first digests, and one that counts them if there are more.
 
-    Clients take a head of some kilobytes, and proxies so many headers.
+    Clients and proxies bound the size and the number of headers.
     """
     words = [
         f"descriptor size differs from the stored {digest}" for digest in wrong_sizes[:MAX_WARNINGS]

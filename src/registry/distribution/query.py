@@ -88,7 +88,7 @@ def page_cursor(query: Query) -> str:
 
 
 def mount_source(query_string: bytes) -> Name | None:
-    """Return the repository that a mount names in ``from``; None when there is no such name."""
+    """Return the repository that a mount names in ``from``, or None if the name is malformed."""
     try:
         query = Query(query_string)
         return parse_name(query.one("from") or "") if query.has("mount") else None

@@ -43,8 +43,8 @@ def empty(status: int, *headers: tuple[bytes, bytes]) -> Response:
 async def send_response(scope: Scope, send: Send, response: Response, request_id: bytes) -> None:
     """Send an answer; a HEAD request gets the headers alone.
 
-    What a blob's file lacks is found when it is sent, after its length was promised: then this
-    raises, and the server cuts the connection.
+    A file that turns out too short while it is sent, after its length was promised, raises; the
+    server then cuts the connection.
     """
     body = response.body
     try:

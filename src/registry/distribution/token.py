@@ -46,7 +46,7 @@ class TokenEndpoint:
         Raises:
             TokenRequired: GET with a credential that is wrong or has ended.
             InvalidInput: GET with a query that cannot be read.
-            PolicyTooCostly: GET whose decisions take more work than a request is given.
+            PolicyTooCostly: GET whose decisions take more work than a request may.
             MethodNotAllowed.
 
         """

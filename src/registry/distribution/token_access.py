@@ -166,7 +166,7 @@ class TokenAccess:
         if need is not None:
             kind = "registry:catalog" if name is None else f"repository:{name}"
             asked = f"{kind}:{need.asked}"
-            # A client that retries once must hear of both repositories the first time.
+            # A client that retries only once must get both repositories in the first challenge.
             source = mount_source(scope["query_string"]) if need.may_mount else None
             if name is not None and source is not None and source != name:
                 asked = _scopes_of_mount(name, source)
@@ -179,7 +179,7 @@ def _scopes_of_mount(target: Name, source: Name) -> str:
 
 
 def _refusal_words(entry: Entry, name: Name | None, need: Need) -> str:
-    """Return what is missing; to a stranger the rule, which is the same for what is not there."""
+    """Return what is missing; to a stranger only the rule, whether or not the repository exists."""
     if name is None:
         return f"none of your policies allows {DESCRIBE}"
     asked = f"{PERMISSIONS[need.action]} on {name}"

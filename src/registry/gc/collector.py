@@ -68,7 +68,7 @@ async def _pass() -> None:
 async def run_step(
     ctx: Context, phases: Sequence[Phase], job: Job, *, check: Callable[[], Awaitable[None]] = _pass
 ) -> Next | Done:
-    """Do some batches of the phase the job has come to; `check` raises where none may be done.
+    """Do some batches of the job's current phase; `check` raises when none may be done.
 
     Raises:
         StepFailed: the store or the database cannot do it now.

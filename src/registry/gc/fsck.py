@@ -6,12 +6,12 @@ Checked, by the invariants of the project's reliability goals:
 - I2      an upload session's acknowledged bytes are staged
 - I3      every manifest has its bytes, they hash to its digest, and all they refer to is here
 - I4      every tag points to a manifest, every link to an object
-- I6      bytes nobody owns are told of; the collector takes them, so they are no violation
+- I6      bytes that no row owns are reported; the patrol sets them aside, so they are no violation
 - I8      every counter equals its recount
 
 It may run beside a serving registry: what looks wrong is looked at again before it is reported,
-since a push or a delete may have come between. It changes nothing but one thing: a damaged object
-is marked, so that a push of the same bytes heals it, and the mark of one that is whole is removed.
+since a push or a delete may have come between. It changes only marks: a damaged object is marked,
+so that a push of the same bytes heals it, and the mark of a whole one is removed.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Report:
     leaks: list[Finding] = field(default_factory=list)
     damaged_count: int = 0
     damaged_images: list[str] = field(default_factory=list)
-    """Those that need a damaged blob; of each blob, the first."""
+    """Images that need a damaged blob; for each blob, the first ones."""
     object_count: int = 0
     manifest_count: int = 0
     read_bytes: int = 0
@@ -117,7 +117,7 @@ async def _check_objects(
     *,
     reads: bool,
 ) -> None:
-    """Look at every object's file; mark the damaged ones, and note those that were read whole."""
+    """Check every object's file; mark the damaged ones, and note those that were read whole."""
     verified: list[ObjectRow] = []
     async for row in _objects(database):
         verdict = await asyncio.to_thread(look, store, row, reads=reads)

@@ -1,12 +1,12 @@
-"""Generations: how the blobs tell that their database went back in time.
+"""Generations: detect by the blobs that their database went back in time.
 
-The database remembers names of its successive states; the store keeps the last of them in a file.
-A new name is committed to the database first and noted by the store afterwards, so whatever the
-store has noted, the database has known: a crash between the two, and processes that do it at the
-same time, leave a name that is known. One that is not known was given by a later state of the
-database than this one (a backup was brought back), or by another database.
+The database keeps the names of its successive states, and the store keeps the last one in a file.
+A new name is committed to the database first and noted by the store afterwards, so the database
+knows every name that the store notes, even after a crash between the two, or with several
+processes. A name that it does not know is of a later state (a backup was restored), or of another
+database.
 
-Then nothing that deletes bytes goes on: rows of an older database cannot say what is needed.
+Then nothing is deleted: the rows of an older database do not tell which bytes are needed.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from registry.metadata import generations
 from registry.services.context import Context
 
 EVERY_SECONDS: Final = 30
-"""How often a process looks whether bytes came since the last generation."""
+"""How often a process checks for bytes that came since the last generation."""
 _LONGEST: Final = 300 * MICROSECONDS
-"""How long a generation lasts, bytes or none."""
+"""How long a generation lasts at most."""
 _LAST_SECONDS: Final = 2.0
 
 _log = logging.getLogger(__name__)
 
 
 class DatabaseWentBack(Exception):
-    """The database does not know the generation that the blobs had last."""
+    """The database does not know the generation that the store noted last."""
 
     def __init__(self) -> None:
         super().__init__(
             "the database is older than the blobs, or another's: it does not know the state in"
-            " which they were used last. Nothing is collected or removed. Bring the right database"
-            " back; or, if this one is to be the right one from now on, run"
+            " which they were used last. Nothing is collected or removed. Restore the right one;"
+            " or, to go on with this one, run"
             " 'entrepot gc accept-database' (docs/garbage-collection.md)"
         )
 
@@ -46,7 +46,7 @@ async def check_generation(ctx: Context, sweeper: BlobSweeper) -> None:
     """Check that the database is the one the blobs were used with last, or a later state of it.
 
     Raises:
-        DatabaseWentBack: it is not.
+        DatabaseWentBack: the database is older, or another one.
 
     """
     noted = await asyncio.to_thread(sweeper.generation)
@@ -58,7 +58,7 @@ async def renew_generation(ctx: Context, sweeper: BlobSweeper) -> None:
     """Begin a new generation.
 
     Raises:
-        DatabaseWentBack: there is none that it could follow; the store's note stays as it is.
+        DatabaseWentBack: the database does not know the last one; the store keeps its note.
 
     """
     noted, new = await asyncio.to_thread(sweeper.generation), ctx.new_id()
@@ -68,7 +68,7 @@ async def renew_generation(ctx: Context, sweeper: BlobSweeper) -> None:
 
 
 async def accept_database(ctx: Context, sweeper: BlobSweeper) -> None:
-    """Take this database for the right one: what it does not know of by now are orphans."""
+    """Accept this database as the right one: stored bytes that it does not know are orphans."""
     new = ctx.new_id()
     await ctx.database.write(generations.accept, new, ctx.clock())
     await asyncio.to_thread(sweeper.note_generation, new)
@@ -85,20 +85,20 @@ class Generations:
         self._is_told = False
 
     async def begin(self) -> None:
-        """Begin one as the process starts; a database that went back is told in the log."""
+        """Begin a generation as the process starts; log if the database went back."""
         await self._try()
 
     async def go_on(self) -> None:
-        """Begin one if bytes came since the last, or if that is old.
+        """Begin a generation if bytes came since the last one, or if that is old.
 
-        So a copy of the database that is brought back is found out, unless nothing came after it.
+        So an older copy of the database is detected, unless no bytes came after it.
         """
         newest = await self._ctx.database.read(generations.newest_owner)
         if newest != self._newest or self._renewed_at + _LONGEST <= self._ctx.clock():
             await self._try()
 
     async def end(self) -> None:
-        """Begin the last one, as the process stops; it may not take long."""
+        """Begin the last generation as the process stops, within a short time limit."""
         try:
             async with asyncio.timeout(_LAST_SECONDS):
                 await self._try()
@@ -110,7 +110,7 @@ class Generations:
             newest = await self._ctx.database.read(generations.newest_owner)
             await renew_generation(self._ctx, self._sweeper)
         except DatabaseWentBack as error:
-            if not self._is_told:  # the scan for orphans tells it again and again
+            if not self._is_told:  # the scan for orphans keeps logging it
                 _log.error("%s", error)
             self._is_told = True
         except PlatformError as error:  # the next turn tries again

@@ -1,10 +1,10 @@
 """Leaks: bytes that no row owns, left by a process that died between the bytes and the row.
 
-What is being written has no row yet either. But its writer holds it until the row is committed,
-so under the hold, bytes without a row are nobody's.
+Bytes that are being written have no row yet either. But their writer holds them until the row is
+committed, so bytes that can be held here and have no row are leaks.
 
-By the wrong database everything is nobody's. So leaks are not deleted: they become orphans, which
-`registry.gc.orphans` keeps for days and gives back to the row that turns up.
+To a wrong database all bytes look like leaks. So leaks are not deleted: they become orphans, which
+`registry.gc.orphans` keeps for days and puts back when their row turns up.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from registry.services.context import Context
 PLACES: Final = SHARDS + 1
 """The shards of objects, and what is staged."""
 EVERY_SECONDS: Final = 300
-"""How long a place has the patrol; all of them take it a day. What is staged is in each turn."""
+"""Time between turns. A turn is over one shard, so all take a day, and over what is staged."""
 RECENT: Final = 25 * 3600 * MICROSECONDS
-"""How old an upload may be that a process which died was still at; older leaks wait for the turn
-of their place."""
+"""Age of the uploads that a process's first turn looks at; older leaks wait for the turn of their
+shard."""
 _BATCH: Final = 500
 _SETTLED: Final = 300 * MICROSECONDS
 """Bytes younger than that are most likely being written; they are not even looked at."""
@@ -38,7 +38,7 @@ _SUSPICIOUS_SHARE: Final = 10
 _SAMPLE: Final = 1000
 """How many files the patrol looks at before it believes in a leak, if there are so many."""
 _NEW: Final = 3
-"""So many leaks a crash may leave that began after everything the database knows of."""
+"""Leaks newer than every row that a crash may leave."""
 
 _log = logging.getLogger(__name__)
 
@@ -50,18 +50,18 @@ class Found(NamedTuple):
     owned: int
     """How many of them a row names."""
     leaks: Sequence[str]
-    """Those that no row names and nobody holds, but for the young."""
+    """Ids that no row names and no writer holds, except recent ones."""
     accepted: int = 0
-    """How many of these are older than an operator's word that this is the right database."""
+    """How many of these are older than the last `gc accept-database`."""
 
     @property
     def doubtful(self) -> int:
-        """Return how many leaks nobody has vouched for."""
+        """Return how many leaks came after the last `gc accept-database`."""
         return len(self.leaks) - self.accepted
 
     @property
     def is_credible(self) -> bool:
-        """Return True if so many leaks are what crashes may have left."""
+        """Return True if crashes may have left this many leaks."""
         return self.doubtful <= max(_SUSPICIOUS, self.files // _SUSPICIOUS_SHARE)
 
     @property
@@ -76,8 +76,8 @@ class TooNew(Exception):
     def __init__(self, count: int) -> None:
         super().__init__(
             f"{count} stored files that belong to no row are newer than the newest row: the"
-            " database seems to be older than the blobs. None is moved or removed. Bring the right"
-            " database back; or, if this one is to be the right one from now on, run"
+            " database seems to be older than the blobs. None is moved or removed. Restore the"
+            " right one; or, to go on with this one, run"
             " 'entrepot gc accept-database' (docs/garbage-collection.md)"
         )
 
@@ -96,8 +96,8 @@ def together(places: Iterable[Found]) -> Found:
 class Patrol:
     """The turns of one process: set leaks aside, in what is staged and in one shard a turn.
 
-    The first turn is over what came of late to any shard: had a process died just before this one
-    began, it would have left its leaks there.
+    The first turn is over recent uploads in every shard: a process that died just before this one
+    began left its leaks there.
     """
 
     def __init__(self, ctx: Context, sweeper: BlobSweeper) -> None:
@@ -107,7 +107,7 @@ class Patrol:
         self._is_first = True
 
     async def turn(self) -> int:
-        """Take a turn, unless another process is at one; return how many leaks were set aside."""
+        """Take a turn, unless another process does; return how many leaks were set aside."""
         with self._sweeper.scan_alone() as is_alone:
             return await self._scan() if is_alone else 0
 
@@ -128,8 +128,8 @@ async def patrol(
 ) -> int:
     """Set the leaks of some places aside, of uploads begun `since`; return how many there were.
 
-    Nobody looks on, and a place of a small registry holds few files: so a leak is believed only
-    after a look at enough others, of which most, and one at least, belong to somebody.
+    A place of a small registry holds few files, so leaks are set aside only after counting a sample
+    of files from other places: at least one, and most of them, must belong to a row.
     """
     found = {place: await find_leaks(ctx, sweeper, place, since=since) for place in places}
     seen = together(found.values())
@@ -159,11 +159,11 @@ async def patrol(
 async def quarantine_leaks(
     ctx: Context, sweeper: BlobSweeper, place: int, *, since: int = 0
 ) -> int:
-    """Set aside what nobody owns in a shard of objects, or, as the last place, among the staged.
+    """Set aside the leaks of a shard of objects, or, in the last place, of what is staged.
 
-    Where a tenth of a place seems to be leaks, or some are newer than every row, the metadata are
-    rather not those of these bytes (an older backup, another database): nothing is touched, and
-    the log says so.
+    Where more than a tenth of a place seems to be leaks, or some are newer than every row, this is
+    probably not the database of these bytes (an older backup, another database): touch nothing,
+    and log it.
     """
     found = await find_leaks(ctx, sweeper, place, since=since)
     if not found.is_credible:
@@ -182,7 +182,7 @@ async def quarantine_leaks(
 
 
 async def find_leaks(ctx: Context, sweeper: BlobSweeper, place: int, *, since: int = 0) -> Found:
-    """Return what is stored in a place, and which of it seems to be nobody's; change nothing.
+    """Return what is stored in a place, and which of it seems to be leaks; change nothing.
 
     Only uploads begun `since` (microseconds since the epoch) are looked at.
     """
@@ -196,9 +196,9 @@ async def find_leaks(ctx: Context, sweeper: BlobSweeper, place: int, *, since: i
 
 
 async def check_newest(ctx: Context, sweeper: BlobSweeper, leaks: Sequence[str]) -> None:
-    """Check that no row is missing at the end of the database, if that is where any leak lies.
+    """Check that few leaks are newer than the newest row.
 
-    An older copy of a database knows nothing of what came last. A crash leaves a few files there.
+    An older copy of a database lacks the newest rows. A crash leaves only a few such files.
 
     Raises:
         TooNew: more than a few files in any place are newer than every row.
@@ -272,7 +272,7 @@ async def _find(
 
 
 def _is_held(ctx: Context, object_id: str) -> bool:
-    """Return True if these bytes are being written, or gone; blocks briefly."""
+    """Return True if these bytes are being written, or are gone. Blocks briefly."""
     try:
         ctx.writer.resume(object_id).close()
     except (StageBusy, ObjectUnknown):
@@ -281,7 +281,7 @@ def _is_held(ctx: Context, object_id: str) -> bool:
 
 
 async def _set_aside(ctx: Context, sweeper: BlobSweeper, object_id: str) -> bool:
-    """Set one leak aside, if that is what it is: asked again under the hold on its bytes."""
+    """Set one leak aside, if it still has no row under the hold on its bytes."""
     try:
         staged = await asyncio.to_thread(ctx.writer.resume, object_id)
     except (StageBusy, ObjectUnknown):

@@ -1,7 +1,7 @@
 """Orphans: stored files that were set aside because no row owned them.
 
-They go when their days are over, by the word of the database of that day. An orphan whose row
-turns up, as when the right database is brought back, returns to its place.
+They are deleted some days later, if the database still has no row of them. An orphan whose row
+turns up, as when the right database is restored, returns to its place.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 async def list_orphans(sweeper: BlobSweeper) -> Sequence[Orphan]:
-    """Return every orphan, those first that have lain the longest."""
+    """Return every orphan, the oldest first."""
     return sorted(
         await asyncio.to_thread(lambda: list(sweeper.list_orphans())),
         key=lambda orphan: (orphan.set_aside_at, orphan.object_id),
@@ -43,9 +43,9 @@ async def take_back_owned(ctx: Context, sweeper: BlobSweeper) -> int:
 
 
 async def remove_overdue(ctx: Context, sweeper: BlobSweeper) -> int:
-    """Delete the orphans whose days are over and that still belong to no row; return how many.
+    """Delete the orphans whose time is over and that still belong to no row; return how many.
 
-    Nothing goes while the database is not the one the blobs were used with last.
+    Delete nothing while the database is not the one the blobs were used with last.
     """
     before = ctx.clock() - ctx.delays.orphan
     overdue = [each for each in await list_orphans(sweeper) if each.set_aside_at <= before]
@@ -65,11 +65,11 @@ async def remove_overdue(ctx: Context, sweeper: BlobSweeper) -> int:
                 await asyncio.to_thread(sweeper.delete_orphan, orphan)
                 count += 1
     if count:
-        _log.warning("deleted %d stored files that had belonged to no row for long", count)
+        _log.warning("deleted %d stored files that had been set aside and belong to no row", count)
     return count
 
 
 async def tend_orphans(ctx: Context, sweeper: BlobSweeper) -> None:
-    """Put back what a row owns now, and delete what nothing owned for long enough."""
+    """Put back the orphans that a row owns now, and delete those whose time is over."""
     await take_back_owned(ctx, sweeper)
     await remove_overdue(ctx, sweeper)

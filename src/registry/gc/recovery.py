@@ -29,7 +29,7 @@ async def recover_blob(ctx: Context, account_id: str, repository_id: str, digest
         raise _unknown(digest)
     await asyncio.to_thread(_verify, ctx.reader, swept)
     kept = await ctx.database.write(_recover, account_id, repository_id, digest, ctx.clock())
-    if kept.damage is not None:  # the same bytes were pushed again, and are not what they were
+    if kept.damage is not None:  # the same bytes were pushed again, and are damaged
         try:
             await asyncio.to_thread(ctx.writer.replace, kept.id, swept.id)
         except ObjectUnknown:
@@ -64,7 +64,7 @@ def _recover(
     new = NewObject(swept.id, swept.digest, swept.size, swept.stored_size, swept.layout)
     kept = blobs.keep_object(tx, account_id, new, now)
     blobs.link_object(tx, repository_id, account_id, digest, kept.id, swept.size, now)
-    if kept.id == swept.id:  # else the same bytes were pushed again, and these go their way
+    if kept.id == swept.id:  # else the same bytes were pushed again, and these stay in quarantine
         collection.release(tx, account_id, swept.id)
     return kept
 

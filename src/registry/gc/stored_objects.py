@@ -1,4 +1,4 @@
-"""Whether an object's file holds its bytes; what is found is marked, or the mark taken away."""
+"""Check whether an object's file holds its bytes, and set or remove its mark of damage."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from registry.oci.digest import new_hasher
 
 
 class Verdict(NamedTuple):
-    """What a look at an object's file told."""
+    """The result of checking an object's file."""
 
     problem: str | None = None
-    """In words, if there is one."""
+    """Empty if the file is whole."""
     damage: str | None = None
-    """The mark for it; None when it may be no fault of the file, or is marked."""
+    """The mark to set; None if the file may be whole, or is marked already."""
     read_bytes: int = 0
     is_verified: bool = False
-    """Whether all bytes were read and hash to the digest."""
+    """True if all bytes were read and hash to the digest."""
 
 
 def look(store: BlobReader, row: ObjectRow, *, reads: bool) -> Verdict:
-    """Look at an object's file: its presence and size, and with `reads` its hash. Blocks."""
+    """Check an object's file: its presence and size, and with `reads` its hash. Blocks."""
     try:
         stored = store.open(row.id, 0, row.size, row.size)
     except ObjectUnknown:
@@ -55,14 +55,14 @@ def look(store: BlobReader, row: ObjectRow, *, reads: bool) -> Verdict:
 
 
 def _known(row: ObjectRow) -> Verdict:
-    """Return what only reading the bytes could clear up."""
+    """Return a problem if the object is marked in a way that only reading its bytes can clear."""
     if row.damage in (damage.DIGEST, damage.UNREADABLE):
         return Verdict("it was found damaged before; without --quick its bytes are read again")
     return Verdict()
 
 
 def _unreadable(error: StoreUnavailable) -> Verdict:
-    """Return that bytes cannot be read, which is a damage where the medium says so."""
+    """Return the problem of unreadable bytes; an I/O error of the medium is damage."""
     refusal = error.__cause__
     is_damage = isinstance(refusal, OSError) and refusal.errno == errno.EIO
     problem = f"its bytes cannot be read: {error.message}"

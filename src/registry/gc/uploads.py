@@ -18,8 +18,8 @@ async def discard_expired_uploads(ctx: Context) -> int:
     A session someone is writing to this moment is left alone: its time is being renewed. So is
     one that was renewed since it was listed, which is read under the hold on its bytes. The bytes
     go before the row: after a crash in between, the next run ends the session. Bytes that had
-    become an object stay, without a row: by a later state of the database they may be a blob, so
-    they are the patrol's to set aside.
+    become an object stay, without a row: a later state of the database may have them as a blob, so
+    the patrol sets them aside instead.
     """
     discarded = 0
     while True:

@@ -256,7 +256,7 @@ def objects(tx: Connection, after: str, limit: int) -> list[ObjectRow]:
 
 
 def is_unchanged(tx: Connection, row: ObjectRow) -> bool:
-    """Return whether an object is still on record, and its bytes were not replaced meanwhile."""
+    """Return True if an object is still on record, and its bytes were not replaced meanwhile."""
     return tx.row(_OBJECT, id=row.id, verified_at=row.verified_at) is not None
 
 

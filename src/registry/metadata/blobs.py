@@ -40,9 +40,9 @@ class Link(NamedTuple):
     touched_at: int
     """When someone relied on it last, or its last manifest went."""
     verified_at: int
-    """When the bytes were last known to hash to their digest; 0: not since it is noted."""
+    """When the bytes last hashed to their digest; 0: unknown."""
     damage: str | None
-    """What is known to be wrong with them (`registry.metadata.damage`)."""
+    """The mark of their damage, if any (`registry.metadata.damage`)."""
 
 
 class ReferencedLink(NamedTuple):
@@ -68,7 +68,7 @@ class KeptObject(NamedTuple):
 
     id: str
     verified_at: int
-    """When the bytes were last known to hash to their digest."""
+    """When the bytes last hashed to their digest."""
     damage: str | None
 
 
@@ -347,7 +347,7 @@ def linked_object(tx: Connection, repository_id: str, digest: str) -> KeptObject
 
 
 def revive_object(tx: Connection, object_id: str) -> bool:
-    """Take an object back from the collector and lock it; False when it is gone or damaged."""
+    """Take an object back from the collector and lock it; return False if it is gone or damaged."""
     return tx.execute(_REVIVE_OBJECT, id=object_id) == 1
 
 

@@ -1,7 +1,7 @@
-"""Objects whose bytes are not what they were: marked, shown, and healed by a push of the same.
+"""Marks of damaged objects; a push of the same bytes heals one and removes its mark.
 
-A mark is about what was looked at. Bytes are replaced, or verified, at a time that is noted, so
-whoever found the old ones damaged cannot mark the new ones.
+The time at which bytes are replaced or verified is noted, so that a reader who found the old bytes
+damaged cannot mark the new ones.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ ABSENT: Final = "absent"
 SIZE: Final = "size"
 """The file is shorter or longer than the object."""
 DIGEST: Final = "digest"
-"""The bytes hash to something else."""
+"""The bytes hash to another digest."""
 UNREADABLE: Final = "unreadable"
-"""The medium does not give the bytes."""
+"""The medium cannot read the bytes."""
 
 _o = blob_objects.c
 _l = repository_blobs.c
@@ -106,8 +106,8 @@ def mark(
 ) -> bool:
     """Note that an object's bytes are damaged.
 
-    False when that was noted, the object is gone, or its bytes were verified or replaced since
-    `verified_at` was read, which was before anyone looked at them.
+    Return False if it was noted already, the object is gone, or its bytes were verified or replaced
+    since `verified_at` was read. Read that before looking at the bytes.
     """
     return (
         tx.execute(
@@ -123,7 +123,7 @@ def mark(
 
 
 def confirm(tx: Connection, account_id: str, object_id: str, verified_at: int) -> None:
-    """Note that an object's bytes are whole, and when they were verified (0: not known)."""
+    """Note that an object's bytes are whole, and when they were verified (0: unknown)."""
     tx.execute(_CONFIRM, account_id=account_id, object_id=object_id, now=verified_at)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 _CHECKED_BYTES = 64 << 20
-"""A file of more is not read whole at every start; a few tenths of a second are spared."""
+"""The largest file that is read whole at every start, in a few tenths of a second."""
 _MIGRATION_LOCK = 0x656E7472  # an advisory lock is a number; any that nobody else takes
 
 
@@ -44,10 +44,10 @@ def migrate(url: str) -> None:
 
 
 def check_whole(url: str) -> None:
-    """Look for damage in all of an SQLite file; PostgreSQL looks after itself.
+    """Check all of an SQLite file for damage; on PostgreSQL, do nothing.
 
     Raises:
-        Unavailable: there is some, or the file cannot be read now.
+        Unavailable: the file is damaged, or cannot be read now.
 
     """
     if not is_postgresql(url):

@@ -13,8 +13,8 @@ from registry.metadata.collection_tables import quarantined_objects, store_gener
 from registry.metadata.tables import blob_objects, uploads
 
 _REMEMBERED: Final = 7 * 24 * 3600 * MICROSECONDS
-"""How long a generation is remembered after the store noted a later one. A process that hangs
-between the database and the store's note may name one so old, and no older."""
+"""How long a generation is kept after the store noted a later one: the longest that a process may
+hang between its commit and the store's note."""
 
 _g = store_generations.c
 _ADD: Final = Statement(
@@ -53,17 +53,17 @@ def follow(tx: Connection, noted: str | None, generation: str, now: int) -> bool
 
 
 def accept(tx: Connection, generation: str, now: int) -> None:
-    """Insert a generation with which everything the store holds since before `now` is judged."""
+    """Insert a generation by which the database is accepted for all that is stored before `now`."""
     tx.execute(_ADD, id=generation, now=now, accepted_at=now)
 
 
 def accepted_at(tx: Connection) -> int:
-    """Return when an operator last accepted this database, 0 if never."""
+    """Return when an operator last accepted this database, or 0 if never."""
     row = tx.row(_ACCEPTED)
     return 0 if row is None or row[0] is None else int(row[0])
 
 
 def newest_owner(tx: Connection) -> str:
-    """Return the newest id that names stored bytes, the empty string where there is none."""
+    """Return the newest id that names stored bytes, or an empty string."""
     rows = [tx.row(statement) for statement in _NEWEST]
     return max((row[0] for row in rows if row is not None and row[0] is not None), default="")

@@ -118,7 +118,7 @@ def find_login_by_id(tx: Connection, login_id: str, now: int) -> Login | None:
 
 
 def count_open(tx: Connection, account_id: str, now: int, most: int) -> int:
-    """Return how many logins of an account are not over, counting to `most`."""
+    """Return how many logins of an account are open, counting no further than `most`."""
     row = tx.row(_COUNT_OPEN, account_id=account_id, now=now, limit=most)
     return row[0] if row else 0
 

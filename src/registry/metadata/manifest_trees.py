@@ -1,7 +1,7 @@
-"""What is under an index: how deep, how many manifests, and the size of their blobs.
+"""Measure what is under an index: its depth, its manifests, and the size of their blobs.
 
-An index is measured inside the one writer. So the walk ends where its bounds do, and whoever asks
-finds out by what was counted.
+The walk runs inside the one writer, so it stops one beyond its bounds; the caller compares the
+counts with them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class TreeBounds(NamedTuple):
     """Where a walk ends: one beyond each of these."""
 
     depth: int
-    """Of an index over images alone it is 1."""
+    """An index over images alone has depth 1."""
     edges: int
-    """From an index to a child, counted again wherever the index is."""
+    """Edges from an index to a child, counted again wherever the index is listed."""
     blobs: int
-    """From an image to a blob."""
+    """Edges from an image to a blob."""
 
 
 class TreeSize(NamedTuple):
@@ -70,7 +70,7 @@ _SIZE_UNDER: Final = Statement(select(func.coalesce(func.sum(_under.c.size), lit
 def measure_tree(tx: Connection, children: Iterable[str], bounds: TreeBounds) -> TreeSize:
     """Measure an index by the ids of its children, which count as the first edges."""
     # Level by level: a planner cannot know how small the tree is, and would join whole tables.
-    # A manifest is looked at again on each level it is on: the longest way down counts.
+    # A manifest counts on each level it is on: depth is the longest path.
     level = set(children)
     tree: set[str] = set()
     depth, edges = 0, len(level)

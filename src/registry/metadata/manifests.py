@@ -358,7 +358,7 @@ def list_referrers(
 def annotations_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, str]:
     """Return the annotations of manifests by their ids, as JSON.
 
-    They are never longer than the manifests: read as many as fit the memory.
+    They are no longer than the manifests' bodies: bound the number of ids by those.
     """
     rows = tx.rows(_ANNOTATIONS, repository_id=repository_id, ids=text_list(ids))
     return {row[0]: row[1] for row in rows}

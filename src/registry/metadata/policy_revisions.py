@@ -29,7 +29,7 @@ def first_revision(kind: Kind) -> ColumnElement[int]:
 
 
 def keep_revision(kind: Kind, policies: Table) -> Statement:
-    """Return the statement that keeps a policy's revision beyond it; binds ``repository_id``."""
+    """Return the statement that keeps the revision of a deleted policy; binds ``repository_id``."""
     of_policy = select(policies.c.repository_id, _literal(kind), policies.c.revision).where(
         policies.c.repository_id == bindparam("repository_id")
     )

@@ -104,7 +104,7 @@ blob_objects = Table(
     Column("condemned_at", Moment),
     Column("created_at", Moment, nullable=False),
     Column("verified_at", Moment, nullable=False, server_default=text("0")),
-    Column("damage", String(16)),  # null: whole, as far as is known
+    Column("damage", String(16)),  # null: not known to be damaged
     Column("damaged_at", Moment),
     UniqueConstraint("id", "account_id", "digest", "size"),
     CheckConstraint("size >= 0", name="size"),

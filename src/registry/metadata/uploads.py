@@ -105,9 +105,9 @@ def find_full(
     of_repository: int,
     of_account: int,
 ) -> str | None:
-    """Return ``"repository"`` or ``"account"`` if that has so many sessions open, else None.
+    """Return ``"repository"`` or ``"account"`` if that has this many sessions open, else None.
 
-    Looks at no more than `of_repository` and `of_account` of them, in an index.
+    Read no more than `of_repository` and `of_account` entries of an index.
     """
     row = tx.row(
         _FIND_FULL,

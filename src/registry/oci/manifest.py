@@ -21,11 +21,11 @@ from registry.oci.digest import Digest
 MAX_BYTES: Final = 4 * 1024 * 1024
 """The largest manifest taken; the specification asks registries to take at least 4 MB."""
 MAX_DESCRIPTORS: Final = 5_000
-"""Of config, layers, children and subject together. ECR takes 4,200 layers."""
+"""Most descriptors: config, layers, children and subject together. ECR takes 4,200 layers."""
 MAX_ANNOTATIONS: Final = 10_000
-"""Of the manifest and of its descriptors together."""
+"""Most annotations of the manifest and of its descriptors together."""
 MAX_PARTS: Final = 100_000
-"""Names and values of all the JSON, known or not: what a parser makes objects of."""
+"""Most names and values in the JSON, known or not: a parser makes an object of each."""
 
 _ARTIFACT_TYPE: Final = re.compile(r"[!-~]{1,255}")
 _MEDIA_TYPE: Final = re.compile(r"[ -~]{1,255}")
@@ -73,13 +73,13 @@ class _Document(msgspec.Struct, rename="camel"):
 
 
 class _Annotated(msgspec.Struct):
-    """A descriptor, of which only the annotations are read, and not taken apart."""
+    """A descriptor, of which only the annotations are read, unparsed."""
 
     annotations: msgspec.Raw = msgspec.Raw()
 
 
 class _Annotations(_Annotated):
-    """Where a document has annotations."""
+    """The places where a document has annotations."""
 
     config: _Annotated | None = None
     layers: list[_Annotated] | None = None
@@ -96,7 +96,7 @@ class _Size(msgspec.Struct):
 
 
 class _Sizes(msgspec.Struct):
-    """The sizes of a document's descriptors, as they are spelled."""
+    """The sizes of a document's descriptors, as they are written."""
 
     config: _Size | None = None
     layers: list[_Size] | None = None
@@ -111,7 +111,7 @@ _sizes_decoder: Final = msgspec.json.Decoder(_Sizes)
 def parse_manifest(body: bytes, content_type: str | None, *, is_stored: bool = False) -> Manifest:
     """Return the one reading of `body`, sent under the header `content_type`.
 
-    How much it may hold is bounded, unless it `is_stored` already: what was taken once is read.
+    What it may hold is bounded, unless it `is_stored` already.
 
     Raises:
         ManifestInvalid: not JSON, not a manifest, more than one thing at once, or too much.
@@ -148,12 +148,12 @@ def parse_manifest(body: bytes, content_type: str | None, *, is_stored: bool = F
 def _refuse_negative_zero(body: bytes) -> None:
     """Refuse the size ``-0``, which the decoder takes for 0 and other readers for a float."""
     if not _NEGATIVE_ZERO.search(body):
-        return  # no second look at nearly every manifest
+        return  # true of nearly every manifest, and cheap to find
     found = _sizes_decoder.decode(body)
     single = [part for part in (found.config, found.subject) if part]
     for part in (*single, *(found.layers or ()), *(found.manifests or ())):
         if bytes(part.size) == b"-0":
-            raise ManifestInvalid("a descriptor's size must be a number of bytes, and -0 is none")
+            raise ManifestInvalid("a descriptor's size must be a number of bytes, not -0")
 
 
 def _check_size(body: bytes) -> None:
@@ -162,7 +162,7 @@ def _check_size(body: bytes) -> None:
     if size.parts > MAX_PARTS:
         raise ManifestInvalid(f"a manifest has at most {MAX_PARTS} JSON names and values")
     if size.names <= MAX_ANNOTATIONS:
-        return  # and so fewer than a third as many descriptors, each of which has three
+        return  # nor too many descriptors, each of which has three names
     document = _annotations_decoder.decode(body)
     parts = [part for part in (document.config, document.subject) if part]
     descriptors = [*(document.layers or ()), *(document.manifests or ()), *parts]

@@ -63,7 +63,7 @@ def repository_crn(region: str, account_id: str, repository: str) -> str:
 
 
 class PolicyTooCostly(AccessDenied):
-    """Policies took more work to evaluate than a request is given; nothing is allowed by them."""
+    """Evaluating policies took more work than a request may; nothing is allowed."""
 
 
 def is_allowed(
@@ -94,7 +94,7 @@ def verdict_on(
     repository of someone else.
 
     Raises:
-        PolicyTooCostly: the policies need more than is left of `work`.
+        PolicyTooCostly: the policies need more steps than `work` has left.
 
     """
     account_id = target.account_id or ""
@@ -117,7 +117,7 @@ def verdict_on(
 
 
 def too_costly() -> PolicyTooCostly:
-    """Return the error for a request whose decisions take more work than it is given."""
+    """Return the error for a request whose decisions take more work than it may."""
     return PolicyTooCostly(
         f"{Verdict.TOO_COSTLY.value}, or ask for fewer repositories at once", reason="too_costly"
     )

@@ -1,17 +1,17 @@
-"""The rows that make stored bytes a blob, and what becomes of bytes the account has already.
+"""Write the rows that make stored bytes a blob; of bytes the account has already, keep one copy.
 
-The account keeps one object of equal bytes. The new ones were verified a moment ago; those that
-are kept may have been damaged since. So they are looked at before the new ones are dropped:
+The new bytes were just verified, while the kept ones may have been damaged since. So the kept ones
+are checked before the new ones are dropped:
 
 - presence and size at every push;
-- the hash, without reading them: when the kept bytes were not verified for `VERIFIED_FOR`, or are
-  marked as damaged, the new ones take their place.
+- when the kept bytes were not verified for `VERIFIED_FOR`, or are marked as damaged, the new ones
+  take their place, without reading the old ones.
 
-The transaction that links the blob decides, under the object's lock; an object that was not looked
-at is looked at first, and the transaction begins anew. What it finds damaged it marks. Then the
-new file is moved over the old one, and the mark is removed. An id never stands for other bytes,
-so whoever moves a file there, and whenever, does no harm; and a process that dies in between has
-answered nothing and leaves the mark, by which the next push heals.
+The transaction that links the blob decides, under the object's lock; if the object was not checked
+yet, it is checked and the transaction begins anew. A damaged one is marked. Then the new file is
+moved over the old one, and the mark is removed. An id never means other bytes, so it does no harm
+if several processes move a file there. A process that dies in between has not answered, and leaves
+the mark, so the next push heals.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from registry.services.context import Context
 from registry.services.damage import find_damage
 
 VERIFIED_FOR: Final = 7 * 24 * 3600 * MICROSECONDS
-"""How long kept bytes are believed to hash to their digest, as long as they have their size."""
+"""How long kept bytes of the right size are assumed to hash to their digest."""
 
 _log = logging.getLogger(__name__)
 
 
 class _Seen(NamedTuple):
-    """A kept object that was looked at, and what is wrong by its presence and size."""
+    """A kept object, and its damage as its presence and size show it."""
 
     object_id: str
     damage: str | None
@@ -48,13 +48,13 @@ class _Kept(NamedTuple):
 
     object_id: str
     is_replaced: bool = False
-    """Whether the new bytes are to take the place of its own."""
+    """True if the new bytes must take the place of the kept ones."""
     found: str | None = None
     """A damage that was not known before."""
 
 
 class _NotSeenError(Exception):
-    """The account keeps another object than the one that was looked at."""
+    """The account keeps another object than the one that was checked."""
 
 
 async def record_blob(ctx: Context, repository_id: str, account_id: str, stored: Stored) -> None:
@@ -90,7 +90,7 @@ async def _record(
         except _NotSeenError:
             continue  # it was recorded a moment ago
         except Unavailable:
-            # The connection may have died after the commit: what is there now tells.
+            # The connection may have died after the commit: look what is there now.
             there = await ctx.database.read(blobs.linked_object, repository_id, stored.digest)
             if there is None or not (
                 there.id == stored.object_id or _may_stay(there, seen, ctx.clock())
@@ -100,7 +100,7 @@ async def _record(
 
 
 async def _look(ctx: Context, account_id: str, stored: Stored) -> _Seen | None:
-    """Look at the object the account keeps of these bytes, if any."""
+    """Check presence and size of the object the account keeps of these bytes, if any."""
     object_id = await ctx.database.read(damage.kept_object, account_id, stored.digest)
     if object_id is None:
         return None
@@ -112,12 +112,12 @@ async def _look(ctx: Context, account_id: str, stored: Stored) -> _Seen | None:
 
 
 def _may_stay(kept: KeptObject, seen: _Seen | None, now: int) -> bool:
-    """Return whether the kept object was looked at, and its bytes need not be replaced."""
+    """Return True if the kept object was checked, and its bytes need not be replaced."""
     return seen == (kept.id, None) and not _must_go(kept, now)
 
 
 def _must_go(kept: KeptObject, now: int) -> bool:
-    """Return whether the kept bytes are to be replaced whatever a look would tell."""
+    """Return True if the kept bytes must be replaced, whatever a check would find."""
     return kept.damage is not None or kept.verified_at + VERIFIED_FOR <= now
 
 

@@ -20,7 +20,7 @@ from registry.services.damage import find_damage, note_damage
 from registry.services.repositories import lock, name_unknown, repository_for_push
 
 _LOOKS: Final = 3
-"""How often a file is looked at that others heal meanwhile."""
+"""How often to try again when another request heals the file meanwhile."""
 _NEVER_VERIFIED: Final = 0
 _MOUNT_CANDIDATES: Final = 100
 """How many repositories of the account are looked at for a mount that names no source."""
@@ -30,8 +30,8 @@ async def stat_blob(ctx: Context, name: Name, digest: Digest, *, keep: bool = Fa
     """Return the link of a blob in a repository.
 
     With `keep`, a client will rely on the blob being there (HEAD before a push): its file is
-    looked up; a link that no manifest references and no one touched for long is touched, and that
-    is committed before the answer. One that is referenced needs no touch: it is given one when
+    checked; an unreferenced link that was not touched for long is touched, and that is committed
+    before the answer. One that is referenced needs no touch: it is given one when
     its last manifest goes.
 
     Raises:
@@ -80,16 +80,16 @@ async def open_blob(ctx: Context, name: Name, link: Link, start: int, stop: int)
 
 
 async def look_again(ctx: Context, name: Name, link: Link) -> None:
-    """Look up a file that could not be sent to its end; mark it if it is damaged."""
+    """Check a file that could not be sent to its end; mark it if it is damaged."""
     with suppress(BlobUnknown, NameUnknown, StoreUnavailable):
         (await open_blob(ctx, name, link, 0, 0)).close()
 
 
 async def _is_back(ctx: Context, link: Link) -> bool:
-    """Take the mark away from a file that was not there, or not whole, and is now.
+    """Remove the mark of a file that was absent, or of another size, and is right again.
 
-    Someone brought it back: the medium was not mounted, or a backup was restored. What was found
-    to hash to something else, or could not be read, is believed again by fsck alone.
+    The medium had not been mounted, or a backup was restored. A mark for a wrong hash or unreadable
+    bytes is removed by fsck alone.
     """
     if link.damage not in (damage.ABSENT, damage.SIZE):
         return False

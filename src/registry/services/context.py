@@ -33,7 +33,7 @@ class Context:
     delays: Delays = field(default_factory=Delays)
     manifest_reader: ManifestReader = field(default_factory=ManifestReader)
     on_damage: Callable[[], None] = _count_nothing
-    """Called when a blob is found damaged that was not known to be."""
+    """Called when a blob is newly found damaged."""
 
     def act(self, principal: str) -> Act:
         """Return what history and events tell of a change that `principal` makes now."""

@@ -1,7 +1,7 @@
-"""What is done about a file that is not what its object was: noted once, told, answered as absent.
+"""Handle damaged files: mark and log them once, and answer as if the blob were absent.
 
-A blob with a mark is not there for a client: 404 to GET and HEAD, no source for a mount, unknown
-to a new manifest. So the next push sends its bytes, and they take the place of the damaged ones.
+To a client, a marked blob is absent: 404 to GET and HEAD, no source for a mount, unknown to a new
+manifest. So the next push sends its bytes, which take the place of the damaged ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def find_damage(reader: BlobReader, object_id: str, size: int) -> str | None:
     """Return what is wrong with an object's file by its presence and size, or None.
 
     Raises:
-        StoreUnavailable: the medium refused to tell.
+        StoreUnavailable: the medium failed.
 
     """
     try:
@@ -42,10 +42,10 @@ def find_damage(reader: BlobReader, object_id: str, size: int) -> str | None:
 
 
 async def note_damage(ctx: Context, link: Link, found: str) -> bool:
-    """Mark a link's object; return False when it was marked before, was replaced, or is gone.
+    """Mark a link's object; return False if it was marked before, was replaced, or is gone.
 
-    The first to find a damage counts it and logs it as an error. A database that cannot take
-    the mark changes nothing about what a client is told.
+    The first to find the damage counts it and logs it as an error. If the database cannot take the
+    mark, clients are answered the same.
     """
     try:
         is_new = await ctx.database.write(

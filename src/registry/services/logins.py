@@ -14,7 +14,7 @@ from registry.metadata import logins
 from registry.metadata.logins import Login, NewLogin
 
 MAX_OPEN: Final = 10_000
-"""Logins of one account that are not over."""
+"""Open logins that one account may have."""
 LOGIN_SECONDS: Final = 12 * 3600
 USERNAME: Final = "token"
 """The one user name that goes with a login credential."""
@@ -49,7 +49,7 @@ def mint_login(
 
     Raises:
         AccessDenied: a person acts in no account before assuming a role.
-        QuotaExceeded: too many logins of the account are not over.
+        QuotaExceeded: the account has too many open logins.
 
     """
     if caller.kind is PrincipalKind.USER or caller.account_id is None:
@@ -57,8 +57,8 @@ def mint_login(
     used = logins.count_open(tx, caller.account_id, now, MAX_OPEN)
     if used >= MAX_OPEN:
         raise QuotaExceeded(
-            f"the account has {MAX_OPEN} container logins that are not over; use one for many jobs,"
-            " or end those that are done with by POST /v1/oauth/revoke",
+            f"the account has {MAX_OPEN} open container logins; use one for many jobs,"
+            " or end unused ones with POST /v1/oauth/revoke",
             quota="logins",
             limit=MAX_OPEN,
             used=used,

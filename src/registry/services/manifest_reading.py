@@ -1,8 +1,8 @@
-"""Reading a pushed manifest: a small one at once, a large one in a thread, one after the other.
+"""Read a pushed manifest: a small one at once, large ones in a thread, one after the other.
 
-Parsing 4 MiB takes tens of milliseconds and ten times the memory, and hashing as much some more:
-on the event loop everybody would wait. One thread bounds the memory, and what it takes of the
-interpreter's lock; those who push large manifests wait for each other.
+Parsing 4 MiB takes tens of milliseconds and ten times the memory, and hashing takes more: on the
+event loop every request would wait. A single thread bounds the memory and the time that it holds
+the interpreter's lock; pushes of large manifests wait for each other.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from registry.oci.digest import Digest, digest_of
 from registry.oci.manifest import Manifest, parse_manifest
 
 INLINE_BYTES: Final = 64 * 1024
-"""Up to this size a manifest is read on the event loop, within a millisecond or two."""
+"""The largest manifest that is read on the event loop, within a millisecond or two."""
 
 
 class ReadManifest(NamedTuple):
-    """A manifest that was read, and the names of its bytes."""
+    """A manifest that was read, and the digests of its bytes."""
 
     manifest: Manifest
     digest: Digest
@@ -29,7 +29,7 @@ class ReadManifest(NamedTuple):
 
 
 class ManifestReader:
-    """The thread in which large manifests are read; there is one of these in a process."""
+    """The thread in which large manifests are read. A process has one."""
 
     def __init__(self, thread: Executor | None = None) -> None:
         self._thread = thread or ThreadPoolExecutor(1, "manifest")
@@ -40,7 +40,7 @@ class ManifestReader:
         """Return the manifest that `body` is.
 
         Raises:
-            DigestMismatch: the bytes are not those of the digest that is `expected`.
+            DigestMismatch: the bytes do not hash to `expected`.
             ManifestInvalid, ManifestTypeUnsupported: see `parse_manifest`.
 
         """

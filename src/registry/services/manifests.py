@@ -33,8 +33,8 @@ from registry.services.tags import Precondition, point_tag
 MAX_TAGS: Final = 50
 """How many tags one PUT may set (end-7b; the specification asks for at least 10)."""
 TREE_BOUNDS: Final = TreeBounds(depth=32, edges=5_000, blobs=20_000)
-"""How much may be under an index. Multi-platform images are one or two deep, with some ten
-children; each level is a statement, and each edge a row, of the transaction that stores one."""
+"""Bounds of what is under an index. Multi-platform images are one or two deep, with some ten
+children. Each level costs a statement, and each edge a row, in the transaction that stores one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +132,12 @@ def _put(
         manifest, wrong_sizes = _store(
             tx, repository, parsed, put.body, digest, manifest_id, act.now
         )
-        # Whoever names it by the other digest, as a referrer may its subject, means it too.
+        # A referrer may name its subject by the other digest.
         blobs.add_alias(tx, repository.account_id, read.sha512, digest)
         events.append(_pushed(digest, parsed, put.tags))
     elif manifest.media_type != parsed.media_type and is_specific(put.content_type):
         raise ManifestInvalid(
-            f"{digest} is here as {manifest.media_type}; push it under that Content-Type"
+            f"{digest} is stored as {manifest.media_type}; push it under that Content-Type"
         )
     if pushed not in (digest, read.sha512):
         blobs.add_alias(tx, repository.account_id, pushed, digest)
@@ -225,7 +225,7 @@ def _size_of_tree(tx: Connection, children: Sequence[str]) -> int:
     """Return the size of the distinct blobs under an index with these children, given by ids."""
     found = measure_tree(tx, children, TREE_BOUNDS)
     if found.depth > TREE_BOUNDS.depth:
-        raise ManifestInvalid(f"indexes may lie in each other {TREE_BOUNDS.depth} deep")
+        raise ManifestInvalid(f"indexes may be nested at most {TREE_BOUNDS.depth} deep")
     if found.edges > TREE_BOUNDS.edges:
         raise ManifestInvalid(
             f"an index has at most {TREE_BOUNDS.edges} manifests under it, through all levels"

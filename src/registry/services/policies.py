@@ -55,7 +55,7 @@ def put_policy(
 ) -> StoredPolicy:
     """Give a repository of `account_id` a policy in place of the one it had (C4).
 
-    What its handles and names mean is kept by id, so that whoever takes a name later gains nothing.
+    The ids its names mean are kept, so that a principal that takes a name later gains nothing.
 
     Raises:
         InvalidInput: with ``field`` and ``reason``; one of the repository's own account's
@@ -79,7 +79,7 @@ def put_policy(
 
 
 def delete_policy(tx: Connection, repository_id: str) -> bool:
-    """Take a repository's policy away; return False if it had none."""
+    """Remove a repository's policy; return False if it had none."""
     lock_repository(tx, repository_id)
     return policies.remove_policy(tx, repository_id)
 
@@ -114,7 +114,7 @@ def visibility(policy: Policy) -> str:
 
 
 def _bearer(tx: Connection, crn: Crn) -> str:
-    """Return the id of who bears a name in the repository's own account."""
+    """Return the id of the principal with a name in the repository's own account."""
     found = _FIND_NAMED[crn.type](tx, crn.account, crn.name)
     if found is None:
         raise InvalidInput(

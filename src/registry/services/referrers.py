@@ -13,8 +13,8 @@ from registry.oci.reference import Name
 from registry.services.context import Context
 
 MAX_BYTES: Final = 3 * 1024 * 1024
-"""Of the manifests of a page, of which their annotations are a part, unless it is one alone.
-Clients refuse an index over 4 MiB."""
+"""Most bytes of the manifests of a page, which bounds their annotations; a single one may exceed
+it. Clients refuse an index over 4 MiB."""
 
 
 class DescribedReferrer(NamedTuple):

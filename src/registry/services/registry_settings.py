@@ -44,10 +44,10 @@ def update_settings(
 def counts_pulls_of(
     principal: str, uncounted_pullers: Sequence[str], work: Work | None = None
 ) -> bool:
-    """Return True if pulls by the principal of this CRN are recorded; anonymous ones have none.
+    """Return True if pulls by the principal of this CRN count; an anonymous client has no CRN.
 
     Raises:
-        TooCostly: the patterns need more than is left of `work`.
+        TooCostly: the patterns need more steps than `work` has left.
 
     """
     return not uncounted_pullers or not _compiled(tuple(uncounted_pullers)).match(principal, work)
@@ -56,7 +56,7 @@ def counts_pulls_of(
 def _with_ids(tx: Connection, account_id: str, patterns: Sequence[str]) -> tuple[str, ...]:
     """Return patterns with the account named by its id, as CRNs name it.
 
-    Another account's handle is refused, whether it has a bearer or not: that is not told.
+    Another account's handle is refused whether or not it exists, so that the answer does not tell.
     """
     account = find_account(tx, account_id)
     patterns = [*map(lower_ids, patterns)]

@@ -44,22 +44,22 @@ class Restored(NamedTuple):
 
 
 MAX_RESTORED: Final = 200
-"""How many images one transaction restores: an index may have thousands of deleted children, and
-each is a dozen statements of the one writer."""
+"""Most images that one transaction restores: an index may have thousands of deleted children, and
+each costs the one writer a dozen statements."""
 
 
 def restore_image(
     tx: Connection, repository: Repository, digest: str, act: Act, most: int = MAX_RESTORED
 ) -> tuple[list[Restored], list[Event]]:
-    """Restore the image of this sha256, before it the deleted children it needs.
+    """Restore the image of this sha256, after the deleted children it needs.
 
-    Returns what is there again, children first, and what to publish. The caller holds the
+    Return the restored images, children first, and the events to publish. The caller holds the
     repository's lock.
 
     Raises:
         NotFound: no such image was deleted, or too long ago.
-        Conflict: it was pushed again meanwhile, or a child it needs cannot be restored, or with
-            these they are more than `most`.
+        Conflict: it was pushed again meanwhile, a child it needs cannot be restored, or together
+            they are more than `most`.
 
     """
     if manifests.find_manifest(tx, repository.id, digest):
@@ -88,7 +88,7 @@ def _plan(
         if each in plan:
             waiting.pop()
             continue
-        if each in found:  # and by now what it needs is planned
+        if each in found:  # what it needs is in the plan by now
             plan[each] = found[each]
             continue
         found[each] = _with_children(tx, repository, each, digest, now)
@@ -98,7 +98,7 @@ def _plan(
             waiting += [child for child in missing if child not in present]
         if len(plan.keys() | set(waiting)) > most:
             raise Conflict(
-                f"with {digest} more than {most} images would be restored at once; "
+                f"with {digest}, more than {most} images would be restored at once; "
                 "restore some of those it lists first",
                 digest=digest,
             )
@@ -108,7 +108,7 @@ def _plan(
 def _with_children(
     tx: Connection, repository: Repository, digest: str, asked: str, now: int
 ) -> tuple[Tombstone, list[str]]:
-    """Return the tombstone of an image that `asked` needs, or is, and what it lists."""
+    """Return the tombstone of `asked` or of an image it needs, and the children of that image."""
     tombstone = _restorable(tx, repository, digest, now)
     if tombstone is None and digest == asked:
         raise NotFound(f"no image {digest} can be restored", digest=digest)

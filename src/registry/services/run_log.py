@@ -1,4 +1,4 @@
-"""One line in the log for each run that has ended: what it was, what it did, how long it took."""
+"""Log a line for each run that has ended: its kind, what it did, and how long it took."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DECIMALS: Final = 3
 
 
 class EndedRun(Protocol):
-    """What the line needs of a run; moments are in microseconds."""
+    """The fields of a run that the line shows; moments are in microseconds."""
 
     @property
     def id(self) -> str:

@@ -40,24 +40,24 @@ CATALOG: Final = Name("", "catalog")
 """Stands for ``registry:catalog:*`` among the names of a bearer."""
 
 REQUEST_STEPS: Final = 64_000_000
-"""What the decisions of one request may take together: some 25 ms (see `patterns.Work`)."""
+"""Steps of all decisions of one request: some 25 ms (see `patterns.Work`)."""
 LISTING_STEPS: Final = 1_000_000_000
-"""The same of a list of the catalog, which asks of every name in turn: some 0.4 s."""
+"""Steps for a page of the catalog, which decides for every name: some 0.4 s."""
 SLICE_STEPS: Final = 2_000_000
-"""After how many of them others have their turn."""
+"""Steps after which other requests run."""
 
 Address = IPv4Address | IPv6Address
 
 
 class Turns:
-    """The work of one request, and the turns that others have between its parts."""
+    """The work of one request, and the turns it gives to other requests."""
 
     def __init__(self, steps: int = REQUEST_STEPS) -> None:
         self.work = Work(steps)
         self._next = steps - SLICE_STEPS
 
     async def give(self) -> None:
-        """Let others have their turn if a slice was used up since they last had one."""
+        """Let other requests run if a slice was used up since they last did."""
         if self.work.left <= self._next:
             self._next = self.work.left - SLICE_STEPS
             await asyncio.sleep(0)
@@ -71,7 +71,7 @@ class Entry(NamedTuple):
     counts_pulls: bool = True
     """A pull says that the image is in use; not one by a scanner or a backup, say."""
     reasons: tuple[str, ...] = ()
-    """Why each of `denied` is, told to the repository's own account only: a verdict's name."""
+    """The name of the verdict for each of `denied`; only for the repository's own account."""
 
 
 class Bearer(NamedTuple):
@@ -143,7 +143,7 @@ class Tokens:
 
         Raises:
             Unauthenticated: the password is wrong, or what stood behind it has ended.
-            PolicyTooCostly: the policies need more work than a request is given.
+            PolicyTooCostly: the policies need more work than a request may take.
 
         """
         login = None if password is None else await self._login(password)
@@ -208,7 +208,7 @@ class Tokens:
         return await self._subject(login, source_ip), login
 
     async def may_describe(self, subject: Subject, login: Login, turns: Turns, name: Name) -> bool:
-        """Return True if `subject` may know of a repository of its own account."""
+        """Return True if `subject` may see a repository of its own account."""
         await turns.give()
         target = Target(login.account_id, None, None, None)
         now = self.clock()
@@ -255,7 +255,7 @@ def _is_own(subject: Subject, target: Target) -> bool:
 
 
 def _entry_of(verdicts: Mapping[str, Verdict], counts: bool, *, is_own: bool) -> Entry:  # noqa: FBT001
-    """Return an entry. A stranger is not told why: it depends on what there is."""
+    """Return an entry, without reasons for a stranger: they would tell what exists."""
     granted = tuple(action for action, verdict in verdicts.items() if verdict.is_allowed)
     denied = tuple(action for action in verdicts if action not in granted)
     reasons = tuple(verdicts[action].name.lower() for action in denied) if is_own else ()

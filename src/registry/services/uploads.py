@@ -35,7 +35,7 @@ from registry.services.repositories import repository_for_push
 T = TypeVar("T")
 
 _RETRY_SECONDS: Final = 60
-"""What a client is told to wait where too many uploads are open."""
+"""``Retry-After``, in seconds, where too many uploads are open."""
 
 
 class Body(Protocol):
@@ -100,8 +100,8 @@ async def start_upload(ctx: Context, name: Name, rights: Rights, algorithm: str 
 async def _check_open_uploads(ctx: Context, repository: Repository, now: int) -> None:
     """Refuse one more session where too many are open.
 
-    Read before the change, so that refusals cost the one writer nothing; requests at the same
-    moment may go a few beyond.
+    Read before the change, so that refusals cost the one writer nothing; concurrent requests may
+    exceed the bound by a few.
     """
     most = ctx.limits.max_open_uploads_per_repository, ctx.limits.max_open_uploads
     full = await ctx.database.read(
@@ -110,7 +110,7 @@ async def _check_open_uploads(ctx: Context, repository: Repository, now: int) ->
     if full is not None:
         raise TooManyUploads(
             f"the {full} has {most[full == 'account']} uploads open, and may have no more; finish"
-            " or cancel some, or wait until they end by themselves",
+            " some, cancel some, or wait until they expire",
             retry_after=_RETRY_SECONDS,
         )
 

@@ -27,7 +27,7 @@ LOGGED_PARAMETERS = frozenset((b"n", b"last", b"digest", b"mount", b"from", b"ta
 
 
 class AccessLine(msgspec.Struct):
-    """What is written of a request: of its headers the user agent alone."""
+    """The log line of a request; of its headers it holds only the user agent."""
 
     time: str
     request_id: str
@@ -76,7 +76,7 @@ def access_line(record: RequestRecord) -> AccessLine:
 def _printable(text: bytes, limit: int) -> str:
     """Return at most `limit` characters of foreign text, with all that is not ASCII escaped.
 
-    Terminals obey some of it, and of DEL, which JSON does not escape as other control characters.
+    Terminals obey some such characters, and DEL, which JSON does not escape.
     """
     return text[:limit].replace(b"\x7f", b"?").decode("ascii", "backslashreplace")[:limit]
 

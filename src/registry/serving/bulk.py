@@ -135,7 +135,7 @@ class BulkJob(Generic[T]):
         self.moved = 0  # bytes, for those who watch the progress
         self.waiting = False  # for the client, in a thread or parked
         self.stopped = False
-        self.parked = False  # with the event loop, which watches the socket
+        self.parked = False  # shared with the event loop, which watches the socket
         self._ended: asyncio.Future[T] = loop.create_future()
 
     async def run(self) -> T:

@@ -1,9 +1,9 @@
 """Cross-origin reads of ``/v1`` and ``/v2`` by the web pages that an operator lists.
 
-Only reads: ``GET``, ``HEAD``, and the preflight of either. No cookie is ever taken from another
-origin, so ``Access-Control-Allow-Credentials`` is never sent; pages show bearers, which they have
-by a ``GET`` of ``/v2/token``. What mints tokens by ``POST``, and the sign-in, is for no page of
-another origin. (Fetch standard, "HTTP extensions".)
+Only reads: ``GET``, ``HEAD``, and the preflight of either. Cookies of other origins are not
+accepted, so ``Access-Control-Allow-Credentials`` is never sent; pages send bearers, which they get
+by ``GET /v2/token``. Endpoints that mint tokens by ``POST``, and the sign-in page, are closed to
+other origins. (Fetch standard, "HTTP extensions".)
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _PREFLIGHT_SECONDS: Final = 600
 
 
 class CrossOriginReads:
-    """A plane in front of which pages of some origins may read.
+    """Wraps a plane that pages of some origins may read.
 
-    Others are answered as if it were not there, but for ``Vary``, which caches must see.
+    Pages of other origins get the plain answer, with a ``Vary`` for caches.
     """
 
     def __init__(self, plane: Application, origins: Collection[str]) -> None:
@@ -38,7 +38,7 @@ class CrossOriginReads:
         self._origins = frozenset(origin.encode() for origin in origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a preflight, or hand the request on and say who may read the answer."""
+        """Answer a preflight, or hand the request on and add the CORS headers to the answer."""
         if scope["type"] != "http" or not _is_readable(scope):
             await self._plane(scope, receive, send)
             return
@@ -90,6 +90,6 @@ def _is_readable(scope: Scope) -> bool:
 
 
 def _only(scope: Scope, name: bytes) -> bytes | None:
-    """Return the value of a header that came once, else None."""
+    """Return the value of a header that came exactly once, else None."""
     values = [value for found, value in scope["headers"] if found == name]
     return values[0] if len(values) == 1 else None

@@ -22,7 +22,7 @@ def new_request_id() -> str:
 
 
 def _count_nothing() -> None:
-    """Count nothing: this server has no figures."""
+    """Count nothing: this server has no counters."""
 
 
 class Dispatcher:

@@ -53,7 +53,7 @@ class Exchange:
     send_job: SendJob | None = None
     sent = 0
     status = 0
-    unsent = 0  # bytes of `sent` that waited when the connection ended
+    unsent = 0  # bytes of `sent` that were still unsent when the connection ended
     task: asyncio.Task[None] | None = None
     _asked = False  # for a body that is not there
     _bodiless = False  # the response has no body, whatever the application sends
@@ -204,8 +204,7 @@ class Exchange:
     def _begin(self, message: Message) -> None:
         """Take the head of the response, or answer 408 in its place.
 
-        An application whose client was cut knows only that the body did not arrive whole, and
-        refuses it as one that its client ended.
+        The application knows only that the body did not arrive whole, as if the client had left.
         """
         if message["type"] != "http.response.start":
             raise ResponseError(f"expected http.response.start, got {message['type']}")

@@ -68,7 +68,7 @@ class Figures:
 
     @property
     def damaged_blobs(self) -> int:
-        """Return how many blobs were found damaged that were not known to be."""
+        """Return how many blobs were newly found damaged."""
         return self._sum(_AT_DAMAGED)
 
     def totals(self, plane: str) -> PlaneTotals:
@@ -101,7 +101,7 @@ class Counter:
     def __call__(self, record: RequestRecord) -> None:
         """Count a finished exchange."""
         if record.reason == TLS_HELLO:
-            return  # no request, and no error: what follows is counted
+            return  # neither a request nor an error: what follows is counted
         cells = self._cells
         start = 0 if is_data_plane(record.path) else _PLANE_CELLS
         method = _METHOD_INDEX.get(record.method, _OTHER)

@@ -25,7 +25,7 @@ class ServerLimits:
     """How long a transfer, in either direction, may move no byte."""
     pace_bytes: int = MIB
     pace_seconds: float = 60.0
-    """The floor under a transfer's rate, where a worker has more than `crowd` connections."""
+    """The least a transfer must move while a worker has more than `crowd` connections."""
     crowd: int = 1000
 
     refusal_drain_bytes: int = MIB

@@ -1,8 +1,8 @@
-"""A guard for an application without sign-in: programs of this machine come in, web pages do not.
+"""A guard for an application without sign-in: it admits programs of this machine, not web pages.
 
-A browser on this machine reaches a loopback address for any page it shows. With DNS rebinding the
-page names a host of its own and reads the answers; without, a form of it still writes. What gives
-pages away are the names they send: ``Host`` (RFC 9110 §7.2), ``Origin`` (RFC 6454 §7) and
+A browser on this machine can reach a loopback address for any page it shows. With DNS rebinding a
+page uses its own host name and reads the answers; without, its forms can still write. Browsers tell
+the page's names: ``Host`` (RFC 9110 §7.2), ``Origin`` (RFC 6454 §7) and
 ``Sec-Fetch-Site`` (Fetch Metadata).
 """
 
@@ -29,15 +29,15 @@ _MAX_SHOWN: Final = 100
 
 
 class LoopbackGuard:
-    """An ASGI application that lets in who calls a loopback host, and no page of another site."""
+    """An ASGI application that admits requests to loopback hosts, but not of other sites' pages."""
 
     def __init__(self, application: Application, allowed_hosts: Iterable[str] = ()) -> None:
-        """Take `allowed_hosts` for loopback hosts too; one without a port means any port."""
+        """Treat `allowed_hosts` as loopback hosts too; one without a port means any port."""
         self._application = application
         self._allowed = frozenset(host.lower() for host in allowed_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand the request on, or refuse it with 403 before anything of it is done."""
+        """Hand the request on, or refuse it with 403."""
         reason = self._reason_to_refuse(scope)
         if reason is None:
             await self._application(scope, receive, send)
@@ -72,7 +72,7 @@ class LoopbackGuard:
         )
 
     def _is_trusted(self, authority: str) -> bool:
-        """Return True if a host, with or without a port, is of this machine or allowed."""
+        """Return True if a host, with or without a port, is this machine's or allowed."""
         authority = authority.lower()
         found = _AUTHORITY.fullmatch(authority)
         if found is None:
@@ -100,7 +100,7 @@ def _shown(text: str) -> str:
 
 
 async def _refuse(scope: Scope, send: Send, error: AccessDenied) -> None:
-    """Answer as the plane does that owns the path."""
+    """Send the refusal in the form of the plane that owns the path."""
     request_id = str(scope.get("state", {}).get("request_id") or uuid4())
     if is_data_plane(scope.get("raw_path") or scope["path"].encode()):
         await send_response(scope, send, render(error), request_id.encode())

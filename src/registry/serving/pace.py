@@ -1,7 +1,8 @@
-"""Tells a client that moves bytes slowly from one that does not move them at all.
+"""Tell a client that moves bytes slowly from one that moves none.
 
-A slow client costs a connection and no thread, so it is left alone as long as there are enough of
-them. Where connections are scarce, a floor under the rate keeps slow clients from holding them all.
+A slow client costs a connection and no thread, so it is left alone while there are enough
+connections. Where those are scarce, a floor under the rate keeps slow clients from holding them
+all.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from registry.serving.limits import ServerLimits
 
 
 class Pace:
-    """The progress of one transfer, looked at by every sweep; times in seconds, sizes in bytes."""
+    """The progress of one transfer, checked by every sweep; times in seconds, sizes in bytes."""
 
     __slots__ = ("_at", "_highest", "_mark", "_moved_at", "_receiving", "_seen_at")
 

@@ -76,7 +76,7 @@ class HttpProtocol(asyncio.Protocol):
         self._reading = True
         self._buffer = b""
         self._deadline = NEVER
-        self.discarded = 0  # bytes that came after an answer and were dropped
+        self.discarded = 0  # bytes dropped after an answer
         self._draining: RequestBody | None = None
         self._drain_waiter: asyncio.Future[None] | None = None
         self._unsent = 0  # bytes that the transport keeps, or that an abort cut off
@@ -109,7 +109,7 @@ class HttpProtocol(asyncio.Protocol):
         exchange.lose()
         if exchange.task is None or exchange.task.done():
             self.record(exchange)
-        else:  # bulk threads may still count bytes for it
+        else:  # bulk threads may still add to its counters
             exchange.recorded_later = True
 
     def data_received(self, data: bytes) -> None:
@@ -128,7 +128,7 @@ class HttpProtocol(asyncio.Protocol):
         else:
             self.discarded += len(data)
             if self.discarded >= self.worker.limits.linger_bytes:
-                self.pause_reading()  # until the deadline: the client shall see the answer
+                self.pause_reading()  # until the deadline, so that the client sees the answer
 
     def eof_received(self) -> bool:
         """Take the end of what the client sends; True keeps the way to it open."""
@@ -175,7 +175,7 @@ class HttpProtocol(asyncio.Protocol):
                 self._unsent = self.transport.get_write_buffer_size()
 
     def waiting_bytes(self) -> int:
-        """Return how much of what was written the client does not have: here or in the kernel."""
+        """Return how many written bytes the client has not acknowledged: here or in the kernel."""
         if self.transport.is_closing():
             return 0
         queued = queued_bytes(self.transport.get_extra_info("socket"), TIOCOUTQ)
@@ -228,7 +228,7 @@ class HttpProtocol(asyncio.Protocol):
         return self.worker.common_lines(self.server_state.default_headers)
 
     def abort(self, reason: str = "") -> None:
-        """Close at once, whatever is still unsent; `reason` is for the log."""
+        """Close at once and drop what is unsent; `reason` is for the log."""
         if self.transport.is_closing():
             return
         if self.exchange is not None:
@@ -418,7 +418,7 @@ class HttpProtocol(asyncio.Protocol):
     def _record_refusal(
         self, request_id: str, method: str, path: bytes, status: int, size: int, reason: str
     ) -> None:
-        """Record a refusal of what did not become an exchange."""
+        """Record a refusal that came before any exchange."""
         now, host = time.time(), self._host()
         self._observe(
             RequestRecord(

@@ -99,7 +99,7 @@ class ReceiveJob(BulkJob[T]):
 
     @property
     def unread_bytes(self) -> int:
-        """Return how much of the body lies in the socket below the threshold that wakes the job."""
+        """Return how many bytes of the body wait in the socket, too few to wake the job."""
         return queued_bytes(self.sock, FIONREAD) if self.waiting and self.sock else 0
 
     @property
@@ -133,7 +133,7 @@ class ReceiveJob(BulkJob[T]):
         super().close()
 
     def _receive(self, raw: bytearray) -> Step:
-        """Take what comes; when the job was stopped, what is already there."""
+        """Receive what arrives; after the job was stopped, only what is already there."""
         self._decode_buffered()
         start = self.moved
         while self.sock is not None and not self.framing.complete:

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from registry.serving.exchange import Exchange
 
 TLS_HELLO: Final = "a TLS hello: this port speaks plain HTTP"
-"""The reason of a record that is none of a request: Go clients try TLS first."""
+"""The reason of a record without a request: Go clients try TLS first."""
 
 MAX_USER_AGENT: Final = 256
-"""How many bytes of a ``User-Agent`` are kept."""
+"""Bytes of a ``User-Agent`` that are kept."""
 
 
 class RequestRecord(NamedTuple):
@@ -27,7 +27,7 @@ class RequestRecord(NamedTuple):
     status: int
     received: int
     sent: int
-    """What left this process of the response's body, also when its transfer was cut."""
+    """Bytes of the response's body that left this process, also when its transfer was cut."""
     client: str
     principal: str = ""
     """CRN of the caller, once a credential proved it; empty for an unauthenticated client."""

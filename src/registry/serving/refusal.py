@@ -78,7 +78,7 @@ def refusal(
 def tls_refusal(common: bytes) -> tuple[bytes, int]:
     """Return the answer to a TLS hello, and the length of its body.
 
-    Clients that try TLS first know from its plain ``HTTP/`` that they may go on without.
+    Clients that try TLS first recognize the plain ``HTTP/`` and go on without TLS.
     """
     body = b"This port speaks plain HTTP: use http://, or https:// of a proxy that ends TLS.\n"
     head = (

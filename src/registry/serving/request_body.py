@@ -49,7 +49,7 @@ class RequestBody:
 
     @property
     def arrived(self) -> int:
-        """Return `received` and what lies in the socket, for those who watch the progress."""
+        """Return `received` and what waits in the socket, to measure progress."""
         return self.received + (0 if self.job is None else self.job.unread_bytes)
 
     @property

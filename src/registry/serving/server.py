@@ -35,15 +35,15 @@ logger = logging.getLogger("registry.serving")
 
 BACKLOG = 2048
 CONNECTION_DESCRIPTORS = 4
-"""What a transfer may hold: its socket, a bulk job's duplicate, and the files of an upload."""
+"""Descriptors of one transfer: its socket, a bulk job's duplicate, and the files of an upload."""
 JOB_GRACE_SECONDS = 2.0
 APPLICATION_GRACE_SECONDS = 2.0
 EXIT_GRACE_SECONDS = 4.5
 """How long after the drain a process may take to end before it is ended."""
 SWITCH_SECONDS = 0.0005
-"""How long a thread that computes, as one that reads a large manifest, keeps the event loop from
-the interpreter's lock. The loop asks for it several times a request; Python's own 5 ms each time
-are what everybody else's requests would wait."""
+"""Seconds for which a computing thread, such as one that reads a large manifest, may keep the
+interpreter's lock from the event loop. The loop asks for it several times a request, and would
+wait Python's default of 5 ms each time."""
 
 LoopName = Literal["uvloop", "asyncio"]
 Address = tuple[str, int]
@@ -123,7 +123,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def raise_descriptor_limit() -> int:
-    """Allow as many open files as the system does, for thousands of slow clients; return them."""
+    """Raise the limit of open files to the system's, for thousands of slow clients; return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

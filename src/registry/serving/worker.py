@@ -35,7 +35,7 @@ class Worker:
         self.limits = limits or ServerLimits()
         self.observers = observers
         self.crowded = False
-        """Whether connections are scarce: more than `limits.crowd` at the last sweep."""
+        """True if there were more than `limits.crowd` connections at the last sweep."""
         self.header_names = HeaderNames()
         self.receivers = BulkPool("bulk-receive", self.limits.receive_threads, UNIT_BYTES)
         self.senders = BulkPool("bulk-send", self.limits.send_threads)

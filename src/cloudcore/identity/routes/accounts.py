@@ -131,7 +131,7 @@ def _caller(ctx: Context) -> Principal:
 def _find(tx: Connection, caller: Principal, account_id: str) -> tuple[Account, Joined | None]:
     """Return an account the caller may know of, with a person's membership in its organization.
 
-    One that belongs to others is told of as one that is not there.
+    An account of other organizations is answered like one that does not exist.
     """
     if caller.account_id is not None:
         if account_id != caller.account_id:
@@ -177,7 +177,7 @@ def _home(tx: Connection, caller: Principal, named: str | None) -> tuple[str, Jo
 async def create_account(
     data: JSONBody[CreateAccount], ctx: NamedDependency[Context]
 ) -> Reply[OneAccount]:
-    """Create an account with a role `admin`, which the caller may assume, if the operator lets it.
+    """Create an account with a role `admin` that the caller may assume, if the operator allows it.
 
     An organization has at most 100 accounts.
     """

@@ -75,7 +75,7 @@ async def change_own_password(
 ) -> None:
     """Change the password; the person's other sessions end.
 
-    Ten wrong passwords in five minutes; the next is 429.
+    After ten wrong passwords within five minutes, the next attempt is 429.
     """
     person = person_of(ctx)
     ctx.authorize(person.crn)

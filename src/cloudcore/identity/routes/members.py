@@ -98,11 +98,11 @@ async def invite_member(
 ) -> Reply[OneMember]:
     """Invite a person, who has no part in the organization until accepting.
 
-    Ten addresses a day may be refused as nobody's; then 429.
+    After ten unknown addresses in a day, the next is 429.
     """
     joined = await authorized(ctx, organization_id)
     if joined.organization.is_personal:
-        raise AccessDenied("a personal organization is of one person")
+        raise AccessDenied("a personal organization has one member, and cannot invite others")
     await count_lookup(ctx, organization_id)
     reply = await ctx.commit(
         organizations.invite_member,

@@ -142,7 +142,7 @@ async def membership_policy(ctx: Context, resource: str) -> Policy | None:
 async def create_organization(
     data: JSONBody[CreateOrganization], ctx: NamedDependency[Context]
 ) -> Reply[OneOrganization]:
-    """Create an organization, whose owner is the caller, if the operator lets it."""
+    """Create an organization owned by the caller, if the operator allows it."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
     await ctx.database.read(partial(check_founds_organizations, ctx), person.id)

@@ -1,7 +1,7 @@
 """``/v1/users``: the persons of an organization.
 
-People are their organization's, so only persons who own it add, suspend or delete them. Programs
-and roles of its accounts see who there is, to assign roles to them.
+People belong to organizations, not to accounts, so only persons who own the organization add,
+suspend or delete them. Programs and roles of its accounts list them, to assign roles to them.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _home(tx: Connection, person: Principal, named: str | None) -> Joined:
 
 
 def _shared(tx: Connection, person: Principal, user_id: str) -> Joined:
-    """Return an organization that a person has joined, as the user has."""
+    """Return an organization that the person and the user have both joined."""
     organization_id = find_shared_organization(tx, person.id, user_id)
     if organization_id is None:
         raise missing("user")
@@ -147,7 +147,7 @@ async def _governed(ctx: Context, user_id: str) -> Joined:
 
     Raises:
         AccessDenied: the caller is no person, or does not own it.
-        NotFound: they are together in none.
+        NotFound: they share no organization.
 
     """
     joined = await ctx.database.read(_shared, person_of(ctx), user_id)
@@ -181,13 +181,13 @@ async def create_user(
 ) -> Reply[OneNewUser]:
     """Create a person, a member of the organization with no role yet; for its owners.
 
-    Ten addresses a day may be refused as taken; then 429.
+    After ten taken addresses in a day, the next is 429.
     """
     person = person_of(ctx)
     named = data.organization and lower_ids(data.organization)
     joined = await ctx.database.read(_home, person, named)
     if joined.organization.is_personal:
-        raise AccessDenied("a personal organization is of one person; name another organization")
+        raise AccessDenied("a personal organization has one member; name another organization")
     _authorize(ctx, joined, "*")
     email = email_address(data.email)
     password = users.new_password()

@@ -13,7 +13,7 @@ from cloudcore.db.statement import Statement
 def insertion(table: Table, *given: str) -> Statement:
     """Return the statement that adds a row; a row whose key is taken changes nothing.
 
-    A column with a default is left to it, unless it is `given`.
+    A column with a default takes it, unless the column is `given`.
     """
     columns: dict[str, Any] = {
         column.name: bindparam(column.name)

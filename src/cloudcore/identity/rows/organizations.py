@@ -209,13 +209,13 @@ def count_members(tx: Connection, organization_id: str) -> int:
 
 
 def count_other_owners(tx: Connection, organization_id: str, user_id: str) -> int:
-    """Return how many owners there are who can sign in, without this person."""
+    """Return how many owners other than this person can sign in."""
     row = tx.row(_COUNT_OTHER_OWNERS, organization_id=organization_id, user_id=user_id)
     return row[0] if row else 0
 
 
 def count_owned(tx: Connection, user_id: str) -> int:
-    """Return how many organizations a person owns, without the personal one."""
+    """Return how many organizations a person owns, not counting the personal one."""
     row = tx.row(_COUNT_OWNED, user_id=user_id)
     return row[0] if row else 0
 

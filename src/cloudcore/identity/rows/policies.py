@@ -244,7 +244,7 @@ def size_attached_to(tx: Connection, principal_id: str) -> int:
 
 
 def largest_size_beside(tx: Connection, policy_id: str) -> int:
-    """Return the most bytes of other policies that a principal has which has this one."""
+    """Return the largest sum of other policies, in bytes, among the principals with this policy."""
     row = tx.row(_LARGEST_BESIDE, policy_id=policy_id)
     return int(row[0]) if row else 0
 

@@ -206,7 +206,7 @@ def revoke_sessions_of_assigned(tx: Connection, role_id: str, user_id: str, now:
 
 
 def count_open_of_account(tx: Connection, account_id: str, now: int, most: int) -> int:
-    """Return how many sessions of an account's roles are not over, counting to `most`."""
+    """Return how many role sessions of an account are open, counting no further than `most`."""
     row = tx.row(_COUNT_OPEN, account_id=account_id, now=now, limit=most)
     return row[0] if row else 0
 

@@ -85,7 +85,7 @@ _SHARED: Final = Statement(
             _other.c.status == text("'active'"),
             organizations.c.is_personal.is_(false()),
         )
-        # An owner's before a member's: 'owner' is the last of the roles by its letters.
+        # Owners first: 'owner' is the last of the roles in alphabetical order.
         .order_by(_m.role.desc(), _m.organization_id)
     )
 )
@@ -175,7 +175,7 @@ def is_member_elsewhere(tx: Connection, user_id: str, organization_id: str) -> b
 
 
 def find_shared_organization(tx: Connection, user_id: str, other_id: str) -> str | None:
-    """Return an organization that two persons have joined, before others one that the first owns.
+    """Return an organization that two persons have joined, preferably one that the first owns.
 
     Personal organizations do not count.
     """
@@ -184,9 +184,9 @@ def find_shared_organization(tx: Connection, user_id: str, other_id: str) -> str
 
 
 def lock_user(tx: Connection, user_id: str) -> str | None:
-    """Keep other changes of a person waiting; return its status, None if there is no such person.
+    """Lock a person; return the status, or None if there is no such person.
 
-    Who locks an organization too does so before.
+    To lock an organization too, lock that first.
     """
     row = tx.row(_LOCK, id=user_id)
     return row[0] if row else None

@@ -20,7 +20,7 @@ ADMIN: Final = "admin"
 """What the first role, policy and service account of an account are called."""
 ADMIN_SESSION_SECONDS: Final = 43_200
 MAX_ACCOUNTS: Final = 100
-"""Of one organization."""
+"""Accounts that one organization may have."""
 _ADMIN_DOCUMENT: Final = {
     "version": "1",
     "statements": [{"effect": "allow", "actions": ["*"], "resources": ["*"]}],
@@ -49,7 +49,7 @@ def found_account(tx: Connection, account: Account, founder: Founder, ids: First
     """Add an account with a role `admin` that may do everything and trusts its founder.
 
     Raises:
-        QuotaExceeded: the organization has enough of them.
+        QuotaExceeded: the organization has `MAX_ACCOUNTS` already.
         Conflict: the handle is taken.
 
     """
@@ -58,7 +58,7 @@ def found_account(tx: Connection, account: Account, founder: Founder, ids: First
     used = rows.count_accounts_of(tx, account.organization_id)
     if used >= MAX_ACCOUNTS:
         raise QuotaExceeded(
-            f"an organization has at most {MAX_ACCOUNTS} accounts",
+            f"an organization has at most {MAX_ACCOUNTS} accounts; use another organization",
             quota="accounts",
             limit=MAX_ACCOUNTS,
             used=used,

@@ -28,7 +28,7 @@ def organization_of(tx: Connection, account_id: str) -> str:
 
 
 def check_owner_remains(tx: Connection, membership: Membership) -> None:
-    """Refuse to take the last owner who can sign in from an organization; lock it before.
+    """Refuse to remove the last owner who can sign in. Lock the organization first.
 
     Raises:
         Conflict: this membership is that owner's.
@@ -39,7 +39,10 @@ def check_owner_remains(tx: Connection, membership: Membership) -> None:
         and membership.status == "active"
         and not organizations.count_other_owners(tx, membership.organization_id, membership.user_id)
     ):
-        raise Conflict("an organization keeps at least one owner who is not suspended")
+        raise Conflict(
+            "an organization keeps at least one owner who is not suspended; make another member an"
+            " owner first"
+        )
 
 
 def find_person(tx: Connection, organization_id: str, text: str) -> User:

@@ -15,14 +15,14 @@ from cloudcore.identity.services.members import check_owner_remains, lock_organi
 from cloudcore.identity.services.roles import unassign_all
 
 MAX_OWNED: Final = 10
-"""Organizations that a person may own, without the personal one."""
+"""Organizations that a person may own, not counting the personal one."""
 
 
 def create_organization(tx: Connection, organization: Organization, owner: str) -> Joined:
     """Add an organization whose owner is its creator.
 
     Raises:
-        QuotaExceeded: the person owns enough of them.
+        QuotaExceeded: the person owns `MAX_OWNED` already.
 
     """
     lock_user(tx, owner)

@@ -40,10 +40,10 @@ def get_policy(tx: Connection, account_id: str, policy_id: str) -> PolicyRow:
 def update_policy(
     tx: Connection, account_id: str, policy_id: str, changes: dict[str, Any], now: int
 ) -> PolicyRow:
-    """Change what `changes` gives of a policy; another document is another revision of it.
+    """Change the given fields of a policy; a new document makes a new revision.
 
     Raises:
-        Conflict: a principal would have more bytes of policies than it can.
+        Conflict: a principal would have too many bytes of policies.
 
     """
     raise_revision(tx, account_id)
@@ -74,7 +74,7 @@ def attach_policy(tx: Connection, attachment: Attachment) -> Attached:
     """Attach a policy to a service account or role that was found in the same account.
 
     Raises:
-        Conflict: it is attached there, or the principal would have more than it can.
+        Conflict: it is attached there already, or the principal would have too many bytes of them.
 
     """
     raise_revision(tx, attachment.account_id)
@@ -89,7 +89,7 @@ def attach_policy(tx: Connection, attachment: Attachment) -> Attached:
 
 
 def _check_size(size: int) -> None:
-    """Refuse more bytes of policies than a principal can have; documents are ASCII."""
+    """Refuse more bytes of policies than a principal may have; documents are ASCII."""
     if size > MAX_PRINCIPAL_BYTES:
         raise Conflict(
             f"the policies of a principal have at most {MAX_PRINCIPAL_BYTES} bytes together, "

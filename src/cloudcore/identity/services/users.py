@@ -40,7 +40,7 @@ def add_person(tx: Connection, user: User) -> User:
 
 
 def create_user(tx: Connection, organization_id: str, user: User) -> User:
-    """Add a person who is a member of an organization from the first."""
+    """Add a person as a member of an organization."""
     lock_organization(tx, organization_id)
     made = add_person(tx, user)
     organizations.add_membership(
@@ -103,7 +103,7 @@ def change_password(
 def _governed(tx: Connection, organization_id: str, user_id: str) -> User:
     """Return a member over whom this organization alone decides, locked with the organization.
 
-    Whoever has joined another organization is not one organization's to lock out of all.
+    A person who has joined several organizations is not for one of them to lock out.
     """
     lock_organization(tx, organization_id)
     users.lock_user(tx, user_id)

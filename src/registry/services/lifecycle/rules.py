@@ -32,8 +32,8 @@ from cloudcore.wire import Request
 DAY: Final = 24 * 3600 * MICROSECONDS
 MAX_BYTES: Final = 20 * 1024
 MAX_PATTERN_BYTES: Final = 8 * 1024
-"""Of all `tag_patterns` with a ``*`` together: each tag is held against all of them, also by a
-transaction that re-checks images. At worst that takes some 0.1 ms a tag."""
+"""Most bytes of all `tag_patterns` with a ``*`` together: each tag is matched with all of them,
+also in the transaction that re-checks images. At worst that takes some 0.1 ms a tag."""
 MAX_RULES: Final = 50
 
 Selector = Literal["untagged", "tagged", "any"]

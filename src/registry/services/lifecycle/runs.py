@@ -171,9 +171,9 @@ async def make_plan(ctx: Context, run: Run, policy: Policy, subjects: Collection
 
 
 def delete_portion(run: Run, portion: Portion, act: Act, tx: Connection) -> Run | None:
-    """Delete what of a portion is still to go; return the run when it has ended by that.
+    """Delete what of a portion must still go; return the run if it has ended with that.
 
-    With the last portion it has succeeded.
+    With its last portion the run has succeeded.
     """
     repository = lock_repository(tx, run.repository_id)
     if repository is None:

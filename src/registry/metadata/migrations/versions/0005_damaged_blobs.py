@@ -1,6 +1,6 @@
-"""Mark damaged blobs, and know when each was verified last.
+"""Add marks of damaged blobs, and the time at which each blob was verified last.
 
-What was stored so far counts as verified when it was stored.
+Blobs that are stored already count as verified when they were stored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def upgrade() -> None:
         sa.Column("damage", sa.String(length=16), nullable=True),
         sa.Column("damaged_at", sa.BigInteger(), nullable=True),
     ):
-        # One by one and not as a batch, which would copy a table that others refer to.
+        # Single statements, not a batch: that would copy a table that foreign keys refer to.
         op.add_column("blob_objects", column)
     op.execute("UPDATE blob_objects SET verified_at = created_at")
     op.create_index(

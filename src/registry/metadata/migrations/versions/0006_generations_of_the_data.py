@@ -1,7 +1,7 @@
-"""Keep the generations of the data, which the folder of the blobs names too.
+"""Add the generations of the data; the folder of the blobs names the last one too.
 
-A generation in the folder that the database does not know tells that the database is older than
-the blobs, or another's: then nothing is collected.
+If the database does not know the generation in the folder, it is older than the blobs or another's:
+then nothing is collected.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Keep what names in policies meant, and revisions of policies beyond the policies.
+"""Keep the ids that names in policies meant, and the last revision of a deleted policy.
 
-A trust policy names roles and service accounts of other accounts by CRN; from now on it means who
-bore the name when it was written. Of those that are there nobody knows when that was: they mean
-who bears the name now, and a name without a bearer means nobody. Accounts in documents that are
-there are named by id already.
+A trust policy names roles and service accounts of other accounts by CRN; from now on such a name
+means the principal that had it when the policy was written. In policies that exist already it means
+the principal that has it at this migration, or nobody. Accounts in them are named by id already.
 """
 
 from __future__ import annotations

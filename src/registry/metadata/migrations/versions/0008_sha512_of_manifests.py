@@ -1,6 +1,6 @@
 """Record the sha512 of every manifest beside its sha256.
 
-A referrer may name its subject by either, and who asks may name the other.
+A referrer may name its subject by one, and a client may ask for referrers by the other.
 """
 
 from __future__ import annotations
@@ -43,4 +43,4 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    pass  # They are true, and were kept for manifests that were pushed by their sha512.
+    pass  # The rows stay: they are true, and some were there before.

@@ -1,6 +1,6 @@
-"""Index what is open of an account, so that its logins and role sessions are counted to a cap.
+"""Index the open logins and role sessions of an account, to count them up to a cap.
 
-The count reads the index alone. That of sessions stands in for the one on the role.
+The count reads the index alone. The new index on sessions replaces the one on the role.
 """
 
 from __future__ import annotations
