@@ -148,7 +148,8 @@ async def _report_damage(
     images = await database.read(damage.images_of, row.account_id, [row.id], _PAGE)
     report.damaged_count += 1
     report.damaged_images += [
-        f"image {image.repository}@{image.digest} needs blob {row.digest}" for image in images
+        f"image {image.handle}/{image.repository}@{image.digest} needs blob {row.digest}"
+        for image in images
     ]
 
 

@@ -13,6 +13,7 @@ from sqlalchemy import and_, bindparam, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.identity.tables import accounts
 from registry.metadata.tables import (
     blob_objects,
     manifest_blobs,
@@ -54,6 +55,8 @@ class DamagedImage(NamedTuple):
     repository_id: str
     repository: str
     digest: str
+    handle: str
+    """Of the repository's account."""
 
 
 _MARK: Final = Statement(
@@ -87,9 +90,10 @@ _DAMAGED: Final = Statement(
 )
 _IMAGES: Final = Statement(
     page(
-        select(_l.object_id, _r.id, _r.name, _m.digest)
+        select(_l.object_id, _r.id, _r.name, _m.digest, accounts.c.handle)
         .select_from(repository_blobs)
         .join(repositories, _r.id == _l.repository_id)
+        .join(accounts, accounts.c.id == _r.account_id)
         .join(manifest_blobs, and_(_e.repository_id == _l.repository_id, _e.digest == _l.digest))
         .join(manifests, _m.id == _e.manifest_id)
         .where(
