@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import and_, bindparam, select, text
+from sqlalchemy import and_, bindparam, func, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
@@ -74,6 +74,16 @@ _CONFIRM: Final = Statement(
     .where(_o.account_id == bindparam("account_id"), _o.id == bindparam("object_id"))
     .values(damage=text("NULL"), damaged_at=text("NULL"), verified_at=bindparam("now"))
 )
+_CONFIRM_READ: Final = Statement(
+    blob_objects.update()
+    .where(
+        _o.account_id == bindparam("account_id"),
+        _o.id == bindparam("object_id"),
+        _o.verified_at == bindparam("verified_before"),
+        func.coalesce(_o.damage, text("''")) == bindparam("damage_before"),
+    )
+    .values(damage=text("NULL"), damaged_at=text("NULL"), verified_at=bindparam("now"))
+)
 _KEPT: Final = Statement(
     select(_o.id).where(
         _o.account_id == bindparam("account_id"),
@@ -129,6 +139,29 @@ def mark(
 def confirm(tx: Connection, account_id: str, object_id: str, verified_at: int) -> None:
     """Note that an object's bytes are whole, and when they were verified (0: not known)."""
     tx.execute(_CONFIRM, account_id=account_id, object_id=object_id, now=verified_at)
+
+
+def confirm_read(
+    tx: Connection,
+    account_id: str,
+    object_id: str,
+    verified_at: int,
+    damage: str | None,
+    now: int,
+) -> None:
+    """Note that an object's bytes were read and are whole.
+
+    Nothing changes if they were verified, replaced or marked since `verified_at` and `damage` were
+    read, which was before anyone looked at them.
+    """
+    tx.execute(
+        _CONFIRM_READ,
+        account_id=account_id,
+        object_id=object_id,
+        verified_before=verified_at,
+        damage_before=damage or "",
+        now=now,
+    )
 
 
 def kept_object(tx: Connection, account_id: str, digest: str) -> str | None:
