@@ -85,3 +85,31 @@ def test_what_was_read_whole_and_marked_since_stays_marked(
             assert await marked(registry) == []
 
     asyncio.run(scenario())
+
+
+def test_bytes_that_are_lost_before_they_heal_are_no_bug_of_ours(
+    sqlite_database: str, store: FilesystemStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever removed the file that is healed may remove the next one too."""
+    replacing = store.replace
+
+    def lose(object_id: str, new_id: str) -> None:
+        store.delete(new_id)
+        replacing(object_id, new_id)
+
+    async def scenario() -> None:
+        async with open_registry(sqlite_database, store) as registry:
+            await push(registry)
+            cut(await file_of(registry, tmp_path, DIGEST))
+            target = f"/v2/dev/one/blobs/uploads/?digest={DIGEST}"
+            with monkeypatch.context() as patch:
+                patch.setattr(store, "replace", lose)
+                assert (await registry.client.request("POST", target, BLOB)).status == 503
+            assert (
+                await registry.client.request("GET", f"/v2/dev/one/blobs/{DIGEST}")
+            ).status == 404
+            await push(registry)
+            answer = await registry.client.request("GET", f"/v2/dev/one/blobs/{DIGEST}")
+            assert answer.body == BLOB
+
+    asyncio.run(scenario())
