@@ -132,7 +132,7 @@ DAMAGES: list[tuple[Callable[[Path], object], str, str]] = [
     (lambda data: object_file(data, CONFIG).unlink(), "I1, I5", "gone"),
     (lambda data: os.truncate(staged_file(data), 3), "I2", "10 bytes acknowledged, 3 staged"),
     (lambda data: staged_file(data).unlink(), "I2", "10 bytes acknowledged, 0 staged"),
-    (change_manifest, "I3", "hash to something else"),
+    (change_manifest, "I3", "in dev/app: its bytes hash to something else"),
     (drop_edge, "I3", "2 blobs are listed, 1 are held"),
     (lambda data: query(data, "UPDATE tags SET manifest_id = 'x'"), "I4", "tag v1"),
     (lambda data: query(data, "UPDATE repositories SET size_bytes = 1"), "I8", "size_bytes"),
@@ -158,7 +158,7 @@ def test_the_images_that_a_damage_hits_are_named(data: Path) -> None:
     found = fsck(data)
     ((name,),) = query(data, "SELECT digest FROM manifests")
     lines = found.stdout.splitlines()
-    assert f"image app@{name} needs blob {digest(LAYER)}" in lines
+    assert f"image dev/app@{name} needs blob {digest(LAYER)}" in lines
     assert any(line.startswith("1 blobs are damaged, 1 images need them") for line in lines)
 
 

@@ -110,7 +110,7 @@ def test_postgresql_takes_every_statement(postgresql_database: str) -> None:
         ("GET", f"referrers/{DIGEST}", b"", 4, 0),  # a list for each name of the subject
         ("POST", "blobs/uploads/", b"", 3, 1),
         ("POST", f"blobs/uploads/?digest={digest_of(BLOB)}", BLOB, 6, 1),
-        ("PUT", "manifests/v1", BODY, 4, 1),
+        ("PUT", "manifests/v1", BODY, 5, 1),
     ],
 )
 def test_a_request_takes_few_statements(

@@ -56,8 +56,10 @@ def take_back(folders: Folders, object_id: str) -> bool:
     """Move an orphan back to where it was, durably; return False if there is none of this id."""
     is_found = False
     for name in names_in(_FOLDER, folders.root):
+        if not name.endswith(object_id):  # there may be many, and a request waits
+            continue
         orphan = _parsed(name)
-        if orphan is None or orphan.object_id != object_id:
+        if orphan is None:
             continue
         path = object_path(object_id) if orphan.is_object else object_id
         folder = folders.objects if orphan.is_object else folders.uploads

@@ -111,7 +111,7 @@ class StagedFile(Staged):
             with suppress(FileNotFoundError):
                 descriptor = open_held(folder, path)
                 staged = cls(folders, cache, upload_id, descriptor, State.OPENED)
-                staged._is_object = is_object
+                staged._is_object = is_object or staged._drop_second_name()
                 return staged
         raise ObjectUnknown(upload_id)
 
@@ -132,6 +132,9 @@ class StagedFile(Staged):
         the old nor the new content of the block that holds the last acknowledged bytes and the
         first of those, though the kernel takes it for clean. So that block is written and flushed
         anew before the rest is cut off, and `commit` reads the bytes again.
+
+        A file that has another name still is an object's too, or a backup's: no byte of it may
+        change, so the upload is lost.
         """
         if self._state is not State.OPENED:
             self._held()
@@ -141,6 +144,8 @@ class StagedFile(Staged):
         is_proven = bool(known) and self._state is State.OPENED
         self._entry_durable |= is_proven
         with medium_errors():
+            if self._state is State.OPENED and os.fstat(self._descriptor).st_nlink > 1:
+                raise ObjectUnknown(self._upload_id)
             if self._is_object:
                 self._take_back()
             if offset < self._offset:
@@ -278,8 +283,8 @@ class StagedFile(Staged):
     def _rename(self) -> None:
         """Move the file to its object's place and make the entry there durable.
 
-        ``uploads`` is not flushed: at worst a power loss leaves its entry as a second link, and
-        no session will ever resume it.
+        ``uploads`` is not flushed: at worst a power loss leaves its entry as a second name, which
+        goes when the upload is resumed, and is never written through.
         """
         name = self._upload_id
         folder = open_folder(shard(name), self._folders.objects)
@@ -301,6 +306,25 @@ class StagedFile(Staged):
         except OSError:
             os.unlink(name, dir_fd=folder)
             raise
+
+    def _drop_second_name(self) -> bool:
+        """Return whether the file in ``uploads`` is an object already, and has that name alone now.
+
+        A power loss that undid half of the rename leaves both.
+        """
+        opened = os.fstat(self._descriptor)
+        if opened.st_nlink == 1:
+            return False
+        try:
+            there = os.stat(
+                object_path(self._upload_id), dir_fd=self._folders.objects, follow_symlinks=False
+            )
+        except FileNotFoundError:
+            return False
+        if not os.path.samestat(opened, there):
+            return False
+        os.unlink(self._upload_id, dir_fd=self._folders.uploads)
+        return True
 
     def _take_back(self) -> None:
         """Move an object back to ``uploads``, for good before its bytes are changed.

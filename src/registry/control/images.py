@@ -24,6 +24,7 @@ from registry.metadata.images import NEWEST, ImageRow, TagStatus
 from registry.oci.media_types import MANIFEST_TYPES
 from registry.services import images
 from registry.services.images import BatchOutcome, Failure
+from registry.services.manifest_damage import damaged, is_whole
 
 _IMAGES: Final = f"{PATH}/images"
 _IMAGE: Final = f"{_IMAGES}/{{digest:str}}"
@@ -174,6 +175,8 @@ async def get_image_manifest(
     """Return the bytes of an image's manifest, in the type they were pushed with."""
     found = await authorized(ctx, repository_id)
     document = await ctx.database.read(images.get_document, found, digest)
+    if not await is_whole(document.body, document.digest):
+        raise damaged(document.digest, found.repository.name)
     return Response(document.body, media_type=document.media_type)
 
 

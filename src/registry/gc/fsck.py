@@ -32,6 +32,8 @@ from registry.metadata import audit, damage
 from registry.metadata.audit import ManifestBody, ObjectRow
 
 _PAGE: Final = 500
+_MANIFESTS: Final = 16
+"""How many manifests are read at once: each may have 4 MiB."""
 
 
 class Store(BlobReader, BlobSweeper, Protocol):
@@ -148,7 +150,8 @@ async def _report_damage(
     images = await database.read(damage.images_of, row.account_id, [row.id], _PAGE)
     report.damaged_count += 1
     report.damaged_images += [
-        f"image {image.repository}@{image.digest} needs blob {row.digest}" for image in images
+        f"image {image.handle}/{image.repository}@{image.digest} needs blob {row.digest}"
+        for image in images
     ]
 
 
@@ -234,7 +237,7 @@ async def _objects(database: Database) -> AsyncIterator[ObjectRow]:
 
 async def _manifests(database: Database) -> AsyncIterator[ManifestBody]:
     after = ""
-    while page := await database.read(audit.manifest_documents, after, _PAGE):
+    while page := await database.read(audit.manifest_documents, after, _MANIFESTS):
         for row in page:
             yield row
         after = page[-1].id

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from cloudcore.db.base import Connection
-from registry.blobstore.base import BlobReader, ObjectUnknown
+from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
 from registry.errors import BlobUnknown, DigestMismatch, NameUnknown
 from registry.metadata import blobs, collection, damage
 from registry.metadata.blobs import KeptObject, NewObject
@@ -40,9 +40,11 @@ async def recover_blob(ctx: Context, account_id: str, repository_id: str, digest
 def _verify(reader: BlobReader, swept: Swept) -> None:
     hasher = new_hasher("sha256")
     try:
-        stored = reader.open(swept.id, 0, swept.size)
+        stored = reader.open(swept.id, 0, swept.size, swept.size)
     except ObjectUnknown:
         raise _unknown(swept.digest) from None
+    except ObjectDamaged as error:
+        raise DigestMismatch(str(error)) from None
     try:
         for view in stored.chunks():
             hasher.update(view)

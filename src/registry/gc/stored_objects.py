@@ -70,6 +70,9 @@ def _unreadable(error: StoreUnavailable) -> Verdict:
 
 
 def confirm(tx: Connection, rows: Sequence[ObjectRow], now: int) -> None:
-    """Note that the files of these objects were read and are whole."""
+    """Note that the files of these objects were read and are whole.
+
+    Not of one that was found damaged since: hours may lie between the first and the last.
+    """
     for row in rows:
-        damage.confirm(tx, row.account_id, row.id, now)
+        damage.confirm_read(tx, row.account_id, row.id, row.verified_at, row.damage, now)

@@ -20,6 +20,7 @@ from sqlalchemy import (
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.identity.tables import accounts
 from registry.metadata.collection_tables import quarantined_objects
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
@@ -43,6 +44,7 @@ from registry.metadata.tables import (
 _o, _m, _r, _l = blob_objects.c, manifests.c, repositories.c, repository_blobs.c
 _t, _f = deleted_tags.c, repository_folders.c
 _d = deleted_manifests.c
+_path: Final = accounts.c.handle.concat(literal_column("'/'")).concat(_r.name)
 
 
 class ObjectRow(NamedTuple):
@@ -63,6 +65,7 @@ class ManifestBody(NamedTuple):
 
     id: str
     repository: str
+    """As clients name it: the account's handle, a slash, the name."""
     digest: str
     media_type: str
     body: bytes | None
@@ -128,7 +131,7 @@ def _documents(of: Table, blobs: ColumnElement[str], children: ColumnElement[str
     return (
         select(
             m.id,
-            _r.name,
+            _path,
             m.digest,
             m.media_type,
             manifest_bodies.c.body,
@@ -137,6 +140,7 @@ def _documents(of: Table, blobs: ColumnElement[str], children: ColumnElement[str
         )
         .select_from(of)
         .outerjoin(repositories, _r.id == m.repository_id)
+        .outerjoin(accounts, accounts.c.id == _r.account_id)
         .outerjoin(
             manifest_bodies,
             and_(
@@ -180,7 +184,7 @@ _DANGLING_LINKS: Final = Statement(
 _REPOSITORIES: Final = _after(
     select(
         _r.id,
-        _r.name,
+        _path,
         _r.image_count,
         _count(_m.id, _m.repository_id == _r.id),
         _r.tag_count,
@@ -199,7 +203,7 @@ _REPOSITORIES: Final = _after(
             _t.repository_id == _r.id,
             exists().where(_m.repository_id == _t.repository_id, _m.digest == _t.digest),
         ),
-    ),
+    ).outerjoin(accounts, accounts.c.id == _r.account_id),
     _r.id,
 )
 _held = _count(

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import and_, bindparam, select, text
+from sqlalchemy import and_, bindparam, func, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.identity.tables import accounts
 from registry.metadata.tables import (
     blob_objects,
     manifest_blobs,
@@ -54,6 +55,8 @@ class DamagedImage(NamedTuple):
     repository_id: str
     repository: str
     digest: str
+    handle: str
+    """Of the repository's account."""
 
 
 _MARK: Final = Statement(
@@ -69,6 +72,16 @@ _MARK: Final = Statement(
 _CONFIRM: Final = Statement(
     blob_objects.update()
     .where(_o.account_id == bindparam("account_id"), _o.id == bindparam("object_id"))
+    .values(damage=text("NULL"), damaged_at=text("NULL"), verified_at=bindparam("now"))
+)
+_CONFIRM_READ: Final = Statement(
+    blob_objects.update()
+    .where(
+        _o.account_id == bindparam("account_id"),
+        _o.id == bindparam("object_id"),
+        _o.verified_at == bindparam("verified_before"),
+        func.coalesce(_o.damage, text("''")) == bindparam("damage_before"),
+    )
     .values(damage=text("NULL"), damaged_at=text("NULL"), verified_at=bindparam("now"))
 )
 _KEPT: Final = Statement(
@@ -87,9 +100,10 @@ _DAMAGED: Final = Statement(
 )
 _IMAGES: Final = Statement(
     page(
-        select(_l.object_id, _r.id, _r.name, _m.digest)
+        select(_l.object_id, _r.id, _r.name, _m.digest, accounts.c.handle)
         .select_from(repository_blobs)
         .join(repositories, _r.id == _l.repository_id)
+        .join(accounts, accounts.c.id == _r.account_id)
         .join(manifest_blobs, and_(_e.repository_id == _l.repository_id, _e.digest == _l.digest))
         .join(manifests, _m.id == _e.manifest_id)
         .where(
@@ -125,6 +139,29 @@ def mark(
 def confirm(tx: Connection, account_id: str, object_id: str, verified_at: int) -> None:
     """Note that an object's bytes are whole, and when they were verified (0: unknown)."""
     tx.execute(_CONFIRM, account_id=account_id, object_id=object_id, now=verified_at)
+
+
+def confirm_read(
+    tx: Connection,
+    account_id: str,
+    object_id: str,
+    verified_at: int,
+    damage: str | None,
+    now: int,
+) -> None:
+    """Note that an object's bytes were read and are whole.
+
+    Nothing changes if they were verified, replaced or marked since `verified_at` and `damage` were
+    read, which was before anyone looked at them.
+    """
+    tx.execute(
+        _CONFIRM_READ,
+        account_id=account_id,
+        object_id=object_id,
+        verified_before=verified_at,
+        damage_before=damage or "",
+        now=now,
+    )
 
 
 def kept_object(tx: Connection, account_id: str, digest: str) -> str | None:

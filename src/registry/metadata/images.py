@@ -52,8 +52,9 @@ class ImageRow(NamedTuple):
 
 
 class ManifestDocument(NamedTuple):
-    """The bytes of a manifest, and the type they were pushed with."""
+    """The bytes of a manifest, the type they were pushed with, and the sha256 they had."""
 
+    digest: str
     media_type: str
     body: bytes
 
@@ -86,7 +87,7 @@ _TAGS: Final = Statement(
     .where(_m.repository_id == bindparam("repository_id"), _m.id.in_(listed("ids")))
 )
 _DOCUMENT: Final = Statement(
-    select(_m.media_type, manifest_bodies.c.body)
+    select(_m.digest, _m.media_type, manifest_bodies.c.body)
     .join(
         manifest_bodies,
         (manifest_bodies.c.account_id == _m.account_id) & (manifest_bodies.c.digest == _m.digest),

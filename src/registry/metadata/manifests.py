@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -37,6 +38,16 @@ class StoredManifest(NamedTuple):
     body: bytes
     pushed_digest: str
     """The digest form under which the tag was pushed; by digest, the sha256."""
+
+
+class KeptBody(Enum):
+    """What an account had of a manifest's bytes when they were pushed."""
+
+    NEW = "new"
+    """Nothing."""
+    WHOLE = "whole"
+    HEALED = "healed"
+    """Other bytes, which were replaced."""
 
 
 class ManifestRow(NamedTuple):
@@ -125,7 +136,12 @@ _ADD_BODY: Final = Statement(
 )
 _OF_BODY: Final = (_b.account_id == bindparam("account_id"), _b.digest == bindparam("digest"))
 _HOLD_BODY: Final = Statement(
-    select(_b.digest).where(*_OF_BODY).with_for_update(read=True, key_share=True)
+    select(_b.body == bindparam("body")).where(*_OF_BODY).with_for_update(read=True, key_share=True)
+)
+_HEAL_BODY: Final = Statement(
+    manifest_bodies.update()
+    .where(*_OF_BODY, _b.body != bindparam("body"))
+    .values(body=bindparam("body"))
 )
 _ADD: Final = Statement(
     manifests.insert().values(
@@ -251,17 +267,34 @@ def find_manifests(
     return {row[1]: ManifestRow(*row) for row in rows}
 
 
-def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> bool:
-    """Store a manifest's row and, unless the account has them, its bytes; say if it has not."""
+def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> KeptBody:
+    """Store a manifest's row and, unless the account has them, its bytes; say what there was."""
     of_body = {"account_id": new.account_id, "digest": new.digest}
-    added = tx.execute(_ADD_BODY, **of_body, body=body)
-    while not added and tx.row(_HOLD_BODY, **of_body) is None:
-        # Another repository's deletion took the bytes that were there a moment ago.
-        added = tx.execute(_ADD_BODY, **of_body, body=body)
+    if tx.execute(_ADD_BODY, **of_body, body=body):
+        kept = KeptBody.NEW
+    else:
+        kept = keep_body(tx, new.account_id, new.digest, body)
     values = new._asdict()
     values["annotations"] = msgspec.json.encode(new.annotations).decode()
     tx.execute(_ADD, **values, pushed_at=now)
-    return added == 1
+    return kept
+
+
+def keep_body(tx: Connection, account_id: str, digest: str, body: bytes) -> KeptBody:
+    """See to it that the account has the bytes of a manifest, and say what there was.
+
+    `body` was verified a moment ago: what is kept and is not the same is replaced. The kept bytes
+    stay until the change ends.
+    """
+    of_body = {"account_id": account_id, "digest": digest}
+    while (held := tx.row(_HOLD_BODY, **of_body, body=body)) is None:
+        # Another repository's deletion took the bytes that were there a moment ago.
+        if tx.execute(_ADD_BODY, **of_body, body=body):
+            return KeptBody.NEW
+    if held[0]:
+        return KeptBody.WHOLE
+    tx.execute(_HEAL_BODY, **of_body, body=body)
+    return KeptBody.HEALED
 
 
 def add_blob_edges(

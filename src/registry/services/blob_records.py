@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import Unavailable
-from registry.blobstore.base import Stored
+from registry.blobstore.base import ObjectUnknown, Stored
 from registry.errors import NameUnknown, StoreUnavailable
 from registry.metadata import blobs, damage, repositories, uploads
 from registry.metadata.blobs import KeptObject, NewObject
@@ -62,6 +62,7 @@ async def record_blob(ctx: Context, repository_id: str, account_id: str, stored:
 
     Raises:
         NameUnknown: the repository was deleted meanwhile.
+        StoreUnavailable: the medium refused, or has lost the new bytes at once.
 
     """
     kept = await _record(ctx, repository_id, account_id, stored)
@@ -72,7 +73,10 @@ async def record_blob(ctx: Context, repository_id: str, account_id: str, stored:
         ctx.on_damage()
         _log.error("blob %s is damaged (%s); a push heals it", stored.digest, kept.found)
     if kept.is_replaced:
-        await asyncio.to_thread(ctx.writer.replace, kept.object_id, stored.object_id)
+        try:
+            await asyncio.to_thread(ctx.writer.replace, kept.object_id, stored.object_id)
+        except ObjectUnknown:
+            raise StoreUnavailable("the bytes were removed as they were stored") from None
         await ctx.database.write(damage.confirm, account_id, kept.object_id, ctx.clock())
     elif kept.object_id != stored.object_id:
         await asyncio.to_thread(ctx.writer.remove_duplicate, stored.object_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -93,9 +94,10 @@ async def _is_back(ctx: Context, link: Link) -> bool:
     """
     if link.damage not in (damage.ABSENT, damage.SIZE):
         return False
-    if find_damage(ctx.reader, link.object_id, link.size) is not None:
+    if await asyncio.to_thread(find_damage, ctx.reader, link.object_id, link.size) is not None:
         return False
-    await ctx.database.write(damage.confirm, link.account_id, link.object_id, _NEVER_VERIFIED)
+    seen = link.account_id, link.object_id, link.verified_at, link.damage
+    await ctx.database.write(damage.confirm_read, *seen, _NEVER_VERIFIED)
     return True
 
 

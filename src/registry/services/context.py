@@ -9,6 +9,7 @@ from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from registry.blobstore.base import BlobReader, BlobWriter
 from registry.services.acts import Act, Site
+from registry.services.manifest_damage import ManifestDamage
 from registry.services.manifest_reading import ManifestReader
 from registry.services.pulls import PullLog
 from registry.settings import Delays, Limits
@@ -32,8 +33,9 @@ class Context:
     site: Site
     delays: Delays = field(default_factory=Delays)
     manifest_reader: ManifestReader = field(default_factory=ManifestReader)
+    manifest_damage: ManifestDamage = field(default_factory=ManifestDamage)
     on_damage: Callable[[], None] = _count_nothing
-    """Called when a blob is newly found damaged."""
+    """Called when a blob or a manifest is newly found damaged."""
 
     def act(self, principal: str) -> Act:
         """Return what history and events tell of a change that `principal` makes now."""

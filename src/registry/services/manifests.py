@@ -15,7 +15,7 @@ from registry.errors import ManifestBlobUnknown, ManifestInvalid, ManifestUnknow
 from registry.metadata import blobs, manifests, repositories
 from registry.metadata.deleted_tags import regain_image
 from registry.metadata.manifest_trees import TreeBounds, measure_tree
-from registry.metadata.manifests import ManifestRow, NewManifest, StoredManifest
+from registry.metadata.manifests import KeptBody, ManifestRow, NewManifest, StoredManifest
 from registry.metadata.repositories import Counts, Repository
 from registry.oci.digest import Digest
 from registry.oci.manifest import Manifest, is_specific
@@ -62,7 +62,8 @@ async def get_manifest(ctx: Context, name: Name, reference: str | Digest) -> Sto
     """Return a manifest by tag or digest.
 
     Raises:
-        ManifestUnknown: no such tag or manifest here.
+        ManifestUnknown: no such tag or manifest here; or its bytes are damaged, and a push will
+            replace them.
         NameUnknown: no such repository.
 
     """
@@ -70,11 +71,14 @@ async def get_manifest(ctx: Context, name: Name, reference: str | Digest) -> Sto
     if found is None:
         await find_repository(ctx, name)
         raise _unknown(name, reference)
+    await ctx.manifest_damage.check(found.body, found.digest, str(name), ctx.on_damage)
     return found
 
 
 async def put_manifest(ctx: Context, name: Name, rights: Rights, put: ManifestPut) -> PutResult:
     """Store a manifest and point its tags to it (end-7a, end-7b); the same bytes are a no-op.
+
+    Bytes that are kept already are compared, and replaced if they were damaged.
 
     Raises:
         ManifestInvalid: see `parse_manifest`; or too much is under it (`TREE_BOUNDS`), or its bytes
@@ -87,9 +91,12 @@ async def put_manifest(ctx: Context, name: Name, rights: Rights, put: ManifestPu
     """
     read = await ctx.manifest_reader.read(put.body, put.content_type, put.expected)
     repository = await repository_for_push(ctx, name, rights)
-    return await ctx.database.write(
+    result, kept = await ctx.database.write(
         _put, name, repository.id, put, read, ctx.new_id(), ctx.act(rights.principal)
     )
+    if kept is KeptBody.HEALED:
+        ctx.manifest_damage.note_healed(str(name), read.digest)
+    return result
 
 
 async def delete_manifest(ctx: Context, name: Name, digest: Digest, principal: str) -> None:
@@ -121,7 +128,7 @@ def _put(
     read: ReadManifest,
     manifest_id: str,
     act: Act,
-) -> PutResult:
+) -> tuple[PutResult, KeptBody]:
     repository = lock(tx, name, repository_id)
     parsed, digest = read.manifest, read.digest
     pushed = put.expected or digest
@@ -129,7 +136,7 @@ def _put(
     manifest = manifests.find_manifest(tx, repository.id, digest)
     events: list[Event | None] = []
     if manifest is None:
-        manifest, wrong_sizes = _store(
+        manifest, wrong_sizes, kept = _store(
             tx, repository, parsed, put.body, digest, manifest_id, act.now
         )
         # A referrer may name its subject by the other digest.
@@ -139,13 +146,15 @@ def _put(
         raise ManifestInvalid(
             f"{digest} is stored as {manifest.media_type}; push it under that Content-Type"
         )
+    else:
+        kept = manifests.keep_body(tx, repository.account_id, digest, put.body)
     if pushed not in (digest, read.sha512):
         blobs.add_alias(tx, repository.account_id, pushed, digest)
     events += [
         point_tag(tx, repository, tag, manifest, pushed, put.precondition, act) for tag in put.tags
     ]
     publish(tx, act, repository, [event for event in events if event])
-    return PutResult(pushed, parsed.subject, wrong_sizes)
+    return PutResult(pushed, parsed.subject, wrong_sizes), kept
 
 
 def _pushed(digest: Digest, parsed: Manifest, tags: Sequence[str]) -> Event:
@@ -167,7 +176,7 @@ def _store(
     digest: Digest,
     manifest_id: str,
     now: int,
-) -> tuple[ManifestRow, tuple[str, ...]]:
+) -> tuple[ManifestRow, tuple[str, ...], KeptBody]:
     """Write a manifest new to the repository with its edges and counts."""
     listed = {descriptor.digest: descriptor for descriptor in parsed.blobs}
     canonical = blobs.canonical_digests(tx, repository.account_id, list(listed))
@@ -202,7 +211,8 @@ def _store(
         annotations=parsed.annotations,
     )
     regained = 0
-    if not manifests.add_manifest(tx, new, body, now):  # else no tombstone held the bytes
+    kept = manifests.add_manifest(tx, new, body, now)
+    if kept is not KeptBody.NEW:  # else no tombstone held the bytes
         regained = regain_image(tx, repository.id, digest)
     if links:
         manifests.add_blob_edges(tx, manifest_id, repository.id, list(links))
@@ -218,7 +228,7 @@ def _store(
         for name, descriptor in listed.items()
         if (link := links.get(canonical.get(name, ""))) and link.size != descriptor.size
     )
-    return ManifestRow(manifest_id, digest, size, 0, parsed.media_type), wrong
+    return ManifestRow(manifest_id, digest, size, 0, parsed.media_type), wrong, kept
 
 
 def _size_of_tree(tx: Connection, children: Sequence[str]) -> int:

@@ -1,0 +1,115 @@
+"""Damage where two parts meet: in quarantine, and while fsck reads on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from registry.blobstore.filesystem import FilesystemStore
+from registry.errors import DigestMismatch
+from registry.gc.recovery import recover_blob
+from registry.gc.stored_objects import confirm
+from registry.metadata import audit, damage
+from registry.metadata.repositories import find_repository
+from registry.oci.digest import digest_of
+from registry.settings import Delays
+from tests.collecting import collect
+from tests.inprocess import Registry, open_registry
+from tests.integration.damaged import account_id, cut, file_of, flip, grow, marked
+
+BLOB: Final = b"layer" * 1000
+DIGEST: Final = digest_of(BLOB)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[FilesystemStore]:
+    with closing(FilesystemStore(tmp_path)) as files:
+        yield files
+
+
+async def push(registry: Registry) -> None:
+    target = f"/v2/dev/one/blobs/uploads/?digest={DIGEST}"
+    assert (await registry.client.request("POST", target, BLOB)).status == 201
+
+
+@pytest.mark.parametrize("harm", [flip, cut, grow])
+def test_a_blob_damaged_in_quarantine_is_not_brought_back(
+    sqlite_database: str, store: FilesystemStore, tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    async def scenario() -> None:
+        async with open_registry(sqlite_database, store) as registry:
+            await push(registry)
+            file = await file_of(registry, tmp_path, DIGEST)
+            ask = registry.client.request
+            assert (await ask("DELETE", f"/v2/dev/one/blobs/{DIGEST}")).status == 202
+            swept = Delays(gc_grace_seconds=0, gc_condemned_seconds=0)
+            account = await account_id(registry)
+            await collect(replace(registry.ctx, delays=swept), store, account)
+            harm(file)
+            one = await registry.ctx.database.read(find_repository, registry.account, "one")
+            assert one is not None
+            with pytest.raises(DigestMismatch):
+                await recover_blob(registry.ctx, account, one.id, DIGEST)
+            # A push begins anew, and what is damaged goes its way.
+            await push(registry)
+            assert (await ask("GET", f"/v2/dev/one/blobs/{DIGEST}")).body == BLOB
+
+    asyncio.run(scenario())
+
+
+def test_what_was_read_whole_and_marked_since_stays_marked(
+    database_url: str, store: FilesystemStore, tmp_path: Path
+) -> None:
+    """fsck notes what it has read in batches: a blob may be found damaged in between."""
+
+    async def scenario() -> None:
+        async with open_registry(database_url, store) as registry:
+            await push(registry)
+            database = registry.ctx.database
+            rows = await database.read(audit.objects, "", 10)
+            cut(await file_of(registry, tmp_path, DIGEST))
+            assert (
+                await registry.client.request("GET", f"/v2/dev/one/blobs/{DIGEST}")
+            ).status == 404
+            await database.write(confirm, rows, registry.clock())
+            assert await marked(registry) == [(DIGEST, damage.SIZE)]
+            # What is read whole after it was marked loses the mark.
+            rows = await database.read(audit.objects, "", 10)
+            await database.write(confirm, rows, registry.clock())
+            assert await marked(registry) == []
+
+    asyncio.run(scenario())
+
+
+def test_bytes_that_are_lost_before_they_heal_are_no_bug_of_ours(
+    sqlite_database: str, store: FilesystemStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever removed the file that is healed may remove the next one too."""
+    replacing = store.replace
+
+    def lose(object_id: str, new_id: str) -> None:
+        store.delete(new_id)
+        replacing(object_id, new_id)
+
+    async def scenario() -> None:
+        async with open_registry(sqlite_database, store) as registry:
+            await push(registry)
+            cut(await file_of(registry, tmp_path, DIGEST))
+            target = f"/v2/dev/one/blobs/uploads/?digest={DIGEST}"
+            with monkeypatch.context() as patch:
+                patch.setattr(store, "replace", lose)
+                assert (await registry.client.request("POST", target, BLOB)).status == 503
+            assert (
+                await registry.client.request("GET", f"/v2/dev/one/blobs/{DIGEST}")
+            ).status == 404
+            await push(registry)
+            answer = await registry.client.request("GET", f"/v2/dev/one/blobs/{DIGEST}")
+            assert answer.body == BLOB
+
+    asyncio.run(scenario())
