@@ -10,7 +10,7 @@ import base64
 import hashlib
 import hmac
 import os
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar, TypeVarTuple
@@ -91,14 +91,18 @@ class PasswordChecks:
     """The threads in which passwords are hashed: few, since each check takes 32 MiB and a core.
 
     There is one of these in a process. Strangers and known askers wait in two lines that are
-    served by turns. Each line has `MAX_WAITING` places, and one asker takes at most
-    `MAX_WAITING_EACH` of them, so that nobody waits longer than the lines are.
+    served by turns, and the askers of a line by turns too, so that who asks once waits no longer
+    for those who ask often. Each line has `MAX_WAITING` places, of which one asker takes at most
+    `MAX_WAITING_EACH`; who has none gets the last place of whoever has most, if that is several.
     """
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_CHECKS_AT_ONCE, "scrypt")
         self._running = 0
-        self._lines: dict[bool, deque[asyncio.Future[None]]] = {True: deque(), False: deque()}
+        self._lines: dict[bool, OrderedDict[str, deque[asyncio.Future[None]]]] = {
+            True: OrderedDict(),
+            False: OrderedDict(),
+        }
         self._places: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
         self._was_known = False
 
@@ -122,8 +126,10 @@ class PasswordChecks:
 
     async def _run(self, asker: Asker, work: Callable[[*Ts], T], *args: *Ts) -> T:
         places = self._places[asker.is_known]
-        if places.total() >= MAX_WAITING or places[asker.subject] >= MAX_WAITING_EACH:
-            raise Unavailable("too many passwords are being checked", retry_after=_RETRY_SECONDS)
+        if places[asker.subject] >= MAX_WAITING_EACH:
+            raise _too_many()
+        if places.total() >= MAX_WAITING and (places[asker.subject] or not self._displace(asker)):
+            raise _too_many()
         places[asker.subject] += 1
         try:
             await self._turn(asker)
@@ -143,25 +149,51 @@ class PasswordChecks:
             self._running += 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._lines[asker.is_known].append(turn)
+        self._lines[asker.is_known].setdefault(asker.subject, deque()).append(turn)
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self._give_turn()
             raise
 
     def _give_turn(self) -> None:
         """Hand a thread to who waits in the other line than the last, or else in the same."""
         for is_known in (not self._was_known, self._was_known):
-            line = self._lines[is_known]
-            while line:
-                turn = line.popleft()
-                if not turn.done():
-                    self._was_known = is_known
-                    turn.set_result(None)
-                    return
+            turn = self._next_turn(self._lines[is_known])
+            if turn is not None:
+                self._was_known = is_known
+                turn.set_result(None)
+                return
         self._running -= 1
+
+    def _next_turn(
+        self, line: OrderedDict[str, deque[asyncio.Future[None]]]
+    ) -> asyncio.Future[None] | None:
+        """Take the first of the asker whose turn it is, who is the last of a line from then on."""
+        while line:
+            subject, waiting = line.popitem(last=False)
+            turn = waiting.popleft()
+            if waiting:
+                line[subject] = waiting
+            if not turn.done():
+                return turn
+        return None
+
+    def _displace(self, asker: Asker) -> bool:
+        """Refuse the last of who waits most often in an asker's line; False if nobody does."""
+        line = self._lines[asker.is_known].values()
+        longest = max(line, key=len, default=deque[asyncio.Future[None]]())
+        if len(longest) <= 1:
+            return False
+        last = longest.pop()
+        if not last.done():
+            last.set_exception(_too_many())
+        return True
+
+
+def _too_many() -> Unavailable:
+    return Unavailable("too many passwords are being checked", retry_after=_RETRY_SECONDS)
 
 
 def check_new_password(password: str) -> None:
