@@ -155,6 +155,8 @@ class Context:
         asked = action or self.action
         assert asked is not None, "a route without an action has nothing to authorize"
         verdict = decide(self._question(asked, resource), self.policies, resource_policy)
+        if verdict is Verdict.NEEDS_RESOURCE_POLICY and self.caller and not self.caller.account_id:
+            verdict = Verdict.NEEDS_OWNER
         if not verdict.is_allowed:
             raise refusal(asked, verdict if self.allowed_somewhere else None)
         self.authorized.append((asked, resource))

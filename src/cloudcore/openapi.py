@@ -255,7 +255,8 @@ def _request_body(facts: Facts, types: _Types) -> Json | None:
         return {"required": facts.is_body_required, "content": content}
     if facts.form is not None:
         content = {"application/x-www-form-urlencoded": {"schema": types.schema(facts.form)}}
-        return {"required": True, "content": content}
+        is_required = any(field.required for field in msgspec.structs.fields(facts.form))
+        return {"required": is_required, "content": content}
     return None
 
 

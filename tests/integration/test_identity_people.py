@@ -210,10 +210,29 @@ def test_an_organization_learns_of_few_addresses_a_day(database_url: str) -> Non
             statuses.append((await world.ask("POST", path, body, token="person")).status_code)
         assert statuses == [404, 409] * (BUDGET.limit // 2) + [429, 429]
         world.now += BUDGET.window_seconds * 1_000_000
-        for number in range(BUDGET.limit + 2):  # to add people is not counted
+        member = {"email": world.acme.person.email}
+        for number in range(BUDGET.limit + 2):  # what tells nothing of an address is not counted
+            sent = member if number % 2 else {"email": "no address"}
+            answer = await world.ask("POST", invitations, sent, token="person")
+            assert answer.status_code == (409 if number % 2 else 400)
+        for number in range(BUDGET.limit + 2):  # nor is adding people
             body = {"email": f"new-{number}@example.org", "organization": acme}
             made = await world.make(USERS, body, token="person")
         kept = await world.database.read(find_user, made["id"])
         assert kept is not None
+
+    play(database_url, scenario)
+
+
+def test_a_member_is_told_that_its_part_is_too_small(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        await join(world, "guest", "member")
+        body = {"email": "x@example.org", "organization": world.acme.organization_id}
+        answer = await world.ask("POST", USERS, body, token="guest")
+        assert answer.status_code == 403
+        assert answer.json()["error"]["message"] == (
+            "you may not do iam:CreateUser here: your part in the organization does not allow it; "
+            "ask one of its owners"
+        )
 
     play(database_url, scenario)

@@ -38,6 +38,11 @@ def refusal(answer: httpx.Response) -> tuple[int, dict[str, Any]]:
     return answer.status_code, {k: v for k, v in error.items() if k != "request_id"}
 
 
+def message(answer: httpx.Response) -> str:
+    told: str = refusal(answer)[1]["message"]
+    return told
+
+
 def test_a_session_has_two_forms_and_one_end(database_url: str) -> None:
     """S6, rule I9."""
 
@@ -167,7 +172,21 @@ def test_in_one_account_it_takes_both_too(database_url: str) -> None:
         token = await world.token_of(able)
         assert (await world.assume(token, "absent")).status_code == 404
         assert (await world.assume(token, f"crn:iam::{acme.id}:role/absent")).status_code == 404
-        assert (await world.assume(await world.token_of(unable), "absent")).status_code == 403
+        assert message(await world.assume(token, role.id)) == (
+            "you may not assume this role: its trust policy does not allow it to you"
+        )
+        halfway = await world.add_program(
+            acme, "halfway", may(ASSUME, resource="crn:iam::*:role/other")
+        )
+        half = await world.token_of(halfway)
+        assert message(await world.assume(half, role.id)).endswith(
+            "does not allow it to you, nor do your policies"
+        )
+        # Who may assume nothing learns nothing of what there is.
+        stuck = await world.token_of(unable)
+        known, absent = [await world.assume(stuck, text) for text in (role.id, "absent")]
+        assert refusal(known) == refusal(absent)
+        assert absent.status_code == 403
 
     play(database_url, scenario)
 
@@ -194,11 +213,15 @@ def test_to_a_person_the_assignment_is_the_permission_and_never_the_trust(
             assert await world.things(answer.json()["access_token"]) == 200
         absent = await world.assume(token, f"crn:iam::{acme.id}:role/absent")
         for name in (acme.id, "acme"):
-            for role in (untrusting, unassigned):
-                named = await world.assume(token, f"crn:iam::{name}:role/{role.name}")
-                assert refusal(named) == refusal(absent)
-        for text in (untrusting.id, untrusting.name):  # the person sees that role among its own
-            assert refusal(await world.assume(token, text)) == refusal(absent)
+            named = await world.assume(token, f"crn:iam::{name}:role/unassigned")
+            assert refusal(named) == refusal(absent)
+        crns = [f"crn:iam::{name}:role/untrusting" for name in (acme.id, "acme")]
+        for text in (untrusting.id, "untrusting", *crns):  # it sees that role among its own
+            refused = await world.assume(token, text)
+            assert refused.status_code == 403
+            assert message(refused) == (
+                "you may not assume this role: its trust policy does not allow it to you"
+            )
         for text in (unassigned.id, unassigned.name):
             unknown = await world.assume(token, uuid7())
             assert refusal(await world.assume(token, text)) == refusal(unknown)

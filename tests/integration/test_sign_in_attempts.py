@@ -213,9 +213,11 @@ class Held:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go_on = threading.Event()
         self.order: list[str] = []
+        self.running = 0
         monkeypatch.setattr(passwords.Cost, "derive", self._derive)
 
     def _derive(self, password: str, _: bytes) -> bytes:
+        self.running += 1
         assert self.go_on.wait(30)
         self.order.append(password)
         return bytes(32)
@@ -242,11 +244,11 @@ def test_the_line_of_strangers_ends_and_known_askers_have_their_own(
         greedy = [ask("one", is_known=False) for _ in range(MAX_WAITING_EACH + 1)]
         await settle()
         assert [each.done() for each in greedy] == [False] * MAX_WAITING_EACH + [True]
-        others = [
-            ask(f"other-{number}", is_known=False)
-            for number in range(MAX_WAITING - MAX_WAITING_EACH + 1)
-        ]
+        # Two of the greedy one are being hashed, and one may wait: the others get its other places.
+        others = [ask(f"other-{number}", is_known=False) for number in range(MAX_WAITING - 3 + 1)]
         await settle()
+        assert [each.done() for each in greedy] == [False] * 3 + [True] * (MAX_WAITING_EACH - 2)
+        assert {type(each.exception()) for each in greedy[3:]} == {Unavailable}
         assert [each.done() for each in others].count(True) == 1
         refused = others[-1].exception()
         assert isinstance(refused, Unavailable)
@@ -261,10 +263,64 @@ def test_the_line_of_strangers_ends_and_known_askers_have_their_own(
         # Two were being hashed, and by turns one stranger may have gone first on each thread.
         assert "known" in held.order[:5]
         await asyncio.wait(greedy + others, timeout=30)
-        assert held.order.count("one") == MAX_WAITING_EACH
+        assert held.order.count("one") == 3
         assert "leaver" not in held.order
         again = ask("one", is_known=False)  # every place is free again
         assert await asyncio.wait_for(again, 30) is False
+
+    asyncio.run(scenario())
+
+
+def test_who_asks_once_waits_for_one_hash_of_each_who_asks_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = Held(monkeypatch)
+
+    async def scenario() -> None:
+        checks = PasswordChecks()
+
+        def ask(subject: str) -> asyncio.Task[bool]:
+            asker = Asker(subject, is_known=False)
+            return asyncio.create_task(checks.verify(subject, None, asker))
+
+        asked = [ask("flood") for _ in range(MAX_WAITING_EACH)]
+        await settle()
+        asked.append(ask("once"))
+        await settle()
+        held.go_on.set()
+        assert await asyncio.wait_for(asyncio.gather(*asked), 30) == [False] * len(asked)
+        # Two were being hashed, the next was first in line, and one thread may be ahead by one.
+        assert "once" in held.order[:5]
+
+    asyncio.run(scenario())
+
+
+def test_who_leaves_the_moment_it_is_displaced_gives_no_turn_it_never_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = Held(monkeypatch)
+    monkeypatch.setattr(passwords, "MAX_WAITING", 4)
+
+    async def scenario() -> None:
+        checks = PasswordChecks()
+
+        def ask(subject: str) -> asyncio.Task[bool]:
+            asker = Asker(subject, is_known=False)
+            return asyncio.create_task(checks.verify(subject, None, asker))
+
+        flood = [ask("flood") for _ in range(4)]
+        await settle()
+        once = ask("once")
+        await asyncio.sleep(0)  # it has taken the last place of the flood, which knows not yet
+        flood[-1].cancel()
+        await settle()
+        assert not once.done()
+        assert flood[-1].cancelled()
+        assert checks._running == 2
+        assert held.running == 2
+        held.go_on.set()
+        await asyncio.wait_for(asyncio.gather(*flood[:-1], once), 30)
+        assert checks._running == 0
 
     asyncio.run(scenario())
 

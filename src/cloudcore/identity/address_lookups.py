@@ -6,10 +6,12 @@ and so is inviting an unknown one. Each refusal tells whether a person has the a
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 from cloudcore.context import Context
-from cloudcore.errors import RateLimited
+from cloudcore.errors import PlatformError, RateLimited
 from cloudcore.ratelimit import Budget, count_request, give_back
 
 BUDGET: Final = Budget(limit=10, window_seconds=24 * 3600, is_extended=False)
@@ -17,8 +19,11 @@ BUDGET: Final = Budget(limit=10, window_seconds=24 * 3600, is_extended=False)
 _ENDPOINT: Final = "address lookups"
 
 
-async def count_lookup(ctx: Context, organization_id: str) -> None:
-    """Count a lookup of an address, before it is made.
+@asynccontextmanager
+async def counted_lookup(
+    ctx: Context, organization_id: str, telling: type[PlatformError]
+) -> AsyncIterator[None]:
+    """Count a look at an address that is made within; but not if it ends without `telling`.
 
     Raises:
         RateLimited: the organization has used up its lookups of this day.
@@ -29,8 +34,15 @@ async def count_lookup(ctx: Context, organization_id: str) -> None:
     )
     if standing.is_refused:
         raise RateLimited("too many addresses were refused today", retry_after=standing.reset)
+    try:
+        yield
+    except telling:
+        raise
+    except PlatformError:
+        await _forgive(ctx, organization_id)
+        raise
+    await _forgive(ctx, organization_id)
 
 
-async def forgive_lookup(ctx: Context, organization_id: str) -> None:
-    """Take back a lookup that told nothing: the person was added or invited."""
+async def _forgive(ctx: Context, organization_id: str) -> None:
     await ctx.database.write_relaxed(give_back, _ENDPOINT, organization_id, ctx.clock())

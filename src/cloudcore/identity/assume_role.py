@@ -20,7 +20,7 @@ from cloudcore.context import Context
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, InvalidInput, NotFound, PlatformError, QuotaExceeded
-from cloudcore.identity.decision import Caller, Question, could_allow, decide
+from cloudcore.identity.decision import Caller, Question, Verdict, could_allow, decide
 from cloudcore.identity.documents import is_meant, read_stored
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.patterns import Patterns
@@ -47,6 +47,14 @@ _ASSIGNED: Final = Policy(
     (Statement(Effect.ALLOW, Patterns((TRUST_ACTION,)), resources=Patterns(("*",))),)
 )
 """The permission that an assignment stands for."""
+_WHY: Final = {
+    Verdict.ALLOWED: "its account is suspended",
+    Verdict.NEEDS_RESOURCE_POLICY: "its trust policy does not allow it to you",
+    Verdict.RESOURCE_DENY: "its trust policy denies it",
+    Verdict.NEEDS_IDENTITY_POLICY: "none of your policies allows it",
+    Verdict.NO_ALLOW: "its trust policy does not allow it to you, nor do your policies",
+}
+"""What is missing, of a role that the caller knows of."""
 
 
 class AssumeRole(Request):
@@ -201,14 +209,17 @@ def _allowed_role(tx: Connection, asked: _Asked) -> AssumableRole:
         policies: tuple[Policy, ...] = (_ASSIGNED,) if is_assigned else ()
     else:
         policies = load_policies(tx, source)
-    if role is not None and role.account_status == "active" and _is_allowed(asked, role, policies):
-        return role
-    if role is not None and (is_assigned or role.account_id == source.account_id):
-        raise _refused()
     if source.kind is not PrincipalKind.USER and not could_allow(
         policies, TRUST_ACTION, asked.source_ip, asked.now
     ):
         raise _refused()
+    if role is None:
+        raise refusal
+    verdict = _verdict(asked, role, policies)
+    if verdict.is_allowed and role.account_status == "active":
+        return role
+    if is_assigned or role.account_id == source.account_id:
+        raise _refused(_WHY.get(verdict, verdict.value))
     raise refusal
 
 
@@ -234,8 +245,8 @@ def _find_role(tx: Connection, asked: _Asked) -> tuple[AssumableRole | None, Pla
     return (assigned[0] if assigned else None), _unknown()
 
 
-def _is_allowed(asked: _Asked, role: AssumableRole, policies: tuple[Policy, ...]) -> bool:
-    """Say whether permission and trust both allow it, and neither denies it."""
+def _verdict(asked: _Asked, role: AssumableRole, policies: tuple[Policy, ...]) -> Verdict:
+    """Return whether permission and trust both allow it, and neither denies it."""
     source = asked.source
     crn = source.crn if is_meant(role.trust_ids, source.crn, source.id) else ""
     question = Question(
@@ -247,7 +258,7 @@ def _is_allowed(asked: _Asked, role: AssumableRole, policies: tuple[Policy, ...]
         now=asked.now,
     )
     trust = read_stored(role.trust_policy, role.trust_ids, Kind.TRUST)
-    return decide(question, policies, trust).is_allowed
+    return decide(question, policies, trust)
 
 
 def _role_crn(text: str) -> Crn:
@@ -265,8 +276,9 @@ def _new_credential(sid: str) -> _Credential:
     )
 
 
-def _refused() -> AccessDenied:
-    return AccessDenied("you may not assume this role")
+def _refused(why: str = "") -> AccessDenied:
+    """Return the error; `why` is for those only who know that there is such a role."""
+    return AccessDenied(f"you may not assume this role{why and ': '}{why}")
 
 
 def _unknown() -> NotFound:

@@ -60,6 +60,8 @@ class Verdict(Enum):
     NO_ALLOW = "none of your policies allows it"
     NEEDS_RESOURCE_POLICY = "the resource's own policy must allow it to your account too"
     NEEDS_IDENTITY_POLICY = "a policy of your own account must allow it too"
+    NEEDS_OWNER = "your part in the organization does not allow it; ask one of its owners"
+    """To a person, of whom an organization's memberships are the resource's own policy."""
     TOO_COSTLY = "the policies take too long to evaluate; use fewer or simpler patterns"
 
     @property

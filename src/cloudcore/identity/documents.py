@@ -11,13 +11,13 @@ nothing is accepted, shown as written, and means nobody, even when it exists lat
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from cloudcore.crn import Crn, lower_ids
 from cloudcore.db.base import Connection
+from cloudcore.identity.compiled import WeighedCache, memory_of
 from cloudcore.identity.policy import EVERYONE, Kind, Policy, check_size, parse_policy, policy_of
 from cloudcore.identity.rows.accounts import find_account_ids
 from cloudcore.identity.rows.roles import find_role_named
@@ -32,6 +32,12 @@ _OF_ORGANIZATIONS: Final = ("user/", "organization/")
 _FIND_NAMED: Final = {"role": find_role_named, "service-account": find_service_account_named}
 
 Ids = Mapping[str, str]
+
+_policies: Final[WeighedCache[tuple[str, str, Kind], Policy]] = WeighedCache()
+_ids: Final[WeighedCache[str, Ids]] = WeighedCache()
+_BYTES_BY_CHARACTER: Final = 10
+"""Of ids by words, in memory, for each character of their JSON."""
+_DICT_BYTES: Final = 500
 
 
 class StoredDocument(NamedTuple):
@@ -71,19 +77,27 @@ def stored_document(tx: Connection, document: Any, kind: Kind, account_id: str) 
     return StoredDocument(encoded.decode(), foreign | bearers, policy)
 
 
-@lru_cache(maxsize=4096)
 def read_stored(text: str, encoded_ids: str, kind: Kind) -> Policy:
     """Return a stored document in the form that is evaluated."""
-    ids = read_ids(encoded_ids)
-    if all(word.startswith("crn:") for word in ids):
-        return parse_policy(text, kind)
-    return policy_of(_with_ids(msgspec.json.decode(text), ids), kind)
+    key = (text, encoded_ids, kind)
+    policy = _policies.get(key)
+    if policy is None:
+        ids = read_ids(encoded_ids)
+        if all(word.startswith("crn:") for word in ids):
+            policy = parse_policy(text, kind)
+        else:
+            policy = policy_of(_with_ids(msgspec.json.decode(text), ids), kind)
+        _policies.keep(key, policy, memory_of(policy) + len(text) + len(encoded_ids))
+    return policy
 
 
-@lru_cache(maxsize=4096)
 def read_ids(encoded_ids: str) -> Ids:
     """Return the ids of a `StoredDocument`."""
-    return msgspec.json.decode(encoded_ids, type=dict[str, str])
+    ids = _ids.get(encoded_ids)
+    if ids is None:
+        ids = msgspec.json.decode(encoded_ids, type=dict[str, str])
+        _ids.keep(encoded_ids, ids, _BYTES_BY_CHARACTER * len(encoded_ids) + _DICT_BYTES)
+    return ids
 
 
 def is_meant(encoded_ids: str, crn: str, principal_id: str) -> bool:

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import hmac
 import os
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar, TypeVarTuple
@@ -90,14 +90,19 @@ class Asker(NamedTuple):
 class PasswordChecks:
     """The threads in which passwords are hashed: few, since each check takes 32 MiB and a core.
 
-    A process has one. Strangers and known askers wait in two lines that are served by turns. Each
-    line has `MAX_WAITING` places, of which one asker takes at most `MAX_WAITING_EACH`.
+    A process has one. Strangers and known askers wait in two lines that are served by turns, and
+    the askers of a line by turns too: one that asks once does not wait for one that asks often.
+    Each line has `MAX_WAITING` places, of which one asker takes at most `MAX_WAITING_EACH`; in a
+    full line a newcomer gets the last place of the asker that has most, if that one has several.
     """
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_CHECKS_AT_ONCE, "scrypt")
         self._running = 0
-        self._lines: dict[bool, deque[asyncio.Future[None]]] = {True: deque(), False: deque()}
+        self._lines: dict[bool, OrderedDict[str, deque[asyncio.Future[None]]]] = {
+            True: OrderedDict(),
+            False: OrderedDict(),
+        }
         self._places: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
         self._was_known = False
 
@@ -121,8 +126,10 @@ class PasswordChecks:
 
     async def _run(self, asker: Asker, work: Callable[[*Ts], T], *args: *Ts) -> T:
         places = self._places[asker.is_known]
-        if places.total() >= MAX_WAITING or places[asker.subject] >= MAX_WAITING_EACH:
-            raise Unavailable("too many passwords are being checked", retry_after=_RETRY_SECONDS)
+        if places[asker.subject] >= MAX_WAITING_EACH:
+            raise _too_many()
+        if places.total() >= MAX_WAITING and (places[asker.subject] or not self._displace(asker)):
+            raise _too_many()
         places[asker.subject] += 1
         try:
             await self._turn(asker)
@@ -142,25 +149,51 @@ class PasswordChecks:
             self._running += 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._lines[asker.is_known].append(turn)
+        self._lines[asker.is_known].setdefault(asker.subject, deque()).append(turn)
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self._give_turn()
             raise
 
     def _give_turn(self) -> None:
         """Hand the thread to the line that was not served last, or to the same if that is empty."""
         for is_known in (not self._was_known, self._was_known):
-            line = self._lines[is_known]
-            while line:
-                turn = line.popleft()
-                if not turn.done():
-                    self._was_known = is_known
-                    turn.set_result(None)
-                    return
+            turn = self._next_turn(self._lines[is_known])
+            if turn is not None:
+                self._was_known = is_known
+                turn.set_result(None)
+                return
         self._running -= 1
+
+    def _next_turn(
+        self, line: OrderedDict[str, deque[asyncio.Future[None]]]
+    ) -> asyncio.Future[None] | None:
+        """Take the first of the asker whose turn it is, who is the last of a line from then on."""
+        while line:
+            subject, waiting = line.popitem(last=False)
+            turn = waiting.popleft()
+            if waiting:
+                line[subject] = waiting
+            if not turn.done():
+                return turn
+        return None
+
+    def _displace(self, asker: Asker) -> bool:
+        """Refuse the last of who waits most often in an asker's line; False if nobody does."""
+        line = self._lines[asker.is_known].values()
+        longest = max(line, key=len, default=deque[asyncio.Future[None]]())
+        if len(longest) <= 1:
+            return False
+        last = longest.pop()
+        if not last.done():
+            last.set_exception(_too_many())
+        return True
+
+
+def _too_many() -> Unavailable:
+    return Unavailable("too many passwords are being checked", retry_after=_RETRY_SECONDS)
 
 
 def check_new_password(password: str) -> None:

@@ -6,11 +6,11 @@ a request tells whether what was compiled still holds: revocation is immediate (
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
 from cloudcore.db.base import Connection, Database
+from cloudcore.identity.compiled import WeighedCache, memory_of
 from cloudcore.identity.conditions import NO_CONDITIONS
 from cloudcore.identity.documents import read_stored
 from cloudcore.identity.patterns import Patterns
@@ -19,7 +19,8 @@ from cloudcore.identity.principal import Principal, PrincipalKind
 from cloudcore.identity.rows.accounts import find_revision
 from cloudcore.identity.rows.policies import list_documents_of
 
-_CAPACITY: Final = 10_000
+_PRINCIPAL_BYTES: Final = 500
+"""Of one without policies, as it is kept."""
 
 OWNER_ACTIONS: Final = (
     "iam:UpdateOrganization",
@@ -79,7 +80,7 @@ class Permissions:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._compiled: OrderedDict[str, tuple[int, tuple[Policy, ...]]] = OrderedDict()
+        self._compiled: WeighedCache[str, tuple[int, tuple[Policy, ...]]] = WeighedCache()
 
     async def policies_of(self, principal: Principal) -> Sequence[Policy]:
         """Return the identity policies of a principal, as they stand in the database now."""
@@ -89,13 +90,11 @@ class Permissions:
         revision = await self._database.read(find_revision, principal.account_id)
         known = self._compiled.get(principal.id)
         if known is not None and known[0] == revision:
-            self._compiled.move_to_end(principal.id)
             return known[1]
         # Read after the revision: they may be newer than it says, and are then read once more.
         policies = await self._database.read(load_policies, principal)
-        self._compiled[principal.id] = (revision, policies)
-        while len(self._compiled) > _CAPACITY:
-            self._compiled.popitem(last=False)
+        weight = _PRINCIPAL_BYTES + sum(map(memory_of, policies))
+        self._compiled.keep(principal.id, (revision, policies), weight)
         return policies
 
 

@@ -11,8 +11,9 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
 from cloudcore.context import Context, Reply
-from cloudcore.errors import AccessDenied
-from cloudcore.identity.address_lookups import count_lookup, forgive_lookup
+from cloudcore.errors import AccessDenied, NotFound
+from cloudcore.identity.address_lookups import counted_lookup
+from cloudcore.identity.names import email_address
 from cloudcore.identity.routes.callers import NamedThing, person_crn, person_of, read_page
 from cloudcore.identity.routes.fields import Email
 from cloudcore.identity.routes.organizations import (
@@ -103,18 +104,17 @@ async def invite_member(
     joined = await authorized(ctx, organization_id)
     if joined.organization.is_personal:
         raise AccessDenied("a personal organization has one member, and cannot invite others")
-    await count_lookup(ctx, organization_id)
-    reply = await ctx.commit(
-        organizations.invite_member,
-        organization_id,
-        data.email,
-        data.role,
-        ctx.clock(),
-        wrap=_one,
-        status=201,
-    )
-    await forgive_lookup(ctx, organization_id)
-    return reply
+    email = email_address(data.email)
+    async with counted_lookup(ctx, organization_id, telling=NotFound):
+        return await ctx.commit(
+            organizations.invite_member,
+            organization_id,
+            email,
+            data.role,
+            ctx.clock(),
+            wrap=_one,
+            status=201,
+        )
 
 
 @get(_PATH, opt={"action": "iam:ListMembers", "query": Page})

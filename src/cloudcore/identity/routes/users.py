@@ -18,8 +18,8 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.context import Context, Reply
 from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
-from cloudcore.errors import AccessDenied
-from cloudcore.identity.address_lookups import count_lookup, forgive_lookup
+from cloudcore.errors import AccessDenied, Conflict
+from cloudcore.identity.address_lookups import counted_lookup
 from cloudcore.identity.names import email_address, iam_crn, missing
 from cloudcore.identity.passwords import Asker
 from cloudcore.identity.permissions import membership
@@ -192,7 +192,6 @@ async def create_user(
     email = email_address(data.email)
     password = users.new_password()
     kept = await ctx.passwords.hash(password, Asker(person.id, is_known=True))
-    await count_lookup(ctx, joined.organization.id)
     now = ctx.clock()
     user = User(
         id=ctx.new_id(),
@@ -204,16 +203,15 @@ async def create_user(
         created_at=now,
         updated_at=now,
     )
-    reply = await ctx.commit(
-        users.create_user,
-        joined.organization.id,
-        user,
-        wrap=partial(_new, password),
-        status=201,
-        location=lambda made: f"/v1/users/{made.id}",
-    )
-    await forgive_lookup(ctx, joined.organization.id)
-    return reply
+    async with counted_lookup(ctx, joined.organization.id, telling=Conflict):
+        return await ctx.commit(
+            users.create_user,
+            joined.organization.id,
+            user,
+            wrap=partial(_new, password),
+            status=201,
+            location=lambda made: f"/v1/users/{made.id}",
+        )
 
 
 @get("/v1/users", opt={"action": "iam:ListUsers", "query": Page})
