@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from registry.errors import DigestMismatch
-from registry.oci.digest import ALGORITHMS, digest_of
+from registry.errors import DigestMismatch, ManifestInvalid
+from registry.oci.digest import ALGORITHMS, Digest, digest_of
+from registry.oci.manifest import MAX_PARTS
+from registry.services import manifest_reading
 from registry.services.manifest_reading import INLINE_BYTES, ManifestReader, ReadManifest
 
 PART = {"mediaType": "a/b", "digest": digest_of(b""), "size": 0}
@@ -69,3 +71,23 @@ def test_the_bytes_are_those_of_the_digest(algorithm: str, size: int) -> None:
     asyncio.run(reader.read(body, None, digest_of(body, algorithm)))
     with pytest.raises(DigestMismatch):
         asyncio.run(reader.read(body, None, digest_of(body + b" ", algorithm)))
+
+
+def test_what_holds_too_much_is_refused_before_it_is_hashed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hashed: list[str] = []
+
+    def noted(body: bytes, algorithm: str = "sha256") -> Digest:
+        hashed.append(algorithm)
+        return digest_of(body, algorithm)
+
+    monkeypatch.setattr(manifest_reading, "digest_of", noted)
+    body = b'{"x":[' + b"1," * MAX_PARTS + b"1]}"
+    with pytest.raises(ManifestInvalid):
+        asyncio.run(ManifestReader().read(body, None, None))
+    assert hashed == []
+    for expected in (None, digest_of(image(1000)), digest_of(image(1000), "sha512")):
+        asyncio.run(ManifestReader().read(image(1000), None, expected))
+        assert sorted(hashed) == ["sha256", "sha512"]  # each once
+        hashed.clear()

@@ -51,11 +51,18 @@ class ManifestReader:
 
 
 def _read(body: bytes, content_type: str | None, expected: Digest | None) -> ReadManifest:
-    names = {digest.algorithm: digest for digest in (digest_of(body), digest_of(body, "sha512"))}
+    # No hash before one is needed: it is most of what a document costs that holds too much.
+    names: dict[str, Digest] = {}
     if expected is not None:
-        algorithm = expected.algorithm
-        if expected != (names.get(algorithm) or digest_of(body, algorithm)):
+        found = digest_of(body, expected.algorithm)
+        if expected != found:
             raise DigestMismatch(
                 f"the manifest's bytes do not hash to {expected}", digest=str(expected)
             )
-    return ReadManifest(parse_manifest(body, content_type), names["sha256"], names["sha512"])
+        names[expected.algorithm] = found
+    manifest = parse_manifest(body, content_type)
+    return ReadManifest(
+        manifest,
+        names.get("sha256") or digest_of(body),
+        names.get("sha512") or digest_of(body, "sha512"),
+    )

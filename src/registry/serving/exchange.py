@@ -31,6 +31,8 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 BODILESS_STATUSES = frozenset((204, 304))
+LARGE_BYTES = 64 * 1024
+"""From here on a segment more costs less than a copy."""
 
 
 class ResponseError(RuntimeError):
@@ -197,7 +199,7 @@ class Exchange:
             connection.write_paused
             or self.sent - self._burst > connection.worker.limits.burst_bytes
         ):
-            await self._give_way()
+            await self._give_way(len(message.get("body", b"")))
         if not more and not self.disconnected:
             self._finish()
 
@@ -230,7 +232,11 @@ class Exchange:
         self._promise(size)
         self.sent += size
         if not self._chunked:
-            self.connection.write(b"".join((head, body)) if head else body)
+            if size > LARGE_BYTES:
+                self.connection.write(head)  # apart: joined to it, the body would be there twice
+                self.connection.write(body)
+            else:
+                self.connection.write(b"".join((head, body)) if head else body)
             return
         end = b"" if more else b"0\r\n\r\n"
         chunk = (b"%x\r\n" % size, body, b"\r\n") if size else ()
@@ -270,11 +276,11 @@ class Exchange:
         if self._chunked:
             self.connection.write(b"\r\n" if more else b"\r\n0\r\n\r\n")
 
-    async def _give_way(self) -> None:
-        """Wait for a slow client; let others run beside a fast one."""
+    async def _give_way(self, kept: int) -> None:
+        """Wait for a slow client, for which `kept` bytes are; let others run beside a fast one."""
         self._burst = self.sent
         if self.connection.write_paused:
-            await self.connection.drained()
+            await self.connection.drained(kept)
         else:
             await asyncio.sleep(0)
 

@@ -42,5 +42,7 @@ class ServerLimits:
     bulk_slice_bytes: int = 64 * MIB
     bulk_patience_seconds: float = 0.005
     parked_bytes: int = 64 * MIB
+    unsent_bytes: int = 64 * MIB
+    """How much of answers is kept for clients that do not read them."""
     receive_threads: int = 16
     send_threads: int = 4

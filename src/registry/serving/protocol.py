@@ -181,12 +181,20 @@ class HttpProtocol(asyncio.Protocol):
         queued = queued_bytes(self.transport.get_extra_info("socket"), TIOCOUTQ)
         return self.transport.get_write_buffer_size() + queued
 
-    async def drained(self) -> None:
-        """Wait until everything written has left, or the client has."""
-        while self.write_paused:
-            if self._drain_waiter is None:
-                self._drain_waiter = self.loop.create_future()
-            await asyncio.shield(self._drain_waiter)
+    async def drained(self, kept: int = 0) -> None:
+        """Wait until everything written has left, or the client has.
+
+        Meanwhile the memory of it is kept: `kept` bytes where that is more than what is unsent.
+        """
+        unsent = self.worker.unsent
+        unsent.keep(self, max(kept, self.transport.get_write_buffer_size()))
+        try:
+            while self.write_paused:
+                if self._drain_waiter is None:
+                    self._drain_waiter = self.loop.create_future()
+                await asyncio.shield(self._drain_waiter)
+        finally:
+            unsent.release(self)
 
     def is_closing(self) -> bool:
         """Tell whether the connection is closed or about to be."""

@@ -11,6 +11,7 @@ from registry.distribution.body import UNIT_BYTES
 from registry.serving.bulk import BulkPool
 from registry.serving.limits import ServerLimits
 from registry.serving.response import HeaderNames
+from registry.serving.unsent import Unsent
 
 if TYPE_CHECKING:
     from registry.serving.record import RequestRecord
@@ -37,6 +38,7 @@ class Worker:
         self.crowded = False
         """True if there were more than `limits.crowd` connections at the last sweep."""
         self.header_names = HeaderNames()
+        self.unsent = Unsent(self.limits.unsent_bytes)
         self.receivers = BulkPool("bulk-receive", self.limits.receive_threads, UNIT_BYTES)
         self.senders = BulkPool("bulk-send", self.limits.send_threads)
         self._common: tuple[Any, bytes] = (None, b"")

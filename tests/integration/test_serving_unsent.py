@@ -1,0 +1,88 @@
+"""Answers from memory that clients do not read: bounded, and who waits longest is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from registry.distribution.body import Receive, Scope, Send
+from registry.serving.limits import MIB, ServerLimits
+from registry.serving.unsent import CUT, Unsent
+from tests.integration.serving_app import (
+    Client,
+    RunningServer,
+    SampleApplication,
+    answer,
+    serving,
+    wait_until,
+)
+
+ANSWER = b"x" * (16 * MIB)  # more than the kernel takes for a client that does not read
+REQUEST = b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+class LargeApplication(SampleApplication):
+    """Answers with many bytes from memory."""
+
+    async def get_large(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await answer(send, 200, ANSWER)
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
+    """Run a server that keeps two of the answers."""
+    limits = ServerLimits(sweep_seconds=1e9, unsent_bytes=2 * len(ANSWER))
+    with serving(LargeApplication(), limits, loop=request.param) as running:
+        yield running
+
+
+class Connection:
+    """Notes why it was cut."""
+
+    reason = ""
+
+    def abort(self, reason: str = "") -> None:
+        self.reason = reason
+
+
+def ask_without_reading(server: RunningServer, kept: int) -> Client:
+    """Ask for the answer, and wait until `kept` of them are."""
+    client = server.connect()
+    client.send(REQUEST)
+    wait_until(lambda: server.worker.unsent.used == kept * len(ANSWER))
+    return client
+
+
+def test_who_waits_longest_is_cut_and_the_others_get_all(server: RunningServer) -> None:
+    with ask_without_reading(server, 1), ask_without_reading(server, 2) as second:
+        third = server.connect()
+        third.send(REQUEST)
+        wait_until(lambda: bool(server.records))
+        record = server.records[0]
+        assert (record.reason, record.status) == (CUT, 200)
+        assert record.sent < len(ANSWER)
+        assert server.worker.unsent.used <= 2 * len(ANSWER)
+        for client in (second, third):
+            assert client.response()[1] == ANSWER
+        third.close()
+    wait_until(lambda: server.worker.unsent.used == 0)
+
+
+def test_nothing_stays_kept_for_who_leaves(server: RunningServer) -> None:
+    ask_without_reading(server, 1).close()
+    wait_until(lambda: server.worker.unsent.used == 0)
+
+
+def test_the_bound_cuts_as_many_as_it_takes_and_never_the_last() -> None:
+    unsent = Unsent(100)
+    small, larger, all_alone = Connection(), Connection(), Connection()
+    unsent.keep(small, 40)
+    unsent.keep(larger, 60)
+    assert small.reason == larger.reason == ""
+    unsent.keep(all_alone, 500)
+    assert small.reason == larger.reason == CUT
+    assert (all_alone.reason, unsent.used) == ("", 500)
+    for each in (all_alone, small, larger):
+        unsent.release(each)
+    assert unsent.used == 0
