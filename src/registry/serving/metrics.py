@@ -51,7 +51,7 @@ class FiguresCollector:
         yield from (requests, durations, received, sent)
         yield CounterMetricFamily(
             "entrepot_damaged_blobs",
-            "Blobs newly found damaged by a pull or a push.",
+            "Blobs, and manifests, found damaged by a pull or a push and not known to be.",
             value=self._figures.damaged_blobs,
         )
         yield GaugeMetricFamily(
