@@ -99,6 +99,9 @@ def test_the_endpoint_refuses_only_what_is_no_request(database_url: str) -> None
                 assert (answer.status_code, answer.content) == (200, b"")
             answer = await world.request("POST", path, data=form, headers=wrong)
             assert (answer.status_code, answer.json()["error"]) == (401, "invalid_client")
+        for headers, status in ((None, 200), (ci.basic, 200), (wrong, 401)):  # and without a body
+            answer = await world.request("POST", path, headers=headers)
+            assert answer.status_code == status
         assert await world.revoke(token, wrong) == 401
         assert await world.revoke(token, client_id=ci.access_key_id) == 401
         assert (await world.who(token)).status_code == 200

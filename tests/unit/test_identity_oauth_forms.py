@@ -28,11 +28,6 @@ def test_a_form_is_read(content_type: bytes) -> None:
     assert parse_form([content_type], b"a=1&b=x+y%3D&c=") == {"a": "1", "b": "x y=", "c": ""}
 
 
-def test_no_body_is_a_form_without_parameters() -> None:
-    """So a client that revokes nothing need not name the type of nothing."""
-    assert parse_form([], b"") == {}
-
-
 @pytest.mark.parametrize(
     "content_types",
     [[], [b"application/json"], FORM * 2, [b"application/x-www-form-urlencoded; charset=utf-16"]],
@@ -40,10 +35,6 @@ def test_no_body_is_a_form_without_parameters() -> None:
 def test_nothing_but_a_form_is_read(content_types: list[bytes]) -> None:
     with pytest.raises(InvalidInput):
         parse_form(content_types, b"a=1")
-
-
-def test_a_request_without_a_body_has_no_parameters() -> None:
-    assert parse_form([], b"") == {}
 
 
 @pytest.mark.parametrize(

@@ -47,14 +47,12 @@ class Client(NamedTuple):
 
 
 def parse_form(content_types: Sequence[bytes], body: bytes) -> Form:
-    """Return the parameters of a form; of no body at all, none.
+    """Return the parameters of a form.
 
     Raises:
         InvalidInput: it is no form, not UTF-8, or gives a parameter twice.
 
     """
-    if not body and not content_types:
-        return {}
     if len(content_types) != 1 or not _FORM.fullmatch(content_types[0]):
         raise InvalidInput("send a form: Content-Type: application/x-www-form-urlencoded")
     return parse_parameters(body)

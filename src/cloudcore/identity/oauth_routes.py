@@ -175,18 +175,21 @@ def discovery_handlers(keys: SigningKeys, issuer: str) -> list[HTTPRouteHandler]
 
 
 async def _answer(request: Request[Any, Any, Any], grant: Grant) -> Response[Any]:
-    """Read a form, let `grant` answer it, and tell its refusals in OAuth's shape."""
+    """Read a form, let `grant` answer it, and tell its refusals in OAuth's shape.
+
+    A request without a body is a form without parameters.
+    """
     authorizations = values_of(request.scope["headers"], b"authorization")
     try:
-        form = parse_form(
-            values_of(request.scope["headers"], b"content-type"), await request.body()
-        )
+        content_types = values_of(request.scope["headers"], b"content-type")
+        body = await request.body()
+        form = parse_form(content_types, body) if body or content_types else {}
         content = await grant(form, parse_client(authorizations, form))
     except (errors.InvalidInput, errors.Unauthenticated) as error:
-        status, body = render(error)
+        status, told = render(error)
         headers = dict(_NO_STORE)
         if status == 401 and authorizations:
             headers["WWW-Authenticate"] = 'Basic realm="token"'
-        return Response(body, status_code=status, headers=headers, media_type="application/json")
+        return Response(told, status_code=status, headers=headers, media_type="application/json")
     shown = b"" if content is None else content
     return Response(shown, status_code=200, headers=_NO_STORE, media_type="application/json")
