@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from cloudcore.json_size import JsonSize, json_size
 from registry.errors import ManifestInvalid
+from registry.oci import manifest
 from registry.oci.digest import digest_of
 from registry.oci.manifest import (
     MAX_ANNOTATIONS,
@@ -116,3 +118,18 @@ def test_refusing_too_much_takes_less_than_the_document(body: bytes) -> None:
 )
 def test_what_is_taken_needs_a_few_times_its_own_size(body: bytes) -> None:
     assert peak(body) < 40 * MIB
+
+
+def test_what_is_too_short_for_too_much_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+
+    def noted(body: bytes | memoryview, most: int) -> JsonSize:
+        counted.append(len(body))
+        return json_size(body, most)
+
+    monkeypatch.setattr(manifest, "json_size", noted)
+    shortest = MAX_ANNOTATIONS * len(b'"":0')
+    for size in (shortest, shortest + 1):
+        empty = image(x="")
+        parse_manifest(image(x="x" * (size - len(empty))), None)
+    assert counted == [shortest + 1]

@@ -26,6 +26,8 @@ MAX_ANNOTATIONS: Final = 10_000
 """Most annotations of the manifest and of its descriptors together."""
 MAX_PARTS: Final = 100_000
 """Most names and values in the JSON, known or not: a parser makes an object of each."""
+_NAME_BYTES: Final = len(b'"":0')
+"""Least bytes that a name takes, with its value."""
 
 _ARTIFACT_TYPE: Final = re.compile(r"[!-~]{1,255}")
 _MEDIA_TYPE: Final = re.compile(r"[ -~]{1,255}")
@@ -158,6 +160,8 @@ def _refuse_negative_zero(body: bytes) -> None:
 
 def _check_size(body: bytes) -> None:
     """Refuse a document with too much in it, before any of that becomes objects."""
+    if len(body) <= MAX_ANNOTATIONS * _NAME_BYTES:
+        return  # too short for too much, and nothing is counted in nearly every manifest
     size = json_size(body, MAX_PARTS)
     if size.parts > MAX_PARTS:
         raise ManifestInvalid(f"a manifest has at most {MAX_PARTS} JSON names and values")
