@@ -88,6 +88,10 @@ class SteppingStore:
         """Open."""
         return self._store.open(object_id, start, stop, size)
 
+    def check(self, object_id: str, size: int) -> None:
+        """Check."""
+        self._store.check(object_id, size)
+
     def stage(self, upload_id: str, algorithm: str | None = None) -> Staged:
         """Stage, with a step before and after."""
         return self._opened("stage", lambda: self._store.stage(upload_id, algorithm))

@@ -131,6 +131,11 @@ class InterleavedStore:
         self.step("open")
         return self.bytes.open(object_id, start, stop, size)
 
+    def check(self, object_id: str, size: int) -> None:
+        """Check, a step after the row was read."""
+        self.step("check")
+        self.bytes.check(object_id, size)
+
     def stage(self, upload_id: str, algorithm: str | None = None) -> Staged:
         """Stage."""
         self.step("stage")

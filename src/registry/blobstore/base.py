@@ -77,6 +77,15 @@ class BlobReader(Protocol):
         """
         ...
 
+    def check(self, object_id: str, size: int) -> None:
+        """Check that an object is there with `size` bytes, without opening it.
+
+        Raises:
+            ObjectUnknown, ObjectDamaged, StoreUnavailable: as `open`.
+
+        """
+        ...
+
 
 class Stored(NamedTuple):
     """An object that has just come to exist."""

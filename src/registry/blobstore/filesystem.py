@@ -21,7 +21,7 @@ from registry.blobstore.medium import (
 )
 from registry.blobstore.staged_file import StagedFile, open_held
 from registry.blobstore.staging import HasherCache, canonical_id, is_canonical_id
-from registry.blobstore.stored_file import StoredFile, open_stored
+from registry.blobstore.stored_file import StoredFile, check_stored, open_stored
 
 
 class FilesystemStore:
@@ -61,6 +61,16 @@ class FilesystemStore:
             if not self.take_back(object_id):
                 raise
         return open_stored(self._folders.objects, path, start, stop, size)
+
+    def check(self, object_id: str, size: int) -> None:
+        """Check the presence and size of an object (`BlobReader.check`)."""
+        path = object_path(canonical_id(object_id))
+        try:
+            check_stored(self._folders.objects, path, size)
+        except ObjectUnknown:
+            if not self.take_back(object_id):
+                raise
+            check_stored(self._folders.objects, path, size)
 
     def stage(self, upload_id: str, algorithm: str | None = None) -> StagedFile:
         """Begin to stage bytes under a new id (`BlobWriter.stage`)."""

@@ -56,6 +56,10 @@ class MemoryStore:
         start, end = checked_range(start, stop, len(data))
         return MemoryRange(memoryview(data)[start:end])
 
+    def check(self, object_id: str, size: int) -> None:
+        """Check the presence and size of an object (`BlobReader.check`)."""
+        self.open(object_id, 0, 0, size)
+
     def stage(self, upload_id: str, algorithm: str | None = None) -> MemoryStaged:
         """Begin to stage bytes under a new id (`BlobWriter.stage`)."""
         canonical_id(upload_id)

@@ -91,6 +91,22 @@ def open_stored(
     return StoredFile(descriptor, start, end - start)
 
 
+def check_stored(folder: int, path: str, size: int) -> None:
+    """Check that the file `path` below a folder descriptor is there with `size` bytes.
+
+    Raises:
+        ObjectUnknown, ObjectDamaged, StoreUnavailable: as `open_stored`.
+
+    """
+    try:
+        there = os.stat(path, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError as error:
+        raise ObjectUnknown(path) from error
+    except OSError as error:
+        raise unavailable(error) from error
+    check_size(there.st_size, size)
+
+
 def _open_quietly(folder: int, path: str) -> int:
     """Open for reading without a write to the inode; only the file's owner may ask for that."""
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 from cloudcore.db.base import Connection
 from registry.blobstore.base import ObjectDamaged, ObjectUnknown, StoredRange
@@ -19,6 +19,8 @@ from registry.services.access import Rights
 from registry.services.context import Context
 from registry.services.damage import find_damage, note_damage
 from registry.services.repositories import lock, name_unknown, repository_for_push
+
+T = TypeVar("T")
 
 _LOOKS: Final = 3
 """How often to try again when another request heals the file meanwhile."""
@@ -45,7 +47,7 @@ async def stat_blob(ctx: Context, name: Name, digest: Digest, *, keep: bool = Fa
     if link.damage is not None and not await _is_back(ctx, link):
         raise _damaged(name, digest)
     if keep:
-        (await open_blob(ctx, name, link, 0, 0)).close()
+        await check_blob(ctx, name, link)
     if keep and not link.manifest_refs:
         now = ctx.clock()
         is_old = now - link.touched_at > min(ctx.limits.touch_after, ctx.delays.grace // 2)
@@ -66,9 +68,26 @@ async def open_blob(ctx: Context, name: Name, link: Link, start: int, stop: int)
         StoreUnavailable: the medium refused.
 
     """
+    return await _look(
+        ctx, name, link, lambda link: ctx.reader.open(link.object_id, start, stop, link.size)
+    )
+
+
+async def check_blob(ctx: Context, name: Name, link: Link) -> None:
+    """Check that a linked blob's file is there with the blob's size; mark it if it is damaged.
+
+    Raises:
+        BlobUnknown, StoreUnavailable: as `open_blob`.
+
+    """
+    await _look(ctx, name, link, lambda link: ctx.reader.check(link.object_id, link.size))
+
+
+async def _look(ctx: Context, name: Name, link: Link, look: Callable[[Link], T]) -> T:
+    """Return what `look` finds of a link's file, or mark the file as damaged."""
     for _ in range(_LOOKS):
         try:
-            return ctx.reader.open(link.object_id, start, stop, link.size)
+            return look(link)
         except ObjectUnknown:
             found = damage.ABSENT
         except ObjectDamaged:
@@ -83,7 +102,7 @@ async def open_blob(ctx: Context, name: Name, link: Link, start: int, stop: int)
 async def look_again(ctx: Context, name: Name, link: Link) -> None:
     """Check a file that could not be sent to its end; mark it if it is damaged."""
     with suppress(BlobUnknown, NameUnknown, StoreUnavailable):
-        (await open_blob(ctx, name, link, 0, 0)).close()
+        await check_blob(ctx, name, link)
 
 
 async def _is_back(ctx: Context, link: Link) -> bool:
@@ -125,7 +144,7 @@ async def mount_blob(
     if link is None:
         return None
     try:
-        (await open_blob(ctx, name, link, 0, 0)).close()
+        await check_blob(ctx, name, link)
     except BlobUnknown:
         return None
     return link

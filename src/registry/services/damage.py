@@ -33,7 +33,7 @@ def find_damage(reader: BlobReader, object_id: str, size: int) -> str | None:
 
     """
     try:
-        reader.open(object_id, 0, 0, size).close()
+        reader.check(object_id, size)
     except ObjectUnknown:
         return damage.ABSENT
     except ObjectDamaged:
