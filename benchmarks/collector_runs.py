@@ -16,10 +16,10 @@ from benchmarks.processes import cpu_seconds, process_tree
 from benchmarks.scale_site import Call, Site
 from benchmarks.servers import KINDS, Server
 from benchmarks.wire import Connection, ExchangeFailedError
-from registry.gc.collector import phases_of
+from registry.gc.collector.steps import phases_of
 from registry.main import open_context, open_sweeper
-from registry.metadata.gc_runs import finish_run
-from registry.services.collection import start_run
+from registry.metadata.collector.runs import finish_run
+from registry.services.collector_runs import start_run
 from registry.settings import Delays, Settings
 
 DELAYS: Final = Delays(gc_condemned_seconds=0, gc_quarantine_seconds=0)

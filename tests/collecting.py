@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Final
 
 from registry.blobstore.base import BlobSweeper
-from registry.gc.collector import phases_of
-from registry.metadata.gc_runs import Run, find_run, finish_run
-from registry.services.collection import start_run
+from registry.gc.collector.steps import phases_of
+from registry.metadata.collector.runs import Run, find_run, finish_run
+from registry.services.collector_runs import start_run
 from registry.services.context import Context
 from registry.settings import Delays
 

@@ -14,16 +14,16 @@ import httpx
 from sqlalchemy import create_engine
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.context import ControlSettings, Origin, Platform
 from cloudcore.db.base import Database
 from cloudcore.db.opening import open_database
 from cloudcore.errors import Unauthenticated
-from cloudcore.http import ControlPlane, create_app
-from cloudcore.idempotency import idempotency_records
-from cloudcore.identity.policy import Kind, Policy, policy_of
-from cloudcore.identity.principal import Principal, PrincipalKind
+from cloudcore.iam.policy import Kind, Policy, policy_of
+from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.keyring import Keyring
-from cloudcore.ratelimit import Budget, rate_windows
+from cloudcore.web.app import ControlPlane, create_app
+from cloudcore.web.context import ControlSettings, Origin, Platform
+from cloudcore.web.idempotency import idempotency_records
+from cloudcore.web.ratelimit import Budget, rate_windows
 from tests.things import FAMILY, FAULTY, things_metadata
 
 T = TypeVar("T")

@@ -15,17 +15,15 @@ from typing import Any, Final, NamedTuple, TypeVar
 import httpx
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.context import ControlSettings, Origin, Platform
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unauthenticated
-from cloudcore.founders import Founders
-from cloudcore.http import ControlPlane, create_app
+from cloudcore.iam.founders import Founders
+from cloudcore.iam.policy import Policy
+from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.permissions import Permissions
-from cloudcore.identity.policy import Policy
-from cloudcore.identity.principal import Principal, PrincipalKind
 from cloudcore.identity.routes import HANDLERS
 from cloudcore.identity.rows import organizations, policies, service_accounts
 from cloudcore.identity.rows.accounts import Account
@@ -39,6 +37,8 @@ from cloudcore.identity.services.service_accounts import create_service_account
 from cloudcore.identity.services.users import add_person
 from cloudcore.identity.tables import sessions
 from cloudcore.keyring import Keyring
+from cloudcore.web.app import ControlPlane, create_app
+from cloudcore.web.context import ControlSettings, Origin, Platform
 
 T = TypeVar("T")
 

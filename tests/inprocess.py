@@ -21,21 +21,21 @@ from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
+from cloudcore.serving.body import Message, Scope
 from registry.blobstore.base import BlobStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
-from registry.distribution.body import Message, Scope
 from registry.distribution.errors import CODES
-from registry.metadata.repositories import (
+from registry.metadata.repositories.live import (
     add_account,
     add_repository,
     find_account,
     find_repository,
 )
 from registry.metadata.tables import repositories
-from registry.services.acts import Site
+from registry.services.changes import Site
 from registry.services.context import Context
-from registry.services.pulls import PullLog
+from registry.services.images.pulls import PullLog
 from registry.settings import Limits
 
 START: Final = 1_750_000_000 * MICROSECONDS

@@ -15,13 +15,11 @@ from typing import Any, Final, cast
 import httpx
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.context import ControlSettings, Origin, Platform
 from cloudcore.db.base import Database
 from cloudcore.db.opening import open_database
-from cloudcore.http import create_app
+from cloudcore.iam.principal import Principal
 from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.permissions import Permissions
-from cloudcore.identity.principal import Principal
 from cloudcore.identity.rows.accounts import Account, add_account, update_account
 from cloudcore.identity.rows.policies import Attachment, PolicyRow
 from cloudcore.identity.rows.roles import Role
@@ -31,6 +29,9 @@ from cloudcore.identity.services import access_keys, policies, roles, service_ac
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens, BearerSigner
 from cloudcore.keyring import Keyring
+from cloudcore.serving.dispatch import Application, Dispatcher
+from cloudcore.web.app import create_app
+from cloudcore.web.context import ControlSettings, Origin, Platform
 from registry.blobstore.memory import MemoryStore
 from registry.control import routes
 from registry.control.garbage_collection import garbage_collection_handlers
@@ -38,15 +39,14 @@ from registry.distribution.app import DataPlane
 from registry.distribution.challenge import Challenges
 from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess
-from registry.metadata.repository_records import NewRepository
-from registry.services.acts import Site
+from registry.metadata.repositories.details import NewRepository
+from registry.services.changes import Site
 from registry.services.context import Context
+from registry.services.images.pulls import PullLog
 from registry.services.logins import mint_login, new_password
-from registry.services.policies import put_policy
-from registry.services.pulls import PullLog
-from registry.services.repository_records import create_repository
+from registry.services.repositories.details import create_repository
+from registry.services.repositories.policies import put_policy
 from registry.services.tokens import Tokens
-from registry.serving.dispatch import Application, Dispatcher
 from registry.settings import Delays, Limits
 from tests.inprocess import ManualClock
 

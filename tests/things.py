@@ -27,13 +27,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.context import Context, Reply
 from cloudcore.db.base import Connection
 from cloudcore.db.schema import ByteOrdered, Id, Moment
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, NotFound
-from cloudcore.identity.policy import Kind, policy_of
-from cloudcore.pagination import Page, PageMeta, UuidPage
+from cloudcore.iam.policy import Kind, policy_of
+from cloudcore.web.context import Context, Reply
+from cloudcore.web.pagination import Page, PageMeta, UuidPage
 from cloudcore.wire import RFC3339, Answer, Request, Timestamp, moment_of, rfc3339
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@
     Unavailable       StoreUnavailable
 
 The tables that turn them into answers are `registry.distribution.errors` and, for the control
-plane, `cloudcore.envelope`.
+plane, `cloudcore.web.envelope`.
 """
 
 from __future__ import annotations

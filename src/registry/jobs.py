@@ -15,7 +15,7 @@ from cloudcore.errors import PlatformError
 from cloudcore.jobs.kinds import Kind
 from cloudcore.jobs.worker import Worker
 from registry.blobstore.base import BlobSweeper
-from registry.gc.collector import collection_kind
+from registry.gc.collector.steps import collection_kind
 from registry.services.context import Context
 from registry.services.lifecycle.runs import lifecycle_kind
 

@@ -13,42 +13,43 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from cloudcore import idempotency, outbox, ratelimit
 from cloudcore.clock import Clock, system_clock, uuid7
 from cloudcore.db.base import Database
 from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
 from cloudcore.errors import PlatformError
-from cloudcore.http import create_app as create_control_plane
 from cloudcore.identity import sessions
-from cloudcore.jobs import queue
+from cloudcore.jobs import outbox, queue
 from cloudcore.jobs.worker import Worker
+from cloudcore.serving.body import Receive, Scope, Send
+from cloudcore.serving.dispatch import Application, Dispatcher
+from cloudcore.web import idempotency, ratelimit
+from cloudcore.web.app import create_app as create_control_plane
 from registry.blobstore.base import BlobSweeper, ObjectUnknown
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.medium import check_folder_room
+from registry.browsers.loopback_guard import LoopbackGuard
 from registry.control.health import Readiness, readiness_handler, report_alive
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
-from registry.distribution.body import Receive, Scope, Send
 from registry.gc import generations
-from registry.gc.deleted_tags import purge_deleted_tags
 from registry.gc.generations import Generations
-from registry.gc.leaks import EVERY_SECONDS, Patrol
-from registry.gc.orphans import take_back_owned
-from registry.gc.repositories import purge_deleted_repositories
-from registry.gc.tombstones import forget_tag_history, purge_tombstones
-from registry.gc.uploads import discard_expired_uploads
+from registry.gc.orphans.quarantine import take_back_owned
+from registry.gc.orphans.scan import EVERY_SECONDS, Patrol
+from registry.gc.purge.images import forget_tag_history, purge_tombstones
+from registry.gc.purge.repositories import purge_deleted_repositories
+from registry.gc.purge.tags import purge_deleted_tags
+from registry.gc.purge.uploads import discard_expired_uploads
 from registry.jobs import job_kinds, running
-from registry.metadata import logins, pins
+from registry.metadata import logins
+from registry.metadata.collector.generations import accepted_at
 from registry.metadata.database import migrate
-from registry.metadata.generations import accepted_at
-from registry.metadata.repositories import add_account, find_account
-from registry.services.acts import Site
-from registry.services.collection import start_due_runs as start_due_collections
+from registry.metadata.images import pins
+from registry.metadata.repositories.live import add_account, find_account
+from registry.services.changes import Site
+from registry.services.collector_runs import start_due_runs as start_due_collections
 from registry.services.context import Context
+from registry.services.images.pulls import PullLog
 from registry.services.lifecycle.runs import start_due_runs
-from registry.services.pulls import PullLog
-from registry.serving.dispatch import Application, Dispatcher
-from registry.serving.loopback_guard import LoopbackGuard
 from registry.settings import Settings
 
 if TYPE_CHECKING:

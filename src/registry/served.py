@@ -7,8 +7,6 @@ from contextlib import AsyncExitStack
 from typing import Final, cast
 
 from cloudcore.clock import uuid7
-from cloudcore.context import ControlSettings, Platform
-from cloudcore.http import create_app as create_control_plane
 from cloudcore.identity import routes as identity
 from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.authorize_routes import authorize_handlers
@@ -17,6 +15,10 @@ from cloudcore.identity.permissions import Permissions
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens, BearerSigner
 from cloudcore.keyring import load_keyring
+from cloudcore.serving.dispatch import Application, Dispatcher
+from cloudcore.web.app import create_app as create_control_plane
+from cloudcore.web.context import ControlSettings, Platform
+from registry.browsers.cors import CrossOriginReads
 from registry.console.app import Console
 from registry.control import routes
 from registry.control.garbage_collection import garbage_collection_handlers
@@ -28,8 +30,6 @@ from registry.distribution.token_access import TokenAccess
 from registry.main import Planes, Registry, application, repeated
 from registry.services.context import Context
 from registry.services.tokens import Tokens
-from registry.serving.cors import CrossOriginReads
-from registry.serving.dispatch import Application, Dispatcher
 from registry.settings import Settings
 
 _KEY_REFRESH_SECONDS: Final = 60

@@ -11,7 +11,7 @@ from typing import Final, get_args
 from urllib.parse import urlsplit
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.founders import Founders
+from cloudcore.iam.founders import Founders
 
 PREFIX = "ENTREPOT_"
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Database
-from registry.metadata import generations
+from registry.metadata.collector import generations
 from tests.databases import with_database
 
 DAY: Final = 24 * 3600 * MICROSECONDS

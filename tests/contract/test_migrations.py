@@ -16,10 +16,6 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
 # Their tables join the schema.
-import cloudcore.idempotency
-import cloudcore.jobs.tables
-import cloudcore.outbox
-import cloudcore.ratelimit  # noqa: F401
 import registry.metadata.collection_tables
 import registry.metadata.control_tables
 import registry.metadata.tables  # noqa: F401

@@ -11,16 +11,16 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from registry.blobstore.base import BlobStore
 from registry.blobstore.folders import SHARDS, shard
-from registry.gc.collector import phases_of
+from registry.gc.collector.steps import phases_of
 from registry.gc.fsck import check
-from registry.gc.leaks import quarantine_leaks
-from registry.metadata.gc_runs import finish_run
-from registry.metadata.repositories import find_account, find_repository, lock_repository
+from registry.gc.orphans.scan import quarantine_leaks
+from registry.metadata.collector.runs import finish_run
+from registry.metadata.repositories.live import find_account, find_repository, lock_repository
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
-from registry.services.acts import Act
-from registry.services.collection import start_run
-from registry.services.restoration import restore_image
+from registry.services.changes import Act
+from registry.services.collector_runs import start_run
+from registry.services.images.restoration import restore_image
 from tests.collecting import at_once, collect
 from tests.inprocess import Registry
 

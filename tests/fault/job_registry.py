@@ -13,15 +13,15 @@ from functools import partial
 from pathlib import Path
 
 from cloudcore.jobs.kinds import Done, Kind, Next
+from cloudcore.jobs.outbox import DELIVER
 from cloudcore.jobs.queue import Job
 from cloudcore.jobs.worker import Pace, Worker
-from cloudcore.outbox import DELIVER
+from cloudcore.serving.dispatch import Dispatcher
 from registry.blobstore.base import BlobSweeper
 from registry.cli.running import serve_application
 from registry.main import DevRegistry, Registry
 from registry.served import ServedRegistry
 from registry.services.context import Context
-from registry.serving.dispatch import Dispatcher
 from registry.settings import Settings
 from tests.jobs import COUNT, count_steps
 

@@ -13,10 +13,10 @@ from cloudcore.jobs.kinds import Done, StepFailed
 from cloudcore.jobs.queue import Fault, Job
 from registry.blobstore.filesystem import FilesystemStore
 from registry.errors import StoreUnavailable
-from registry.gc.collector import MAX_ATTEMPTS, phases_of, run_step
-from registry.metadata.gc_runs import Run, find_run
+from registry.gc.collector.steps import MAX_ATTEMPTS, phases_of, run_step
+from registry.metadata.collector.runs import Run, find_run
 from registry.oci.digest import digest_of
-from registry.services.collection import KIND, start_run
+from registry.services.collector_runs import KIND, start_run
 from tests.collecting import at_once, collect
 from tests.fault.collected import (
     GARBAGE,

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from registry.blobstore.memory import MemoryStore
-from registry.gc.evidence import IndexIncomplete
+from registry.gc.collector.consistency_check import IndexIncomplete
 from registry.oci.digest import digest_of
 from tests.fault.collected import (
     BURIED,

@@ -16,8 +16,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from cloudcore.envelope import TABLE
 from cloudcore.identity import oauth_errors
+from cloudcore.web.envelope import TABLE
 from tests.fuzz.cases import AnyCase
 
 _CHECKS: Final = [

@@ -27,8 +27,8 @@ from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.rows.users import User, find_user_by_email
 from cloudcore.identity.services.users import add_person
 from cloudcore.keyring import create_root_key, load_keyring
+from cloudcore.serving.dispatch import Dispatcher
 from registry.served import ServedRegistry
-from registry.serving.dispatch import Dispatcher
 from registry.settings import Settings
 from tests.inprocess import ManualClock
 from tests.tenants import ALLOW_ALL, Install, allow, open_install

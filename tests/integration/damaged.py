@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from registry.metadata import damage
-from registry.metadata.repositories import find_account
+from registry.metadata.blobs import damage
+from registry.metadata.repositories.live import find_account
 from tests.inprocess import Registry
 
 

@@ -15,10 +15,10 @@ from cloudcore.jobs.kinds import Done, Next
 from cloudcore.jobs.queue import Job
 from cloudcore.jobs.worker import Pace, Worker
 from registry.blobstore.memory import MemoryStore
-from registry.services.acts import Site
+from registry.services.changes import Site
 from registry.services.context import Context
+from registry.services.images.pulls import PullLog
 from registry.services.lifecycle.runs import lifecycle_kind
-from registry.services.pulls import PullLog
 from registry.settings import Limits
 
 PACE = Pace(lease_seconds=0.5, poll_seconds=0.05)

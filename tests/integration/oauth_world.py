@@ -21,15 +21,13 @@ from litestar import get
 from litestar.di import NamedDependency
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.context import Context, ControlSettings, Platform
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
-from cloudcore.http import ControlPlane, create_app
+from cloudcore.iam.passwords import Cost, hash_password
 from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.authorize_routes import authorize_handlers
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.oauth_routes import ERROR_SHAPES, discovery_handlers, token_handlers
-from cloudcore.identity.passwords import Cost, hash_password
 from cloudcore.identity.permissions import Permissions
 from cloudcore.identity.rows import accounts, policies, roles, service_accounts
 from cloudcore.identity.rows.accounts import Account
@@ -42,6 +40,8 @@ from cloudcore.identity.services.users import add_person
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring
+from cloudcore.web.app import ControlPlane, create_app
+from cloudcore.web.context import Context, ControlSettings, Platform
 
 T = TypeVar("T")
 

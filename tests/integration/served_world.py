@@ -19,8 +19,6 @@ import httpx
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database, P, Row, T
 from cloudcore.db.statement import Statement
-from cloudcore.facts import Facts
-from cloudcore.http import ControlPlane
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rows import organizations
 from cloudcore.identity.rows.accounts import Account
@@ -35,10 +33,12 @@ from cloudcore.identity.services.users import add_person
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring, create_root_key, load_keyring
+from cloudcore.serving.dispatch import Application, Dispatcher
+from cloudcore.web.app import ControlPlane
+from cloudcore.web.route_spec import Facts
 from registry.main import open_context, prepare
 from registry.oci.media_types import OCI_MANIFEST
 from registry.served import ServedRegistry
-from registry.serving.dispatch import Application, Dispatcher
 from registry.settings import Settings
 from tests.inprocess import ManualClock
 

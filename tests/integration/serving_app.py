@@ -20,12 +20,12 @@ from urllib.parse import parse_qs
 import uvicorn
 from uvicorn.server import ServerState
 
-from registry.distribution.body import Message, Receive, Scope, Send, receive_into
-from registry.serving.exchange import Application, Exchange
-from registry.serving.limits import ServerLimits
-from registry.serving.protocol import HttpProtocol, http_protocol
-from registry.serving.record import RequestRecord
-from registry.serving.worker import Worker
+from cloudcore.serving.body import Message, Receive, Scope, Send, receive_into
+from cloudcore.serving.limits import ServerLimits
+from cloudcore.serving.protocol import HttpProtocol, http_protocol
+from cloudcore.serving.record import RequestRecord
+from cloudcore.serving.request_cycle import Application, Exchange
+from cloudcore.serving.worker import Worker
 
 Headers = list[tuple[bytes, bytes]]
 

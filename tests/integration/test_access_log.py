@@ -10,9 +10,9 @@ from typing import Any
 
 import httpx
 
+from cloudcore.serving.body import Receive, Scope, Send
 from registry.console.control_plane import ControlPlaneClient
 from registry.console.messages import Request
-from registry.distribution.body import Receive, Scope, Send
 from tests.integration.serving_app import wait_until
 from tests.live import LiveRegistry
 from tests.live_signed_in import serving

@@ -13,7 +13,7 @@ import pytest
 from cloudcore.clock import MICROSECONDS
 from cloudcore.identity.jws import sign
 from cloudcore.identity.tokens import REGISTRY
-from registry.serving.limits import ServerLimits
+from cloudcore.serving.limits import ServerLimits
 from tests.integration.bad_input.exchange import send
 from tests.integration.bad_input.identity import CASES, GROUPS
 from tests.integration.oauth_world import VERIFIER, World, authorization_query

@@ -13,18 +13,18 @@ from cloudcore.db.statement import Statement
 from cloudcore.jobs.queue import first_due
 from cloudcore.jobs.worker import Pace, Worker
 from registry.blobstore.base import BlobStore
-from registry.gc.collector import collection_kind
-from registry.gc.evidence import IndexIncomplete
+from registry.gc.collector.consistency_check import IndexIncomplete
+from registry.gc.collector.steps import collection_kind
 from registry.gc.fsck import check
+from registry.gc.purge.images import purge_tombstones
 from registry.gc.recovery import recover_blob
-from registry.gc.tombstones import purge_tombstones
-from registry.metadata.blobs import linked_object
-from registry.metadata.damage import ABSENT, mark
-from registry.metadata.gc_runs import Run
+from registry.metadata.blobs.damage import ABSENT, mark
+from registry.metadata.blobs.objects import linked_object
+from registry.metadata.collector.runs import Run
 from registry.metadata.tables import manifest_blobs, repository_blobs
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
-from registry.services.collection import start_due_runs
+from registry.services.collector_runs import start_due_runs
 from registry.services.context import Context
 from tests.collecting import at_once, collect
 from tests.integration.pushing import CONFIG_TYPE, World

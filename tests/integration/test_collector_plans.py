@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from cloudcore.db.statement import Statement
-from registry.metadata import collection
+from registry.metadata.collector import collection
 
 BY_NAME: Final = {
     name: value

@@ -22,11 +22,11 @@ from cloudcore.db.base import Connection, ConstraintViolated, Database, P, T
 from cloudcore.errors import NotFound
 from registry.blobstore.filesystem import FilesystemStore
 from registry.gc.fsck import check
-from registry.gc.tombstones import purge_tombstones
-from registry.gc.uploads import discard_expired_uploads
-from registry.metadata.repositories import find_account, find_repository, lock_repository
-from registry.services.acts import Act
-from registry.services.restoration import restore_image
+from registry.gc.purge.images import purge_tombstones
+from registry.gc.purge.uploads import discard_expired_uploads
+from registry.metadata.repositories.live import find_account, find_repository, lock_repository
+from registry.services.changes import Act
+from registry.services.images.restoration import restore_image
 from tests.collecting import at_once, collect
 from tests.dying import PassingDatabase
 from tests.inprocess import Answer, Registry, open_registry

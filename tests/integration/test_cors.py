@@ -12,10 +12,10 @@ import httpx
 import pytest
 
 from cloudcore.keyring import create_root_key
+from cloudcore.serving.dispatch import Dispatcher
+from registry.browsers.cors import CrossOriginReads
 from registry.main import DevRegistry, Planes, Registry, open_context, prepare
 from registry.served import ServedRegistry
-from registry.serving.cors import CrossOriginReads
-from registry.serving.dispatch import Dispatcher
 from registry.settings import Settings
 
 APP: Final = "https://app.example.com"

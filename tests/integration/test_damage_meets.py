@@ -15,8 +15,9 @@ from registry.blobstore.filesystem import FilesystemStore
 from registry.errors import DigestMismatch
 from registry.gc.recovery import recover_blob
 from registry.gc.stored_objects import confirm
-from registry.metadata import audit, damage
-from registry.metadata.repositories import find_repository
+from registry.metadata.blobs import damage
+from registry.metadata.collector import audit
+from registry.metadata.repositories.live import find_repository
 from registry.oci.digest import digest_of
 from registry.settings import Delays
 from tests.collecting import collect

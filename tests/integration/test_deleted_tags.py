@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from registry.gc.deleted_tags import purge_deleted_tags
-from registry.gc.tombstones import purge_tombstones
+from registry.gc.purge.images import purge_tombstones
+from registry.gc.purge.tags import purge_deleted_tags
 from registry.metadata.settings import Settings, put_settings
 from tests.integration.test_repositories import refused
 from tests.integration.test_restoration import DAY, Shop, open_again, open_shop

@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from registry.metadata import gc_runs, lifecycle
+from registry.metadata.collector import runs as gc_runs
+from registry.metadata.lifecycle import policies as lifecycle
 from tests.integration.served_world import Served
 from tests.integration.test_isolation_operations import Place as _Place
 from tests.integration.test_isolation_operations import filled, play

@@ -12,12 +12,12 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.db.schema import metadata
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.iam.decision import Caller, Question, decide
+from cloudcore.iam.passwords import verify_password
+from cloudcore.iam.policy import Kind, parse_policy
+from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
-from cloudcore.identity.decision import Caller, Question, decide
-from cloudcore.identity.passwords import verify_password
 from cloudcore.identity.permissions import load_policies
-from cloudcore.identity.policy import Kind, parse_policy
-from cloudcore.identity.principal import Principal, PrincipalKind
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.identity.rows.organizations import list_joined
 from cloudcore.identity.rows.roles import find_assignment, find_role_named

@@ -13,14 +13,14 @@ import msgspec
 import pytest
 from sqlalchemy import select
 
-from cloudcore.context import Authenticator, Platform
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.schema import metadata
 from cloudcore.db.statement import Statement
-from cloudcore.facts import Facts
-from cloudcore.http import create_app
 from cloudcore.identity.routes import HANDLERS
 from cloudcore.keyring import Keyring
+from cloudcore.web.app import create_app
+from cloudcore.web.context import Authenticator, Platform
+from cloudcore.web.route_spec import Facts
 from tests.identity_world import ALLOW_ALL, World, play
 
 DOCUMENT: Final = {"version": "1", "statements": [ALLOW_ALL]}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cloudcore.clock import uuid7
-from cloudcore.founders import Founders
+from cloudcore.iam.founders import Founders
+from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.address_lookups import BUDGET
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.principal import Principal, PrincipalKind
 from cloudcore.identity.rows.users import find_user
 from cloudcore.identity.services.accounts import MAX_ACCOUNTS
 from cloudcore.identity.services.organizations import MAX_OWNED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudcore.identity.passwords import verify_password
+from cloudcore.iam.passwords import verify_password
 from cloudcore.identity.rows.users import find_user
 from tests.identity_world import World, play
 

@@ -14,12 +14,12 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from registry.metadata.control_tables import image_pins
-from registry.metadata.image_repositories import find_image_repository
+from registry.metadata.repositories.visible import find_image_repository
 from registry.oci.digest import digest_of
-from registry.services.acts import Act, Site
-from registry.services.images import delete_batch
-from registry.services.images import delete_image as delete_one
-from registry.services.restoration import restore_image
+from registry.services.changes import Act, Site
+from registry.services.images.details import delete_batch
+from registry.services.images.details import delete_image as delete_one
+from registry.services.images.restoration import restore_image
 from tests.integration.counting import CountingConnection
 from tests.integration.pushing import World, refused
 from tests.integration.test_images import ABSENT, run

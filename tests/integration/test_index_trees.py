@@ -11,8 +11,8 @@ import pytest
 
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
-from registry.services import manifests
-from registry.services.manifests import TREE_BOUNDS
+from registry.services.images import manifests
+from registry.services.images.manifests import TREE_BOUNDS
 from tests.inprocess import Answer, Registry
 from tests.integration.counting import CountingDatabase, open_counting
 

@@ -40,7 +40,7 @@ OF_PERSONS: Final = ("/v1/organizations", "/v1/users/me")
 
 CROSSING: Final = {
     "cloudcore.identity.rows.accounts._IDS": "accounts that a policy names",
-    "registry.metadata.image_repositories._FIND": "of any account: its policy decides who may come",
+    "registry.metadata.repositories.visible._FIND": "of any account; its policy decides who may",
     "cloudcore.identity.rows.organizations._LOCK": "held while a membership is looked for; no read",
     "cloudcore.identity.rows.assumable_roles._BY_ID": "a role of another account may be assumed",
 }

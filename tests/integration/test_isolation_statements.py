@@ -23,8 +23,8 @@ from tests.integration.statement_scope import (
 )
 
 PLATFORMS: Final = {
-    "registry.metadata.audit": "fsck reads everything; that is its work, and no request's",
-    "registry.metadata.generations": "whether the database is that of the blobs; no request's",
+    "registry.metadata.collector.audit": "fsck reads everything; no request does",
+    "registry.metadata.collector.generations": "is the database the blobs'? no request's",
     "cloudcore.jobs.queue": "the worker takes what is due, whosesoever it is; no request's",
 }
 """Modules whose statements belong to the platform itself."""
@@ -36,23 +36,23 @@ LOOSE: Final = {
     "cloudcore.identity.rows.policies._COUNT_ON": "by a principal's id, in either of two columns",
     "cloudcore.identity.rows.policies._SIZE_ON": "by a principal's id, in either of two columns",
     "cloudcore.identity.rows.revocations._FIND_LOGIN": "by the hash of a secret",
-    "cloudcore.outbox._FORGET": "a sweep of what is over",
-    "cloudcore.outbox._FORGET_UNDELIVERED": "a sweep of what is over",
-    "cloudcore.outbox._MARK": "by the ids of events read for one account before",
-    "registry.metadata.deleted_tags._OVER": "a sweep of what is over",
-    "registry.metadata.collection._DUE": "a sweep of what is due",
-    "registry.metadata.carriers._ALL": "the last event up to a place; none but the repository's",
-    "registry.metadata.carriers._LAST": "the last event up to a place; none but the repository's",
+    "cloudcore.jobs.outbox._FORGET": "a sweep of what is over",
+    "cloudcore.jobs.outbox._FORGET_UNDELIVERED": "a sweep of what is over",
+    "cloudcore.jobs.outbox._MARK": "by the ids of events read for one account before",
+    "registry.metadata.tags.deleted._OVER": "a sweep of what is over",
+    "registry.metadata.collector.collection._DUE": "a sweep of what is due",
+    "registry.metadata.tags.prefix_index._ALL": "the last event of the repository up to a place",
+    "registry.metadata.tags.prefix_index._LAST": "the last event of the repository up to a place",
     "registry.metadata.logins._FIND_BY_PASSWORD": "by the hash of a secret",
     "registry.metadata.logins._FORGET": "a sweep of what is over",
-    "registry.metadata.pins._FORGET": "a sweep of what is over",
-    "registry.metadata.purge._LIST": "a sweep of what was deleted",
-    "registry.metadata.repositories._LIST_ACCOUNTS": "fsck and the operator's command",
-    "registry.metadata.lifecycle._DUE": "a sweep of what is due",
-    "registry.metadata.tag_history._FORGET": "a sweep of what is over",
-    "registry.metadata.tag_history._OLDEST": "a sweep of what is over",
-    "registry.metadata.tombstones._REPOSITORIES_OF_OVER": "a sweep of what is over",
-    "registry.metadata.uploads._EXPIRED": "a sweep of what is over",
+    "registry.metadata.images.pins._FORGET": "a sweep of what is over",
+    "registry.metadata.repositories.purge._LIST": "a sweep of what was deleted",
+    "registry.metadata.repositories.live._LIST_ACCOUNTS": "fsck and the operator's command",
+    "registry.metadata.lifecycle.policies._DUE": "a sweep of what is due",
+    "registry.metadata.tags.history._FORGET": "a sweep of what is over",
+    "registry.metadata.tags.history._OLDEST": "a sweep of what is over",
+    "registry.metadata.images.tombstones._REPOSITORIES_OF_OVER": "a sweep of what is over",
+    "registry.metadata.blobs.uploads._EXPIRED": "a sweep of what is over",
 }
 """Statements that nothing ties to one thing, each with its reason."""
 

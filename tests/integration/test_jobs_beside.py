@@ -9,9 +9,9 @@ from typing import Concatenate
 
 import pytest
 
-from cloudcore import outbox
 from cloudcore.clock import MICROSECONDS, system_clock
 from cloudcore.db.base import Connection, Database, P, T
+from cloudcore.jobs import outbox
 from cloudcore.jobs.kinds import Done, Kind, Next
 from cloudcore.jobs.queue import KEPT_SECONDS, Job
 from cloudcore.jobs.worker import Worker

@@ -12,13 +12,11 @@ from typing import Concatenate, Final
 
 import pytest
 
-from cloudcore import outbox
 from cloudcore.clock import system_clock
 from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.db.opening import open_database
-from cloudcore.jobs.queue import Job
-from cloudcore.jobs.worker import Pace, Worker
-from cloudcore.outbox import (
+from cloudcore.jobs import outbox
+from cloudcore.jobs.outbox import (
     UNDELIVERED_SECONDS,
     Event,
     Subscriber,
@@ -27,6 +25,8 @@ from cloudcore.outbox import (
     forget_delivered,
     forget_undelivered,
 )
+from cloudcore.jobs.queue import Job
+from cloudcore.jobs.worker import Pace, Worker
 from tests.databases import add_account
 from tests.dying import PassingDatabase
 from tests.integration.test_jobs_worker import running, until_finished

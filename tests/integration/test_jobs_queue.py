@@ -11,12 +11,11 @@ from typing import Final
 import psycopg
 import pytest
 
-from cloudcore import outbox
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
-from cloudcore.jobs import queue
+from cloudcore.jobs import outbox, queue
 from cloudcore.jobs.queue import KEPT_SECONDS, Job, LeaseLost, LeaseTerms, NewJob, enqueue, lease
 from tests.jobs import (
     COUNT,

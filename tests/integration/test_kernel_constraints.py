@@ -70,7 +70,7 @@ def test_a_change_that_a_constraint_refuses_is_a_conflict(
 
     play(database_url, scenario, Options(wrap=wrap))
     assert count_rows(database_url, "parts") == 0
-    (warning,) = (record for record in caplog.records if record.name == "cloudcore.http")
+    (warning,) = (record for record in caplog.records if record.name == "cloudcore.web.app")
     assert warning.levelno == logging.WARNING
     assert "foreign key constraint" in warning.getMessage().lower()
     assert warning.exc_info is None  # a driver's own words show the row

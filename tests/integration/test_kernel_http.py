@@ -186,7 +186,7 @@ def test_every_answer_has_a_request_id_of_ours(
 
     caplog.set_level(logging.INFO, "cloudcore")
     play(sqlite_database, scenario)
-    told = [record.getMessage() for record in caplog.records if record.name == "cloudcore.http"]
+    told = [record.getMessage() for record in caplog.records if record.name == "cloudcore.web.app"]
     assert len(told) == 7
     assert all("'theirs\\x7f'" in message for message in told)
 

@@ -11,7 +11,7 @@ import pytest
 
 from cloudcore.db.base import Connection, P, T
 from cloudcore.errors import Unavailable
-from cloudcore.idempotency import KEPT_SECONDS, forget_expired
+from cloudcore.web.idempotency import KEPT_SECONDS, forget_expired
 from tests.control_plane import Options, World, count_rows, play, raw_engine
 from tests.dying import PassingDatabase
 

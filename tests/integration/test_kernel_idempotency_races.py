@@ -16,7 +16,7 @@ import pytest
 
 from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.db.opening import open_database
-from cloudcore.idempotency import KEPT_SECONDS, LEASE_SECONDS
+from cloudcore.web.idempotency import KEPT_SECONDS, LEASE_SECONDS
 from tests.control_plane import Options, TokenBook, World, count_rows, make_world, play
 from tests.dying import Death, DyingDatabase, Moment, PassingDatabase
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import httpx
 
-from cloudcore.ratelimit import Budget, forget_ended
+from cloudcore.web.ratelimit import Budget, forget_ended
 from tests.control_plane import Options, World, count_rows, play
 
 LIMIT = 3

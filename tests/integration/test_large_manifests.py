@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pytest
 
+from cloudcore.serving.body import Message, Scope
 from registry.blobstore.memory import MemoryStore
-from registry.distribution.body import Message, Scope
 from registry.errors import ManifestBlobUnknown
 from registry.oci.digest import digest_of
 from registry.oci.manifest import MAX_DESCRIPTORS

@@ -11,8 +11,8 @@ from typing import Any, Final
 from cloudcore.clock import uuid7
 from cloudcore.jobs.queue import first_due
 from registry.blobstore.memory import MemoryStore
-from registry.metadata.lifecycle import list_runs
-from registry.metadata.repositories import find_repository
+from registry.metadata.lifecycle.policies import list_runs
+from registry.metadata.repositories.live import find_repository
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.lifecycle.plans import PORTION

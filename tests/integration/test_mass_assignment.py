@@ -16,7 +16,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 from cloudcore.db.schema import metadata
-from cloudcore.facts import Facts
+from cloudcore.web.route_spec import Facts
 from tests.integration.served_world import Served
 from tests.integration.test_identity_isolation import dump, fields_of
 from tests.integration.test_isolation_operations import BODIES as OF_PLACES

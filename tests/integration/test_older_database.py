@@ -18,14 +18,14 @@ from cloudcore.jobs.worker import Worker
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.folders import SHARDS
 from registry.cli.main import main
-from registry.gc.collector import collection_kind
+from registry.gc.collector.steps import collection_kind
 from registry.gc.generations import Generations, accept_database
-from registry.gc.leaks import EVERY_SECONDS, Patrol, quarantine_leaks
-from registry.gc.orphans import tend_orphans
-from registry.gc.uploads import discard_expired_uploads
-from registry.metadata.gc_runs import find_run
+from registry.gc.orphans.quarantine import tend_orphans
+from registry.gc.orphans.scan import EVERY_SECONDS, Patrol, quarantine_leaks
+from registry.gc.purge.uploads import discard_expired_uploads
+from registry.metadata.collector.runs import find_run
 from registry.oci.digest import digest_of
-from registry.services.collection import start_run
+from registry.services.collector_runs import start_run
 from tests.collecting import at_once
 from tests.fault.collected import account_of, check_image, push_blob, push_image
 from tests.inprocess import START, Registry, open_registry

@@ -10,8 +10,8 @@ import pytest
 from cloudcore.clock import uuid7
 from cloudcore.db.statement import Statement
 from cloudcore.errors import QuotaExceeded
+from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity import assume_role
-from cloudcore.identity.principal import Principal, PrincipalKind
 from cloudcore.identity.rows import sessions as session_rows
 from registry.metadata import logins as login_rows
 from registry.services import logins

@@ -14,11 +14,11 @@ from sqlalchemy import text
 
 from cloudcore.clock import uuid7
 from registry.blobstore.memory import MemoryStore
-from registry.gc.uploads import discard_expired_uploads
-from registry.metadata import uploads
+from registry.gc.purge.uploads import discard_expired_uploads
+from registry.metadata.blobs import uploads
 from registry.metadata.database import migrate, migration_connection
 from registry.metadata.migrations import configuration
-from registry.metadata.repositories import add_account, find_repository
+from registry.metadata.repositories.live import add_account, find_repository
 from registry.oci.digest import digest_of
 from registry.settings import Limits
 from tests.inprocess import Answer, Registry, open_registry

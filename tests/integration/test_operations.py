@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import cast
 
-from cloudcore.http import ControlPlane
 from cloudcore.keyring import create_root_key
+from cloudcore.web.app import ControlPlane
 from registry.main import open_context, prepare
 from registry.served import ServedRegistry
 from registry.settings import Settings

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pytest
 
-from cloudcore.envelope import ENVELOPE
 from cloudcore.keyring import create_root_key
-from cloudcore.openapi import document
+from cloudcore.web.envelope import ENVELOPE
+from cloudcore.web.openapi import document
 from registry.main import prepare
 from registry.settings import Settings
 from tests.integration.test_operations import routes_of_the_whole

@@ -9,7 +9,7 @@ from typing import Final
 from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
-from registry.services.referrers import MAX_BYTES
+from registry.services.images.referrers import MAX_BYTES
 from tests.inprocess import open_registry
 
 APP: Final = "/v2/dev/app"

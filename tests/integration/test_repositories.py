@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from registry.blobstore.memory import MemoryStore
-from registry.gc.repositories import purge_deleted_repositories
-from registry.gc.uploads import discard_expired_uploads
+from registry.gc.purge.repositories import purge_deleted_repositories
+from registry.gc.purge.uploads import discard_expired_uploads
 from registry.oci.digest import digest_of
 from tests.integration.test_tokens_exchange import play
 from tests.recount import querying

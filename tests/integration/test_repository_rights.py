@@ -13,7 +13,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from cloudcore.identity.policy import RESOURCE_ACTIONS
+from cloudcore.iam.policy import RESOURCE_ACTIONS
 from tests.integration.pushing import World
 from tests.integration.test_images import run
 from tests.spec.operations import OPERATIONS, Operation

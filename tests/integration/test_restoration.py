@@ -12,12 +12,12 @@ import httpx
 import pytest
 
 from cloudcore.identity.rows.accounts import find_account, find_account_ids
-from registry.gc.repositories import purge_deleted_repositories
-from registry.gc.tombstones import forget_tag_history, purge_tombstones
+from registry.gc.purge.images import forget_tag_history, purge_tombstones
+from registry.gc.purge.repositories import purge_deleted_repositories
 from registry.metadata.settings import Settings, put_settings
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX
-from registry.services import restoration
+from registry.services.images import restoration
 from tests.integration.test_repositories import (
     PATH,
     client_of,

@@ -15,10 +15,10 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.jobs.kinds import Done, Kind, Next
 from cloudcore.jobs.queue import Job, NewJob, enqueue, first_due, record_failure
 from cloudcore.jobs.worker import Pace, Worker
+from cloudcore.serving.logs import JsonFormatter
 from registry.blobstore.memory import MemoryStore
-from registry.gc.collector import MAX_ATTEMPTS, collection_kind
-from registry.services.collection import start_run
-from registry.serving.logs import JsonFormatter
+from registry.gc.collector.steps import MAX_ATTEMPTS, collection_kind
+from registry.services.collector_runs import start_run
 from tests.integration.lifecycle_world import LifecycleWorld, play
 from tests.jobs import until
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from registry.distribution.body import UNIT_BYTES
-from registry.serving.limits import KIB, MIB, ServerLimits
+from cloudcore.serving.body import UNIT_BYTES
+from cloudcore.serving.limits import KIB, MIB, ServerLimits
 from tests.integration.serving_app import RunningServer, SampleApplication, serving, wait_until
 
 SIZE = 64 * MIB

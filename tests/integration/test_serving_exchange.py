@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.serving.limits import KIB, MIB, ServerLimits
+from cloudcore.serving.limits import KIB, MIB, ServerLimits
 from tests.integration.serving_app import Client, RunningServer, serving, wait_until
 
 LIMITS = ServerLimits(linger_seconds=1, refusal_drain_seconds=0.5, sweep_seconds=0.1)

@@ -17,8 +17,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from cloudcore.serving.limits import KIB, MIB, ServerLimits
 from registry.main import create_dev_app, prepare
-from registry.serving.limits import KIB, MIB, ServerLimits
 from registry.settings import Settings
 from tests.integration.serving_app import (
     Client,

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from registry.distribution.body import Receive, Scope, Send
-from registry.serving.dispatch import Dispatcher
-from registry.serving.limits import ServerLimits
-from registry.serving.logs import configure_logging
-from registry.serving.server import run
+from cloudcore.serving.body import Receive, Scope, Send
+from cloudcore.serving.dispatch import Dispatcher
+from cloudcore.serving.limits import ServerLimits
+from cloudcore.serving.logs import configure_logging
+from cloudcore.serving.server import run
 from tests.integration.serving_app import Client, SampleApplication, answer
 from tests.interrupts import interruptible
 

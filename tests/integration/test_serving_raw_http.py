@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from registry.serving.limits import ServerLimits
-from registry.serving.record import TLS_HELLO
+from cloudcore.serving.limits import ServerLimits
+from cloudcore.serving.record import TLS_HELLO
 from tests.integration.serving_app import RunningServer, serving
 
 HOST = b"Host: registry.test\r\n"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from registry.serving.limits import ServerLimits
+from cloudcore.serving.limits import ServerLimits
 from tests.integration.serving_app import RunningServer, serving
 
 LIMITS = ServerLimits(

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from registry.distribution.body import Receive, Scope, Send
-from registry.serving.limits import MIB, ServerLimits
-from registry.serving.unsent import CUT, Unsent
+from cloudcore.serving.body import Receive, Scope, Send
+from cloudcore.serving.limits import MIB, ServerLimits
+from cloudcore.serving.unsent import CUT, Unsent
 from tests.integration.serving_app import (
     Client,
     RunningServer,

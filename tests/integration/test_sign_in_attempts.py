@@ -10,11 +10,11 @@ import httpx
 import pytest
 
 from cloudcore.errors import Unavailable
-from cloudcore.identity import passwords
+from cloudcore.iam import passwords
+from cloudcore.iam.passwords import MAX_WAITING, MAX_WAITING_EACH, Asker, PasswordChecks
 from cloudcore.identity.attempts import ADDRESS_BUDGET, PERSON_BUDGET
 from cloudcore.identity.known_browser import COOKIE, LIFETIME_SECONDS
-from cloudcore.identity.passwords import MAX_WAITING, MAX_WAITING_EACH, Asker, PasswordChecks
-from cloudcore.proxy_watch import ENOUGH
+from cloudcore.web.proxy_watch import ENOUGH
 from tests.integration.oauth_world import PASSWORD, World, hidden_of, play
 
 EMAIL = "ann@example.com"

@@ -27,15 +27,15 @@ DIGEST: Final = digest_of(BODY)
 KIND: Final = {"content-type": OCI_MANIFEST}
 
 # The audit reads everything; that is its work.
-EXEMPT: Final = "registry.metadata.audit"
+EXEMPT: Final = "registry.metadata.collector.audit"
 SORTED: Final = {
     # The indexes that list one manifest, read where its deletion is refused.
-    "registry.metadata.manifests._PARENTS",
+    "registry.metadata.images.manifests._PARENTS",
     # The tags of one manifest.
-    "registry.metadata.tag_history._ADD_DELETIONS",
+    "registry.metadata.tags.history._ADD_DELETIONS",
 }
 # The few accounts there are.
-READ_WHOLE: Final = {"registry.metadata.repositories._LIST_ACCOUNTS": {"accounts"}}
+READ_WHOLE: Final = {"registry.metadata.repositories.live._LIST_ACCOUNTS": {"accounts"}}
 
 
 def statements() -> Iterator[tuple[str, Statement]]:
@@ -134,7 +134,7 @@ def test_a_request_takes_few_statements(
 
 def test_a_page_of_tombstones_begins_where_the_last_ended(sqlite_database: str) -> None:
     """Else each page would read all those before it."""
-    statement = STATEMENTS["registry.metadata.storage._TOMBSTONES"]
+    statement = STATEMENTS["registry.metadata.storage_usage._TOMBSTONES"]
     with closing(sqlite3.connect(sqlite_database.removeprefix("sqlite:///"))) as raw:
         names = ("repository_id", "now", "deleted_at", "after", "limit")
         plan = raw.execute(

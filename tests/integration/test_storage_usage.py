@@ -15,11 +15,11 @@ import pytest
 from cloudcore.db.base import Connection
 from cloudcore.db.sqlite import SqliteConnection
 from cloudcore.identity.rows.accounts import Account
-from registry.metadata.blobs import linked_object
-from registry.metadata.damage import ABSENT, mark
-from registry.metadata.image_repositories import find_image_repository
+from registry.metadata.blobs.damage import ABSENT, mark
+from registry.metadata.blobs.objects import linked_object
+from registry.metadata.repositories.visible import find_image_repository
 from registry.oci.digest import digest_of
-from registry.services import storage
+from registry.services import storage_usage as storage
 from tests.integration.layered_images import CONFIG, Pusher, pusher
 from tests.integration.test_repositories import PATH, refused
 from tests.integration.test_tokens_exchange import play as play_install

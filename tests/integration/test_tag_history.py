@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from cloudcore.clock import MICROSECONDS
-from registry.gc.repositories import purge_deleted_repositories
-from registry.gc.tombstones import forget_tag_history
-from registry.metadata.purge import remove_repository
+from registry.gc.purge.images import forget_tag_history
+from registry.gc.purge.repositories import purge_deleted_repositories
+from registry.metadata.repositories.purge import remove_repository
 from tests.integration.pushing import World, make_world, refused
 from tests.integration.test_tokens_exchange import play
 from tests.recount import check_counters, querying

@@ -8,7 +8,7 @@ from typing import Final
 import httpx
 import pytest
 
-from registry.metadata.repositories import find_repository
+from registry.metadata.repositories.live import find_repository
 from tests.integration.test_tokens_door import challenge, refused
 from tests.integration.test_tokens_exchange import play
 from tests.tenants import (

@@ -15,9 +15,9 @@ from cloudcore.identity.rows.revocations import revoke_login
 from cloudcore.identity.rows.sessions import revoke_session
 from cloudcore.identity.services import access_keys, policies, roles, service_accounts
 from registry.metadata.logins import find_login
-from registry.metadata.policies import remove_policy
+from registry.metadata.repositories.policies import remove_policy
 from registry.services.logins import hash_of
-from registry.services.repository_records import delete_repository
+from registry.services.repositories.details import delete_repository
 from tests.integration.test_tokens_exchange import play
 from tests.tenants import (
     ALLOW_ALL,

@@ -10,7 +10,7 @@ import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.errors import Conflict, PlatformError
-from cloudcore.identity.policy import MAX_PRINCIPAL_BYTES
+from cloudcore.iam.policy import MAX_PRINCIPAL_BYTES
 from cloudcore.identity.rows import policies as rows
 from cloudcore.identity.rows.accounts import raise_revision
 from cloudcore.identity.rows.policies import Attachment, PolicyRow

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from registry.blobstore.filesystem import FilesystemStore
-from registry.gc.uploads import discard_expired_uploads
+from registry.gc.purge.uploads import discard_expired_uploads
 from registry.oci.digest import ALGORITHMS, digest_of
 from registry.services.context import Context
 from tests.inprocess import Answer, Client, Held, ManualClock, hang_up, open_registry

@@ -11,12 +11,12 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, NotFound
 from registry.errors import BlobUnknown
 from registry.gc.recovery import recover_blob
-from registry.metadata.deleted_repositories import list_deleted_repositories
-from registry.metadata.repositories import find_repository, lock_repository
-from registry.services.acts import Act
+from registry.metadata.repositories.deleted import list_deleted_repositories
+from registry.metadata.repositories.live import find_repository, lock_repository
+from registry.services.changes import Act
 from registry.services.events import publish
-from registry.services.repository_records import delete_repository
-from registry.services.restoration import restore_image, restore_repository
+from registry.services.images.restoration import restore_image, restore_repository
+from registry.services.repositories.details import delete_repository
 from tests.property.collector_ledger import image
 from tests.property.collector_world import ACCOUNT, DAY, IMAGES, Yard
 from tests.property.control_documents import BY_DIGEST, CONTENTS, Document

@@ -19,20 +19,20 @@ from cloudcore.db.base import Connection
 from registry.blobstore.folders import SHARDS, shard
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
-from registry.gc.collector import phases_of
-from registry.gc.deleted_tags import purge_deleted_tags
+from registry.gc.collector.steps import phases_of
 from registry.gc.fsck import check
-from registry.gc.leaks import quarantine_leaks
-from registry.gc.repositories import purge_deleted_repositories
-from registry.gc.tombstones import purge_tombstones
-from registry.gc.uploads import discard_expired_uploads
-from registry.metadata.gc_runs import finish_run
-from registry.metadata.repositories import add_account, find_account
+from registry.gc.orphans.scan import quarantine_leaks
+from registry.gc.purge.images import purge_tombstones
+from registry.gc.purge.repositories import purge_deleted_repositories
+from registry.gc.purge.tags import purge_deleted_tags
+from registry.gc.purge.uploads import discard_expired_uploads
+from registry.metadata.collector.runs import finish_run
+from registry.metadata.repositories.live import add_account, find_account
 from registry.metadata.settings import Settings, put_settings
-from registry.services.acts import Site
-from registry.services.collection import start_run
+from registry.services.changes import Site
+from registry.services.collector_runs import start_run
 from registry.services.context import Context
-from registry.services.pulls import PullLog
+from registry.services.images.pulls import PullLog
 from registry.settings import Delays, Limits
 from tests.collecting import AT_ONCE, collect
 from tests.inprocess import Answer, Client, ManualClock
@@ -62,7 +62,7 @@ class HeldBytes:
     async def receive_into(
         self, sink: Callable[[memoryview], None], finish: Callable[[bool], Any]
     ) -> Any:  # noqa: ANN401
-        """Move it (`registry.distribution.body.HeldBody`)."""
+        """Move it (`cloudcore.serving.body.HeldBody`)."""
         if self.data:
             sink(memoryview(self.data))
         return finish(True)

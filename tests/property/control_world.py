@@ -14,11 +14,11 @@ from urllib.parse import urlencode
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.jobs.queue import first_due
 from cloudcore.jobs.worker import Pace, Worker
+from cloudcore.serving.dispatch import Application
 from registry.blobstore.memory import MemoryStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.services.lifecycle.runs import lifecycle_kind
-from registry.serving.dispatch import Application
 from tests.inprocess import Client, ManualClock
 from tests.jobs import until
 from tests.property.control_model import Change, Repository

@@ -11,15 +11,18 @@ from typing import Any, Final
 
 import msgspec
 
-from cloudcore import idempotency, query, strict_json
 from cloudcore.crn import Crn
 from cloudcore.errors import PlatformError
-from cloudcore.http import create_app
+from cloudcore.iam.policy import Kind, parse_policy
 from cloudcore.identity import jws, names, oauth_forms
-from cloudcore.identity.policy import Kind, parse_policy
 from cloudcore.keyring import Keyring
-from cloudcore.pagination import Page, Pager
-from cloudcore.source_address import source_address
+from cloudcore.serving.framing import ChunkedBody, FramingError
+from cloudcore.serving.head import HeadError, HeadReader, check_partial
+from cloudcore.serving.limits import ServerLimits
+from cloudcore.serving.source_address import source_address
+from cloudcore.web import idempotency, query, strict_json
+from cloudcore.web.app import create_app
+from cloudcore.web.pagination import Page, Pager
 from registry.console import messages, routing
 from registry.console.sessions import CookieJar
 from registry.distribution import token
@@ -32,10 +35,7 @@ from registry.oci.digest import Digest
 from registry.oci.manifest import parse_manifest
 from registry.oci.reference import parse_name, parse_reference, parse_tag
 from registry.services.event_rules import check_rule
-from registry.services.preconditions import tag_precondition
-from registry.serving.framing import ChunkedBody, FramingError
-from registry.serving.head import HeadError, HeadReader, check_partial
-from registry.serving.limits import ServerLimits
+from registry.services.tags.preconditions import tag_precondition
 
 
 def read_one(read: Callable[[], object]) -> None:

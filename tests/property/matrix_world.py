@@ -17,19 +17,19 @@ from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement as DatabaseStatement
 from cloudcore.errors import AccessDenied, Unauthenticated
-from cloudcore.identity.principal import Principal, PrincipalKind
+from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.identity.rows.sessions import revoke_session
 from cloudcore.identity.services import roles, service_accounts
+from cloudcore.serving.body import Scope
 from registry.distribution.auth import DELETE, PULL, PUSH, Need
-from registry.distribution.body import Scope
 from registry.distribution.challenge import Challenges
 from registry.distribution.token_access import BearerGrant, TokenAccess
 from registry.errors import TokenDenied, TokenRequired
 from registry.metadata.tables import repositories
 from registry.oci.reference import Name
 from registry.services.logins import mint_login, new_password
-from registry.services.repository_records import delete_repository
+from registry.services.repositories.details import delete_repository
 from tests.inprocess import ManualClock
 from tests.property.access_oracle import Outcome, Statement
 from tests.tenants import ALLOW_ALL, Install, Program, allow, deny, let, refuse

@@ -22,11 +22,9 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
 from cloudcore.errors import PlatformError
-from registry.metadata import carriers as carrier_rows
-from registry.metadata.image_repositories import find_image_repository
-from registry.metadata.images import NEWEST, TagStatus
-from registry.metadata.manifests import ManifestRow, NewManifest, add_manifest, find_manifest
-from registry.metadata.repositories import (
+from registry.metadata.images.details import NEWEST, TagStatus
+from registry.metadata.images.manifests import ManifestRow, NewManifest, add_manifest, find_manifest
+from registry.metadata.repositories.live import (
     Account,
     Counts,
     Repository,
@@ -34,17 +32,19 @@ from registry.metadata.repositories import (
     add_to_counters,
     lock_repository,
 )
+from registry.metadata.repositories.visible import find_image_repository
 from registry.metadata.settings import Settings, put_settings
-from registry.metadata.tag_history import forget_tag_events
+from registry.metadata.tags import prefix_index as carrier_rows
+from registry.metadata.tags.history import forget_tag_events
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
-from registry.services import carriers
-from registry.services.acts import Act, Site
-from registry.services.deletion import delete_image
-from registry.services.images import list_images
-from registry.services.restoration import restore_image
-from registry.services.tag_records import list_tags
-from registry.services.tags import drop_tag, point_tag
+from registry.services.changes import Act, Site
+from registry.services.images.deletion import delete_image
+from registry.services.images.details import list_images
+from registry.services.images.restoration import restore_image
+from registry.services.tags import prefix_index as carriers
+from registry.services.tags.details import list_tags
+from registry.services.tags.pointers import drop_tag, point_tag
 from tests.databases import add_account
 from tests.integration.counting import CountingConnection
 from tests.recount import Query, querying

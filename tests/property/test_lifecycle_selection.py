@@ -13,7 +13,7 @@ from typing import Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudcore.strict_json import convert
+from cloudcore.web.strict_json import convert
 from registry.services.lifecycle.rules import LifecycleRule, Policy, check_rules, policy_of
 from registry.services.lifecycle.selection import Image, Selection, select
 from tests.property import lifecycle_oracle as oracle

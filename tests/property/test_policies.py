@@ -12,9 +12,9 @@ from random import Random
 
 import pytest
 
-from cloudcore.identity.decision import Caller, Question, could_allow, decide
-from cloudcore.identity.patterns import Patterns
-from cloudcore.identity.policy import Kind, Policy, parse_policy
+from cloudcore.iam.decision import Caller, Question, could_allow, decide
+from cloudcore.iam.patterns import Patterns
+from cloudcore.iam.policy import Kind, Policy, parse_policy
 from tests.property import policy_documents as make
 from tests.property.policy_oracle import Asked, Document, fits, is_allowed
 

@@ -10,8 +10,8 @@ import json
 from itertools import product
 from typing import Final
 
-from cloudcore.identity.decision import Caller, Question, Verdict, could_allow, decide
-from cloudcore.identity.policy import Kind, parse_policy
+from cloudcore.iam.decision import Caller, Question, Verdict, could_allow, decide
+from cloudcore.iam.policy import Kind, parse_policy
 from tests.property.policy_documents import NOON, ORGANIZATION, OTHER, OWN, PERSON, repository
 from tests.property.policy_oracle import Asked, Document, is_allowed
 

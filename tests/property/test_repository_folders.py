@@ -10,12 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cloudcore.db.base import Connection, Database
-from registry.metadata.deleted_repositories import (
-    list_deleted_repositories,
-    restore_repository,
-)
-from registry.metadata.repositories import lock_repository
-from registry.metadata.repository_records import (
+from registry.metadata.repositories.deleted import list_deleted_repositories, restore_repository
+from registry.metadata.repositories.details import (
     NameRange,
     NewRepository,
     add_repository,
@@ -23,6 +19,7 @@ from registry.metadata.repository_records import (
     list_records,
     mark_deleted,
 )
+from registry.metadata.repositories.live import lock_repository
 from tests.databases import add_account, with_database
 from tests.recount import check_counters, querying
 

@@ -22,7 +22,7 @@ from registry.errors import (
     UploadOutOfOrder,
 )
 from registry.oci.digest import ALGORITHMS, Digest, digest_of, new_hasher
-from registry.services.tags import Precondition
+from registry.services.tags.pointers import Precondition
 
 NUMBERS = st.integers(0, 30) | st.integers(0, 1 << 70)
 DIGEST_SETS = st.frozensets(st.sampled_from(["one", "two", "three"]), max_size=3)

@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from cloudcore.facts import Facts
-from cloudcore.openapi import statuses
+from cloudcore.web.openapi import statuses
+from cloudcore.web.route_spec import Facts
 
 KERNEL: Final = """
 GET    /healthz                                     -                         200 public

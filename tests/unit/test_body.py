@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from registry.distribution.body import (
+from cloudcore.serving.body import (
     UNIT_BYTES,
     BodyTooLarge,
     Message,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from cloudcore.body_budget import (
+from cloudcore.serving.body_budget import (
     BODIES,
     LARGE_ROOM,
     PATIENCE_SECONDS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from cloudcore.serving.body import Message, Scope
 from registry.distribution.auth import OpenAccess
-from registry.distribution.body import Message, Scope
 from registry.distribution.conditions import (
     etag,
     is_not_modified,
@@ -15,7 +15,7 @@ from registry.distribution.conditions import (
 from registry.distribution.request import Request
 from registry.oci.digest import digest_of
 from registry.oci.reference import Name
-from registry.services.tags import Precondition
+from registry.services.tags.pointers import Precondition
 
 ONE = digest_of(b"one")
 TWO = digest_of(b"two")

@@ -11,7 +11,7 @@ ROOT: Final = Path(__file__).parent.parent.parent
 
 
 def test_a_package_whose_insides_are_overridden_is_bounded_above() -> None:
-    """`registry.serving` overrides methods of ``uvicorn.Server`` that it does not document."""
+    """`cloudcore.serving` overrides methods of ``uvicorn.Server`` that it does not document."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (spec,) = [spec for spec in project["dependencies"] if spec.startswith("uvicorn")]
     found = re.fullmatch(r"uvicorn>=0\.(\d+),<0\.(\d+)", spec)

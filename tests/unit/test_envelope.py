@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cloudcore import envelope, errors
+from cloudcore import errors
+from cloudcore.web import envelope
 
 
 @pytest.mark.parametrize(

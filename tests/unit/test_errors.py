@@ -12,10 +12,10 @@ from types import ModuleType
 import pytest
 
 from cloudcore import errors as platform
+from cloudcore.serving.refusal import refusal
 from registry import errors as registry
 from registry.distribution.errors import CODES, TABLE, internal_error, render, rendering
 from registry.oci.digest import digest_of
-from registry.serving.refusal import refusal
 
 # distribution-spec, "Error Codes", code-1 to code-14.
 OCI_CODES = {

@@ -13,7 +13,7 @@ from litestar.params import JSONBody
 from litestar.testing import TestClient
 
 from cloudcore import errors
-from cloudcore.http import create_app
+from cloudcore.web.app import create_app
 
 PUBLIC = {"action": None, "public": True}
 

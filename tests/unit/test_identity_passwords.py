@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cloudcore.errors import InvalidInput
-from cloudcore.identity import passwords
-from cloudcore.identity.passwords import Cost, check_new_password, hash_password, verify_password
+from cloudcore.iam import passwords
+from cloudcore.iam.passwords import Cost, check_new_password, hash_password, verify_password
 
 
 def test_a_kept_password_is_known_again_and_another_is_not() -> None:

@@ -10,9 +10,9 @@ from litestar.di import NamedDependency
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, FromQuery, JSONBody
 
-from cloudcore.context import Context, Reply
-from cloudcore.facts import RouteError
-from cloudcore.http import create_app
+from cloudcore.web.app import create_app
+from cloudcore.web.context import Context, Reply
+from cloudcore.web.route_spec import RouteError
 from tests.things import Weather
 
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from cloudcore.errors import InvalidInput
-from cloudcore.idempotency import fingerprint, parse_key
+from cloudcore.web.idempotency import fingerprint, parse_key
 
 
 @pytest.mark.parametrize("key", [b"k", b"k" * 255, b'"k"', b"a b", b"~!"])

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from cloudcore.db.base import Database
-from cloudcore.facts import Facts
-from cloudcore.reference import OWN_PATHS
+from cloudcore.web.reference import OWN_PATHS
+from cloudcore.web.route_spec import Facts
 from tests.control_plane import make_world
 from tests.spec.operations import OPERATIONS, Operation, differences, parse
 

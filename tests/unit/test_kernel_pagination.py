@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cloudcore.errors import InvalidInput
 from cloudcore.keyring import Keyring
-from cloudcore.pagination import Page, Pager, UuidPage
+from cloudcore.web.pagination import Page, Pager, UuidPage
 
 KEYRING = Keyring(b"k" * 32)
 ROWS = [("a", 1), ("b", 2), ("c", 3)]

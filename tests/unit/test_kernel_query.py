@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import pytest
 
 from cloudcore.errors import InvalidInput
-from cloudcore.pagination import Page, UuidPage
-from cloudcore.query import PLUS, parse_query
+from cloudcore.web.pagination import Page, UuidPage
+from cloudcore.web.query import PLUS, parse_query
 
 
 class Query(Page):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.ratelimit import Budget, Standing, Window, advance, standing
+from cloudcore.web.ratelimit import Budget, Standing, Window, advance, standing
 
 BUDGET = Budget(limit=2, window_seconds=60)
 

@@ -12,11 +12,11 @@ from litestar import Request, get, post
 from litestar.params import JSONBody
 from msgspec import Struct, defstruct
 
-from cloudcore.envelope import ENVELOPE, ErrorShape, rendering
 from cloudcore.errors import InvalidInput, PlatformError
-from cloudcore.facts import RouteError
-from cloudcore.http import ControlPlane, create_app
-from cloudcore.openapi import document
+from cloudcore.web.app import ControlPlane, create_app
+from cloudcore.web.envelope import ENVELOPE, ErrorShape, rendering
+from cloudcore.web.openapi import document
+from cloudcore.web.route_spec import RouteError
 from cloudcore.wire import Answer
 from tests.things import Weather
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Meta, Struct, field
 
 from cloudcore.errors import InvalidInput
-from cloudcore.strict_json import MAX_DEPTH, decode, parse
+from cloudcore.web.strict_json import MAX_DEPTH, decode, parse
 from cloudcore.wire import Request, Timestamp
 
 

@@ -16,7 +16,7 @@ from cloudcore.clock import MICROSECONDS, uuid7
 from registry.blobstore.base import StoredObject
 from registry.blobstore.folders import SHARDS, shard
 from registry.blobstore.memory import MemoryStaged, MemoryStore
-from registry.gc.leaks import EVERY_SECONDS, PLACES, Patrol, begun_at, quarantine_leaks
+from registry.gc.orphans.scan import EVERY_SECONDS, PLACES, Patrol, begun_at, quarantine_leaks
 from registry.oci.digest import digest_of
 from tests.collecting import at_once
 from tests.fault.collected import MARK, SWEEP, push_blob, run_phases
@@ -186,7 +186,7 @@ def test_too_many_are_not_believed(
         assert await quarantine_leaks(registry.ctx, store, PLACE) == removed
         assert len(store.objects) == count - removed + 1
 
-    with caplog.at_level(logging.WARNING, "registry.gc.leaks"):
+    with caplog.at_level(logging.WARNING, "registry.gc.orphans.scan"):
         play(sqlite_database, scenario)
     errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert len(errors) == (removed == 0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cloudcore.errors import InvalidInput
-from cloudcore.strict_json import convert
+from cloudcore.web.strict_json import convert
 from registry.services.lifecycle.rules import (
     DAY,
     MAX_RULES,

@@ -13,8 +13,8 @@ import pytest
 from registry.errors import DigestMismatch, ManifestInvalid
 from registry.oci.digest import ALGORITHMS, Digest, digest_of
 from registry.oci.manifest import MAX_PARTS
-from registry.services import manifest_reading
-from registry.services.manifest_reading import INLINE_BYTES, ManifestReader, ReadManifest
+from registry.services.images import manifest_reading
+from registry.services.images.manifest_reading import INLINE_BYTES, ManifestReader, ReadManifest
 
 PART = {"mediaType": "a/b", "digest": digest_of(b""), "size": 0}
 

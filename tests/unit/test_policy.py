@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cloudcore.errors import InvalidInput
-from cloudcore.identity.conditions import Conditions
-from cloudcore.identity.policy import Effect, Kind, Policy, parse_policy
+from cloudcore.iam.conditions import Conditions
+from cloudcore.iam.policy import Effect, Kind, Policy, parse_policy
 
 ACCOUNT = "01890000-0000-7000-8000-00000000000a"
 ALLOW = {"effect": "allow", "actions": ["registry:PullImage"], "resources": ["*"]}

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from cloudcore.iam.compiled import WeighedCache, memory_of
+from cloudcore.iam.policy import MAX_BYTES, Kind, Policy, parse_policy
 from cloudcore.identity import documents
-from cloudcore.identity.compiled import WeighedCache, memory_of
 from cloudcore.identity.documents import read_stored
-from cloudcore.identity.policy import MAX_BYTES, Kind, Policy, parse_policy
 
 ACTIONS = [f"registry:Action{letter}" for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"]
 _ALLOW = {"effect": "allow", "actions": ["*"]}

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cloudcore.identity.decision import DECISION_STEPS, Caller, Question, Verdict, decide
-from cloudcore.identity.patterns import Patterns, TooCostly, Work
-from cloudcore.identity.policy import MAX_BYTES, MAX_PRINCIPAL_BYTES, Kind, Policy, parse_policy
+from cloudcore.iam.decision import DECISION_STEPS, Caller, Question, Verdict, decide
+from cloudcore.iam.patterns import Patterns, TooCostly, Work
+from cloudcore.iam.policy import MAX_BYTES, MAX_PRINCIPAL_BYTES, Kind, Policy, parse_policy
 
 LONGEST = f"crn:registry:local:{'0' * 36}:repository/{'a' * 250}"
 """As long as the name of a repository can make it, and longer."""

@@ -11,7 +11,7 @@ import pytest
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, P, T
 from registry.errors import StoreUnavailable
-from registry.services.pulls import PullLog
+from registry.services.images.pulls import PullLog
 from tests.inprocess import START, ManualClock
 
 MINUTE = 60 * MICROSECONDS

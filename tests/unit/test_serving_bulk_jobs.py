@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import threading
 
-from registry.distribution.body import receive_into
-from registry.serving.bulk import BulkJob, BulkPool, Scratch, Step
-from registry.serving.limits import ServerLimits
+from cloudcore.serving.body import receive_into
+from cloudcore.serving.bulk import BulkJob, BulkPool, Scratch, Step
+from cloudcore.serving.limits import ServerLimits
 
 
 class SlowJob(BulkJob[str]):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from registry.distribution.body import Message, Receive, Scope, Send
-from registry.serving.dispatch import Dispatcher, new_request_id
+from cloudcore.serving.body import Message, Receive, Scope, Send
+from cloudcore.serving.dispatch import Dispatcher, new_request_id
 
 
 class Plane:

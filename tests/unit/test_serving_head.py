@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.serving.head import HeadError, HeadReader, RequestHead
-from registry.serving.limits import ServerLimits
+from cloudcore.serving.head import HeadError, HeadReader, RequestHead
+from cloudcore.serving.limits import ServerLimits
 
 LINES = [
     b"GET /v2/ HTTP/1.1",

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from registry.serving.access_log import AccessLog, loggable_query
-from registry.serving.logs import JsonFormatter
-from registry.serving.record import RequestRecord
+from cloudcore.serving.access_log import AccessLog, loggable_query
+from cloudcore.serving.logs import JsonFormatter
+from cloudcore.serving.record import RequestRecord
 
 
 def record(**changes: object) -> RequestRecord:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from registry.distribution.body import Message
-from registry.serving.figures import Figures
-from registry.serving.metrics import MetricsApplication
-from registry.serving.record import TLS_HELLO, RequestRecord
+from cloudcore.serving.body import Message
+from cloudcore.serving.counters import Figures
+from cloudcore.serving.metrics import MetricsApplication
+from cloudcore.serving.record import TLS_HELLO, RequestRecord
 
 
 def record(method: str, path: bytes, status: int, seconds: float) -> RequestRecord:

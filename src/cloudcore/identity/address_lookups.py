@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from cloudcore.context import Context
 from cloudcore.errors import PlatformError, RateLimited
-from cloudcore.ratelimit import Budget, count_request, give_back
+from cloudcore.web.context import Context
+from cloudcore.web.ratelimit import Budget, count_request, give_back
 
 BUDGET: Final = Budget(limit=10, window_seconds=24 * 3600, is_extended=False)
 """Refusals of one organization in a day."""

@@ -16,23 +16,23 @@ from typing import Annotated, ClassVar, Final, NamedTuple
 from msgspec import Meta
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.context import Context
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, InvalidInput, NotFound, PlatformError, QuotaExceeded
-from cloudcore.identity.decision import Caller, Question, Verdict, could_allow, decide
+from cloudcore.iam.decision import Caller, Question, Verdict, could_allow, decide
+from cloudcore.iam.patterns import Patterns
+from cloudcore.iam.policy import TRUST_ACTION, Effect, Kind, Policy, Statement
+from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.documents import is_meant, read_stored
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.patterns import Patterns
 from cloudcore.identity.permissions import load_policies
-from cloudcore.identity.policy import TRUST_ACTION, Effect, Kind, Policy, Statement
-from cloudcore.identity.principal import Principal, PrincipalKind
 from cloudcore.identity.rows import assumable_roles, sessions
 from cloudcore.identity.rows.assumable_roles import AssumableRole
 from cloudcore.identity.rows.sessions import Session
 from cloudcore.identity.sessions import hash_of
 from cloudcore.identity.tokens import AccessTokens, clamp_duration, end_after
 from cloudcore.uuids import Uuid, parse_uuid
+from cloudcore.web.context import Context
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 
 CHAINED_SECONDS: Final = 3600

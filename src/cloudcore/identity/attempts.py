@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from cloudcore.context import Context
 from cloudcore.db.base import Connection
 from cloudcore.errors import RateLimited, Unavailable
+from cloudcore.iam.passwords import Asker
 from cloudcore.identity.known_browser import KnownBrowser
-from cloudcore.identity.passwords import Asker
 from cloudcore.identity.rows.users import User
-from cloudcore.ratelimit import Budget, Standing, count_request, give_back
-from cloudcore.source_address import rate_subject
+from cloudcore.serving.source_address import rate_subject
+from cloudcore.web.context import Context
+from cloudcore.web.ratelimit import Budget, Standing, count_request, give_back
 
 _SECONDS: Final = 300
 ADDRESS_BUDGET: Final = Budget(limit=30, window_seconds=_SECONDS, is_extended=False)

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cloudcore.clock import MICROSECONDS, Clock
-from cloudcore.context import Origin
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unauthenticated
+from cloudcore.iam.policy import Policy
+from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.permissions import Permissions
-from cloudcore.identity.policy import Policy
-from cloudcore.identity.principal import Principal, PrincipalKind
 from cloudcore.identity.rows.key_owners import find_key_owner
 from cloudcore.identity.rows.revocations import is_token_revoked
 from cloudcore.identity.rows.sessions import LiveSession, find_live_session
 from cloudcore.identity.tokens import AccessClaims, AccessTokens
+from cloudcore.web.context import Origin
 
 
 class BearerAuthenticator:

@@ -7,7 +7,7 @@ from hashlib import sha256
 from html import escape
 from typing import Final
 
-from cloudcore.identity.passwords import MIN_CHARACTERS
+from cloudcore.iam.passwords import MIN_CHARACTERS
 
 PATH: Final = "/v1/oauth/authorize"
 

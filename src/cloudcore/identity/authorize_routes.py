@@ -18,7 +18,6 @@ from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from cloudcore import errors
-from cloudcore.context import Context
 from cloudcore.identity import sign_in
 from cloudcore.identity.authorize_page import (
     HEADERS,
@@ -45,6 +44,7 @@ from cloudcore.identity.oauth_forms import (
 )
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.sign_in import SignInForm
+from cloudcore.web.context import Context
 
 COOKIE: Final = "entrepot_sign_in"
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict
-from cloudcore.identity import passwords
+from cloudcore.iam import passwords
 from cloudcore.identity.names import check_handle, email_address, iam_crn
 from cloudcore.identity.rows import organizations, policies, service_accounts
 from cloudcore.identity.rows.accounts import Account, hold_adding, is_any_account

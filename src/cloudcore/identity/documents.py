@@ -17,8 +17,8 @@ import msgspec
 
 from cloudcore.crn import Crn, lower_ids
 from cloudcore.db.base import Connection
-from cloudcore.identity.compiled import WeighedCache, memory_of
-from cloudcore.identity.policy import EVERYONE, Kind, Policy, check_size, parse_policy, policy_of
+from cloudcore.iam.compiled import WeighedCache, memory_of
+from cloudcore.iam.policy import EVERYONE, Kind, Policy, check_size, parse_policy, policy_of
 from cloudcore.identity.rows.accounts import find_account_ids
 from cloudcore.identity.rows.roles import find_role_named
 from cloudcore.identity.rows.service_accounts import find_service_account_named

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cloudcore.context import Context
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied
 from cloudcore.identity.rows.organizations import Joined, count_owned
+from cloudcore.web.context import Context
 
 
 def check_founds_organizations(ctx: Context, tx: Connection, user_id: str) -> None:

@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.context import Context
 from cloudcore.keyring import KeyringError
+from cloudcore.web.context import Context
 
 COOKIE: Final = "entrepot_known_browser"
 LIFETIME_SECONDS: Final = 90 * 24 * 3600

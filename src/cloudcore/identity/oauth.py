@@ -14,7 +14,6 @@ from typing import Final
 from msgspec import UNSET, UnsetType
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.context import Context
 from cloudcore.errors import InvalidInput
 from cloudcore.identity import sessions
 from cloudcore.identity.names import iam_crn
@@ -27,6 +26,7 @@ from cloudcore.identity.oauth_errors import (
 from cloudcore.identity.oauth_forms import PUBLIC, Client, Form, required, wrong_client
 from cloudcore.identity.rows.key_owners import KeyOwner, find_key_owner, note_use
 from cloudcore.identity.tokens import AccessTokens, clamp_duration, end_after
+from cloudcore.web.context import Context
 from cloudcore.wire import Answer
 
 _DURATION: Final = re.compile(r"-?[0-9]+")

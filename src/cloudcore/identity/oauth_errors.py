@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore import errors
-from cloudcore.envelope import ErrorShape
+from cloudcore.web.envelope import ErrorShape
 from cloudcore.wire import Answer
 
 

@@ -17,8 +17,6 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 
 from cloudcore import errors
-from cloudcore.context import Context
-from cloudcore.envelope import ErrorShape
 from cloudcore.identity import assume_role as roles
 from cloudcore.identity.assume_role import AssumedRole, AssumeRole
 from cloudcore.identity.authorize_page import PATH as AUTHORIZE
@@ -35,6 +33,8 @@ from cloudcore.identity.oauth_forms import (
 from cloudcore.identity.revocation import revoke
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
+from cloudcore.web.context import Context
+from cloudcore.web.envelope import ErrorShape
 
 TOKEN: Final = "/v1/oauth/token"  # noqa: S105 - a path
 REVOKE: Final = "/v1/oauth/revoke"
@@ -42,7 +42,7 @@ JWKS: Final = "/v1/jwks"
 METADATA: Final = "/.well-known/oauth-authorization-server"
 
 ERROR_SHAPES: Final[Mapping[str, ErrorShape]] = {TOKEN: OAUTH_SHAPE, REVOKE: OAUTH_SHAPE}
-"""For `cloudcore.http.create_app`: where the kernel's own refusals have OAuth's shape too."""
+"""For `cloudcore.web.app.create_app`: where the kernel's own refusals have OAuth's shape too."""
 
 _NO_STORE: Final = {"Cache-Control": "no-store"}
 _PUBLIC: Final = {"action": None, "public": True}

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from cloudcore.db.base import Connection, Database
-from cloudcore.identity.compiled import WeighedCache, memory_of
-from cloudcore.identity.conditions import NO_CONDITIONS
+from cloudcore.iam.compiled import WeighedCache, memory_of
+from cloudcore.iam.conditions import NO_CONDITIONS
+from cloudcore.iam.patterns import Patterns
+from cloudcore.iam.policy import Effect, Kind, Policy, Statement
+from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.documents import read_stored
-from cloudcore.identity.patterns import Patterns
-from cloudcore.identity.policy import Effect, Kind, Policy, Statement
-from cloudcore.identity.principal import Principal, PrincipalKind
 from cloudcore.identity.rows.accounts import find_revision
 from cloudcore.identity.rows.policies import list_documents_of
 

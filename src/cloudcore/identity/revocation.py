@@ -12,7 +12,6 @@ import re
 from typing import Final
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.context import Context
 from cloudcore.db.base import Connection
 from cloudcore.errors import Unauthenticated
 from cloudcore.identity.oauth import authenticate_client
@@ -23,6 +22,7 @@ from cloudcore.identity.rows.sessions import LiveSession
 from cloudcore.identity.rows.sign_ins import lock_refresh_token
 from cloudcore.identity.sessions import REFRESH_PREFIX, hash_of
 from cloudcore.identity.tokens import AccessClaims, AccessTokens
+from cloudcore.web.context import Context
 
 SESSION_TOKEN: Final = re.compile(
     r"est_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})_.+"

@@ -14,7 +14,6 @@ from hashlib import sha256
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.context import Context
 from cloudcore.db.base import Connection
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rows import revocations, sign_ins
@@ -22,6 +21,7 @@ from cloudcore.identity.rows import sessions as rows
 from cloudcore.identity.rows.sessions import Session
 from cloudcore.identity.rows.sign_ins import Code, RefreshToken
 from cloudcore.identity.rows.users import find_user
+from cloudcore.web.context import Context
 
 OUT_OF_BAND: Final = "urn:ietf:wg:oauth:2.0:oob"
 """Instead of a redirect: the page shows the code, and the person carries it."""

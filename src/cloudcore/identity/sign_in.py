@@ -16,19 +16,19 @@ from typing import Final
 import msgspec
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.context import Context
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, InvalidInput, Unauthenticated
+from cloudcore.iam.passwords import check_new_password
 from cloudcore.identity.attempts import attempt_at, attempt_of
 from cloudcore.identity.known_browser import KnownBrowser
 from cloudcore.identity.oauth_forms import CLI, CONSOLE, Form
-from cloudcore.identity.passwords import check_new_password
 from cloudcore.identity.rows import sign_ins
 from cloudcore.identity.rows.sign_ins import Code
 from cloudcore.identity.rows.users import User, find_user_by_email
 from cloudcore.identity.services.users import change_password
 from cloudcore.identity.sessions import OUT_OF_BAND, Destination, new_code
 from cloudcore.keyring import Keyring, KeyringError
+from cloudcore.web.context import Context
 
 _FORM_SECONDS: Final = 600
 _CONTEXT: Final = "sign-in form"

@@ -14,7 +14,7 @@ from registry.cli.progress import ProgressLine
 from registry.cli.running import tell
 from registry.gc.fsck import Progress, Report, check
 from registry.gc.generations import DatabaseWentBack, check_generation
-from registry.gc.orphans import list_orphans, take_back_owned
+from registry.gc.orphans.quarantine import list_orphans, take_back_owned
 from registry.main import open_context, open_sweeper, prepare
 from registry.metadata.database import check_whole
 from registry.settings import Settings

@@ -8,7 +8,7 @@ from typing import Any
 from registry.blobstore.base import BlobSweeper
 from registry.cli.failure import Failure
 from registry.gc.generations import DatabaseWentBack, check_generation
-from registry.gc.leaks import (
+from registry.gc.orphans.scan import (
     PLACES,
     Found,
     TooNew,

@@ -8,17 +8,17 @@ import logging
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
+from cloudcore.iam.passwords import hash_password
 from cloudcore.identity.lost_credentials import add_key, find_program, reset_password
 from cloudcore.identity.names import email_address
-from cloudcore.identity.passwords import hash_password
 from cloudcore.identity.rows.accounts import Account, is_any_account
 from cloudcore.identity.services.access_keys import new_access_key
 from cloudcore.identity.services.users import new_password
+from cloudcore.serving.logs import configure_logging
 from registry.cli.failure import Missing, Misuse
 from registry.cli.running import tell
 from registry.cli.serve import check_signing_keys, no_account, open_keyring
 from registry.main import open_context, prepare
-from registry.serving.logs import configure_logging
 from registry.settings import Settings, SettingsError
 
 _log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from registry.cli.failure import Missing, Misuse
 from registry.cli.output import column, size_text, time_text, write_records
 from registry.cli.running import tell
 from registry.gc.generations import accept_database
-from registry.gc.orphans import list_orphans, take_back_owned
+from registry.gc.orphans.quarantine import list_orphans, take_back_owned
 from registry.main import open_context, open_sweeper, prepare
 from registry.settings import Settings
 

@@ -14,7 +14,7 @@ from registry.gc.recovery import recover_blob
 from registry.main import open_context, prepare
 from registry.oci.digest import Digest
 from registry.oci.reference import Name, parse_name
-from registry.services.repositories import find_repository
+from registry.services.repositories.names import find_repository
 from registry.settings import Settings
 
 _NOT_THERE: Final = (

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from registry.serving.dispatch import Dispatcher
-from registry.serving.logs import configure_logging
-from registry.serving.server import run
+from cloudcore.serving.dispatch import Dispatcher
+from cloudcore.serving.logs import configure_logging
+from cloudcore.serving.server import run
 from registry.settings import Settings, SettingsError
 
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-from cloudcore.context import Platform
-from cloudcore.envelope import render
 from cloudcore.errors import AccessDenied, NotFound, PlatformError
+from cloudcore.web.context import Platform
+from cloudcore.web.envelope import render
 from registry.console import (
     deleted,
     event_rules,

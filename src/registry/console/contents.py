@@ -17,7 +17,7 @@ from registry.blobstore.base import StoredRange
 from registry.console.visit import Visit
 from registry.oci.digest import Digest
 from registry.oci.reference import parse_name
-from registry.services.blobs import open_blob, stat_blob
+from registry.services.blobs.links import open_blob, stat_blob
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from registry.console.messages import Response
 from registry.console.of_repository import PATH, api_path, read_repository, unless_refused
 from registry.console.routing import Parameters, Route
 from registry.console.visit import Visit
-from registry.metadata.storage import Member, edges_to, sum_blobs_of, tree_of
+from registry.metadata.storage_usage import Member, edges_to, sum_blobs_of, tree_of
 
 MOST: Final = 100
 """How many images one request deletes; for more there is the command."""

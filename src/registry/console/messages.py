@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from cloudcore.body_budget import BODIES
 from cloudcore.errors import InvalidInput, PayloadTooLarge
 from cloudcore.identity.oauth_forms import MAX_FORM_BYTES, parse_form, values_of
+from cloudcore.serving.body_budget import BODIES
 
 Scope = Any
 Receive = Any

@@ -15,11 +15,11 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from cloudcore import idempotency
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Database
 from cloudcore.identity.oauth_forms import CONSOLE
 from cloudcore.keyring import Keyring, KeyringError
+from cloudcore.web import idempotency
 from registry.console.control_plane import ControlPlaneClient, Refused
 
 T = TypeVar("T")

@@ -9,9 +9,9 @@ from litestar import Response, post
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
-from cloudcore.context import Context
 from cloudcore.crn import Crn
 from cloudcore.identity.routes.callers import account_of
+from cloudcore.web.context import Context
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 from registry.services.logins import USERNAME, mint_login, new_password
 

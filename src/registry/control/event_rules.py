@@ -10,12 +10,12 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
-from cloudcore.context import Context, Reply
 from cloudcore.crn import Crn
 from cloudcore.identity.routes.callers import account_of, read_page
 from cloudcore.identity.rows.accounts import find_account
-from cloudcore.pagination import Page, PageMeta
 from cloudcore.uuids import Uuid
+from cloudcore.web.context import Context, Reply
+from cloudcore.web.pagination import Page, PageMeta
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 from registry.metadata.event_rules import EventRule, count_rules, list_rules
 from registry.services import event_rules

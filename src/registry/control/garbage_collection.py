@@ -11,16 +11,16 @@ from litestar.di import NamedDependency
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 
-from cloudcore.context import Context, Reply
 from cloudcore.errors import NotFound
 from cloudcore.identity.routes.callers import account_of, read_page
-from cloudcore.pagination import Page, PageMeta
 from cloudcore.uuids import Uuid
+from cloudcore.web.context import Context, Reply
+from cloudcore.web.pagination import Page, PageMeta
 from cloudcore.wire import RFC3339, Answer, rfc3339
-from registry.control.acts import act_of
-from registry.metadata.collection import Amount
-from registry.metadata.gc_runs import Run, count_runs, find_run, list_runs
-from registry.services import collection
+from registry.control.changes import act_of
+from registry.metadata.collector.collection import Amount
+from registry.metadata.collector.runs import Run, count_runs, find_run, list_runs
+from registry.services import collector_runs as collection
 from registry.services.access import repository_crn
 from registry.settings import Delays
 

@@ -12,19 +12,19 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field
 
-from cloudcore.context import Context, Reply
-from cloudcore.envelope import rendering
-from cloudcore.pagination import PageMeta, UuidPage
-from cloudcore.query import PLUS
 from cloudcore.uuids import Uuid
+from cloudcore.web.context import Context, Reply
+from cloudcore.web.envelope import rendering
+from cloudcore.web.pagination import PageMeta, UuidPage
+from cloudcore.web.query import PLUS
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
-from registry.control.acts import act_of
-from registry.control.image_repositories import PATH, authorized
-from registry.metadata.images import NEWEST, ImageRow, TagStatus
+from registry.control.changes import act_of
+from registry.control.visible_repositories import PATH, authorized
+from registry.metadata.images.details import NEWEST, ImageRow, TagStatus
 from registry.oci.media_types import MANIFEST_TYPES
-from registry.services import images
-from registry.services.images import BatchOutcome, Failure
-from registry.services.manifest_damage import damaged, is_whole
+from registry.services.images import details as images
+from registry.services.images.details import BatchOutcome, Failure
+from registry.services.images.manifest_damage import damaged, is_whole
 
 _IMAGES: Final = f"{PATH}/images"
 _IMAGE: Final = f"{_IMAGES}/{{digest:str}}"

@@ -12,15 +12,15 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
-from cloudcore.context import Context, Reply
 from cloudcore.identity.routes.callers import NamedThing, read_page
-from cloudcore.pagination import Page, PageMeta
 from cloudcore.uuids import Uuid
+from cloudcore.web.context import Context, Reply
+from cloudcore.web.pagination import Page, PageMeta
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
-from registry.control.acts import act_of
+from registry.control.changes import act_of
 from registry.control.repositories import authorized, crn_of
-from registry.metadata.lifecycle import Run, StoredPolicy, count_runs, list_runs
-from registry.metadata.repository_records import RepositoryRecord
+from registry.metadata.lifecycle.policies import Run, StoredPolicy, count_runs, list_runs
+from registry.metadata.repositories.details import RepositoryRecord
 from registry.services.lifecycle.policies import delete_policy, get_policy, put_policy
 from registry.services.lifecycle.preview import Previews, Taken, read_taken
 from registry.services.lifecycle.rules import (

@@ -10,13 +10,13 @@ from litestar import delete, get, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
-from cloudcore.context import Context, Reply
-from cloudcore.pagination import Page, PageMeta
+from cloudcore.web.context import Context, Reply
+from cloudcore.web.pagination import Page, PageMeta
 from cloudcore.wire import RFC3339, Answer, Request, Timestamp, moment_of, rfc3339
-from registry.control.acts import act_of
-from registry.control.image_repositories import PATH, authorized
-from registry.services import pins
-from registry.services.pins import Pinned
+from registry.control.changes import act_of
+from registry.control.visible_repositories import PATH, authorized
+from registry.services.images import pins
+from registry.services.images.pins import Pinned
 
 _PINS: Final = f"{PATH}/images/{{digest:str}}/pins"
 _PIN: Final = f"{_PINS}/{{name:str}}"

@@ -10,15 +10,15 @@ from litestar import delete, get, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
-from cloudcore.context import Context, Reply
 from cloudcore.errors import NotFound
-from cloudcore.identity.decision import Caller
+from cloudcore.iam.decision import Caller
 from cloudcore.identity.routes.callers import NamedThing
+from cloudcore.web.context import Context, Reply
 from cloudcore.wire import RFC3339, Answer, rfc3339
 from registry.control.repositories import authorized, crn_of
-from registry.metadata.policies import StoredPolicy, find_policy
-from registry.metadata.repository_records import RepositoryRecord
-from registry.services.policies import Setter, delete_policy, put_policy
+from registry.metadata.repositories.details import RepositoryRecord
+from registry.metadata.repositories.policies import StoredPolicy, find_policy
+from registry.services.repositories.policies import Setter, delete_policy, put_policy
 
 _PATH: Final = "/v1/repositories/{repository_id:str}/policy"
 

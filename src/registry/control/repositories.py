@@ -11,22 +11,22 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field
 
-from cloudcore.context import Context, Reply
 from cloudcore.identity.routes.callers import NamedThing, account_of, changes_of, read_page
 from cloudcore.identity.rows.accounts import find_account
-from cloudcore.pagination import Page, PageMeta
 from cloudcore.uuids import Uuid
+from cloudcore.web.context import Context, Reply
+from cloudcore.web.pagination import Page, PageMeta
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
-from registry.control.acts import act_of
-from registry.metadata.repository_records import (
+from registry.control.changes import act_of
+from registry.metadata.repositories.details import (
     NameRange,
     NewRepository,
     RepositoryRecord,
     count_records,
     list_records,
 )
-from registry.services import repository_records
 from registry.services.access import repository_crn
+from registry.services.repositories import details as repository_records
 
 RepositoryName = Annotated[str, Meta(min_length=1, max_length=210)]
 """Without the account's handle; nested at will."""

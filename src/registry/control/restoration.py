@@ -10,41 +10,41 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from cloudcore.context import Context, Reply
 from cloudcore.db.base import Connection
-from cloudcore.envelope import rendering
 from cloudcore.errors import NotFound, PlatformError
 from cloudcore.identity.routes.callers import account_of
 from cloudcore.identity.rows.accounts import Account, find_account
-from cloudcore.pagination import Page, PageMeta
 from cloudcore.uuids import Uuid
+from cloudcore.web.context import Context, Reply
+from cloudcore.web.envelope import rendering
+from cloudcore.web.pagination import Page, PageMeta
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
-from registry.control.acts import act_of
-from registry.control.image_repositories import authorized_own
+from registry.control.changes import act_of
 from registry.control.repositories import (
     OneRepository,
     authorized,
     repository_answer,
     uri_of,
 )
-from registry.metadata import blobs
-from registry.metadata.deleted_repositories import (
+from registry.control.visible_repositories import authorized_own
+from registry.metadata.blobs import objects as blobs
+from registry.metadata.images.tombstones import Tombstone, count_tombstones, list_tombstones
+from registry.metadata.repositories.deleted import (
     DeletedRepository,
     count_deleted_repositories,
     list_deleted_repositories,
 )
-from registry.metadata.deleted_tags import DeletedTag, count_deleted_tags, list_deleted_tags
-from registry.metadata.repositories import lock_repository
-from registry.metadata.repository_records import RepositoryRecord
-from registry.metadata.tag_history import TagEvent, count_tag_events, list_tag_events
-from registry.metadata.tags import find_tag
-from registry.metadata.tombstones import Tombstone, count_tombstones, list_tombstones
-from registry.services import restoration
+from registry.metadata.repositories.details import RepositoryRecord
+from registry.metadata.repositories.live import lock_repository
+from registry.metadata.tags.deleted import DeletedTag, count_deleted_tags, list_deleted_tags
+from registry.metadata.tags.history import TagEvent, count_tag_events, list_tag_events
+from registry.metadata.tags.pointers import find_tag
 from registry.services.access import repository_crn
-from registry.services.acts import Act
+from registry.services.changes import Act
 from registry.services.events import Event, publish
-from registry.services.repository_records import get_repository
-from registry.services.restoration import Restored
+from registry.services.images import restoration
+from registry.services.images.restoration import Restored
+from registry.services.repositories.details import get_repository
 
 _REPOSITORY: Final = "/v1/repositories/{repository_id:str}"
 _Digest = Annotated[str, Meta(max_length=135)]

@@ -10,9 +10,9 @@ from litestar.di import NamedDependency
 from litestar.params import JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from cloudcore.context import Context, Reply
 from cloudcore.crn import Crn
 from cloudcore.identity.routes.callers import account_of, changes_of
+from cloudcore.web.context import Context, Reply
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 from registry.metadata.settings import Settings, find_settings
 from registry.services.registry_settings import update_settings

@@ -11,17 +11,17 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 from msgspec import UNSET, UnsetType
 
-from cloudcore.context import Context
 from cloudcore.identity.routes.callers import NamedThing, account_of
+from cloudcore.web.context import Context
 from cloudcore.wire import RFC3339, Answer, rfc3339
-from registry.control.image_repositories import PATH, authorized_own
 from registry.control.repositories import authorized
-from registry.metadata.damage import DamagedImage, DamagedObject
-from registry.metadata.storage import NamedRepository
-from registry.services import storage
+from registry.control.visible_repositories import PATH, authorized_own
+from registry.metadata.blobs.damage import DamagedImage, DamagedObject
+from registry.metadata.storage_usage import NamedRepository
+from registry.services import storage_usage as storage
 from registry.services.access import repository_crn
-from registry.services.damage import list_damaged
-from registry.services.storage import RepositoryStorage
+from registry.services.blobs.damage import list_damaged
+from registry.services.storage_usage import RepositoryStorage
 
 
 class UsageQuery(msgspec.Struct):

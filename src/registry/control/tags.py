@@ -11,21 +11,21 @@ from litestar import delete, get, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
-from cloudcore.context import Context, Reply
 from cloudcore.errors import InvalidInput
-from cloudcore.pagination import Page, PageMeta
 from cloudcore.uuids import Uuid
+from cloudcore.web.context import Context, Reply
+from cloudcore.web.pagination import Page, PageMeta
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
-from registry.control.acts import act_of
-from registry.control.image_repositories import PATH, authorized
+from registry.control.changes import act_of
+from registry.control.visible_repositories import PATH, authorized
 from registry.errors import DigestInvalid, TagInvalid
-from registry.metadata.image_repositories import ImageRepository
-from registry.metadata.tag_records import TagRecord
+from registry.metadata.repositories.visible import ImageRepository
+from registry.metadata.tags.details import TagRecord
 from registry.oci.digest import Digest
 from registry.oci.reference import parse_tag
-from registry.services import tag_records
-from registry.services.preconditions import tag_precondition
-from registry.services.tags import Precondition, is_immutable
+from registry.services.tags import details as tag_records
+from registry.services.tags.pointers import Precondition, is_immutable
+from registry.services.tags.preconditions import tag_precondition
 
 _TAGS: Final = f"{PATH}/tags"
 _TAG: Final = f"{_TAGS}/{{tag:str}}"

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 from uuid import uuid4
 
 from cloudcore.errors import MethodNotAllowed, PlatformError
+from cloudcore.serving.body import Receive, Scope, Send
 from registry.distribution import blobs, lists, manifests, uploads
 from registry.distribution.auth import CATALOG, DELETE, MOUNT, PROBE, PULL, PUSH, Access, Need
-from registry.distribution.body import Receive, Scope, Send
 from registry.distribution.errors import internal_error, render
 from registry.distribution.request import Request
 from registry.distribution.response import Response, json_response, send_response

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
 
-from registry.distribution.body import Scope
+from cloudcore.serving.body import Scope
 from registry.oci.reference import Name
 from registry.services.access import Rights
 

@@ -14,7 +14,7 @@ from registry.distribution.conditions import (
 from registry.distribution.ranges import parse_range
 from registry.distribution.request import Request
 from registry.distribution.response import Response, empty
-from registry.services import blobs
+from registry.services.blobs import links as blobs
 from registry.services.context import Context
 
 _OCTETS: Final = (b"content-type", b"application/octet-stream")

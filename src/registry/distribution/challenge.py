@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from registry.distribution.body import Scope
+from cloudcore.serving.body import Scope
 
 
 class Challenges:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from cloudcore.errors import PreconditionFailed
 from registry.distribution.request import Request
-from registry.services import preconditions
-from registry.services.preconditions import digests_named
-from registry.services.tags import Precondition
+from registry.services.tags import preconditions
+from registry.services.tags.pointers import Precondition
+from registry.services.tags.preconditions import digests_named
 
 
 def etag(digest: str) -> tuple[bytes, bytes]:

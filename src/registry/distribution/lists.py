@@ -9,12 +9,12 @@ import msgspec
 from registry.distribution.query import next_link, page_cursor, page_size
 from registry.distribution.request import Request
 from registry.distribution.response import Response, json_headers, json_response
-from registry.metadata.manifests import Referrer
+from registry.metadata.images.manifests import Referrer
 from registry.oci.media_types import OCI_INDEX
 from registry.services.context import Context
-from registry.services.referrers import ReferrerPage, list_referrers
-from registry.services.repositories import Page, list_repositories
-from registry.services.tags import list_tags
+from registry.services.images.referrers import ReferrerPage, list_referrers
+from registry.services.repositories.names import Page, list_repositories
+from registry.services.tags.pointers import list_tags
 
 MAX_PAGE: Final = 1000
 MAX_REFERRERS: Final = 200

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from cloudcore.body_budget import BODIES, Hold
-from registry.distribution.body import BodyTooLarge, read_body
+from cloudcore.serving.body import BodyTooLarge, read_body
+from cloudcore.serving.body_budget import BODIES, Hold
 from registry.distribution.conditions import (
     etag,
     is_not_modified,
@@ -19,9 +19,10 @@ from registry.errors import ManifestTooLarge, ManifestUnknown, SizeInvalid, TagI
 from registry.oci.digest import Digest
 from registry.oci.manifest import MAX_BYTES
 from registry.oci.reference import parse_reference, parse_tag
-from registry.services import manifests, tags
 from registry.services.context import Context
-from registry.services.manifests import MAX_TAGS, ManifestPut
+from registry.services.images import manifests
+from registry.services.images.manifests import MAX_TAGS, ManifestPut
+from registry.services.tags import pointers as tags
 
 MAX_WARNINGS: Final = 20
 

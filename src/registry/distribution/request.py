@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TypeVar
 
+from cloudcore.serving.body import Receive, Scope, Sink, receive_into
 from registry.distribution.auth import Grant
-from registry.distribution.body import Receive, Scope, Sink, receive_into
 from registry.distribution.query import Query
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
@@ -63,5 +63,5 @@ class Request:
         return int(text) if text is not None and text.isdigit() and len(text) < 20 else None
 
     async def body(self, sink: Sink, finish: Callable[[bool], T]) -> T:
-        """Move the body to `sink`; see `registry.distribution.body.receive_into`."""
+        """Move the body to `sink`; see `cloudcore.serving.body.receive_into`."""
         return await receive_into(self.scope, self.receive, sink, finish)

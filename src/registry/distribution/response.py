@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, NamedTuple
 
+from cloudcore.serving.body import Scope, Send
 from registry.blobstore.base import StoredRange
-from registry.distribution.body import Scope, Send
 
 Headers = list[tuple[bytes, bytes]]
 

@@ -9,11 +9,11 @@ from typing import Final
 
 import msgspec
 
-from cloudcore.body_budget import BODIES
 from cloudcore.errors import InvalidInput, MethodNotAllowed, Unauthenticated
 from cloudcore.identity.tokens import BEARER_SECONDS
+from cloudcore.serving.body import BodyTooLarge, Receive, Scope, read_body
+from cloudcore.serving.body_budget import BODIES
 from cloudcore.wire import rfc3339
-from registry.distribution.body import BodyTooLarge, Receive, Scope, read_body
 from registry.distribution.query import Query
 from registry.distribution.response import Response, json_headers, json_response
 from registry.distribution.token_access import TokenAccess

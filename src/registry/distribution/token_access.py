@@ -9,9 +9,9 @@ from typing import Final, Generic, TypeVar
 
 from cloudcore.clock import Clock
 from cloudcore.errors import Unauthenticated
-from cloudcore.source_address import Address, Network, source_address
+from cloudcore.serving.body import Scope
+from cloudcore.serving.source_address import Address, Network, source_address
 from registry.distribution.auth import PULL, PUSH, Grant, Listing, Need
-from registry.distribution.body import Scope
 from registry.distribution.challenge import Challenges
 from registry.distribution.query import mount_source
 from registry.errors import TokenDenied, TokenRequired

@@ -12,8 +12,8 @@ from registry.distribution.response import Headers, Response, empty
 from registry.errors import DigestInvalid, NameInvalid, UploadOutOfOrder, UploadUnknown
 from registry.oci.digest import Digest, parse_algorithm
 from registry.oci.reference import Name, parse_name
-from registry.services import uploads
-from registry.services.blobs import mount_blob
+from registry.services.blobs import uploads
+from registry.services.blobs.links import mount_blob
 from registry.services.context import Context
 
 _UPLOAD_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")

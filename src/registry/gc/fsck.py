@@ -26,10 +26,11 @@ from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from registry.blobstore.base import BlobReader, BlobSweeper, ObjectUnknown, StoredObject
 from registry.errors import StoreUnavailable
-from registry.gc.evidence import manifest_problem
+from registry.gc.collector.consistency_check import manifest_problem
 from registry.gc.stored_objects import Verdict, confirm, look
-from registry.metadata import audit, damage
-from registry.metadata.audit import ManifestBody, ObjectRow
+from registry.metadata.blobs import damage
+from registry.metadata.collector import audit
+from registry.metadata.collector.audit import ManifestBody, ObjectRow
 
 _PAGE: Final = 500
 _MANIFESTS: Final = 16

@@ -18,7 +18,7 @@ from typing import Final
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import PlatformError
 from registry.blobstore.base import BlobSweeper
-from registry.metadata import generations
+from registry.metadata.collector import generations
 from registry.services.context import Context
 
 EVERY_SECONDS: Final = 30

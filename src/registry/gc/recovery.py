@@ -7,10 +7,12 @@ import asyncio
 from cloudcore.db.base import Connection
 from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
 from registry.errors import BlobUnknown, DigestMismatch, NameUnknown
-from registry.metadata import blobs, collection, damage
-from registry.metadata.blobs import KeptObject, NewObject
-from registry.metadata.collection import Swept
-from registry.metadata.repositories import is_live
+from registry.metadata.blobs import damage
+from registry.metadata.blobs import objects as blobs
+from registry.metadata.blobs.objects import KeptObject, NewObject
+from registry.metadata.collector import collection
+from registry.metadata.collector.collection import Swept
+from registry.metadata.repositories.live import is_live
 from registry.oci.digest import new_hasher
 from registry.services.context import Context
 

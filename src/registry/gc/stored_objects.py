@@ -9,8 +9,8 @@ from typing import NamedTuple
 from cloudcore.db.base import Connection
 from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
 from registry.errors import StoreUnavailable
-from registry.metadata import damage
-from registry.metadata.audit import ObjectRow
+from registry.metadata.blobs import damage
+from registry.metadata.collector.audit import ObjectRow
 from registry.oci.digest import new_hasher
 
 

@@ -8,12 +8,12 @@ from typing import Final, NamedTuple, Protocol
 
 from cloudcore.crn import Crn
 from cloudcore.errors import AccessDenied
-from cloudcore.identity.decision import Caller, Question, Verdict, decide
+from cloudcore.iam.decision import Caller, Question, Verdict, decide
+from cloudcore.iam.patterns import Work
+from cloudcore.iam.policy import Kind, Policy
+from cloudcore.iam.principal import Principal
 from cloudcore.identity.documents import is_meant, read_stored
-from cloudcore.identity.patterns import Work
-from cloudcore.identity.policy import Kind, Policy
-from cloudcore.identity.principal import Principal
-from registry.metadata.policies import Target
+from registry.metadata.repositories.policies import Target
 from registry.oci.reference import Name
 
 CREATE: Final = "registry:CreateRepository"

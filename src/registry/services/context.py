@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from registry.blobstore.base import BlobReader, BlobWriter
-from registry.services.acts import Act, Site
-from registry.services.manifest_damage import ManifestDamage
-from registry.services.manifest_reading import ManifestReader
-from registry.services.pulls import PullLog
+from registry.services.changes import Act, Site
+from registry.services.images.manifest_damage import ManifestDamage
+from registry.services.images.manifest_reading import ManifestReader
+from registry.services.images.pulls import PullLog
 from registry.settings import Delays, Limits
 
 

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
-from cloudcore.outbox import emit
+from cloudcore.jobs.outbox import emit
 from cloudcore.wire import rfc3339
 from registry.metadata.event_rules import EventRule, find_rules
-from registry.metadata.manifests import Description, describe
-from registry.metadata.repositories import Repository
+from registry.metadata.images.manifests import Description, describe
+from registry.metadata.repositories.live import Repository
 from registry.services.access import repository_crn
-from registry.services.acts import Act
+from registry.services.changes import Act
 
 IMAGE_PUSHED: Final = "registry.image.pushed"
 IMAGE_DELETED: Final = "registry.image.deleted"

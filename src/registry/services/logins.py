@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, QuotaExceeded
-from cloudcore.identity.principal import Principal, PrincipalKind
+from cloudcore.iam.principal import Principal, PrincipalKind
 from registry.metadata import logins
 from registry.metadata.logins import Login, NewLogin
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
-from cloudcore.identity.patterns import Patterns, Work
+from cloudcore.iam.patterns import Patterns, Work
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.uuids import parse_uuid
 from registry.metadata import settings

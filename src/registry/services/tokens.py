@@ -16,14 +16,15 @@ from typing import Any, Final, NamedTuple, Protocol
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unauthenticated
-from cloudcore.identity.decision import Verdict, could_allow
-from cloudcore.identity.patterns import TooCostly, Work
-from cloudcore.identity.policy import Policy
-from cloudcore.identity.principal import Principal
+from cloudcore.iam.decision import Verdict, could_allow
+from cloudcore.iam.patterns import TooCostly, Work
+from cloudcore.iam.policy import Policy
+from cloudcore.iam.principal import Principal
 from cloudcore.identity.tokens import BEARER_SECONDS
-from registry.metadata import logins, policies, settings
+from registry.metadata import logins, settings
 from registry.metadata.logins import Login
-from registry.metadata.policies import Target
+from registry.metadata.repositories import policies
+from registry.metadata.repositories.policies import Target
 from registry.oci.reference import Name, parse_name
 from registry.services.access import (
     DESCRIBE,

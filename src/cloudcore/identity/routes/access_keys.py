@@ -11,7 +11,6 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
-from cloudcore.context import Context, Reply
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.routes.callers import NamedThing, read_page
 from cloudcore.identity.routes.service_accounts import authorized, crn_of
@@ -22,8 +21,9 @@ from cloudcore.identity.rows.service_accounts import (
     list_access_keys,
 )
 from cloudcore.identity.services import access_keys
-from cloudcore.pagination import Page, PageMeta
 from cloudcore.uuids import Uuid
+from cloudcore.web.context import Context, Reply
+from cloudcore.web.pagination import Page, PageMeta
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 
 KeyStatus = Literal["active", "inactive"]

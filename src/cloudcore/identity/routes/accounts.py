@@ -10,14 +10,13 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from cloudcore.context import Context, Reply
 from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, NotFound
+from cloudcore.iam.principal import Principal
 from cloudcore.identity.founding import check_founds_accounts
 from cloudcore.identity.names import check_handle, iam_crn, missing
 from cloudcore.identity.permissions import membership
-from cloudcore.identity.principal import Principal
 from cloudcore.identity.routes.callers import NamedThing, changes_of, read_page
 from cloudcore.identity.routes.fields import Handle, Status
 from cloudcore.identity.routes.organizations import membership_policy, organization_reference
@@ -31,8 +30,9 @@ from cloudcore.identity.rows.users import find_current_organization
 from cloudcore.identity.services import accounts
 from cloudcore.identity.services.members import organization_of
 from cloudcore.identity.services.organizations import get_joined
-from cloudcore.pagination import Page, PageMeta
 from cloudcore.uuids import Uuid
+from cloudcore.web.context import Context, Reply
+from cloudcore.web.pagination import Page, PageMeta
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 
 Ts = TypeVarTuple("Ts")

@@ -7,13 +7,13 @@ from typing import TypeVar, TypeVarTuple
 
 from msgspec import UNSET, Struct, structs
 
-from cloudcore.context import Context
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied
+from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.principal import Principal, PrincipalKind
-from cloudcore.pagination import Page, PageMeta
 from cloudcore.uuids import Uuid
+from cloudcore.web.context import Context
+from cloudcore.web.pagination import Page, PageMeta
 from cloudcore.wire import Answer
 
 T = TypeVar("T")

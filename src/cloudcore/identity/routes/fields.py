@@ -19,7 +19,7 @@ Handle = Annotated[
 Title = Annotated[str, Meta(min_length=1, max_length=100)]
 Description = Annotated[str, Meta(max_length=1000)]
 Document = dict[str, Any]
-"""A policy document; see `cloudcore.identity.policy`."""
+"""A policy document; see `cloudcore.iam.policy`."""
 Reference = Annotated[str, Meta(min_length=1, max_length=700, description="UUID, name or CRN")]
 Email = Annotated[str, Meta(min_length=3, max_length=254, extra_json_schema={"format": "email"})]
 Status = Literal["active", "suspended"]

@@ -9,18 +9,18 @@ from litestar.di import NamedDependency
 from litestar.params import JSONBody
 from msgspec import Meta
 
-from cloudcore.context import Context
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
+from cloudcore.iam.passwords import check_new_password
 from cloudcore.identity.attempts import attempt_of
 from cloudcore.identity.names import missing
-from cloudcore.identity.passwords import check_new_password
 from cloudcore.identity.routes.callers import NamedThing, person_of
 from cloudcore.identity.routes.organizations import organization_reference
 from cloudcore.identity.routes.users import UserRecord, user_record
 from cloudcore.identity.rows.organizations import organization_names
 from cloudcore.identity.rows.users import User, find_current_organization, find_user
 from cloudcore.identity.services.users import change_password
+from cloudcore.web.context import Context
 from cloudcore.wire import Answer, Request
 
 _Password = Annotated[str, Meta(min_length=1, max_length=1024)]

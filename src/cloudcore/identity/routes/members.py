@@ -10,7 +10,6 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
-from cloudcore.context import Context, Reply
 from cloudcore.errors import AccessDenied, NotFound
 from cloudcore.identity.address_lookups import counted_lookup
 from cloudcore.identity.names import email_address
@@ -26,7 +25,8 @@ from cloudcore.identity.routes.organizations import (
 )
 from cloudcore.identity.rows.organizations import Member, count_members, list_members
 from cloudcore.identity.services import organizations
-from cloudcore.pagination import Page, PageMeta
+from cloudcore.web.context import Context, Reply
+from cloudcore.web.pagination import Page, PageMeta
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 
 _PATH: Final = "/v1/organizations/{organization_id:str}/members"

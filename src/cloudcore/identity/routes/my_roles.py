@@ -8,12 +8,12 @@ from typing import Final
 from litestar import get
 from litestar.di import NamedDependency
 
-from cloudcore.context import Context
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.routes.callers import NamedThing, person_of, read_page
 from cloudcore.identity.rows.assumable_roles import AssumableRole, count_assigned, list_assigned
-from cloudcore.pagination import Page, PageMeta
 from cloudcore.uuids import Uuid
+from cloudcore.web.context import Context
+from cloudcore.web.pagination import Page, PageMeta
 from cloudcore.wire import Answer
 
 

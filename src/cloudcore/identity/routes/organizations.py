@@ -11,12 +11,11 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
-from cloudcore.context import Context, Reply
 from cloudcore.crn import Crn
+from cloudcore.iam.policy import Policy
 from cloudcore.identity.founding import check_founds_organizations
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.permissions import membership
-from cloudcore.identity.policy import Policy
 from cloudcore.identity.routes.callers import NamedThing, person_of, read_page
 from cloudcore.identity.routes.fields import Title
 from cloudcore.identity.rows.organizations import (
@@ -26,8 +25,9 @@ from cloudcore.identity.rows.organizations import (
     list_joined,
 )
 from cloudcore.identity.services import organizations
-from cloudcore.pagination import Page, PageMeta
 from cloudcore.uuids import Uuid
+from cloudcore.web.context import Context, Reply
+from cloudcore.web.pagination import Page, PageMeta
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 
 MemberRole = Literal["owner", "member", "billing"]

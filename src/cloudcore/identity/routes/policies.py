@@ -11,7 +11,6 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
-from cloudcore.context import Context, Reply
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.names import check_name, iam_crn
@@ -29,8 +28,9 @@ from cloudcore.identity.rows.policies import (
 from cloudcore.identity.services import policies
 from cloudcore.identity.services.roles import resolve_role
 from cloudcore.identity.services.service_accounts import resolve_service_account
-from cloudcore.pagination import Page, PageMeta
 from cloudcore.uuids import Uuid
+from cloudcore.web.context import Context, Reply
+from cloudcore.web.pagination import Page, PageMeta
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 
 

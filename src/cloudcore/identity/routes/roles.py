@@ -11,7 +11,6 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from cloudcore.context import Context, Reply
 from cloudcore.identity.names import check_name, iam_crn
 from cloudcore.identity.routes.callers import (
     NamedThing,
@@ -30,8 +29,9 @@ from cloudcore.identity.rows.roles import (
     list_roles,
 )
 from cloudcore.identity.services import roles
-from cloudcore.pagination import Page, PageMeta
 from cloudcore.uuids import Uuid
+from cloudcore.web.context import Context, Reply
+from cloudcore.web.pagination import Page, PageMeta
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 
 SessionSeconds = Annotated[int, Meta(ge=3600, le=43_200)]

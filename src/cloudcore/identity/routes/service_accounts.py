@@ -10,7 +10,6 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
-from cloudcore.context import Context, Reply
 from cloudcore.identity.names import check_name, iam_crn
 from cloudcore.identity.routes.callers import account_of, changes_of, read_page
 from cloudcore.identity.routes.fields import Description, Name, Status
@@ -20,8 +19,9 @@ from cloudcore.identity.rows.service_accounts import (
     list_service_accounts,
 )
 from cloudcore.identity.services import service_accounts
-from cloudcore.pagination import Page, PageMeta
 from cloudcore.uuids import Uuid
+from cloudcore.web.context import Context, Reply
+from cloudcore.web.pagination import Page, PageMeta
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 
 

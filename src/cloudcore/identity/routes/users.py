@@ -15,15 +15,14 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from cloudcore.context import Context, Reply
 from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, Conflict
+from cloudcore.iam.passwords import Asker
+from cloudcore.iam.principal import Principal
 from cloudcore.identity.address_lookups import counted_lookup
 from cloudcore.identity.names import email_address, iam_crn, missing
-from cloudcore.identity.passwords import Asker
 from cloudcore.identity.permissions import membership
-from cloudcore.identity.principal import Principal
 from cloudcore.identity.routes.callers import person_crn, person_of, read_page
 from cloudcore.identity.routes.fields import Email, Status
 from cloudcore.identity.routes.organizations import membership_policy
@@ -38,8 +37,9 @@ from cloudcore.identity.rows.users import (
 from cloudcore.identity.services import users
 from cloudcore.identity.services.members import organization_of
 from cloudcore.identity.services.organizations import get_joined
-from cloudcore.pagination import Page, PageMeta
 from cloudcore.uuids import Uuid
+from cloudcore.web.context import Context, Reply
+from cloudcore.web.pagination import Page, PageMeta
 from cloudcore.wire import RFC3339, Answer, Request, rfc3339
 
 

@@ -29,7 +29,7 @@ class User(NamedTuple):
     email: str
     """In lower case."""
     password: str
-    """What `cloudcore.identity.passwords` made of it."""
+    """What `cloudcore.iam.passwords` made of it."""
     must_change_password: bool
     organization_id: str
     """The personal one."""

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
+from cloudcore.iam.policy import MAX_PRINCIPAL_BYTES, Kind
 from cloudcore.identity.documents import stored_document
 from cloudcore.identity.names import missing
-from cloudcore.identity.policy import MAX_PRINCIPAL_BYTES, Kind
 from cloudcore.identity.rows import policies as rows
 from cloudcore.identity.rows.accounts import raise_revision
 from cloudcore.identity.rows.policies import Attached, Attachment, PolicyRow

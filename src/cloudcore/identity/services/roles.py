@@ -6,9 +6,9 @@ from typing import Any
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
+from cloudcore.iam.policy import Kind
 from cloudcore.identity.documents import stored_document
 from cloudcore.identity.names import missing, parse_reference
-from cloudcore.identity.policy import Kind
 from cloudcore.identity.rows import roles as rows
 from cloudcore.identity.rows.accounts import raise_revision
 from cloudcore.identity.rows.roles import Assigned, Assignment, Role

@@ -5,10 +5,6 @@ from __future__ import annotations
 from alembic import context
 
 # Their tables join the schema.
-import cloudcore.idempotency
-import cloudcore.jobs.tables
-import cloudcore.outbox
-import cloudcore.ratelimit  # noqa: F401
 import registry.metadata.collection_tables
 import registry.metadata.control_tables
 import registry.metadata.tables  # noqa: F401

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Final
 
 from cloudcore.db.base import Database, Row
-from registry.metadata import lifecycle_images as rows
+from registry.metadata.lifecycle import images as rows
 
 _CHUNK: Final = 2000
 _LARGE_PART: Final = 4

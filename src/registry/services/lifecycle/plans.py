@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from cloudcore.db.base import Database
-from registry.metadata.lifecycle_images import digests_of
+from registry.metadata.lifecycle.images import digests_of
 from registry.services.lifecycle.selection import Expired, Selection
 
 PORTION: Final = 50

@@ -7,9 +7,9 @@ from typing import Final
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
-from registry.metadata import lifecycle
-from registry.metadata.lifecycle import StoredPolicy
-from registry.metadata.repositories import lock_repository
+from registry.metadata.lifecycle import policies as lifecycle
+from registry.metadata.lifecycle.policies import StoredPolicy
+from registry.metadata.repositories.live import lock_repository
 from registry.services.lifecycle.rules import DAY, LifecycleRule, check_rules
 
 RUN_EVERY: Final = DAY

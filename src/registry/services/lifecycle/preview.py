@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, Database
-from registry.metadata import lifecycle_images as rows
-from registry.metadata.lifecycle_images import ShownImage
+from registry.metadata.lifecycle import images as rows
+from registry.metadata.lifecycle.images import ShownImage
 from registry.services.lifecycle.freed import freed_bytes
 from registry.services.lifecycle.rules import Policy, policy_of
 from registry.services.lifecycle.scan import read_all

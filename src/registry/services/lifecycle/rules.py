@@ -26,7 +26,7 @@ from msgspec import Meta, field
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import InvalidInput
-from cloudcore.identity.patterns import Patterns
+from cloudcore.iam.patterns import Patterns
 from cloudcore.wire import Request
 
 DAY: Final = 24 * 3600 * MICROSECONDS

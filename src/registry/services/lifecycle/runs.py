@@ -19,14 +19,16 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from cloudcore.jobs.kinds import Done, Kind, Next
 from cloudcore.jobs.queue import Job, NewJob, enqueue
-from registry.metadata import lifecycle, lifecycle_images, manifests
-from registry.metadata.lifecycle import Run
-from registry.metadata.repositories import Repository, lock_repository
+from registry.metadata.images import manifests
+from registry.metadata.lifecycle import images as lifecycle_images
+from registry.metadata.lifecycle import policies as lifecycle
+from registry.metadata.lifecycle.policies import Run
+from registry.metadata.repositories.live import Repository, lock_repository
 from registry.services.access import repository_crn
-from registry.services.acts import Act
+from registry.services.changes import Act
 from registry.services.context import Context
-from registry.services.deletion import delete_image
 from registry.services.events import LIFECYCLE_COMPLETED, Event, publish
+from registry.services.images.deletion import delete_image
 from registry.services.lifecycle.plans import Cursor, Plan, Plans, divided_subjects
 from registry.services.lifecycle.policies import RUN_EVERY, no_policy
 from registry.services.lifecycle.rules import DAY, Policy, policy_of

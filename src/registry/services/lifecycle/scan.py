@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database, Row
-from registry.metadata import lifecycle_images as rows
-from registry.metadata.lifecycle_images import ImageColumns
+from registry.metadata.lifecycle import images as rows
+from registry.metadata.lifecycle.images import ImageColumns
 from registry.services.lifecycle.rules import Policy
 from registry.services.lifecycle.selection import Image
 from registry.services.lifecycle.tagging import Tagging

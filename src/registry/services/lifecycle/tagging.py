@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Row
-from registry.metadata.lifecycle_images import ImageColumns
+from registry.metadata.lifecycle.images import ImageColumns
 from registry.services.lifecycle.rules import Policy
 
 _DIGEST_TAG: Final = re.compile(r"(sha256)-([0-9a-f]{64})(?:\..+)?")

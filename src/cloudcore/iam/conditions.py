@@ -1,0 +1,118 @@
+"""Conditions of a statement: from where, and when, it applies (C4)."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_network,
+)
+from typing import Any, Final, NamedTuple
+
+from cloudcore.iam.grammar import Form, as_list, as_object, as_text, refusal
+
+Network = IPv4Network | IPv6Network
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_NETWORK: Final = Form(
+    re.compile(r"[0-9A-Fa-f.:/]{2,60}"), "addresses, or networks such as 10.0.0.0/8"
+)
+_MOMENT: Final = Form(
+    re.compile(
+        r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
+        r"(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
+    ),
+    "a date-time with its offset, such as 2030-01-31T00:00:00Z (RFC 3339)",
+)
+_NETWORK_STEPS: Final = 2000
+"""Steps of comparing an address with a network; see `patterns.Work`."""
+_MAPPED_BITS: Final = 96
+"""Length of ``::ffff:0:0``, under which IPv6 writes IPv4 addresses (RFC 4291 §2.5.5.2)."""
+
+
+class Conditions(NamedTuple):
+    """When a statement applies; all parts that are given must hold."""
+
+    ip_address: tuple[Network, ...] = ()
+    not_ip_address: tuple[Network, ...] = ()
+    date_before: int | None = None
+    """Microseconds since the epoch."""
+    date_after: int | None = None
+
+    @property
+    def steps(self) -> int:
+        """Return how many steps `hold` takes at most; see `patterns.Work`."""
+        return _NETWORK_STEPS * (len(self.ip_address) + len(self.not_ip_address))
+
+    def hold(self, source_ip: IPv4Address | IPv6Address | None, now: int) -> bool:
+        """Say whether they hold; an address that is not known is in no network."""
+        if self is NO_CONDITIONS:
+            return True
+        if self.ip_address and not _inside(source_ip, self.ip_address):
+            return False
+        if self.not_ip_address and _inside(source_ip, self.not_ip_address):
+            return False
+        if self.date_before is not None and now >= self.date_before:
+            return False
+        return self.date_after is None or now > self.date_after
+
+
+NO_CONDITIONS: Final = Conditions()
+
+
+def parse_conditions(value: Any, where: str) -> Conditions:  # noqa: ANN401 - JSON, not yet checked
+    """Return the conditions of a statement.
+
+    Raises:
+        InvalidInput: an operator is unknown, or an operand not of its form.
+
+    """
+    parts = as_object(value, where, set(Conditions._fields))
+    return Conditions(
+        ip_address=_networks(parts, "ip_address", where),
+        not_ip_address=_networks(parts, "not_ip_address", where),
+        date_before=_moment(parts, "date_before", where),
+        date_after=_moment(parts, "date_after", where),
+    )
+
+
+def _networks(parts: dict[str, Any], name: str, where: str) -> tuple[Network, ...]:
+    if name not in parts:
+        return ()
+    texts = as_list(parts[name], f"{where}.{name}", _NETWORK)
+    try:
+        return tuple(_unmapped(ip_network(text)) for text in texts)
+    except ValueError:
+        raise refusal(f"{where}.{name}", "malformed", _NETWORK.words) from None
+
+
+def _unmapped(network: Network) -> Network:
+    """Return a network of IPv4 addresses in IPv6 spelling as what it is; see `_inside`."""
+    if isinstance(network, IPv6Network) and network.prefixlen >= _MAPPED_BITS:
+        mapped = network.network_address.ipv4_mapped
+        if mapped is not None:
+            return IPv4Network((mapped, network.prefixlen - _MAPPED_BITS))
+    return network
+
+
+def _inside(address: IPv4Address | IPv6Address | None, networks: tuple[Network, ...]) -> bool:
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped  # a dual-stack socket reports IPv4 peers so
+    return address is not None and any(address in network for network in networks)
+
+
+def _moment(parts: dict[str, Any], name: str, where: str) -> int | None:
+    if name not in parts:
+        return None
+    field = f"{where}.{name}"
+    text = as_text(parts[name], field, _MOMENT)
+    try:
+        moment = datetime.fromisoformat(text.upper())
+        return (moment - _EPOCH) // _MICROSECOND
+    except (ValueError, OverflowError):
+        raise refusal(field, "malformed", _MOMENT.words) from None

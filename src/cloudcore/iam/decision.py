@@ -1,0 +1,173 @@
+"""Whether a caller may do something: one evaluator for identity and resource policies (E2).
+
+1. Any matching deny, in either policy, refuses.
+2. Same account: an allow in the caller's identity policies, or in the resource policy where it
+   names the caller or its account; ``*`` does not elevate insiders.
+3. Another account: an allow in both (rule 8), also where the resource is public.
+4. Anonymous: an allow for ``*``.
+5. Otherwise refused.
+
+Tenants write the policies, and so decide what evaluating them costs. A decision therefore takes
+`Work`, and refuses when that is used up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final, NamedTuple
+
+from cloudcore.iam.patterns import TooCostly, Work
+from cloudcore.iam.policy import EVERYONE, Effect, Policy, Statement
+
+DECISION_STEPS: Final = 13_000_000
+"""Steps of one decision, if its question brings no `Work`: some 5 ms. Policies within
+`policy.MAX_PRINCIPAL_BYTES` never need more: no byte of a policy costs over 300 steps."""
+
+
+class Caller(NamedTuple):
+    """A signed-in principal, as policies see it."""
+
+    crn: str
+    """Its own name: a service account's, a user's, or, of a role session, the role's."""
+    account_id: str | None
+    """None for a person who has not assumed a role: nobody's insider."""
+
+
+class Question(NamedTuple):
+    """What is asked: may `caller` do `action` on `resource` now, from there."""
+
+    caller: Caller | None
+    """None when nobody has signed in."""
+    action: str
+    resource: str
+    """CRN of the resource."""
+    resource_account_id: str
+    source_ip: IPv4Address | IPv6Address | None
+    now: int
+    """Microseconds since the epoch."""
+    work: Work | None = None
+    """Steps left, shared with other decisions; None: `DECISION_STEPS` for this one alone."""
+
+
+class Verdict(Enum):
+    """The answer, with its reason; only `ALLOWED` allows."""
+
+    ALLOWED = "allowed"
+    EXPLICIT_DENY = "one of your policies denies it"
+    RESOURCE_DENY = "the resource's own policy denies it"
+    NO_ALLOW = "none of your policies allows it"
+    NEEDS_RESOURCE_POLICY = "the resource's own policy must allow it to your account too"
+    NEEDS_IDENTITY_POLICY = "a policy of your own account must allow it too"
+    NEEDS_OWNER = "your part in the organization does not allow it; ask one of its owners"
+    """To a person, of whom an organization's memberships are the resource's own policy."""
+    TOO_COSTLY = "the policies take too long to evaluate; use fewer or simpler patterns"
+
+    @property
+    def is_allowed(self) -> bool:
+        """Say whether the caller may."""
+        return self is Verdict.ALLOWED
+
+
+def decide(
+    question: Question, identity: Iterable[Policy], resource: Policy | None = None
+) -> Verdict:
+    """Answer `question` by the caller's `identity` policies and the `resource` policy."""
+    if question.work is None:
+        question = question._replace(work=Work(DECISION_STEPS))
+    try:
+        return _decide(question, identity, resource)
+    except TooCostly:
+        return Verdict.TOO_COSTLY
+
+
+def _decide(question: Question, identity: Iterable[Policy], resource: Policy | None) -> Verdict:
+    caller = question.caller
+    is_insider = caller is not None and caller.account_id == question.resource_account_id
+    own = None if caller is None else _own_effect(question, identity)
+    if own is Effect.DENY:
+        return Verdict.EXPLICIT_DENY
+    attached = resource and _attached_effect(question, resource, is_insider=is_insider)
+    if attached is Effect.DENY:
+        return Verdict.RESOURCE_DENY
+    if caller is None:
+        return Verdict.ALLOWED if attached else Verdict.NO_ALLOW
+    if (own and attached) or (is_insider and (own or attached)):
+        return Verdict.ALLOWED
+    if attached:
+        return Verdict.NEEDS_IDENTITY_POLICY
+    return Verdict.NEEDS_RESOURCE_POLICY if own and not is_insider else Verdict.NO_ALLOW
+
+
+def could_allow(
+    identity: Iterable[Policy],
+    action: str,
+    source_ip: IPv4Address | IPv6Address | None,
+    now: int,
+) -> bool:
+    """Say whether `identity` policies allow `action` on some resource, from there and now.
+
+    A caller for whom this is False learns nothing of which ids exist: it is refused before any
+    is looked up.
+    """
+    allowed = False
+    for policy in identity:
+        about = policy.about(action)
+        for deny in about.denies:
+            if deny.resources.match_everything and deny.conditions.hold(source_ip, now):
+                return False
+        allowed = allowed or any(allow.conditions.hold(source_ip, now) for allow in about.allows)
+    return allowed
+
+
+def _own_effect(question: Question, identity: Iterable[Policy]) -> Effect | None:
+    """Return what the caller's own policies say, taken together."""
+    effect = None
+    for policy in identity:
+        about = policy.about(question.action)
+        for deny in about.denies:
+            if _covers(deny, question):
+                return Effect.DENY
+        if effect is None:
+            for allow in about.allows:
+                if _covers(allow, question):
+                    effect = Effect.ALLOW
+                    break
+    return effect
+
+
+def _covers(statement: Statement, question: Question) -> bool:
+    return statement.resources.match(question.resource, question.work) and (
+        _holds(statement, question)
+    )
+
+
+def _holds(statement: Statement, question: Question) -> bool:
+    if question.work is not None:
+        question.work.spend(statement.conditions.steps)
+    return statement.conditions.hold(question.source_ip, question.now)
+
+
+def _attached_effect(question: Question, policy: Policy, *, is_insider: bool) -> Effect | None:
+    """Return what the resource's policy says of this caller."""
+    about = policy.about(question.action)
+    for deny in about.denies:
+        if _concerns(deny, question) and _holds(deny, question):
+            return Effect.DENY
+    for allow in about.allows:
+        concerns = _names if is_insider else _concerns
+        if concerns(allow, question) and _holds(allow, question):
+            return Effect.ALLOW
+    return None
+
+
+def _concerns(statement: Statement, question: Question) -> bool:
+    return EVERYONE in statement.principals or _names(statement, question)
+
+
+def _names(statement: Statement, question: Question) -> bool:
+    caller = question.caller
+    return caller is not None and (
+        caller.crn in statement.principals or caller.account_id in statement.principals
+    )

@@ -1,0 +1,222 @@
+"""Policy documents: parsed strictly, since what is ignored might have been a refusal (C4).
+
+One grammar for three kinds: *identity* policies (attached to a service account or role; they
+name resources), *resource* policies (attached to a repository; they name principals) and *trust*
+policies (who may assume a role).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from cloudcore.iam.conditions import NO_CONDITIONS, Conditions, parse_conditions
+from cloudcore.iam.grammar import Form, as_list, as_object, as_text, refusal
+from cloudcore.iam.patterns import Patterns
+from cloudcore.uuids import UUID_PATTERN
+
+MAX_BYTES: Final = 20 * 1024
+MAX_PRINCIPAL_BYTES: Final = 40 * 1024
+"""Largest sum of the documents attached to one service account or role. Each of its requests is
+evaluated against all of them."""
+MAX_STATEMENTS: Final = 50
+
+EVERYONE: Final = "*"
+"""The principal that stands for all, signed in or not."""
+RESOURCE_ACTIONS: Final = frozenset(
+    {"registry:PullImage", "registry:DescribeImages", "registry:PushImage"}
+)
+PUBLIC_ACTIONS: Final = frozenset({"registry:PullImage"})
+TRUST_ACTION: Final = "iam:AssumeRole"
+
+_ACCOUNT: Final = rf"(?:{UUID_PATTERN}|(?=[a-z0-9-]{{2,32}}(?:\Z|:))[a-z0-9]+(?:-[a-z0-9]+)*)"
+_ACTION: Final = Form(
+    re.compile(r"\*|[a-z]+:(?:[A-Za-z]{1,64}\*?|\*)"),
+    "actions such as registry:PullImage, registry:Describe*, registry:* or *",
+)
+_RESOURCE: Final = Form(re.compile(r"\*|crn:[!-~]{1,2044}"), "CRNs, in which * and ? match, or *")
+_SID: Final = Form(
+    re.compile(r"[A-Za-z0-9 _.-]{1,128}"), "1 to 128 letters, digits, spaces, '_', '.' and '-'"
+)
+_PRINCIPAL: Final = Form(
+    re.compile(
+        rf"\*|{_ACCOUNT}|crn:iam::(?:{UUID_PATTERN}:user/{UUID_PATTERN}"
+        rf"|{_ACCOUNT}:(?:role|service-account)/[a-z0-9][a-z0-9._-]{{0,62}})"
+    ),
+    "accounts (their ids or handles), CRNs of users, roles or service accounts, or *",
+)
+
+
+class Effect(Enum):
+    """What a statement does with what it covers."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+
+
+class Kind(Enum):
+    """What a document is attached to, which decides the parts it has."""
+
+    IDENTITY = "identity"
+    RESOURCE = "resource"
+    TRUST = "trust"
+
+
+class Statement(NamedTuple):
+    """One sentence of a policy."""
+
+    effect: Effect
+    actions: Patterns
+    principals: frozenset[str] = frozenset()
+    """Account ids, CRNs, or ``*``; empty in identity policies."""
+    resources: Patterns = Patterns(())
+    """Of CRNs; empty where the resource is implied."""
+    conditions: Conditions = NO_CONDITIONS
+
+
+class About(NamedTuple):
+    """The statements of a policy that speak of one action."""
+
+    denies: tuple[Statement, ...]
+    allows: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A parsed document, indexed by action as it is asked."""
+
+    statements: tuple[Statement, ...]
+    _by_action: dict[str, About] = field(default_factory=dict, compare=False, repr=False)
+
+    def about(self, action: str) -> About:
+        """Return the statements that speak of `action`, one of those our routes declare."""
+        about = self._by_action.get(action)
+        if about is None:
+            spoken = [each for each in self.statements if each.actions.match(action)]
+            about = self._by_action[action] = About(
+                tuple(each for each in spoken if each.effect is Effect.DENY),
+                tuple(each for each in spoken if each.effect is Effect.ALLOW),
+            )
+        return about
+
+
+def parse_policy(document: bytes | str, kind: Kind) -> Policy:
+    """Return a document in the form that is evaluated.
+
+    Raises:
+        InvalidInput: with ``field``, a path such as ``statements[2].actions``, and ``reason``.
+
+    """
+    return policy_of(read_document(document), kind)
+
+
+def read_document(document: bytes | str) -> Any:  # noqa: ANN401 - JSON, not yet checked
+    """Return the JSON value of a document, whatever policy it makes.
+
+    Raises:
+        InvalidInput: too large, not JSON in UTF-8, or an object names a key twice.
+
+    """
+    try:
+        encoded = document if isinstance(document, bytes) else document.encode()
+        check_size(encoded)
+        return json.loads(encoded.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise refusal("document", "not_json", "not JSON, or an object names a key twice") from None
+
+
+def check_size(document: bytes) -> None:
+    """Refuse a document of more than `MAX_BYTES`."""
+    if len(document) > MAX_BYTES:
+        raise refusal("document", "out_of_range", f"a policy has at most {MAX_BYTES} bytes")
+
+
+def policy_of(document: Any, kind: Kind) -> Policy:  # noqa: ANN401 - JSON, not yet checked
+    """Return parsed JSON as a policy; see `parse_policy`."""
+    top = as_object(document, "", {"version", "statements"})
+    if top.get("version") != "1":
+        raise refusal("version", _reason(top, "version"), 'must be "1"')
+    statements = top.get("statements")
+    if not isinstance(statements, list) or not 1 <= len(statements) <= MAX_STATEMENTS:
+        reason = "out_of_range" if isinstance(statements, list) else _reason(top, "statements")
+        raise refusal("statements", reason, f"a list of 1 to {MAX_STATEMENTS} statements")
+    return Policy(
+        tuple(
+            _statement(statement, f"statements[{index}]", kind)
+            for index, statement in enumerate(statements)
+        )
+    )
+
+
+def _reason(parts: dict[str, Any], name: str) -> str:
+    """Return why a field that is not one of a few values cannot be accepted."""
+    return "not_allowed" if name in parts else "missing"
+
+
+_COMMON: Final = {"sid", "effect", "actions", "conditions"}
+_PARTS: Final = {
+    Kind.IDENTITY: _COMMON | {"resources"},
+    Kind.RESOURCE: _COMMON | {"principals"},
+    Kind.TRUST: _COMMON | {"principals"},
+}
+
+
+def _statement(value: Any, where: str, kind: Kind) -> Statement:  # noqa: ANN401
+    parts = as_object(value, where, _PARTS[kind])
+    if "sid" in parts:
+        as_text(parts["sid"], f"{where}.sid", _SID)
+    effect = parts.get("effect")
+    if effect not in ("allow", "deny"):
+        raise refusal(f"{where}.effect", _reason(parts, "effect"), '"allow" or "deny"')
+    implied = [TRUST_ACTION] if kind is Kind.TRUST else None
+    actions = as_list(parts.get("actions", implied), f"{where}.actions", _ACTION)
+    conditions = NO_CONDITIONS
+    if "conditions" in parts:
+        conditions = parse_conditions(parts["conditions"], f"{where}.conditions")
+    if kind is Kind.IDENTITY:
+        resources = as_list(parts.get("resources"), f"{where}.resources", _RESOURCE)
+        return Statement(
+            Effect(effect),
+            Patterns(actions),
+            resources=Patterns(resources),
+            conditions=conditions,
+        )
+    principals = frozenset(as_list(parts.get("principals"), f"{where}.principals", _PRINCIPAL))
+    _check_attached_actions(actions, principals, Effect(effect), where, kind)
+    return Statement(
+        Effect(effect), Patterns(actions), principals=principals, conditions=conditions
+    )
+
+
+def _check_attached_actions(
+    actions: tuple[str, ...], principals: frozenset[str], effect: Effect, where: str, kind: Kind
+) -> None:
+    """Refuse what a resource or trust policy may not speak of."""
+    if kind is Kind.TRUST:
+        if set(actions) != {TRUST_ACTION}:
+            words = f"a trust policy speaks of {TRUST_ACTION} only"
+            raise refusal(f"{where}.actions", "not_allowed", words)
+        if EVERYONE in principals and effect is Effect.ALLOW:
+            raise refusal(f"{where}.principals", "not_allowed", "a role cannot trust everyone")
+        return
+    if not RESOURCE_ACTIONS.issuperset(actions):
+        allowed = ", ".join(sorted(RESOURCE_ACTIONS))
+        words = f"a repository's policy speaks of {allowed} only"
+        raise refusal(f"{where}.actions", "not_allowed", words)
+    if EVERYONE in principals and effect is Effect.ALLOW and not PUBLIC_ACTIONS.issuperset(actions):
+        words = "the public may be allowed registry:PullImage only"
+        raise refusal(f"{where}.actions", "not_allowed", words)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError
+    return found
+
+
+def _no_constant(constant: str) -> None:
+    raise ValueError(constant)

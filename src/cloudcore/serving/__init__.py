@@ -1,0 +1,1 @@
+"""The HTTP server: the protocol, bulk threads, dispatch to applications, counters and logs."""

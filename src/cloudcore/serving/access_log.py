@@ -1,0 +1,130 @@
+"""The access log: one line of JSON a request, encoded and written beside the event loop."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import deque
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from cloudcore.serving.logs import timestamp
+from cloudcore.serving.record import MAX_USER_AGENT, RequestRecord
+
+FLUSH_SECONDS = 0.25
+MAX_PENDING = 50_000
+"""Lines kept for a standard error that nobody reads; older ones are dropped."""
+
+MAX_PATH = 1024
+MAX_QUERY = 512
+ATOMIC_BYTES = 4096
+"""PIPE_BUF: shorter writes of several processes never mix in a pipe."""
+
+LOGGED_PARAMETERS = frozenset((b"n", b"last", b"digest", b"mount", b"from", b"tag"))
+"""Query parameters whose values may be logged; any other could hold a secret."""
+
+
+class AccessLine(msgspec.Struct):
+    """The log line of a request; of its headers it holds only the user agent."""
+
+    time: str
+    request_id: str
+    method: str
+    path: str
+    query: str
+    status: int
+    bytes_sent: int
+    bytes_received: int
+    duration_ms: float
+    client: str
+    principal: str
+    user_agent: str
+    reason: str | UnsetType = UNSET
+    level: str = "info"
+    logger: str = "access"
+
+
+def loggable_query(query: bytes) -> str:
+    """Return the query string without the parameters that are not known to be harmless."""
+    if not query:
+        return ""
+    kept = [part for part in query.split(b"&") if part.partition(b"=")[0] in LOGGED_PARAMETERS]
+    return _printable(b"&".join(kept), MAX_QUERY)
+
+
+def access_line(record: RequestRecord) -> AccessLine:
+    """Return the line for a finished exchange."""
+    return AccessLine(
+        timestamp(record.finished_at),
+        record.request_id,
+        record.method,
+        _printable(record.path, MAX_PATH),
+        loggable_query(record.query),
+        record.status,
+        record.sent,
+        record.received,
+        round(record.seconds * 1000, 3),
+        record.client,
+        record.principal,
+        _printable(record.user_agent, MAX_USER_AGENT),
+        record.reason or UNSET,
+    )
+
+
+def _printable(text: bytes, limit: int) -> str:
+    """Return at most `limit` characters of foreign text, with all that is not ASCII escaped.
+
+    Terminals obey some such characters, and DEL, which JSON does not escape.
+    """
+    return text[:limit].replace(b"\x7f", b"?").decode("ascii", "backslashreplace")[:limit]
+
+
+class AccessLog:
+    """Collects finished exchanges and writes them in batches from a thread of its own.
+
+    The thread also keeps the event loop from waiting for whoever reads standard error.
+    """
+
+    def __init__(self, descriptor: int = 2) -> None:
+        self._descriptor = descriptor
+        self._records: deque[RequestRecord] = deque(maxlen=MAX_PENDING)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="access-log", daemon=True)
+
+    def __call__(self, record: RequestRecord) -> None:
+        """Take a finished exchange."""
+        self._records.append(record)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write what is left, unless that takes more than a second."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(1)
+
+    def _run(self) -> None:
+        while not self._stop.wait(FLUSH_SECONDS):
+            self._flush()
+        self._flush()
+
+    def _flush(self) -> None:
+        encoder = msgspec.json.Encoder()
+        batch = bytearray()
+        with contextlib.suppress(IndexError):
+            while True:
+                line = encoder.encode(access_line(self._records.popleft())) + b"\n"
+                if len(batch) + len(line) > ATOMIC_BYTES:
+                    self._write(batch)
+                    batch = bytearray()
+                batch += line
+        self._write(batch)
+
+    def _write(self, batch: bytearray) -> None:
+        with contextlib.suppress(OSError):
+            while batch:
+                del batch[: os.write(self._descriptor, batch)]

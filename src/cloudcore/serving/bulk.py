@@ -1,0 +1,252 @@
+"""Bulk threads: the few threads that move large bodies between sockets and files.
+
+A job runs in a thread while its client keeps up. When the socket stays dry (or full)
+longer than a few milliseconds, or at once when other jobs wait for a thread, the job is
+parked: the event loop watches the socket and hands the job back when it is ready. So a
+slow client costs no thread, and a bounded pool cannot be held by 64 of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import fcntl
+import queue
+import select
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar, TypeVarTuple, Unpack
+
+from cloudcore.serving.limits import ServerLimits
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+def queued_bytes(sock: socket.socket, request: int) -> int:
+    """Return how many bytes the kernel holds for a socket, or 0 where it cannot tell.
+
+    `request` is ``FIONREAD`` for those we have not read, ``TIOCOUTQ`` for those that the peer has
+    not acknowledged (tcp(7)).
+    """
+    answer = bytearray(4)
+    try:
+        fcntl.ioctl(sock, request, answer)
+    except OSError:
+        return 0
+    return int.from_bytes(answer, sys.byteorder, signed=True)
+
+
+class Step(enum.Enum):
+    """What a job asks for at the end of one run in a thread."""
+
+    DONE = "nothing is left to move"
+    PARK = "the socket is not ready: let the event loop wait for it"
+    YIELD = "others wait for this thread: queue behind them"
+
+
+class Scratch(NamedTuple):
+    """Buffers of one thread, used again for every job: fresh large ones cost page faults."""
+
+    unit: memoryview
+    raw: bytearray
+
+
+class BulkPool:
+    """A bounded pool of daemon threads, started when jobs need them."""
+
+    def __init__(self, name: str, threads: int, scratch_bytes: int = 0) -> None:
+        """Allow up to `threads` threads, each with two buffers of `scratch_bytes`."""
+        self._name = name
+        self._limit = threads
+        self._scratch_bytes = scratch_bytes
+        self._kept_bytes = 0
+        self.jobs: set[BulkJob[Any]] = set()  # those that have not ended (event loop only)
+        self._queue: queue.SimpleQueue[BulkJob[Any] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+        self._threads = 0
+
+    @property
+    def contended(self) -> bool:
+        """Tell whether a job waits for a thread."""
+        return self._queue.qsize() > 0
+
+    def keep(self, count: int) -> int:
+        """Add `count` to the bytes parked jobs keep in memory; return their sum."""
+        with self._lock:
+            self._kept_bytes += count
+            return self._kept_bytes
+
+    def submit(self, job: BulkJob[Any]) -> None:
+        """Have a thread run `job.execute`; may be called from any thread."""
+        with self._lock:
+            start = self._idle <= self._queue.qsize() and self._threads < self._limit
+            self._threads += start
+            number = self._threads
+        self._queue.put(job)
+        if start:
+            name = f"{self._name}-{number}"
+            threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def close(self) -> None:
+        """Let the threads end once the queue is empty."""
+        for _ in range(self._threads):
+            self._queue.put(None)
+
+    def _run(self) -> None:
+        size = self._scratch_bytes
+        scratch = Scratch(memoryview(bytearray(size)), bytearray(size))
+        while True:
+            with self._lock:
+                self._idle += 1
+            job = self._queue.get()
+            with self._lock:
+                self._idle -= 1
+            if job is None:
+                return
+            job.execute(scratch)
+
+
+class BulkJob(Generic[T]):
+    """A transfer that moves between a bulk thread and the event loop until it ends.
+
+    The job owns `sock`, a duplicate of the connection's socket: the transport may close at
+    any time and its descriptor's number be used again, the duplicate's cannot. It is
+    closed on the event loop only, after the thread has let go of it.
+    """
+
+    writes = False  # which readiness of the socket the job waits for
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        pool: BulkPool,
+        limits: ServerLimits,
+        sock: socket.socket | None,
+    ) -> None:
+        self.loop = loop
+        self.pool = pool
+        self.limits = limits
+        self.sock = sock
+        self.moved = 0  # bytes, for those who watch the progress
+        self.waiting = False  # for the client, in a thread or parked
+        self.stopped = False
+        self.parked = False  # shared with the event loop, which watches the socket
+        self._ended: asyncio.Future[T] = loop.create_future()
+
+    async def run(self) -> T:
+        """Run the job to its end and return its result.
+
+        Cancellation stops the job, and is raised only when no thread touches it any more: the
+        caller closes files that the thread would otherwise go on writing to.
+        """
+        self.pool.jobs.add(self)
+        self.pool.submit(self)
+        return await self._result()
+
+    async def run_when_ready(self) -> T:
+        """As `run`, but begin by waiting for the socket."""
+        self.pool.jobs.add(self)
+        self._park()
+        return await self._result()
+
+    async def _result(self) -> T:
+        try:
+            return await asyncio.shield(self._ended)
+        finally:
+            self.stop()
+            while not self._ended.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait((self._ended,))
+            self._ended.exception()  # a caller that was cancelled does not ask for it
+
+    def stop(self) -> None:
+        """Ask the job to end early (event loop only)."""
+        self.stopped = True
+        if self.parked:
+            self._unpark()
+
+    def execute(self, scratch: Scratch) -> None:
+        """Do the next part of the work in a bulk thread; never raises."""
+        try:
+            step = self.advance(scratch)
+            if step is Step.DONE:
+                self._call_loop(self._succeed, self.conclude())
+        except BaseException as error:  # noqa: BLE001 - it travels to whoever awaits the job
+            self._call_loop(self._fail, error)
+            return
+        # Once handed on, the job may already run elsewhere: nothing of it is touched below.
+        if step is Step.PARK:
+            self._call_loop(self._park)
+        elif step is Step.YIELD:
+            self.pool.submit(self)
+
+    def advance(self, scratch: Scratch) -> Step:
+        """Move bytes as far as it goes; `scratch` belongs to the thread."""
+        raise NotImplementedError
+
+    def conclude(self) -> T:
+        """Return the result of the job, still in the bulk thread."""
+        raise NotImplementedError
+
+    def wait_briefly(self) -> bool:
+        """Wait a few milliseconds for the socket; False means the job should be parked."""
+        assert self.sock is not None
+        self.waiting = True
+        poller = select.poll()
+        poller.register(self.sock, select.POLLOUT if self.writes else select.POLLIN)
+        patience = 0 if self.pool.contended else self.limits.bulk_patience_seconds
+        ready = bool(poller.poll(patience * 1000))
+        self.waiting = not ready
+        return ready
+
+    def _park(self) -> None:
+        if self.stopped:
+            self.pool.submit(self)
+            return
+        assert self.sock is not None
+        self.waiting = self.parked = True
+        if self.writes:
+            self.loop.add_writer(self.sock, self._unpark)
+        else:
+            self.loop.add_reader(self.sock, self._unpark)
+
+    def _unpark(self) -> None:
+        self._unwatch()
+        self.waiting = False
+        self.pool.submit(self)
+
+    def _unwatch(self) -> None:
+        assert self.sock is not None
+        self.parked = False
+        if self.writes:
+            self.loop.remove_writer(self.sock)
+        else:
+            self.loop.remove_reader(self.sock)
+
+    def _call_loop(self, callback: Callable[[Unpack[Ts]], None], *arguments: *Ts) -> None:
+        try:
+            self.loop.call_soon_threadsafe(callback, *arguments)
+        except RuntimeError:  # the loop is closed: the process is ending
+            self.close()
+
+    def _succeed(self, result: T) -> None:
+        self._end()
+        self._ended.set_result(result)
+
+    def _fail(self, error: BaseException) -> None:
+        self._end()
+        self._ended.set_exception(error)
+
+    def _end(self) -> None:
+        self.pool.jobs.discard(self)
+        self.close()
+
+    def close(self) -> None:
+        """Release what the job owns."""
+        if self.sock is not None:
+            self.sock.close()

@@ -1,0 +1,121 @@
+"""Request figures of all workers, in memory they share.
+
+Every worker counts by itself and publishes its counts in a slot of its own, without locks
+or system calls; whoever is asked for the figures adds the slots up. A worker that is restarted
+goes on in the slot of its predecessor.
+"""
+
+from __future__ import annotations
+
+import mmap
+from array import array
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+from cloudcore.serving.record import TLS_HELLO, RequestRecord
+from cloudcore.serving.refusal import is_data_plane
+
+PLANES = ("data", "control")
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other")
+STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 120.0)
+"""Upper bounds of the duration histogram, in seconds; one more bucket has no bound."""
+
+_METHOD_INDEX = {name: index for index, name in enumerate(METHODS)}
+_OTHER = len(METHODS) - 1
+_CLASSES = len(STATUS_CLASSES)
+_REQUESTS = len(METHODS) * _CLASSES
+_DURATIONS = len(BUCKETS) + 1
+
+_AT_DURATIONS = _REQUESTS
+_AT_MICROSECONDS = _AT_DURATIONS + _DURATIONS
+_AT_RECEIVED = _AT_MICROSECONDS + 1
+_AT_SENT = _AT_RECEIVED + 1
+_PLANE_CELLS = _AT_SENT + 1
+_AT_IN_FLIGHT = _PLANE_CELLS * len(PLANES)
+_AT_DAMAGED = _AT_IN_FLIGHT + 1
+_SLOT_CELLS = _AT_DAMAGED + 1
+_CELL_BYTES = 8
+
+
+@dataclass(slots=True)
+class PlaneTotals:
+    """The sums of one plane."""
+
+    requests: dict[tuple[str, str], int] = field(default_factory=dict)
+    durations: list[int] = field(default_factory=lambda: [0] * _DURATIONS)
+    seconds: float = 0.0
+    received: int = 0
+    sent: int = 0
+
+
+class Figures:
+    """The slots of all workers; made before they are forked."""
+
+    def __init__(self, workers: int) -> None:
+        size = workers * _SLOT_CELLS * _CELL_BYTES
+        self._slots = workers
+        self._cells = memoryview(mmap.mmap(-1, size)).cast("Q")
+
+    def counter(self, slot: int) -> Counter:
+        """Return what worker number `slot` counts with."""
+        return Counter(self._cells[slot * _SLOT_CELLS : (slot + 1) * _SLOT_CELLS])
+
+    @property
+    def in_flight(self) -> int:
+        """Return how many requests are being answered (a moment ago)."""
+        return self._sum(_AT_IN_FLIGHT)
+
+    @property
+    def damaged_blobs(self) -> int:
+        """Return how many blobs were newly found damaged."""
+        return self._sum(_AT_DAMAGED)
+
+    def totals(self, plane: str) -> PlaneTotals:
+        """Return the sums of one plane over all workers."""
+        start = PLANES.index(plane) * _PLANE_CELLS
+        totals = PlaneTotals()
+        for index, method in enumerate(METHODS):
+            for number, status_class in enumerate(STATUS_CLASSES):
+                count = self._sum(start + index * _CLASSES + number)
+                if count:
+                    totals.requests[method, status_class] = count
+        totals.durations = [self._sum(start + _AT_DURATIONS + at) for at in range(_DURATIONS)]
+        totals.seconds = self._sum(start + _AT_MICROSECONDS) / 1e6
+        totals.received = self._sum(start + _AT_RECEIVED)
+        totals.sent = self._sum(start + _AT_SENT)
+        return totals
+
+    def _sum(self, cell: int) -> int:
+        return sum(self._cells[slot * _SLOT_CELLS + cell] for slot in range(self._slots))
+
+
+class Counter:
+    """Counts the requests of one worker, and publishes the counts now and then."""
+
+    def __init__(self, cells: memoryview) -> None:
+        """Go on from what the predecessor in this slot had published."""
+        self._published = cells
+        self._cells = array("Q", cells)
+
+    def __call__(self, record: RequestRecord) -> None:
+        """Count a finished exchange."""
+        if record.reason == TLS_HELLO:
+            return  # neither a request nor an error: what follows is counted
+        cells = self._cells
+        start = 0 if is_data_plane(record.path) else _PLANE_CELLS
+        method = _METHOD_INDEX.get(record.method, _OTHER)
+        cells[start + method * _CLASSES + record.status // 100] += 1
+        cells[start + _AT_DURATIONS + bisect_left(BUCKETS, record.seconds)] += 1
+        cells[start + _AT_MICROSECONDS] += int(record.seconds * 1e6)
+        cells[start + _AT_RECEIVED] += record.received
+        cells[start + _AT_SENT] += record.sent
+
+    def count_damage(self) -> None:
+        """Count a blob that was found damaged."""
+        self._cells[_AT_DAMAGED] += 1
+
+    def publish(self, in_flight: int) -> None:
+        """Show the counts, and how many requests are being answered, to the other workers."""
+        self._cells[_AT_IN_FLIGHT] = in_flight
+        self._published[:] = memoryview(self._cells)

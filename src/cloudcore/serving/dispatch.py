@@ -1,0 +1,88 @@
+"""The front door: ``/v2`` goes to the data plane, everything else to the control plane."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+
+from cloudcore.serving.body import Message, Receive, Scope, Send
+from cloudcore.serving.refusal import is_data_plane
+
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+Hook = Callable[[], Awaitable[None]]
+
+_REQUEST_ID_BYTES = 16
+
+
+def new_request_id() -> str:
+    """Return a random UUID (version 4) as text, at half the cost of ``str(uuid4())``."""
+    digits = os.urandom(_REQUEST_ID_BYTES).hex()
+    variant = "89ab"[int(digits[16], 16) & 3]
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+
+
+def _count_nothing() -> None:
+    """Count nothing: this server has no counters."""
+
+
+class Dispatcher:
+    """An ASGI application made of two, for our own server and any other.
+
+    Decides on the raw path, the only one nobody has decoded or normalised. Gives every
+    request its id (``scope["state"]["request_id"]``), which the planes put into their answers.
+    """
+
+    def __init__(
+        self,
+        data_plane: Application,
+        control_plane: Application,
+        *,
+        startup: Hook | None = None,
+        shutdown: Hook | None = None,
+    ) -> None:
+        """Run `startup` before the control plane's own, and `shutdown` after it."""
+        self._data_plane = data_plane
+        self._control_plane = control_plane
+        self._startup = startup
+        self._shutdown = shutdown
+        self.on_damage: Callable[[], None] = _count_nothing
+        """Called when a blob is found damaged; the server puts its counter here."""
+
+    def note_damage(self) -> None:
+        """Count a blob that was found damaged."""
+        self.on_damage()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand the scope to the plane that owns it."""
+        kind = scope["type"]
+        if kind == "lifespan":
+            await self._live(scope, receive, send)
+            return
+        scope.setdefault("state", {})["request_id"] = new_request_id()
+        path = scope.get("raw_path") or scope["path"].encode()
+        if kind == "http" and is_data_plane(path):
+            await self._data_plane(scope, receive, send)
+        else:
+            await self._control_plane(scope, receive, send)
+
+    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Wrap the control plane's lifespan in our own hooks."""
+        started = False
+
+        async def receive_after_startup() -> Message:
+            nonlocal started
+            message = await receive()
+            if message["type"] == "lifespan.startup" and self._startup is not None:
+                await self._startup()
+            started = started or message["type"] == "lifespan.startup"
+            return message
+
+        async def send_after_shutdown(message: Message) -> None:
+            nonlocal started
+            if message["type"] != "lifespan.startup.complete" and started:
+                started = False
+                if self._shutdown is not None:
+                    await self._shutdown()
+            await send(message)
+
+        await self._control_plane(scope, receive_after_startup, send_after_shutdown)

@@ -1,0 +1,88 @@
+"""Answers the server gives by itself, before or instead of an application."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+
+from cloudcore.serving.head import ALLOW
+
+_CODES: Final[dict[int, str]] = {
+    HTTPStatus.METHOD_NOT_ALLOWED: "METHOD_NOT_ALLOWED",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "PAYLOAD_TOO_LARGE",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "INTERNAL_ERROR",
+    HTTPStatus.SERVICE_UNAVAILABLE: "SERVICE_UNAVAILABLE",
+}
+"""What the control plane's own refusals of these statuses say."""
+
+
+def is_data_plane(path: bytes) -> bool:
+    """Tell whether a raw path belongs to the data plane."""
+    return path == b"/v2" or path.startswith(b"/v2/")
+
+
+def guess_path(data: bytes | bytearray) -> bytes:
+    """Return the path a request line that may be malformed seems to ask for."""
+    line = bytes(data[:4096]).split(b"\n", 1)[0].split()
+    target = line[1].split(b"?", 1)[0] if len(line) > 1 else b""
+    _, scheme, rest = target.partition(b"://")
+    return b"/" + rest.partition(b"/")[2] if scheme else target
+
+
+def refusal_body(status: int, message: str, path: bytes, request_id: str) -> bytes:
+    """Return an error body as the plane that owns `path` writes them."""
+    if is_data_plane(path):
+        code = "UNKNOWN" if status >= 500 else "UNSUPPORTED"
+        return msgspec.json.encode({"errors": [{"code": code, "message": message, "detail": None}]})
+    error = {
+        "code": _CODES.get(status, "INVALID_INPUT"),
+        "message": message,
+        "request_id": request_id,
+    }
+    return msgspec.json.encode({"error": error})
+
+
+def refusal(
+    status: int,
+    message: str,
+    path: bytes = b"",
+    *,
+    request_id: str,
+    common: bytes = b"",
+    bodiless: bool = False,
+) -> tuple[bytes, int]:
+    """Return a whole response that ends the connection, and the length of its body.
+
+    `common` are the header lines of every response; `bodiless` drops the body, for HEAD.
+    """
+    body = refusal_body(status, message, path, request_id)
+    lines = [
+        b"HTTP/1.1 %d %s\r\n" % (status, HTTPStatus(status).phrase.encode()),
+        common,
+        b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body),
+        b"x-request-id: %s\r\nconnection: close\r\n" % request_id.encode(),
+    ]
+    if is_data_plane(path):
+        lines.append(b"docker-distribution-api-version: registry/2.0\r\n")
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        lines.append(b"allow: %s\r\n" % ALLOW)
+    lines.append(b"\r\n")
+    if bodiless:
+        body = b""
+    lines.append(body)
+    return b"".join(lines), len(body)
+
+
+def tls_refusal(common: bytes) -> tuple[bytes, int]:
+    """Return the answer to a TLS hello, and the length of its body.
+
+    Clients that try TLS first recognize the plain ``HTTP/`` and go on without TLS.
+    """
+    body = b"This port speaks plain HTTP: use http://, or https:// of a proxy that ends TLS.\n"
+    head = (
+        b"HTTP/1.1 400 Bad Request\r\n%scontent-type: text/plain; charset=utf-8\r\n"
+        b"content-length: %d\r\nconnection: close\r\n\r\n"
+    )
+    return head % (common, len(body)) + body, len(body)

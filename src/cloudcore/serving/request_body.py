@@ -1,0 +1,185 @@
+"""The body of one request, held back until the application asks for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cloudcore.serving.body import UNIT_BYTES, Message, Sink
+from cloudcore.serving.framing import BodyFraming, CountedBody, FramingError
+from cloudcore.serving.receiving import ReceiveJob
+
+if TYPE_CHECKING:
+    from cloudcore.serving.protocol import HttpProtocol
+
+T = TypeVar("T")
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+DISCONNECT: Message = {"type": "http.disconnect"}
+
+
+class RequestBody:
+    """A body in the socket: read in messages (ASGI) or moved to a sink by a bulk thread."""
+
+    __slots__ = (
+        "_awaits_continue", "_connection", "_decoded", "_raw", "_received", "_waiter",
+        "failure", "framing", "given", "job",
+    )  # fmt: skip
+
+    def __init__(
+        self, connection: HttpProtocol, framing: BodyFraming, raw: bytes, *, awaits_continue: bool
+    ) -> None:
+        """Hold the body; `raw` is what arrived of it together with the head."""
+        self._connection = connection
+        self._raw = raw
+        self._decoded = bytearray()
+        self._awaits_continue = awaits_continue
+        self.given = False
+        self._received = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self.framing = framing
+        self.failure: tuple[int, str] | None = None  # the answer it deserves, if none is given
+        self.job: ReceiveJob[Any] | None = None
+
+    @property
+    def received(self) -> int:
+        """Return how many bytes of content have arrived."""
+        return self._received if self.job is None else self._received + self.job.content_bytes
+
+    @property
+    def arrived(self) -> int:
+        """Return `received` and what waits in the socket, to measure progress."""
+        return self.received + (0 if self.job is None else self.job.unread_bytes)
+
+    @property
+    def waits(self) -> bool:
+        """Tell whether an application waits in `next_message` for the client."""
+        return self._waiter is not None
+
+    def can_drain(self, limit: int) -> bool:
+        """Tell whether the rest is surely coming and not longer than `limit` bytes."""
+        if self._awaits_continue or self.failure:
+            return False
+        if isinstance(self.framing, CountedBody):
+            return self.framing.remaining <= limit
+        return self.framing.complete
+
+    async def next_message(self) -> Message:
+        """Return the next ``http.request`` message, or ``http.disconnect``."""
+        self._invite()
+        while True:
+            raw = self.take_raw()
+            if raw:
+                self.feed(raw)
+            complete = self.framing.complete
+            if self._decoded or complete:
+                part = bytes(self._decoded)
+                self._decoded.clear()
+                self.given = complete
+                return {"type": "http.request", "body": part, "more_body": not complete}
+            if self._connection.peer_closed:
+                self.failure = self.failure or (400, "the request body ended early")
+            if self.failure:
+                return DISCONNECT
+            await self._wait()
+
+    async def move(self, sink: Sink, finish: Callable[[bool], T]) -> T:
+        """See `cloudcore.serving.body.HeldBody.receive_into`."""
+        self._invite()
+        connection = self._connection
+        connection.pause_reading()
+        self._received -= len(self._decoded)
+        buffered = (bytes(self._decoded), self._raw)
+        self._decoded.clear()
+        self._raw = b""
+        here = isinstance(self.framing, CountedBody) and self.framing.remaining <= len(buffered[1])
+        worker = connection.worker
+        self.job = job = ReceiveJob(
+            connection.loop,
+            worker.receivers,
+            worker.limits,
+            None if here or self.framing.complete else connection.duplicate_socket(),
+            framing=self.framing,
+            buffered=buffered,
+            sink=sink,
+            finish=finish,
+        )
+        try:
+            result = await job.run()
+        except BaseException:
+            self.failure = self.failure or (500, "the request body could not be taken")
+            raise
+        finally:
+            self._received += job.content_bytes
+            self.job = None
+        self.given = True
+        self._settle(job)
+        return result
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes from the connection; wake whoever waits for them."""
+        if self.failure:
+            return
+        try:
+            used = self.framing.feed(data, len(data), self._keep)
+        except FramingError as error:
+            self.fail(400, str(error))
+            return
+        if self.framing.complete:
+            self._connection.body_ended(data[used:])
+        elif len(self._decoded) >= UNIT_BYTES:
+            self._connection.pause_reading()
+        self.wake()
+
+    def take_raw(self) -> bytes:
+        """Give up the raw bytes that came with the head, for whoever drains the body."""
+        raw, self._raw = self._raw, b""
+        return raw
+
+    def fail(self, status: int, message: str) -> None:
+        """Give the body up: the client broke its framing or stalled."""
+        self.failure = (status, message)
+        self._connection.pause_reading()
+        if self.job is not None:
+            self.job.stop()
+        self.wake()
+
+    def wake(self) -> None:
+        """Let a waiting application look again."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _keep(self, part: memoryview) -> None:
+        self._decoded += part
+        self._received += len(part)
+
+    def _invite(self) -> None:
+        """Send ``100 Continue`` when the client waits for it (RFC 9110 §10.1.1)."""
+        if self._awaits_continue:
+            self._awaits_continue = False
+            if not self._raw:
+                self._connection.write(CONTINUE)
+
+    async def _wait(self) -> None:
+        self._waiter = self._connection.loop.create_future()
+        self._connection.resume_reading()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _settle(self, job: ReceiveJob[Any]) -> None:
+        """Note how a bulk job left the body."""
+        if job.framing.complete:
+            self._connection.body_ended(job.surplus)
+        elif job.broken is not None:
+            self.failure = (400, str(job.broken))
+        elif self.failure is None:
+            self.failure = (400, "the request body ended early")
+
+
+async def move_nothing(connection: HttpProtocol, sink: Sink, finish: Callable[[bool], T]) -> T:
+    """Do for a request without a body what `RequestBody.move` does for one with a body."""
+    body = RequestBody(connection, CountedBody(0), b"", awaits_continue=False)
+    return await body.move(sink, finish)

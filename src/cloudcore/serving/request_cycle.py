@@ -1,0 +1,386 @@
+"""One request and its response, as an ASGI application sees them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import unquote
+
+from cloudcore.serving.body import Message, Receive, Scope, Send, Sink
+from cloudcore.serving.head import RequestHead
+from cloudcore.serving.limits import ServerLimits
+from cloudcore.serving.pace import Pace
+from cloudcore.serving.request_body import DISCONNECT, RequestBody, move_nothing
+from cloudcore.serving.response import Fields, read_fields, status_line
+from cloudcore.serving.sending import SendJob, send_piece
+
+if TYPE_CHECKING:
+    from cloudcore.serving.protocol import HttpProtocol
+
+logger = logging.getLogger("cloudcore.serving")
+
+T = TypeVar("T")
+
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+ASGI = {"version": "3.0", "spec_version": "2.3"}
+
+BODILESS_STATUSES = frozenset((204, 304))
+LARGE_BYTES = 64 * 1024
+"""From here on a segment more costs less than a copy."""
+
+
+class ResponseError(RuntimeError):
+    """The application broke the rules of ASGI, or its own ``Content-Length``."""
+
+
+class Exchange:
+    """Carries one request to the application and its answer back to the client.
+
+    The head of the response is written together with the first piece of its body, so that
+    a small answer leaves in one segment and an early failure can still become a clean 500.
+    """
+
+    # Most requests never touch these; as class attributes they cost nothing to begin with.
+    body: RequestBody | None = None
+    disconnected = False
+    finished = False
+    reason = ""  # why the server itself refused or cut it
+    recorded_later = False  # its connection ended before its application did
+    send_job: SendJob | None = None
+    sent = 0
+    status = 0
+    unsent = 0  # bytes of `sent` that were still unsent when the connection ended
+    task: asyncio.Task[None] | None = None
+    _asked = False  # for a body that is not there
+    _bodiless = False  # the response has no body, whatever the application sends
+    _burst = 0  # bytes sent when others were last let in
+    _chunked = False
+    _fields: Fields | None = None
+    _gone: asyncio.Future[None] | None = None
+    _left: int | None = None  # bytes that Content-Length still promises
+    _opened = False
+    _pace: Pace | None = None
+
+    def __init__(self, connection: HttpProtocol, head: RequestHead, raw: bytes) -> None:
+        """Begin the exchange; `raw` are bytes of a body that came with the head."""
+        self.connection = connection
+        self.head = head
+        self.started_at = time.monotonic()
+        traits = head.traits
+        self.keep_alive = traits.keep_alive
+        if traits.has_body:
+            self.body = RequestBody(
+                connection, traits.framing(), raw, awaits_continue=traits.expects_continue
+            )
+        self.scope = self._make_scope()
+
+    def _make_scope(self) -> Scope:
+        head, connection = self.head, self.connection
+        path = head.path.decode("ascii")
+        return {
+            "type": "http",
+            "asgi": ASGI,
+            "http_version": head.http_version,
+            "server": connection.server,
+            "client": connection.client,
+            "scheme": "http",
+            "method": head.method,
+            "root_path": "",
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": head.path,
+            "query_string": head.query,
+            "headers": head.headers,
+            "state": connection.app_state.copy(),
+            "extensions": {
+                "http.response.zerocopysend": {},
+                "http.response.pathsend": {},
+                "entrepot.held_body": self,
+            },
+        }
+
+    @property
+    def request_id(self) -> str:
+        """Return the id the application gave the request, or an empty string."""
+        return str(self.scope["state"].get("request_id", ""))
+
+    @property
+    def principal(self) -> str:
+        """Return the CRN the application found the caller to be, or an empty string."""
+        return str(self.scope["state"].get("principal", ""))
+
+    @property
+    def received(self) -> int:
+        """Return how many bytes of the request's body have arrived."""
+        return 0 if self.body is None else self.body.received
+
+    async def run(self, application: Application) -> None:
+        """Run the application; whatever it does, the client gets an answer or a closed door."""
+        try:
+            await application(self.scope, self.receive, self.send)
+            if not self.finished:
+                self._abandon("the application did not finish its response")
+        except Exception:
+            logger.exception("request failed", extra={"request_id": self.request_id})
+            if not self.finished:
+                self._abandon("internal server error")
+        except asyncio.CancelledError:
+            self.connection.abort()
+            raise
+        finally:
+            self.connection.tasks.discard(self.task)
+            if self.recorded_later:
+                self.connection.record(self)
+            # The scope refers to us: left alone, every request would be work for the collector.
+            self.scope.pop("extensions", None)
+
+    def _abandon(self, message: str) -> None:
+        """End what the application left unfinished."""
+        if self.disconnected:
+            return
+        if self._opened:
+            self.connection.abort(message)
+            return
+        failure = None if self.body is None else self.body.failure
+        self.connection.refuse(*(failure or (500, message)))
+
+    async def receive(self) -> Message:
+        """Return the next ASGI message to the application."""
+        body = self.body
+        if body is None:
+            if not self._asked:
+                self._asked = True
+                return {"type": "http.request", "body": b"", "more_body": False}
+        elif not body.given:
+            return await body.next_message()
+        await self._until_gone()
+        return DISCONNECT
+
+    async def receive_into(self, sink: Sink, finish: Callable[[bool], T]) -> T:
+        """See `cloudcore.serving.body.HeldBody.receive_into`."""
+        if self.body is None:
+            self._asked = True
+            return await move_nothing(self.connection, sink, finish)
+        return await self.body.move(sink, finish)
+
+    async def _until_gone(self) -> None:
+        """Wait until the client leaves or has its answer."""
+        if not (self.disconnected or self.finished or self.connection.peer_closed):
+            self._gone = self.connection.loop.create_future()
+            await self._gone
+
+    async def send(self, message: Message) -> None:
+        """Take an ASGI message from the application; without effect once the client left."""
+        if self.disconnected:
+            return
+        kind = message["type"]
+        connection = self.connection
+        if self._fields is None:
+            self._begin(message)
+            return
+        if self.finished:
+            raise ResponseError(f"{kind} after the end of the response")
+        more = message.get("more_body", False)
+        if kind == "http.response.body":
+            self._write(message.get("body", b""), more=more)
+        elif kind == "http.response.zerocopysend":
+            await self._send_file(message, more=more)
+        elif kind == "http.response.pathsend":
+            more = False
+            await self._send_path(message["path"])
+        else:
+            raise ResponseError(f"unknown message {kind}")
+        if (
+            connection.write_paused
+            or self.sent - self._burst > connection.worker.limits.burst_bytes
+        ):
+            await self._give_way(len(message.get("body", b"")))
+        if not more and not self.disconnected:
+            self._finish()
+
+    def _begin(self, message: Message) -> None:
+        """Take the head of the response, or answer 408 in its place.
+
+        The application knows only that the body did not arrive whole, as if the client had left.
+        """
+        if message["type"] != "http.response.start":
+            raise ResponseError(f"expected http.response.start, got {message['type']}")
+        status: int = message["status"]
+        failure = None if self.body is None else self.body.failure
+        if failure is not None and status >= HTTPStatus.BAD_REQUEST:
+            self.reason = failure[1]
+            if failure[0] == HTTPStatus.REQUEST_TIMEOUT:
+                self.connection.refuse(*failure)
+                self.disconnected = True  # nothing more is sent
+                return
+        self.status = status
+        names = self.connection.worker.header_names
+        self._fields = read_fields(message.get("headers", ()), names)
+
+    def _write(self, body: bytes, *, more: bool) -> None:
+        """Write a piece of the body, with the head before the first."""
+        size = len(body)
+        head = b"" if self._opened else self._open(None if more else size)
+        if self._bodiless:
+            self.connection.write(head)
+            return
+        self._promise(size)
+        self.sent += size
+        if not self._chunked:
+            if size > LARGE_BYTES:
+                self.connection.write(head)  # apart: joined to it, the body would be there twice
+                self.connection.write(body)
+            else:
+                self.connection.write(b"".join((head, body)) if head else body)
+            return
+        end = b"" if more else b"0\r\n\r\n"
+        chunk = (b"%x\r\n" % size, body, b"\r\n") if size else ()
+        self.connection.write(b"".join((head, *chunk, end)))
+
+    async def _send_path(self, path: str) -> None:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            await self._send_file({"file": file, "offset": 0}, more=False)
+        finally:
+            os.close(file)
+
+    async def _send_file(self, message: Message, *, more: bool) -> None:
+        """Send a piece of an open file (ASGI extension ``http.response.zerocopysend``)."""
+        file = message["file"]
+        descriptor: int = file if isinstance(file, int) else file.fileno()
+        offset, count = message.get("offset"), message.get("count")
+        if offset is None:
+            offset = os.lseek(descriptor, 0, os.SEEK_CUR)
+        if count is None:
+            count = max(0, os.fstat(descriptor).st_size - offset)
+        if not count:
+            self._write(b"", more=more)
+            return
+        head = b"" if self._opened else self._open(None if more else count)
+        if self._bodiless:
+            self.connection.write(head)
+            return
+        self._promise(count)
+        if self._chunked:
+            head += b"%x\r\n" % count
+        delivered = await send_piece(self, head, descriptor, offset, count)
+        if not delivered:
+            self.connection.abort()
+            self.lose()
+            return
+        if self._chunked:
+            self.connection.write(b"\r\n" if more else b"\r\n0\r\n\r\n")
+
+    async def _give_way(self, kept: int) -> None:
+        """Wait for a slow client, for which `kept` bytes are; let others run beside a fast one."""
+        self._burst = self.sent
+        if self.connection.write_paused:
+            await self.connection.drained(kept)
+        else:
+            await asyncio.sleep(0)
+
+    def _open(self, size: int | None) -> bytes:
+        """Return the head of the response; `size` is that of the whole body, if known."""
+        fields = self._fields
+        assert fields is not None
+        self._opened = True
+        length = self._settle_framing(fields.content_length, size)
+        connection = self.connection
+        if fields.closes or connection.closing or not self._can_reuse():
+            self.keep_alive = False
+        head = [status_line(self.status), connection.common_lines(), fields.block]
+        if self._chunked:
+            head.append(b"transfer-encoding: chunked\r\n")
+        elif length is not None:
+            head.append(b"content-length: %d\r\n" % length)
+        if not self.keep_alive:
+            head.append(b"connection: close\r\n")
+        elif self.head.http_version == "1.0":
+            head.append(b"connection: keep-alive\r\n")
+        head.append(b"\r\n")
+        return b"".join(head)
+
+    def _settle_framing(self, length: int | None, size: int | None) -> int | None:
+        """Decide how the body ends; return the Content-Length to announce, if any."""
+        if self.status in BODILESS_STATUSES:
+            self._bodiless = True
+            return None if self.status == 204 else length
+        if self.head.method == "HEAD":
+            self._bodiless = True
+            return length if length is not None else (size or None)
+        if length is None:
+            length = size
+        self._left = length
+        if length is None:
+            self._chunked = self.head.http_version == "1.1"
+            self.keep_alive = self.keep_alive and self._chunked
+        return length
+
+    def _can_reuse(self) -> bool:
+        """Tell whether the next request can be found behind this one's body."""
+        body = self.body
+        return body is None or body.can_drain(self.connection.worker.limits.refusal_drain_bytes)
+
+    def _promise(self, count: int) -> None:
+        """Hold `count` more bytes of body against the announced length."""
+        if self._left is not None:
+            self._left -= count
+            if self._left < 0:
+                raise ResponseError("the response is longer than its Content-Length")
+
+    def _finish(self) -> None:
+        if self._left:
+            raise ResponseError("the response is shorter than its Content-Length")
+        self.finished = True
+        self._wake()
+        self.connection.exchange_ended(self)
+
+    def _wake(self) -> None:
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
+    def peer_closed(self) -> None:
+        """Note that the client will send no more; it may still read."""
+        self._wake()
+        if self.body is not None:
+            self.body.wake()
+
+    def lose(self) -> None:
+        """Note that the connection is gone, and stop all work on it."""
+        self.disconnected = True
+        self.reason = self.reason or "the client left"
+        self._wake()
+        if self.send_job is not None:
+            self.send_job.stop()
+        body = self.body
+        if body is not None:
+            body.fail(400, "the client left")
+
+    def sweep(self, now: float, limits: ServerLimits, *, crowded: bool) -> None:
+        """Cut a client that moves too slowly."""
+        body, job = self.body, self.send_job
+        receiving = body is not None and (body.waits or body.job is not None)
+        if receiving:
+            assert body is not None
+            waiting = body.waits or (body.job is not None and body.job.waiting)
+            moved = body.arrived
+        else:
+            waiting = self.connection.write_paused if job is None else job.waiting
+            moved = self.sent + (0 if job is None else job.moved)
+            moved = max(0, moved - self.connection.waiting_bytes()) if moved else 0
+        if self._pace is None:
+            self._pace = Pace()
+        fault = self._pace.fault(
+            now, limits, receiving=receiving, waiting=waiting, moved=moved, crowded=crowded
+        )
+        if fault is None:
+            return
+        if receiving and body is not None:
+            body.fail(HTTPStatus.REQUEST_TIMEOUT, fault)
+        else:
+            self.connection.abort(fault)

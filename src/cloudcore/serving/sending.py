@@ -1,0 +1,169 @@
+"""Send jobs, and the ways a piece of a file reaches the client without a copy through Python.
+
+Small pieces are read from the page cache and leave together with the head. Middling ones
+are sent with ``sendfile`` on the event loop, in bursts small enough that nobody else waits.
+Large ones, cold ones and those of slow clients go to the bulk threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from cloudcore.serving.bulk import BulkJob, BulkPool, Scratch, Step
+from cloudcore.serving.limits import ServerLimits
+
+if TYPE_CHECKING:
+    from cloudcore.serving.request_cycle import Exchange
+
+
+class FileEndedEarlyError(Exception):
+    """The file is shorter than the piece that was promised."""
+
+
+class SendJob(BulkJob[bool]):
+    """Sends a piece of a file from bulk threads; its result tells whether all of it left."""
+
+    writes = True
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        pool: BulkPool,
+        limits: ServerLimits,
+        sock: socket.socket,
+        *,
+        file: int,
+        offset: int,
+        count: int,
+    ) -> None:
+        """Send `count` bytes from `offset`; the descriptor `file` is duplicated."""
+        super().__init__(loop, pool, limits, sock)
+        self._file = os.dup(file)
+        self._offset = offset
+        self._remaining = count
+
+    def advance(self, scratch: Scratch) -> Step:  # noqa: ARG002 - sendfile needs no buffer
+        """See `BulkJob.advance`."""
+        assert self.sock is not None
+        start = self.moved
+        while self._remaining and not self.stopped:
+            try:
+                sent = self._send(self.sock)
+            except BlockingIOError:
+                if not self.wait_briefly():
+                    return Step.PARK
+                continue
+            except (ConnectionError, TimeoutError):
+                break  # the client left
+            self.moved += sent
+            if self.moved - start >= self.limits.bulk_slice_bytes and self.pool.contended:
+                return Step.YIELD
+        return Step.DONE
+
+    def conclude(self) -> bool:
+        """See `BulkJob.conclude`."""
+        return not self._remaining
+
+    def close(self) -> None:
+        """See `BulkJob.close`."""
+        os.close(self._file)
+        super().close()
+
+    def _send(self, sock: socket.socket) -> int:
+        count = min(self._remaining, self.limits.bulk_slice_bytes)
+        sent = os.sendfile(sock.fileno(), self._file, self._offset, count)
+        if not sent:
+            raise FileEndedEarlyError
+        self._offset += sent
+        self._remaining -= sent
+        return sent
+
+
+def read_cached(file: int, offset: int, buffer: memoryview) -> bool:
+    """Fill `buffer` from the page cache; False when that would wait for the disk."""
+    try:
+        return os.preadv(file, [buffer], offset, os.RWF_NOWAIT) == len(buffer)
+    except OSError:  # not in the cache, or a file system that cannot tell
+        return False
+
+
+def is_cached(file: int, offset: int, count: int) -> bool:
+    """Tell whether both ends of a piece are in the page cache (a good guess for the rest)."""
+    probe = memoryview(bytearray(1))
+    return read_cached(file, offset, probe) and read_cached(file, offset + count - 1, probe)
+
+
+async def send_piece(exchange: Exchange, head: bytes, file: int, offset: int, count: int) -> bool:
+    """Send `head`, then `count` bytes of `file` from `offset`; False when the client left.
+
+    What leaves of the file is added to `exchange.sent`.
+
+    Raises:
+        FileEndedEarlyError: the file is shorter than promised.
+
+    """
+    connection = exchange.connection
+    limits = connection.worker.limits
+    if count <= limits.inline_file_bytes:
+        message = bytearray(len(head) + count)
+        message[: len(head)] = head
+        with memoryview(message) as view, view[len(head) :] as room:
+            cached = read_cached(file, offset, room)
+        if cached:
+            exchange.sent += count
+            connection.write(message)
+            return True
+    connection.write(head)
+    if connection.write_paused:
+        await connection.drained()
+    if limits.inline_file_bytes < count <= limits.loop_file_bytes:
+        return await _send_bursts(exchange, file, offset, count)
+    return await _send_in_bulk(exchange, file, offset, count)
+
+
+async def _send_bursts(exchange: Exchange, file: int, offset: int, count: int) -> bool:
+    """Send from the event loop, a burst a turn, as long as neither disk nor client hold it up."""
+    connection = exchange.connection
+    limits = connection.worker.limits
+    while count:
+        burst = min(count, limits.burst_bytes)
+        if connection.is_closing():
+            return False
+        if not is_cached(file, offset, burst):
+            return await _send_in_bulk(exchange, file, offset, count)
+        try:
+            sent = os.sendfile(connection.fileno(), file, offset, burst)
+        except BlockingIOError:
+            return await _send_in_bulk(exchange, file, offset, count, full=True)
+        except (ConnectionError, TimeoutError):
+            return False
+        if not sent:
+            raise FileEndedEarlyError
+        exchange.sent += sent
+        offset += sent
+        count -= sent
+        if count:
+            await asyncio.sleep(0)
+    return True
+
+
+async def _send_in_bulk(
+    exchange: Exchange, file: int, offset: int, count: int, *, full: bool = False
+) -> bool:
+    """Send from bulk threads; `full` says that the socket takes nothing at the moment."""
+    connection = exchange.connection
+    sock = connection.duplicate_socket()
+    if sock is None:
+        return False
+    worker = connection.worker
+    exchange.send_job = job = SendJob(
+        connection.loop, worker.senders, worker.limits, sock, file=file, offset=offset, count=count
+    )
+    try:
+        return await (job.run_when_ready() if full else job.run())
+    finally:
+        exchange.send_job = None
+        exchange.sent += job.moved

@@ -1,0 +1,266 @@
+"""Run the server: bind, serve with uvicorn on our own protocol, drain on SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import gc
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, Literal, cast
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from cloudcore.serving.access_log import AccessLog
+from cloudcore.serving.counters import Counter, Figures
+from cloudcore.serving.dispatch import Dispatcher
+from cloudcore.serving.limits import ServerLimits
+from cloudcore.serving.protocol import HttpProtocol, http_protocol
+from cloudcore.serving.request_cycle import Application
+from cloudcore.serving.supervisor import Supervisor
+from cloudcore.serving.worker import Worker
+
+logger = logging.getLogger("cloudcore.serving")
+
+BACKLOG = 2048
+CONNECTION_DESCRIPTORS = 4
+"""Descriptors of one transfer: its socket, a bulk job's duplicate, and the files of an upload."""
+JOB_GRACE_SECONDS = 2.0
+APPLICATION_GRACE_SECONDS = 2.0
+EXIT_GRACE_SECONDS = 4.5
+"""How long after the drain a process may take to end before it is ended."""
+SWITCH_SECONDS = 0.0005
+"""Seconds for which a computing thread, such as one that reads a large manifest, may keep the
+interpreter's lock from the event loop. The loop asks for it several times a request, and would
+wait Python's default of 5 ms each time."""
+
+LoopName = Literal["uvloop", "asyncio"]
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What every worker runs: an application and where it listens."""
+
+    app_factory: Callable[[], Application]
+    listener: socket.socket
+    limits: ServerLimits
+    figures: Figures
+    metrics_listener: socket.socket | None
+    access_log: bool
+    loop: LoopName
+
+
+def run(
+    app_factory: Callable[[], Application],
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    workers: int = 1,
+    limits: ServerLimits | None = None,
+    metrics_bind: Address | None = None,
+    on_ready: Callable[[str], None] | None = None,
+    access_log: bool = True,
+    loop: LoopName = "uvloop",
+) -> int:
+    """Serve until SIGTERM or SIGINT, then drain; return the exit status of the process.
+
+    `app_factory` is called once in each worker process. Several workers are forked from this
+    process: it must not have started threads or opened databases. `on_ready` gets the base
+    URL once every worker accepts connections. A `port` of 0 takes any free one.
+    """
+    limits = limits or ServerLimits()
+    crowd = min(limits.crowd, raise_descriptor_limit() // (2 * CONNECTION_DESCRIPTORS))
+    listener = bind(host, port)
+    url_host = f"[{host}]" if ":" in host else host
+    url = f"http://{url_host}:{listener.getsockname()[1]}"
+    service = Service(
+        app_factory,
+        listener,
+        replace(limits, crowd=crowd),
+        Figures(workers),
+        bind(*metrics_bind) if metrics_bind else None,
+        access_log,
+        loop,
+    )
+
+    def ready() -> None:
+        if on_ready is not None:
+            on_ready(url)
+
+    if workers == 1:
+        return serve(service, 0, ready)
+    patience = service.limits.shutdown_seconds + EXIT_GRACE_SECONDS + 1
+    sockets = [listener, *([service.metrics_listener] if service.metrics_listener else [])]
+    return Supervisor(functools.partial(serve, service), workers, sockets, patience).run(ready)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a listening TCP socket; an `OSError` names the address that cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted sockets inherit it
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise OSError(error.errno, error.strerror, f"{host}:{port}") from None
+    listener.setblocking(False)  # noqa: FBT003
+    return listener
+
+
+def raise_descriptor_limit() -> int:
+    """Raise the limit of open files to the system's, for thousands of slow clients; return it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return sys.maxsize if hard == resource.RLIM_INFINITY else hard
+
+
+def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
+    """Be worker number `slot`: serve until a signal, drain, and return the exit status."""
+    sys.setswitchinterval(SWITCH_SECONDS)
+    access_log = AccessLog() if service.access_log else None
+    counter = service.figures.counter(slot)
+    observers = (counter, access_log) if access_log else (counter,)
+    worker = Worker(service.limits, *observers)
+    application = service.app_factory()
+    if isinstance(application, Dispatcher):
+        application.on_damage = counter.count_damage
+    config = uvicorn.Config(
+        application,
+        http=http_protocol(worker),
+        ws="none",
+        loop=service.loop,
+        interface="asgi3",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=True,
+        backlog=BACKLOG,
+    )
+    server = Server(config, service, worker, counter, on_ready)
+    if access_log:
+        access_log.start()
+    try:
+        server.run([service.listener])
+    except SystemExit as error:
+        return int(error.code or 0)
+    finally:
+        worker.close()
+        if access_log:
+            access_log.close()
+    return 0
+
+
+class Server(uvicorn.Server):
+    """A uvicorn server that drains within a bound and then ends, whatever happens."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        service: Service,
+        worker: Worker,
+        counter: Counter,
+        on_ready: Callable[[], object],
+    ) -> None:
+        super().__init__(config)
+        self._service = service
+        self._worker = worker
+        self._counter = counter
+        self._on_ready = on_ready
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Turn SIGTERM and SIGINT into a drain (uvicorn would die of them after it)."""
+        previous = {
+            sig: signal.signal(sig, self._drain)
+            for sig in (signal.SIGTERM, signal.SIGINT)
+            if signal.getsignal(sig) is not signal.SIG_IGN
+        }
+        try:
+            yield
+        finally:
+            for sig, handler in previous.items():
+                signal.signal(sig, handler)
+
+    def _drain(self, sig: int, frame: Any) -> None:  # noqa: ANN401 - signal's own signature
+        if not self.should_exit:
+            _end_process_after(self._service.limits.shutdown_seconds + EXIT_GRACE_SECONDS)
+        self.handle_exit(sig, frame)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start as uvicorn does, then the metrics bind; report only when both accept."""
+        await super().startup(sockets)
+        if self._service.metrics_listener is not None:
+            self.servers.append(await self._serve_metrics(self._service.metrics_listener))
+        gc.collect()
+        gc.freeze()  # what start-up made stays; no collection needs to look at it again
+        self._on_ready()
+
+    async def _serve_metrics(self, listener: socket.socket) -> asyncio.Server:
+        from cloudcore.serving.metrics import MetricsApplication  # noqa: PLC0415 - 60 ms to import
+
+        config = cast(
+            "uvicorn.Config", SimpleNamespace(loaded_app=MetricsApplication(self._service.figures))
+        )
+        connect = functools.partial(
+            HttpProtocol, Worker(self._service.limits), config, ServerState(), {}
+        )
+        return await asyncio.get_running_loop().create_server(connect, sock=listener)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Do what uvicorn does ten times a second, and publish the figures."""
+        self._counter.publish(in_flight=len(self.server_state.tasks))
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop accepting, let exchanges finish, cut what takes too long, stop the application."""
+        for server in self.servers:
+            server.close()
+        for listener in sockets or ():
+            listener.close()
+        connections = cast("set[HttpProtocol]", self.server_state.connections)
+        for connection in tuple(connections):
+            connection.shutdown()
+        await self._wait_for(
+            lambda: not connections and not self.server_state.tasks,
+            self._service.limits.shutdown_seconds,
+        )
+        if connections or self.server_state.tasks:
+            logger.warning("cut %d exchanges that did not end in time", len(connections))
+            for connection in tuple(connections):
+                connection.abort("the server stopped before the exchange had ended")
+            for task in tuple(self.server_state.tasks):
+                task.cancel()
+        receivers, senders = self._worker.receivers, self._worker.senders
+        await self._wait_for(lambda: not receivers.jobs and not senders.jobs, JOB_GRACE_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.lifespan.shutdown(), APPLICATION_GRACE_SECONDS)
+
+    async def _wait_for(self, condition: Callable[[], bool], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition() and time.monotonic() < deadline and not self.force_exit:  # noqa: ASYNC110 - several conditions, none with an event
+            await asyncio.sleep(0.02)
+
+
+def _end_process_after(seconds: float) -> None:
+    """End the process if it is still there after `seconds`: a drain must not hang."""
+    timer = threading.Timer(seconds, os._exit, (1,))
+    timer.daemon = True
+    timer.start()

@@ -1,0 +1,162 @@
+"""Several worker processes on one listening socket: started, kept alive, stopped together."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+logger = logging.getLogger("cloudcore.serving")
+
+WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+STARTING_TICK_SECONDS = 0.02
+TICK_SECONDS = 1.0
+FIRST_RESTART_DELAY = 1.0
+LAST_RESTART_DELAY = 30.0
+STARTUP_FAILURE = 3
+
+Work = Callable[[int, Callable[[], object]], int]
+"""Takes a slot number and a callback for readiness; returns an exit status."""
+
+
+@dataclass(slots=True)
+class WorkerProcess:
+    """A forked worker in its slot."""
+
+    slot: int
+    pid: int
+    ready_pipe: int
+    is_ready: bool = False
+
+
+class Supervisor:
+    """Forks workers and stays small: no threads, no event loop, no application."""
+
+    def __init__(
+        self, work: Work, workers: int, sockets: Sequence[socket.socket], patience: float
+    ) -> None:
+        """Close `sockets` when stopping; kill workers `patience` seconds after SIGTERM."""
+        self._work = work
+        self._slots = range(workers)
+        self._sockets = sockets
+        self._patience = patience
+        self._workers: dict[int, WorkerProcess] = {}
+        self._restarts: dict[int, float] = {}  # slot -> when to fork again
+        self._lifeline = os.pipe()
+        self._reported = False
+
+    def run(self, on_ready: Callable[[], None]) -> int:
+        """Keep the workers running until a signal; return the exit status."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+        for slot in self._slots:
+            self._fork(slot)
+        while True:
+            tick = TICK_SECONDS if self._reported else STARTING_TICK_SECONDS
+            received = signal.sigtimedwait(WATCHED, tick)
+            if received is not None and received.si_signo != signal.SIGCHLD:
+                return self._stop()
+            self._note_ready(on_ready)
+            if not self._replace_dead():
+                self._stop()
+                return STARTUP_FAILURE
+
+    def _fork(self, slot: int) -> None:
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            self._be_worker(slot, writing)
+        os.close(writing)
+        os.set_blocking(reading, False)
+        self._workers[slot] = WorkerProcess(slot, pid, reading)
+
+    def _be_worker(self, slot: int, ready_pipe: int) -> NoReturn:
+        """Run the work in a fresh process, and end it."""
+        status = 1
+        try:
+            # The terminal sends SIGINT to all of us; the supervisor passes on a SIGTERM.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
+            os.close(self._lifeline[1])
+            threading.Thread(target=_end_with_parent, args=self._lifeline[:1], daemon=True).start()
+            status = self._work(slot, functools.partial(os.write, ready_pipe, b"1"))
+        except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+
+    def _note_ready(self, on_ready: Callable[[], None]) -> None:
+        """Report once all workers accept connections."""
+        for worker in self._workers.values():
+            if not worker.is_ready:
+                with contextlib.suppress(BlockingIOError):
+                    worker.is_ready = bool(os.read(worker.ready_pipe, 1))
+        if not self._reported and all(worker.is_ready for worker in self._workers.values()):
+            self._reported = True
+            on_ready()
+
+    def _replace_dead(self) -> bool:
+        """Fork again what died; False when a worker cannot even start."""
+        for worker in tuple(self._workers.values()):
+            status = _exit_status(worker)
+            if status is None:
+                continue
+            self._forget(worker)
+            if not worker.is_ready and not self._reported:
+                logger.error("worker %d did not start (status %d)", worker.pid, status)
+                return False
+            delay = FIRST_RESTART_DELAY if worker.is_ready else LAST_RESTART_DELAY
+            logger.error("worker %d died (status %d); restarting", worker.pid, status)
+            self._restarts[worker.slot] = time.monotonic() + delay
+        for slot, moment in tuple(self._restarts.items()):
+            if time.monotonic() >= moment:
+                del self._restarts[slot]
+                self._fork(slot)
+        return True
+
+    def _forget(self, worker: WorkerProcess) -> None:
+        del self._workers[worker.slot]
+        os.close(worker.ready_pipe)
+
+    def _stop(self) -> int:
+        """Have the workers drain; return 0 when all of them ended well and in time."""
+        for listener in self._sockets:
+            listener.close()
+        for worker in self._workers.values():
+            os.kill(worker.pid, signal.SIGTERM)
+        deadline = time.monotonic() + self._patience
+        status = 0
+        while self._workers:
+            received = signal.sigtimedwait(WATCHED, TICK_SECONDS)
+            impatient = received is not None and received.si_signo == signal.SIGINT
+            for worker in tuple(self._workers.values()):
+                if impatient or time.monotonic() > deadline:
+                    os.kill(worker.pid, signal.SIGKILL)
+                ended = _exit_status(worker)
+                if ended is not None:
+                    self._forget(worker)
+                    status = status or ended
+        return status
+
+
+def _exit_status(worker: WorkerProcess) -> int | None:
+    """Return the exit status of a worker that has ended (negative: its signal)."""
+    pid, status = os.waitpid(worker.pid, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if pid else None
+
+
+def _end_with_parent(lifeline: int) -> None:
+    """Wait for the end of the supervisor, which holds the other end, then drain."""
+    os.read(lifeline, 1)
+    os.kill(os.getpid(), signal.SIGTERM)

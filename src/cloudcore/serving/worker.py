@@ -1,0 +1,79 @@
+"""What the connections of one worker process share."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cloudcore.serving.body import UNIT_BYTES
+from cloudcore.serving.bulk import BulkPool
+from cloudcore.serving.limits import ServerLimits
+from cloudcore.serving.response import HeaderNames
+from cloudcore.serving.unsent import Unsent
+
+if TYPE_CHECKING:
+    from cloudcore.serving.record import RequestRecord
+
+
+class Sweepable(Protocol):
+    """A connection that wants to be looked at now and then."""
+
+    def sweep(self, now: float) -> None:
+        """Enforce time limits; `now` is the monotonic clock."""
+        ...
+
+
+Observer = Callable[["RequestRecord"], None]
+
+
+class Worker:
+    """Limits, bulk threads and the one timer of a worker process."""
+
+    def __init__(self, limits: ServerLimits | None = None, *observers: Observer) -> None:
+        """Keep `limits`; each finished exchange is told to every observer."""
+        self.limits = limits or ServerLimits()
+        self.observers = observers
+        self.crowded = False
+        """True if there were more than `limits.crowd` connections at the last sweep."""
+        self.header_names = HeaderNames()
+        self.unsent = Unsent(self.limits.unsent_bytes)
+        self.receivers = BulkPool("bulk-receive", self.limits.receive_threads, UNIT_BYTES)
+        self.senders = BulkPool("bulk-send", self.limits.send_threads)
+        self._common: tuple[Any, bytes] = (None, b"")
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self, loop: asyncio.AbstractEventLoop, connections: Collection[Sweepable]) -> None:
+        """Begin to sweep `connections` (once; later calls do nothing)."""
+        if self._timer is None:
+            self._schedule(loop, connections)
+
+    def _schedule(
+        self, loop: asyncio.AbstractEventLoop, connections: Collection[Sweepable]
+    ) -> None:
+        self._timer = loop.call_later(self.limits.sweep_seconds, self._sweep, loop, connections)
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop, connections: Collection[Sweepable]) -> None:
+        self.sweep(time.monotonic(), connections)
+        self._schedule(loop, connections)
+
+    def sweep(self, now: float, connections: Collection[Sweepable]) -> None:
+        """Have every connection enforce its time limits; `now` is the monotonic clock."""
+        self.crowded = len(connections) > self.limits.crowd
+        for connection in tuple(connections):
+            connection.sweep(now)
+
+    def common_lines(self, headers: list[tuple[bytes, bytes]]) -> bytes:
+        """Return uvicorn's default headers (the date) as lines; a new list comes each second."""
+        if self._common[0] is not headers:
+            lines = b"".join(b"%s: %s\r\n" % header for header in headers)
+            self._common = (headers, lines)
+        return self._common[1]
+
+    def close(self) -> None:
+        """Stop the timer and let the bulk threads end."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.receivers.close()
+        self.senders.close()

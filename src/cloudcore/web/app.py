@@ -1,0 +1,310 @@
+"""The application of the control plane: routes, guard, bodies and errors, each in one way.
+
+The way of a request: its `Exchange` is opened; the path is looked up; the `Guard` lets it in; its
+body is read and its ``Idempotency-Key`` claimed; the body is decoded; the handler runs; whatever
+answer there is leaves by the exchange.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+from uuid import uuid4
+
+from litestar import Litestar, Request, Response
+from litestar.di import Provide
+from litestar.enums import ScopeType
+from litestar.exceptions import HTTPException, InternalServerException
+from litestar.types import ControllerRouterHandler, HTTPScope, Receive, Scope, Send
+
+from cloudcore import errors
+from cloudcore.db.base import ConstraintViolated
+from cloudcore.serving import body_budget
+from cloudcore.web import idempotency
+from cloudcore.web.context import Context, Platform, Reply, refusal
+from cloudcore.web.envelope import ENVELOPE, ErrorShape
+from cloudcore.web.guard import Guard
+from cloudcore.web.reference import Reference
+from cloudcore.web.request_state import Exchange, exchange_of
+from cloudcore.web.route_spec import Facts, RouteError, allowed, routes_of
+from cloudcore.web.strict_json import decode
+
+MAX_BODY_BYTES: Final = 1 << 20
+
+_JSON: Final = re.compile(rb'application/json(?:[ \t]*;[ \t]*charset="?utf-8"?)?', re.IGNORECASE)
+
+_log = logging.getLogger(__name__)
+
+
+def create_app(
+    handlers: Sequence[ControllerRouterHandler],
+    platform: Platform | None = None,
+    *,
+    error_shapes: Mapping[str, ErrorShape] | None = None,
+    absent: str = "there is nothing at this path",
+) -> ControlPlane:
+    """Return the control plane's application over `handlers`.
+
+    Without a `platform` it can serve public routes only. Below the path prefixes of
+    `error_shapes` errors are told in another shape than the envelope. `absent` is what is said at
+    a path of no route.
+
+    Raises:
+        RouteError: a route does not say what it must (see `cloudcore.web.route_spec`).
+
+    """
+    return ControlPlane(handlers, platform, error_shapes or {}, absent)
+
+
+class ControlPlane:
+    """An ASGI application around the framework's, so that no answer escapes the kernel."""
+
+    def __init__(
+        self,
+        handlers: Sequence[ControllerRouterHandler],
+        platform: Platform | None,
+        error_shapes: Mapping[str, ErrorShape],
+        absent: str,
+    ) -> None:
+        self._guard = Guard(platform)
+        reference = Reference()
+        self._error_shapes = error_shapes
+        self._absent = absent
+        self._app = Litestar(
+            route_handlers=[*handlers, *reference.handlers()],
+            openapi_config=None,
+            logging_config=None,
+            exception_handlers={Exception: self._answer_error},
+            before_request=self._before_handler,
+            dependencies={"ctx": Provide(_context, sync_to_thread=False)},
+            request_class=_Request,
+            response_class=_Response,
+            request_max_body_size=MAX_BODY_BYTES,
+        )
+        self.routes = list(routes_of(self._app))
+        for route in self.routes:
+            if route.handler.resolve_before_request() != self._before_handler:
+                raise RouteError(f"{route.facts.operation}: its before_request would be no guard")
+            if platform is None and not route.facts.public:
+                raise RouteError(f"{route.facts.operation}: there is no platform to ask who comes")
+        self._guard.learn(
+            {route.handler: route.facts for route in self.routes},
+            {path.path_format: allowed(path.methods) for path in self._app.routes},
+        )
+        reference.describe(self.routes, error_shapes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or live through the framework's lifespan."""
+        if scope["type"] == ScopeType.HTTP:
+            await self._answer(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _answer(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
+        state = scope.setdefault("state", {})
+        request_id = state.setdefault("request_id", str(uuid4()))
+        for name, value in scope["headers"]:
+            if name == b"x-request-id":
+                _log.info("request %s is the client's %r", request_id, value.decode("latin-1"))
+        exchange = Exchange(scope, send, request_id)
+        if scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}
+        if _is_crooked(_raw_path(scope)):
+            scope = {**scope, "path": "/\0"}
+        with body_budget.BODIES.hold() as hold:
+            metered = hold.metered(cast("body_budget.Receive", receive))
+            await self._app(scope, cast("Receive", metered), exchange.send)
+
+    async def _before_handler(self, request: Request[Any, Any, Any]) -> Reply[Any] | None:
+        """Let a request in, and answer it when its answer is known."""
+        await self._guard.admit(request)
+        return await _read_request(request)
+
+    def _answer_error(self, request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+        exchange = exchange_of(request.scope)
+        known = _platform_error(error, exchange, self._absent)
+        if known is None:
+            _log.error(
+                "unexpected failure", exc_info=error, extra={"request_id": exchange.request_id}
+            )
+            known = errors.PlatformError("")
+        path = request.scope["path"]
+        shape = next(
+            (shape for prefix, shape in self._error_shapes.items() if path.startswith(prefix)),
+            ENVELOPE,
+        )
+        status, body = shape.render(known, exchange.request_id)
+        return Response(
+            body,
+            status_code=status,
+            media_type="application/json",
+            headers={**shape.headers, **_error_headers(known, exchange)},
+        )
+
+
+def _platform_error(
+    error: Exception, exchange: Exchange, absent: str
+) -> errors.PlatformError | None:
+    """Return our name for what happened; None when it is a bug."""
+    if isinstance(error, errors.NotFound) and exchange.hides_absence:
+        assert exchange.facts is not None
+        assert exchange.facts.action is not None
+        return refusal(exchange.facts.action)
+    if isinstance(error, errors.PlatformError):
+        return error
+    if isinstance(error, ConstraintViolated):
+        # A change looks before it writes; this is for what another did in between.
+        _log.warning(
+            "a constraint refused a change: %s", error, extra={"request_id": exchange.request_id}
+        )
+        return errors.Conflict("the present state of things forbids this")
+    if not isinstance(error, HTTPException) or error.status_code >= 500:
+        return None
+    match error.status_code:
+        case 404:
+            return errors.NotFound(absent)
+        case 405:
+            allow = allowed((error.headers or {}).get("allow", "").split(", "))
+            return errors.MethodNotAllowed("the path does not take this method", allow=allow)
+        case 413:
+            return errors.PayloadTooLarge("the body is too large")
+        case _:
+            return errors.InvalidInput("the request cannot be read")
+
+
+def _error_headers(error: errors.PlatformError, exchange: Exchange) -> dict[str, str]:
+    """Return the headers that tell what to do about an error (RFC 6750 §3 for 401)."""
+    match error:
+        case errors.Unauthenticated() if exchange.bearer_came:
+            return {"WWW-Authenticate": 'Bearer error="invalid_token"'}
+        case errors.Unauthenticated():
+            return {"WWW-Authenticate": "Bearer"}
+        case errors.MethodNotAllowed():
+            return {"Allow": error.allow}
+        case errors.Unavailable() | errors.RateLimited() | idempotency.InProgress():
+            return {"Retry-After": str(error.retry_after)}
+        case _:
+            return {}
+
+
+async def _read_request(request: Request[Any, Any, Any]) -> Reply[Any] | None:
+    """Read the body and claim the ``Idempotency-Key``; return the reply when it has one already."""
+    exchange = exchange_of(request.scope)
+    facts, context = exchange.facts, exchange.context
+    if facts is None or context is None:
+        return None
+    if facts.body is not None:
+        _check_content_type(request.scope, await request.body())
+    if facts.idempotent:
+        reply = await _claim(request, context, facts)
+        if reply is not None:
+            return reply
+    if facts.is_body_required and not await request.body():
+        raise errors.InvalidInput("the body is missing", field="body", reason="missing")
+    return None
+
+
+async def _claim(
+    request: Request[Any, Any, Any], context: Context, facts: Facts
+) -> Reply[Any] | None:
+    scope = request.scope
+    key = idempotency.parse_key(
+        [value for name, value in scope["headers"] if name == b"idempotency-key"]
+    )
+    if key is None:
+        return None
+    assert context.caller is not None
+    claim = idempotency.Claim(
+        idempotency.Scope(context.caller.id, facts.operation, key),
+        idempotency.fingerprint(_raw_path(scope), scope["query_string"], await request.body()),
+        context.new_id(),
+    )
+    # Relaxed: should the record be lost with the power, so is all that came after it.
+    sealed = await context.database.write_relaxed(idempotency.begin, claim, context.clock())
+    if sealed is None:
+        context.claim = claim
+        return None
+    outcome = idempotency.Outcome.open(sealed, context.keyring, claim.scope)
+    for action, resource in outcome.authorized:
+        policy = await facts.resource_policy(context, resource) if facts.resource_policy else None
+        context.authorize(resource, action=action, resource_policy=policy)
+    context.is_committed = True
+    return Reply(
+        outcome.status, outcome.body, outcome.location, outcome.content_type, is_replayed=True
+    )
+
+
+def _raw_path(scope: Scope) -> bytes:
+    """Return the path as it was sent; ASGI lets a server keep that for itself."""
+    return scope.get("raw_path") or scope["path"].encode()
+
+
+def _is_crooked(path: bytes) -> bool:
+    """Return True if the framework would read the path differently, or a database refuse it.
+
+    Such paths hold an empty segment, an encoded slash or a null character.
+    """
+    lowered = path.lower()
+    return (
+        b"//" in path
+        or (len(path) > 1 and path.endswith(b"/"))
+        or b"%2f" in lowered
+        or b"%00" in lowered
+    )
+
+
+def _check_content_type(scope: Scope, body: bytes) -> None:
+    if not body:
+        return
+    headers = scope["headers"]
+    if any(name == b"content-encoding" for name, _ in headers):
+        raise errors.UnsupportedMediaType("send the body as it is, without Content-Encoding")
+    types = [value for name, value in headers if name == b"content-type"]
+    if len(types) != 1 or not _JSON.fullmatch(types[0]):
+        raise errors.UnsupportedMediaType("send the body with Content-Type: application/json")
+
+
+def _context(scope: Scope) -> Context:
+    """Provide the context that the guard made."""
+    context = exchange_of(scope).context
+    if context is None:
+        raise RouteError("there is no platform, so there is no context")
+    return context
+
+
+class _Request(Request[Any, Any, Any]):
+    """A request whose body is read and decoded by our rules."""
+
+    async def body(self) -> bytes:
+        """Return the whole body."""
+        try:
+            return await super().body()
+        except InternalServerException:
+            raise errors.InvalidInput("the body did not arrive whole") from None
+
+    async def json(self) -> Any:  # noqa: ANN401 - the type the handler asks for
+        """Return the body as what the handler takes."""
+        facts = exchange_of(self.scope).facts
+        assert facts is not None
+        return decode(await self.body(), facts.body)
+
+
+class _Response(Response[Any]):
+    """An answer made of what a handler returned: a `Reply` as it is, anything else encoded."""
+
+    def __init__(self, content: Any, **options: Any) -> None:  # noqa: ANN401 - the framework's
+        if isinstance(content, Reply):
+            options["status_code"] = content.status
+            options["media_type"] = content.content_type
+            options["headers"] = _reply_headers(content)
+            content = content.body
+        super().__init__(content, **options)
+
+
+def _reply_headers(reply: Reply[Any]) -> dict[str, str]:
+    headers = {"Location": reply.location} if reply.location is not None else {}
+    if reply.is_replayed:
+        headers["Idempotency-Replayed"] = "true"
+    return headers

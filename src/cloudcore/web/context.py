@@ -1,0 +1,253 @@
+"""What one request of the control plane is given: who asks, from where, and what it may use.
+
+Services take a `Context` and nothing of HTTP; `cloudcore.web.app` makes one for each request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import Generic, NamedTuple, Protocol, TypeVar, TypeVarTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+from cloudcore.clock import Clock
+from cloudcore.crn import Crn
+from cloudcore.db.base import Connection, Database
+from cloudcore.errors import AccessDenied
+from cloudcore.iam.decision import Caller, Question, Verdict, decide
+from cloudcore.iam.founders import Founders
+from cloudcore.iam.passwords import PasswordChecks
+from cloudcore.iam.policy import Policy
+from cloudcore.iam.principal import Principal
+from cloudcore.keyring import Keyring
+from cloudcore.web import idempotency
+from cloudcore.web.pagination import Page, Pager, UuidPage
+from cloudcore.web.proxy_watch import ProxyWatch
+from cloudcore.web.query import parse_query
+from cloudcore.web.ratelimit import DEFAULT_BUDGET, Budget
+
+T = TypeVar("T")
+B = TypeVar("B")
+Ts = TypeVarTuple("Ts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlSettings:
+    """What the operator decides of the control plane."""
+
+    region: str = "local"
+    auth_url: str = "http://127.0.0.1:5000"
+    """Where tokens come from; also their issuer."""
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
+    """Peers whose ``X-Forwarded-For`` is believed."""
+    budget: Budget = DEFAULT_BUDGET
+    """Of the endpoints that limit their callers' rate."""
+    founders: Founders = "nobody"
+    """Who founds organizations and accounts."""
+
+    @property
+    def host(self) -> str:
+        """Return the host, with its port, under which clients know this install."""
+        return urlsplit(self.auth_url).netloc
+
+
+class Origin(NamedTuple):
+    """Where a request comes from, before anyone knows whose it is."""
+
+    request_id: str
+    source_ip: IPv4Address | IPv6Address | None
+
+
+class Authenticator(Protocol):
+    """Who stands behind a bearer token, and what they may do."""
+
+    async def authenticate(self, bearer: str, origin: Origin) -> Principal:
+        """Return the principal of an access token that is valid now.
+
+        Raises:
+            Unauthenticated: it is none, or no longer.
+
+        """
+        ...
+
+    async def policies_of(self, principal: Principal) -> Sequence[Policy]:
+        """Return the identity policies that hold for `principal` now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Platform:
+    """What all requests of the control plane share."""
+
+    database: Database
+    clock: Clock
+    new_id: Callable[[], str]
+    keyring: Keyring
+    authenticator: Authenticator
+    settings: ControlSettings = ControlSettings()
+    passwords: PasswordChecks = field(default_factory=PasswordChecks)
+    proxy_watch: ProxyWatch = field(default_factory=ProxyWatch)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply(Generic[B]):
+    """An answer whose body is encoded already; `B` is the shape of the body."""
+
+    status: int
+    body: bytes
+    location: str | None = None
+    content_type: str = "application/json"
+    is_replayed: bool = False
+
+
+class Context:
+    """One request."""  # no dataclass: the framework would take one apart and build it anew
+
+    def __init__(
+        self,
+        platform: Platform,
+        *,
+        request_id: str,
+        source_ip: IPv4Address | IPv6Address | None,
+        action: str | None,
+        status: int = 200,
+        path: str = "",
+        query_string: bytes = b"",
+    ) -> None:
+        self.database: Database = platform.database
+        self.clock: Clock = platform.clock
+        self.new_id: Callable[[], str] = platform.new_id
+        self.keyring: Keyring = platform.keyring
+        self.settings: ControlSettings = platform.settings
+        self.passwords: PasswordChecks = platform.passwords
+        self.request_id = request_id
+        self.source_ip = source_ip
+        self.action = action
+        """What the route's caller must be allowed to do."""
+        self.caller: Principal | None = None
+        """None only where anyone may come: on routes declared public."""
+        self.policies: Sequence[Policy] = ()
+        """The caller's identity policies."""
+        self.allowed_somewhere = True
+        """False where the caller's policies allow the route's action on no resource. The refusal of
+        such a caller does not depend on what exists."""
+        self.authorized: list[tuple[str, str]] = []
+        """The pairs of action and resource that were allowed so far."""
+        self.claim: idempotency.Claim | None = None
+        """This attempt's hold on the record of its ``Idempotency-Key``."""
+        self.is_committed = False
+        self._status = status
+        self._path = path
+        self._query_string = query_string
+
+    def authorize(
+        self, resource: str, *, action: str | None = None, resource_policy: Policy | None = None
+    ) -> None:
+        """Let the caller do the route's action (or another) on the resource of this CRN.
+
+        Raises:
+            AccessDenied: no policy allows it, or one denies it.
+
+        """
+        asked = action or self.action
+        assert asked is not None, "a route without an action has nothing to authorize"
+        verdict = decide(self._question(asked, resource), self.policies, resource_policy)
+        if verdict is Verdict.NEEDS_RESOURCE_POLICY and self.caller and not self.caller.account_id:
+            verdict = Verdict.NEEDS_OWNER
+        if not verdict.is_allowed:
+            raise refusal(asked, verdict if self.allowed_somewhere else None)
+        self.authorized.append((asked, resource))
+
+    def query(self, shape: type[T]) -> T:
+        """Return the query parameters as the route's `shape`.
+
+        Raises:
+            InvalidInput: with ``field`` and ``reason``.
+
+        """
+        return parse_query(self._query_string, shape)
+
+    def pager(self, query: Page | UuidPage, *within: str) -> Pager:
+        """Return the page that `query` asks for, of the list at this path.
+
+        Its marker is of no use to another account, nor where `within` differs: what a list
+        depends on beside its path and query.
+
+        Raises:
+            InvalidInput: the query's marker is none of this list.
+
+        """
+        caller = self.caller
+        whose = "" if caller is None else caller.account_id or caller.id
+        return Pager(self.keyring, query, (self._path, whose, *within))
+
+    async def commit(
+        self,
+        change: Callable[[Connection, *Ts], T],
+        *args: *Ts,
+        wrap: Callable[[T], B],
+        status: int | None = None,
+        location: Callable[[T], str] | None = None,
+    ) -> Reply[B]:
+        """Run `change`, and keep its answer under the request's key in the same transaction.
+
+        `wrap` makes the body of what `change` returned; like `change` it may run more than once.
+        `status` is the route's own unless given.
+
+        Raises:
+            InProgress: another attempt took over meanwhile; nothing was changed.
+
+        """
+        self._check_authorized()
+        assert not self.is_committed, "one request has one outcome"
+
+        def run(connection: Connection) -> Reply[B]:
+            result = change(connection, *args)
+            body = msgspec.json.encode(wrap(result))
+            where = location(result) if location else None
+            reply: Reply[B] = Reply(status or self._status, body, where)
+            if self.claim is not None:
+                self._complete(connection, self.claim, reply)
+            return reply
+
+        reply = await self.database.write(run)
+        self.is_committed = True
+        return reply
+
+    def _check_authorized(self) -> None:
+        """Refuse to go on when the route has an action and nobody asked whether it is allowed."""
+        if self.action is not None and not self.authorized:
+            raise RuntimeError(f"{self.action} was never authorized")
+
+    async def record(self, status: int, body: bytes, content_type: str) -> None:
+        """Keep a refusal as the outcome under the request's key."""
+        assert self.claim is not None
+        reply: Reply[object] = Reply(status, body, content_type=content_type)
+        await self.database.write(self._complete, self.claim, reply)
+
+    def _complete(self, connection: Connection, claim: idempotency.Claim, reply: Reply[B]) -> None:
+        outcome = idempotency.Outcome(
+            reply.status, reply.content_type, reply.location, reply.body, self.authorized
+        )
+        sealed = outcome.seal(self.keyring, claim.scope)
+        idempotency.complete(connection, claim, reply.status, sealed)
+
+    def _question(self, action: str, resource: str) -> Question:
+        caller = self.caller
+        return Question(
+            caller=caller and Caller(caller.crn, caller.account_id or caller.organization_id),
+            action=action,
+            resource=resource,
+            resource_account_id=Crn.parse(resource).account,
+            source_ip=self.source_ip,
+            now=self.clock(),
+        )
+
+
+def refusal(action: str, verdict: Verdict | None = None) -> AccessDenied:
+    """Return the error for a verdict, or for a caller whose policies allow the action nowhere."""
+    why = "your policies allow it on no resource" if verdict is None else verdict.value
+    return AccessDenied(f"you may not do {action} here: {why}")

@@ -1,0 +1,167 @@
+"""Who may come in: first 401, then 403, and only then what is there (rule G3).
+
+Runs for every route before its body is read. Default deny: a route has facts or is none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from litestar.connection import ASGIConnection
+from litestar.handlers import BaseRouteHandler
+
+from cloudcore.errors import (
+    InvalidInput,
+    MethodNotAllowed,
+    NotFound,
+    RateLimited,
+    Unauthenticated,
+)
+from cloudcore.iam.decision import could_allow
+from cloudcore.iam.policy import RESOURCE_ACTIONS
+from cloudcore.iam.principal import Principal
+from cloudcore.serving.source_address import rate_subject, source_address
+from cloudcore.uuids import parse_uuid
+from cloudcore.web.context import Context, Origin, Platform, refusal
+from cloudcore.web.ratelimit import count_request
+from cloudcore.web.request_state import Exchange, exchange_of
+from cloudcore.web.route_spec import Facts
+
+_BEARER: Final = re.compile(rb"bearer +([A-Za-z0-9._~+/-]{1,8192}=*) *", re.IGNORECASE)
+
+Connection = ASGIConnection[Any, Any, Any, Any]
+
+
+class Guard:
+    """Decides over every request, and makes its `Context`."""
+
+    def __init__(self, platform: Platform | None) -> None:
+        self._platform = platform
+        self._facts: Mapping[BaseRouteHandler, Facts] = {}
+        self._allow: Mapping[str, str] = {}
+
+    def learn(self, facts: Mapping[BaseRouteHandler, Facts], allow: Mapping[str, str]) -> None:
+        """Take the facts of each route, and the methods of each path template."""
+        self._facts = facts
+        self._allow = allow
+
+    async def admit(self, connection: Connection) -> None:
+        """Let a request in.
+
+        Raises:
+            Unauthenticated, AccessDenied, RateLimited, NotFound, InvalidInput: or do not.
+
+        """
+        facts = self._facts.get(connection.scope["route_handler"])
+        if facts is None:  # the framework's own answer to OPTIONS
+            allow = self._allow[connection.scope["path_template"]]
+            raise MethodNotAllowed("the path does not take this method", allow=allow)
+        exchange = exchange_of(connection.scope)
+        exchange.facts = facts
+        if self._platform is None:
+            return
+        _lower_ids(facts, connection.scope)
+        await _admit(self._platform, exchange, connection, facts)
+        _check_ids(facts, connection.scope["path_params"])
+
+
+async def _admit(
+    platform: Platform, exchange: Exchange, connection: Connection, facts: Facts
+) -> None:
+    headers = connection.scope["headers"]
+    client = connection.scope.get("client")
+    platform.proxy_watch.note(
+        client[0] if client else None, headers, platform.settings.trusted_proxies
+    )
+    context = exchange.context = Context(
+        platform,
+        request_id=exchange.request_id,
+        source_ip=source_address(
+            client[0] if client else None,
+            _values(headers, b"x-forwarded-for"),
+            platform.settings.trusted_proxies,
+        ),
+        action=facts.action,
+        status=facts.status,
+        path=connection.scope["path"],
+        query_string=connection.scope["query_string"],
+    )
+    credentials = _values(headers, b"authorization")
+    if not facts.public or (facts.rate_limited and credentials):
+        context.caller = await _authenticate(platform, exchange, context, credentials)
+        connection.scope["state"]["principal"] = context.caller.crn  # for the access log
+    if facts.action is not None:
+        await _check_action(platform, exchange, context, facts.action)
+    if facts.rate_limited:
+        await _count(exchange, context, facts)
+
+
+async def _authenticate(
+    platform: Platform, exchange: Exchange, context: Context, credentials: list[bytes]
+) -> Principal:
+    if len(credentials) != 1:
+        raise Unauthenticated(
+            "send one Authorization header" if credentials else "send Authorization: Bearer <token>"
+        )
+    bearer = _BEARER.fullmatch(credentials[0])
+    exchange.bearer_came = credentials[0][:6].lower() == b"bearer"
+    if bearer is None:
+        raise Unauthenticated("only bearer tokens are accepted")
+    origin = Origin(context.request_id, context.source_ip)
+    return await platform.authenticator.authenticate(bearer[1].decode("ascii"), origin)
+
+
+async def _check_action(
+    platform: Platform, exchange: Exchange, context: Context, action: str
+) -> None:
+    """Refuse whom no policy could allow the action on anything, before anything is looked up.
+
+    A resource's own policy may allow what no identity policy does. Such an action is left to the
+    handler, but whatever it does not find is forbidden to this caller too.
+    """
+    assert context.caller is not None
+    context.policies = await platform.authenticator.policies_of(context.caller)
+    if not could_allow(context.policies, action, context.source_ip, context.clock()):
+        if action not in RESOURCE_ACTIONS:
+            raise refusal(action)
+        exchange.hides_absence = True
+        context.allowed_somewhere = False
+
+
+async def _count(exchange: Exchange, context: Context, facts: Facts) -> None:
+    if context.caller is not None:
+        subject = f"principal:{context.caller.id}"
+    else:
+        subject = f"address:{rate_subject(context.source_ip)}"
+    exchange.standing = await context.database.write_relaxed(
+        count_request, facts.operation, subject, context.settings.budget, context.clock()
+    )
+    if exchange.standing.is_refused:
+        raise RateLimited("too many requests", retry_after=exchange.standing.reset)
+
+
+def _lower_ids(facts: Facts, scope: Any) -> None:  # noqa: ANN401 - the framework's
+    """Put the ids of a path into the lower case they are stored in."""
+    parameters = scope["path_params"]
+    segments = scope["path"].split("/")
+    for place, segment in enumerate(facts.path.split("/")):
+        name = segment[1:-1]
+        found = parse_uuid(parameters[name]) if name in facts.id_parameters else None
+        if found is not None:
+            parameters[name] = segments[place] = found
+    scope["path"] = "/".join(segments)
+
+
+def _check_ids(facts: Facts, parameters: Mapping[str, Any]) -> None:
+    for name in facts.id_parameters:
+        if parse_uuid(parameters[name]) is not None:
+            continue
+        if facts.malformed_id == 400:
+            raise InvalidInput(f"{name} is a UUID", field=name, reason="malformed")
+        raise NotFound("there is no such thing")
+
+
+def _values(headers: Any, name: bytes) -> list[bytes]:  # noqa: ANN401 - the scope's pairs
+    return [value for found, value in headers if found == name]

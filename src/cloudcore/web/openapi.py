@@ -1,0 +1,299 @@
+"""The OpenAPI 3.1 document, made of what the routes say of themselves and of nothing else.
+
+Statuses are those that can occur: an operation that takes no body is never told 415. What only
+the operation itself knows of (a conflict, say) it states in its ``opt``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
+from inspect import cleandoc
+from typing import Any, Final
+
+import msgspec
+from litestar import Response
+
+from cloudcore.web.context import Reply
+from cloudcore.web.envelope import TABLE, ErrorShape
+from cloudcore.web.field_docs import described_fields
+from cloudcore.web.idempotency import RECORDED_STATUSES
+from cloudcore.web.route_spec import Facts, Route, RouteError
+
+VERSION: Final = "1.0.0"
+
+_SCHEMAS: Final = "#/components/schemas/{name}"
+_HEADERS: Final = {
+    "X-Request-Id": ("The id of this request, made by the server.", "string"),
+    "WWW-Authenticate": ("How to authenticate (RFC 6750).", "string"),
+    "Retry-After": ("Seconds after which to try again, never 0.", "integer"),
+    "Location": ("The path of what was made, or was begun.", "string"),
+    "X-RateLimit-Limit": ("Requests a window takes.", "integer"),
+    "X-RateLimit-Remaining": ("Requests left in this window.", "integer"),
+    "X-RateLimit-Reset": ("Seconds until the window ends.", "integer"),
+    "Idempotency-Replayed": ("`true` when this is the outcome of an earlier request.", "string"),
+}
+_RATE_HEADERS: Final = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
+_ERROR_HEADERS: Final = {
+    401: ("WWW-Authenticate",),
+    429: ("Retry-After",),
+    503: ("Retry-After",),
+}
+_IDEMPOTENCY_KEY: Final[dict[str, Any]] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "Sent again within 24 hours, the request has the outcome of its first time.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
+}
+_CONDITIONS: Final = {
+    "If-Match": "Entity tags of which the resource must have one; `*`: it must exist.",
+    "If-None-Match": "Entity tags of which the resource must have none; `*`: it must not exist.",
+}
+
+Json = dict[str, Any]
+
+
+def document(
+    routes: Sequence[Route], error_shapes: Mapping[str, ErrorShape], default: ErrorShape
+) -> Json:
+    """Return the document of `routes`; errors have the shape of their path's prefix."""
+    types = _Types([*_shapes(routes), default.schema, *(s.schema for s in error_shapes.values())])
+    paths: dict[str, Json] = {}
+    for route in routes:
+        shape = default
+        for prefix, other in error_shapes.items():
+            shape = other if route.facts.path.startswith(prefix) else shape
+        operation = _operation(route, types, shape)
+        paths.setdefault(route.facts.path, {})[route.facts.method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Entrepot control plane", "version": VERSION},
+        "servers": [{"url": "/"}],
+        "security": [{"bearer": []}],
+        "paths": {path: dict(sorted(paths[path].items())) for path in sorted(paths)},
+        "components": {
+            "schemas": dict(sorted(types.components.items())),
+            "headers": {
+                name: {"description": words, "schema": {"type": kind}}
+                for name, (words, kind) in _HEADERS.items()
+            },
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def check_names(routes: Sequence[Route]) -> None:
+    """Require that each operation has a name of its own.
+
+    Raises:
+        RouteError: one has not.
+
+    """
+    named: set[str] = set()
+    for route in routes:
+        if route.handler.fn.__name__ in named:
+            raise RouteError(f"{route.facts.operation}: another operation has its name")
+        named.add(route.handler.fn.__name__)
+
+
+def statuses(facts: Facts) -> list[int]:
+    """Return every status that an operation can answer."""
+    can = {
+        401: not facts.public or facts.rate_limited,
+        403: facts.action is not None,
+        400: bool(facts.body or facts.form or facts.query or facts.idempotent)
+        or bool(facts.id_parameters and facts.malformed_id == 400),
+        404: "{" in facts.path and facts.malformed_id == 404,
+        409: facts.idempotent,
+        412: facts.conditional,
+        413: bool(facts.body or facts.form),
+        415: facts.body is not None,
+        422: facts.idempotent,
+        429: facts.rate_limited,
+    }
+    always = {facts.status, 500, 503, *facts.statuses}
+    return sorted(always | {status for status, does in can.items() if does})
+
+
+class _Types:
+    """The schemas of all types, each under its name once."""
+
+    def __init__(self, types: Sequence[Any]) -> None:
+        unique = list({str(shape): shape for shape in types}.values())
+        schemas, components = msgspec.json.schema_components(unique, ref_template=_SCHEMAS)
+        if twice := sorted(name for name in components if "." in name):
+            raise RouteError(f"two shapes share a name: {', '.join(twice)}")
+        words = described_fields(unique)
+        self.components = {
+            name: _completed(schema, words.get(name, {})) for name, schema in components.items()
+        }
+        self._schemas = dict(zip(map(str, unique), schemas, strict=True))
+
+    def schema(self, shape: Any) -> Json:  # noqa: ANN401 - a type
+        """Return the schema of a type, most often a reference."""
+        return self._schemas[str(shape)]
+
+
+def _completed(schema: Json, words: Mapping[str, str]) -> Json:
+    """Return a Struct's schema with what its fields' docstrings say."""
+    properties: Mapping[str, Json] = schema.get("properties", {})
+    told = {
+        name: {"description": words[name], **_sized(each)} if name in words else _sized(each)
+        for name, each in properties.items()
+    }
+    return {**schema, "properties": told} if told else schema
+
+
+def _sized(schema: Any) -> Any:  # noqa: ANN401 - JSON
+    """Say of whole numbers that they take 64 bits; generators would think of 32."""
+    if isinstance(schema, list):
+        return [_sized(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    sized = {name: _sized(value) for name, value in schema.items()}
+    return {"format": "int64", **sized} if schema.get("type") == "integer" else sized
+
+
+def _shapes(routes: Sequence[Route]) -> list[Any]:
+    facts = [route.facts for route in routes]
+    given = [shape for fact in facts for shape in (fact.body, fact.form) if shape]
+    return given + [shape for route in routes if (shape := _answered(route)) is not None]
+
+
+def _answered(route: Route) -> Any:  # noqa: ANN401 - a type
+    """Return the shape of a success; None when it is no JSON of ours."""
+    returned = route.handler.parsed_fn_signature.return_type
+    if returned.origin in (Reply, Response):
+        returned = returned.inner_types[0]
+    if returned.annotation in (None, type(None), Reply) or returned.is_subclass_of((str, bytes)):
+        return None
+    return None if _is_framework(returned.annotation) else returned.annotation
+
+
+def _is_framework(annotation: Any) -> bool:  # noqa: ANN401 - a type
+    origin = getattr(annotation, "__origin__", annotation)
+    return str(getattr(origin, "__module__", "")).startswith("litestar")
+
+
+def _operation(route: Route, types: _Types, errors: ErrorShape) -> Json:
+    facts, handler = route.facts, route.handler
+    summary, _, description = cleandoc(handler.fn.__doc__ or "").partition("\n")
+    operation: Json = {
+        "operationId": handler.fn.__name__,
+        "summary": summary,
+        "tags": [facts.action.partition(":")[0] if facts.action else facts.path.split("/")[2]],
+    }
+    if description.strip():
+        operation["description"] = description.strip()
+    if facts.action:
+        operation["x-iam-action"] = facts.action
+    if facts.public:
+        operation["security"] = [{}, {"bearer": []}] if facts.rate_limited else []
+    if parameters := _parameters(facts):
+        operation["parameters"] = parameters
+    if body := _request_body(facts, types):
+        operation["requestBody"] = body
+    operation["responses"] = {
+        str(status): _response(status, route, types, errors) for status in statuses(facts)
+    }
+    return operation
+
+
+def _parameters(facts: Facts) -> list[Json]:
+    found: list[Json] = [
+        {
+            "name": segment[1:-1],
+            "in": "path",
+            "required": True,
+            "schema": {"type": "string", "format": "uuid"}
+            if segment[1:-1] in facts.id_parameters
+            else {"type": "string"},
+        }
+        for segment in facts.path.split("/")
+        if segment.startswith("{")
+    ]
+    if facts.query is not None:
+        found.extend(_query_parameters(facts.query))
+    if facts.idempotent:
+        found.append(_IDEMPOTENCY_KEY)
+    if facts.conditional:
+        found.extend(
+            {"name": name, "in": "header", "description": words, "schema": {"type": "string"}}
+            for name, words in _CONDITIONS.items()
+        )
+    return found
+
+
+def _query_parameters(shape: type[msgspec.Struct]) -> Iterator[Json]:
+    _, components = msgspec.json.schema_components([shape], ref_template=_SCHEMAS)
+    described = components[shape.__name__]
+    words = described_fields([shape])[shape.__name__]
+    for name, schema in described["properties"].items():
+        parameter = {
+            "name": name,
+            "in": "query",
+            "required": name in described.get("required", []),
+            "schema": _without_null(schema),
+        }
+        yield {**parameter, "description": words[name]} if name in words else parameter
+
+
+def _without_null(schema: Json) -> Json:
+    """Return the schema of a query parameter, which is absent where a field would be null."""
+    kept = {name: value for name, value in schema.items() if name not in ("anyOf", "default")}
+    if schema.get("default") is not None:
+        kept["default"] = schema["default"]
+    for choice in schema.get("anyOf", ()):
+        if choice != {"type": "null"}:
+            kept = {**choice, **kept}
+    return kept
+
+
+def _request_body(facts: Facts, types: _Types) -> Json | None:
+    if facts.body is not None:
+        content = {"application/json": {"schema": types.schema(facts.body)}}
+        return {"required": facts.is_body_required, "content": content}
+    if facts.form is not None:
+        content = {"application/x-www-form-urlencoded": {"schema": types.schema(facts.form)}}
+        is_required = any(field.required for field in msgspec.structs.fields(facts.form))
+        return {"required": is_required, "content": content}
+    return None
+
+
+def _response(status: int, route: Route, types: _Types, errors: ErrorShape) -> Json:
+    facts = route.facts
+    headers = _headers(_header_names(status, facts))
+    if status in facts.pages:
+        content = {"text/html": {"schema": {"type": "string"}}}
+        return {"description": HTTPStatus(status).phrase, "headers": headers, "content": content}
+    if status >= 400:
+        codes = sorted({code for found, code in TABLE.values() if found == status})
+        return {
+            "description": " or ".join(f"`{code}`" for code in codes) or HTTPStatus(status).phrase,
+            "headers": headers,
+            "content": {"application/json": {"schema": types.schema(errors.schema)}},
+        }
+    response: Json = {"description": HTTPStatus(status).phrase, "headers": headers}
+    if facts.media_types:
+        response["content"] = {each: {"schema": {"type": "object"}} for each in facts.media_types}
+    shape = _answered(route)
+    if shape is not None and status != HTTPStatus.NO_CONTENT:
+        response["content"] = {"application/json": {"schema": types.schema(shape)}}
+    return response
+
+
+def _header_names(status: int, facts: Facts) -> tuple[str, ...]:
+    names = (*_ERROR_HEADERS.get(status, ()), "X-Request-Id")
+    if facts.rate_limited and (status < 300 or status == HTTPStatus.TOO_MANY_REQUESTS):
+        names += _RATE_HEADERS
+    if facts.idempotent and (status < 300 or status in RECORDED_STATUSES):
+        names += ("Idempotency-Replayed",)
+    if facts.idempotent and status == HTTPStatus.CONFLICT:  # while the first attempt runs
+        names += ("Retry-After",)
+    if facts.method == "POST" and status in (HTTPStatus.CREATED, HTTPStatus.ACCEPTED):
+        names += ("Location",)
+    return names
+
+
+def _headers(names: Sequence[str]) -> Json:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}

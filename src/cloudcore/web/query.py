@@ -1,0 +1,111 @@
+"""Query strings, read strictly: the shape of a query is a `msgspec.Struct`, as that of a body is.
+
+A parameter that is not known is ignored (links grow marks of their own); one that is known comes
+once and in its one spelling: ``5``, never ``5.0``, ``+5``, ``05`` or ``1e1``.
+
+A ``+`` is a blank, as in forms, except in a parameter marked `PLUS`, whose values hold no blanks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from functools import cache
+from typing import Any, Final, TypeVar, cast
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+from msgspec import inspect
+
+from cloudcore.errors import InvalidInput
+from cloudcore.web.strict_json import convert
+
+T = TypeVar("T")
+
+PLUS: Final = msgspec.Meta(extra={"plus": True})
+"""Marks a parameter, by ``Annotated``, in which a ``+`` stands for itself (RFC 3986)."""
+
+_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_BOOLEANS: Final = {"true": True, "false": False}
+
+
+def parse_query(query: bytes, shape: type[T]) -> T:
+    """Return the parameters of a query string that `shape` knows.
+
+    Raises:
+        InvalidInput: with ``field`` and ``reason``.
+
+    """
+    kinds, pluses = _kinds(cast("Hashable", shape)), _pluses(cast("Hashable", shape))
+    found: dict[str, Any] = {}
+    for part in query.split(b"&"):
+        name, _, value = part.partition(b"=")
+        parameter = _text(name, None)
+        if parameter not in kinds:
+            continue
+        if parameter in found:
+            raise _refusal(parameter, "duplicate", "is given more than once")
+        if parameter in pluses:
+            value = value.replace(b"+", b"%2B")
+        found[parameter] = _value(parameter, _text(value, parameter), kinds[parameter])
+    return convert(found, shape)
+
+
+def _value(parameter: str, text: str, kind: type[inspect.Type]) -> object:
+    if kind is inspect.IntType:
+        if not _INTEGER.fullmatch(text):
+            raise _refusal(parameter, "wrong_type", "is a whole number in decimal digits")
+        return int(text)
+    if kind is inspect.BoolType:
+        if text not in _BOOLEANS:
+            raise _refusal(parameter, "wrong_type", "is true or false")
+        return _BOOLEANS[text]
+    return text
+
+
+def _text(encoded: bytes, parameter: str | None) -> str:
+    """Undo the percent-encoding; bytes that are no text are refused in what is known."""
+    raw = unquote_to_bytes(encoded.replace(b"+", b" "))
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        if parameter is None:
+            return ""
+        raise _refusal(parameter, "invalid_text", "is not UTF-8") from None
+    if parameter is not None and "\0" in text:
+        raise _refusal(parameter, "invalid_text", "holds a null character")
+    return text
+
+
+@cache
+def _kinds(shape: Hashable) -> dict[str, type[inspect.Type]]:
+    """Return each parameter's type, that of its values where null stands for absence."""
+    described = inspect.type_info(shape)
+    assert isinstance(described, inspect.StructType)
+    return {field.encode_name: _kind(field.type) for field in described.fields}
+
+
+@cache
+def _pluses(shape: Hashable) -> frozenset[str]:
+    """Return the parameters that are marked `PLUS`."""
+    described = inspect.type_info(shape)
+    assert isinstance(described, inspect.StructType)
+    return frozenset(
+        field.encode_name
+        for field in described.fields
+        if isinstance(field.type, inspect.Metadata) and (field.type.extra or {}).get("plus")
+    )
+
+
+def _kind(described: inspect.Type) -> type[inspect.Type]:
+    if isinstance(described, inspect.Metadata):
+        return _kind(described.type)
+    if isinstance(described, inspect.UnionType):
+        inner = [kind for kind in described.types if not isinstance(kind, inspect.NoneType)]
+        assert len(inner) == 1, "a query parameter has one type"
+        return _kind(inner[0])
+    return type(described)
+
+
+def _refusal(field: str, reason: str, words: str) -> InvalidInput:
+    return InvalidInput(f"{field} {words}", field=field, reason=reason)

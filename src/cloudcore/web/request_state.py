@@ -1,0 +1,146 @@
+"""One request and its answer, from the socket's side: what every answer is given on its way out.
+
+Handlers, the framework and the errors of both answer in their own ways; here all answers pass.
+Each gets its request id. The outcome of a request with an ``Idempotency-Key`` is recorded before
+it leaves. A success that no handler asked permission for is a bug, and does not leave.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+import msgspec
+from litestar.types import HTTPResponseBodyEvent, HTTPResponseStartEvent, HTTPScope, Message, Send
+
+from cloudcore.errors import PlatformError
+from cloudcore.web import idempotency
+from cloudcore.web.context import Context
+from cloudcore.web.envelope import render
+from cloudcore.web.ratelimit import Standing
+from cloudcore.web.route_spec import Facts
+
+_log = logging.getLogger(__name__)
+
+_STATE: Final = "exchange"
+
+
+class Exchange:
+    """What the kernel keeps of one request."""
+
+    def __init__(self, scope: HTTPScope, send: Send, request_id: str) -> None:
+        self.request_id = request_id
+        self.facts: Facts | None = None
+        self.context: Context | None = None
+        self.standing: Standing | None = None
+        self.bearer_came = False
+        """Whether a bearer token was shown, however bad."""
+        self.hides_absence = False
+        """Whether the caller may not learn from a 404 that something is not there."""
+        self._send = send
+        self._is_head = scope["method"] == "HEAD"
+        self._start: HTTPResponseStartEvent | None = None
+        scope["state"][_STATE] = self
+
+    async def send(self, message: Message) -> None:
+        """Pass a message of the answer on; its head waits for the first of its body."""
+        if message["type"] == "http.response.start":
+            self._start = message
+            return
+        if message["type"] == "http.response.body":
+            if self._start is not None:
+                start, message = await self._settle(self._start, message)
+                self._start = None
+                await self._send(start)
+            if self._is_head:
+                message["body"] = b""
+        await self._send(message)
+
+    async def _settle(
+        self, start: HTTPResponseStartEvent, body: HTTPResponseBodyEvent
+    ) -> tuple[HTTPResponseStartEvent, HTTPResponseBodyEvent]:
+        """Do what is due before the first byte leaves."""
+        if 200 <= start["status"] < 300 and (fault := self._fault()):
+            _log.error("%s", fault, extra={"request_id": self.request_id})
+            start, body = self._answer(PlatformError(""))
+        context = self.context
+        if context is not None and context.claim is not None and not context.is_committed:
+            try:
+                await self._keep(context, context.claim, start, body)
+            except idempotency.InProgress as taken_over:  # whose outcome counts
+                start, body = self._answer(taken_over, b"%d" % taken_over.retry_after)
+        headers = [*start["headers"], (b"x-request-id", self.request_id.encode())]
+        if self.standing is not None and (start["status"] < 300 or start["status"] == 429):
+            headers.extend(_rate_headers(self.standing))
+        start["headers"] = headers
+        return start, body
+
+    def _fault(self) -> str | None:
+        """Return why a success cannot be one."""
+        facts, context = self.facts, self.context
+        if facts is None or context is None:
+            return None if facts is not None and facts.public else "an answer without a guard"
+        if facts.action is not None and not context.authorized:
+            return f"{facts.operation} answered without asking whether {facts.action} is allowed"
+        if facts.idempotent and not context.is_committed:
+            return f"{facts.operation} answered without Context.commit"
+        return None
+
+    def _answer(
+        self, error: PlatformError, retry_after: bytes | None = None
+    ) -> tuple[HTTPResponseStartEvent, HTTPResponseBodyEvent]:
+        """Return an answer to take another's place."""
+        status, content = render(error, self.request_id)
+        body = msgspec.json.encode(content)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+        ]
+        if retry_after is not None:
+            headers.append((b"retry-after", retry_after))
+        return (
+            {"type": "http.response.start", "status": status, "headers": headers},
+            {"type": "http.response.body", "body": body, "more_body": False},
+        )
+
+    async def _keep(
+        self,
+        context: Context,
+        claim: idempotency.Claim,
+        start: HTTPResponseStartEvent,
+        body: HTTPResponseBodyEvent,
+    ) -> None:
+        """Record a refusal that is an outcome; drop the record of one that is not.
+
+        When that fails the answer leaves all the same: there was no effect, and the lease ends.
+
+        Raises:
+            InProgress: another attempt has taken over.
+
+        """
+        try:
+            if start["status"] in idempotency.RECORDED_STATUSES:
+                content_type = dict(start["headers"])[b"content-type"].decode("latin-1")
+                await context.record(start["status"], body["body"], content_type)
+            else:
+                await context.database.write_relaxed(idempotency.release, claim)
+        except idempotency.InProgress:
+            raise
+        except PlatformError as error:
+            _log.warning("no outcome recorded: %s", error, extra={"request_id": self.request_id})
+        except Exception:  # noqa: BLE001 - see above
+            _log.exception("no outcome recorded", extra={"request_id": self.request_id})
+
+
+def exchange_of(scope: Any) -> Exchange:  # noqa: ANN401 - any of the framework's scopes
+    """Return the exchange that a scope belongs to."""
+    found: Exchange = scope["state"][_STATE]
+    return found
+
+
+def _rate_headers(standing: Standing) -> list[tuple[bytes, bytes]]:
+    return [
+        (b"x-ratelimit-limit", b"%d" % standing.limit),
+        (b"x-ratelimit-remaining", b"%d" % standing.remaining),
+        (b"x-ratelimit-reset", b"%d" % standing.reset),
+    ]

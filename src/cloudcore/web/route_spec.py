@@ -1,0 +1,187 @@
+"""What a route declares in ``opt``; a route that declares nothing keeps the server from starting.
+
+    action          the IAM action its caller must be allowed, or None
+    idempotent      it takes an ``Idempotency-Key`` and answers by `Context.commit`
+    resource_policy finds the resource's own policy, which authorizes a replay
+    public          anyone may come; credentials are not looked at
+    rate_limited    its callers' requests are counted (and, where public, credentials are looked at)
+    query           the `msgspec.Struct` of its query parameters
+    form            the Struct of the form it reads from the request itself; described, not decoded
+    statuses        what it can answer beside what the kernel knows of
+    conditional     it checks ``If-Match`` and ``If-None-Match``, and answers 412
+    pages           those of its statuses that it answers with a page of HTML
+    media_types     those of a success whose body is bytes, such as a manifest
+    malformed_id    400 where the specification lists that instead of 404
+
+Path parameters whose names end in ``_id`` are UUIDs; handlers see them in lower case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from litestar import Litestar
+from litestar.enums import RequestEncodingType
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import BodyKwarg
+from litestar.routes import HTTPRoute
+
+from cloudcore.iam.policy import Policy
+from cloudcore.web.context import Context, Reply
+
+_ACTION: Final = re.compile(r"[a-z0-9-]+:[A-Z][A-Za-z0-9]*")
+_OPTIONAL: Final[dict[str, type]] = {
+    "idempotent": bool,
+    "resource_policy": Callable,  # type: ignore[dict-item]
+    "public": bool,
+    "rate_limited": bool,
+    "query": type,
+    "form": type,
+    "statuses": tuple,
+    "conditional": bool,
+    "pages": tuple,
+    "media_types": tuple,
+    "malformed_id": int,
+}
+ResourcePolicy = Callable[[Context, str], Awaitable[Policy | None]]
+"""Given the CRN of a resource, returns what its policy says of the caller."""
+_INJECTED: Final = frozenset({"ctx", "data", "request", "return"})
+
+
+class RouteError(Exception):
+    """A route does not say what it must, or contradicts itself; a bug found at startup."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The facts of one route, checked."""
+
+    operation: str
+    """Method and route template: ``POST /v1/things/{thing_id}/parts``."""
+    action: str | None
+    idempotent: bool = False
+    resource_policy: ResourcePolicy | None = None
+    public: bool = False
+    rate_limited: bool = False
+    query: type[msgspec.Struct] | None = None
+    form: type[msgspec.Struct] | None = None
+    statuses: tuple[int, ...] = ()
+    conditional: bool = False
+    pages: tuple[int, ...] = ()
+    media_types: tuple[str, ...] = ()
+    malformed_id: int = 404
+    id_parameters: tuple[str, ...] = ()
+    body: Any = None
+    """The type of its JSON body, when it reads one."""
+    is_body_required: bool = False
+    status: int = 200
+    """Of its success, when it says no other."""
+
+    @property
+    def method(self) -> str:
+        """Return the HTTP method."""
+        return self.operation.partition(" ")[0]
+
+    @property
+    def path(self) -> str:
+        """Return the route template."""
+        return self.operation.partition(" ")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method of one path."""
+
+    facts: Facts
+    handler: HTTPRouteHandler
+    allow: str
+    """The methods of the path, as the header ``Allow`` lists them."""
+
+
+def routes_of(app: Litestar) -> Iterator[Route]:
+    """Yield the routes of an application, except those the framework adds for OPTIONS.
+
+    Raises:
+        RouteError: one does not say what it must.
+
+    """
+    for path in app.routes:
+        if not isinstance(path, HTTPRoute):
+            raise RouteError(f"{path.path} does not speak plain HTTP")
+        allow = allowed(path.methods)
+        for handler in path.route_handlers:
+            if handler.http_methods != {"OPTIONS"}:
+                yield Route(_facts(path, handler), handler, allow)
+
+
+def allowed(methods: Any) -> str:  # noqa: ANN401 - an iterable of names, however typed
+    """Return the methods that a path answers: HEAD wherever GET, OPTIONS nowhere."""
+    names = {str(method) for method in methods} - {"OPTIONS"}
+    return ", ".join(sorted(names | {"HEAD"} if "GET" in names else names))
+
+
+def _facts(path: HTTPRoute, handler: HTTPRouteHandler) -> Facts:
+    template = path.path_format
+    if len(handler.http_methods) != 1:
+        raise RouteError(f"{template}: a handler answers one method")
+    operation = f"{next(iter(handler.http_methods))} {template}"
+    try:
+        _check_opt(handler.opt)
+        facts = Facts(
+            operation=operation,
+            id_parameters=tuple(name for name in path.path_parameters if name.endswith("_id")),
+            status=handler.status_code,
+            **_body(handler),
+            **handler.opt,
+        )
+        _check_sense(facts, handler)
+        _check_parameters(path, handler)
+    except RouteError as error:
+        raise RouteError(f"{operation}: {error}") from None
+    return facts
+
+
+def _check_opt(opt: dict[str, Any]) -> None:
+    if "action" not in opt:
+        raise RouteError("opt names no action; say None where none is needed")
+    action = opt["action"]
+    if action is not None and not _ACTION.fullmatch(action):
+        raise RouteError(f"{action!r} is no action")
+    for name, value in opt.items():
+        if name != "action" and not isinstance(value, _OPTIONAL.get(name, ())):
+            raise RouteError(f"opt has an unknown or wrong {name}")
+
+
+def _check_sense(facts: Facts, handler: HTTPRouteHandler) -> None:
+    if facts.public and (facts.action or facts.idempotent):
+        raise RouteError("nobody can be asked for an action or owns a key where anyone may come")
+    returned = handler.parsed_fn_signature.return_type
+    if facts.idempotent and not (returned.is_subclass_of(Reply) or returned.origin is Reply):
+        raise RouteError("an idempotent handler returns the Reply of Context.commit")
+
+
+def _check_parameters(path: HTTPRoute, handler: HTTPRouteHandler) -> None:
+    for name, definition in path.path_parameters.items():
+        if definition.type is not str:
+            raise RouteError(f"the path parameter {name} is read as text: {{{name}:str}}")
+    known = _INJECTED | set(path.path_parameters)
+    unknown = set(handler.parsed_fn_signature.parameters) - known
+    if unknown:
+        raise RouteError(f"opt's query declares query parameters, not {min(unknown)}")
+
+
+def _body(handler: HTTPRouteHandler) -> dict[str, Any]:
+    field = handler.parsed_data_field
+    if field is None:
+        return {}
+    definition = field.kwarg_definition
+    if not isinstance(definition, BodyKwarg) or definition.media_type != RequestEncodingType.JSON:
+        raise RouteError("a body is a JSONBody; read any other from the request")
+    return {
+        "body": field.annotation,
+        "is_body_required": not field.is_optional,
+    }

@@ -1,0 +1,1 @@
+"""The online collector: mark, sweep, removal, each step one transaction."""

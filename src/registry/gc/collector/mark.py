@@ -1,0 +1,46 @@
+"""Mark: links that no manifest references go after the grace; what they leave is condemned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from cloudcore.db.base import Connection, ConstraintViolated
+from registry.gc.collector.consistency_check import IndexIncomplete, check_repository
+from registry.metadata.collector import collection
+from registry.metadata.collector import runs as gc_runs
+from registry.metadata.collector.collection import UnreferencedLink
+from registry.metadata.collector.runs import Progress, Run
+from registry.services.context import Context
+
+_BATCH: Final = 200
+
+
+async def mark(ctx: Context, run: Run) -> bool:
+    """Take a batch of links away, and say whether there may be more.
+
+    A link that was touched or referenced since it was listed stays.
+
+    Raises:
+        IndexIncomplete: the manifests contradict the count of references.
+
+    """
+    now = ctx.clock()
+    before = now - ctx.delays.grace
+    links = await ctx.database.read(collection.unreferenced_links, run.account_id, before, _BATCH)
+    for repository_id in sorted({link.repository_id for link in links}):
+        await ctx.database.read(check_repository, repository_id)
+    try:
+        await ctx.database.write(_unlink, run, links, before, now)
+    except ConstraintViolated:
+        raise IndexIncomplete("a manifest references a blob that counts no reference") from None
+    return len(links) == _BATCH
+
+
+def _unlink(
+    tx: Connection, run: Run, links: Sequence[UnreferencedLink], before: int, now: int
+) -> None:
+    unlinked = collection.unlink_unreferenced(tx, run.account_id, links, before)
+    condemned = collection.condemn(tx, run.account_id, {link.object_id for link in links}, now)
+    progress = Progress(unlinked=unlinked, condemned=condemned)
+    gc_runs.advance_run(tx, run.account_id, run.id, progress)

@@ -1,0 +1,115 @@
+"""A run of the collector over an account, as a job: batch after batch, phase after phase.
+
+Each batch is one transaction that also counts itself into the run's row, so a worker that dies
+costs a batch at most and another goes on. Nothing here is safe because of a delay: rows are
+locked and foreign keys refuse (`registry.metadata.collector.collection`), and every delay may be 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import Unavailable
+from cloudcore.jobs.kinds import Done, Kind, Next, StepFailed
+from cloudcore.jobs.queue import Job
+from registry.blobstore.base import BlobSweeper
+from registry.errors import StoreUnavailable
+from registry.gc.collector.consistency_check import IndexIncomplete
+from registry.gc.collector.mark import mark
+from registry.gc.collector.removal import remove
+from registry.gc.collector.sweep import sweep
+from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.metadata.collector import runs as gc_runs
+from registry.metadata.collector.runs import Progress, Run
+from registry.services.collector_runs import KIND, Arguments
+from registry.services.context import Context
+from registry.services.run_log import log_end
+
+MAX_ATTEMPTS: Final = 10
+"""How often one step is tried before the run fails."""
+_BATCHES: Final = 20
+"""How many a step does before it gives its place to other jobs."""
+_REST: Final = 3
+"""How many times as long as a batch took the next one waits. Pushes need the same disk and, on
+SQLite, the same writer: while batch follows batch, they take three times as long."""
+_LONGEST_REST: Final = 5.0
+"""In seconds."""
+
+Phase = Callable[[Context, Run], Awaitable[bool]]
+"""Does one batch and says whether there may be more."""
+
+
+def collection_kind(ctx: Context, sweeper: BlobSweeper) -> Kind:
+    """Return the kind of job that collects; only it is given the way to delete bytes."""
+    # The run itself must end with its job: so the step, and not the queue, gives up.
+    check = partial(check_generation, ctx, sweeper)
+    step = partial(run_step, ctx, phases_of(sweeper), check=check)
+    return Kind(name=KIND, step=step, max_attempts=None)
+
+
+def phases_of(sweeper: BlobSweeper) -> Sequence[Phase]:
+    """Return what a run does, in order."""
+    # What was swept before goes first: a full disk gains room before anything is written to it.
+    removal = partial(remove, sweeper)
+    return removal, mark, sweep, removal
+
+
+async def _pass() -> None:
+    """Check nothing."""
+
+
+async def run_step(
+    ctx: Context, phases: Sequence[Phase], job: Job, *, check: Callable[[], Awaitable[None]] = _pass
+) -> Next | Done:
+    """Do some batches of the job's current phase; `check` raises when none may be done.
+
+    Raises:
+        StepFailed: the store or the database cannot do it now.
+
+    """
+    arguments = msgspec.convert(job.arguments, Arguments)
+    if job.attempts > MAX_ATTEMPTS:
+        fault = f"{job.fault.code}: {job.fault.message}" if job.fault else "WORKER_LOST"
+        return Done(partial(_finish, arguments, ctx.clock(), fault), _log_end)
+    run = await ctx.database.read(gc_runs.find_run, arguments.account_id, arguments.run_id)
+    if run is None or run.status != "running":
+        return Done()
+    number = 0 if job.cursor is None else msgspec.convert(job.cursor, int)
+    try:
+        await check()
+        for _ in range(_BATCHES):
+            begun = time.monotonic()
+            if not await phases[number](ctx, run):
+                number += 1
+                break
+            await asyncio.sleep(min(_REST * (time.monotonic() - begun), _LONGEST_REST))
+    except StoreUnavailable as error:
+        raise StepFailed("STORE_UNAVAILABLE", error.message) from error
+    except Unavailable as error:
+        raise StepFailed("SERVICE_UNAVAILABLE", error.message) from error
+    except IndexIncomplete as error:
+        fault = f"INDEX_INCOMPLETE: {error}; nothing was collected by it. Run 'entrepot fsck'"
+        return Done(partial(_finish, arguments, ctx.clock(), fault), _log_end)
+    except DatabaseWentBack as error:
+        fault = f"DATABASE_WENT_BACK: {error}"
+        return Done(partial(_finish, arguments, ctx.clock(), fault), _log_end)
+    if number < len(phases):
+        return Next(number)
+    return Done(partial(_finish, arguments, ctx.clock(), None), _log_end)
+
+
+def _finish(arguments: Arguments, now: int, fault: str | None, tx: Connection) -> Run | None:
+    return gc_runs.finish_run(tx, arguments.account_id, arguments.run_id, now, fault)
+
+
+def _log_end(run: Run | None) -> None:
+    if run is not None:
+        counts = {name: getattr(run, name) for name in Progress._fields}
+        log_end("collection", run, account_id=run.account_id, **counts)

@@ -1,0 +1,52 @@
+"""Sweep: objects that stayed condemned leave the metadata; their bytes are in quarantine."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cloudcore.db.base import Connection, ConstraintViolated
+from registry.gc.collector.consistency_check import IndexIncomplete
+from registry.metadata.collector import collection
+from registry.metadata.collector import runs as gc_runs
+from registry.metadata.collector.runs import Progress, Run
+from registry.services.context import Context
+
+_BATCH: Final = 100
+
+
+async def sweep(ctx: Context, run: Run) -> bool:
+    """Sweep a batch of condemned objects, and say whether there may be more.
+
+    One that something refers to again lives on. Whatever the check before did not see, the
+    foreign keys do: they are the arbiter.
+
+    Raises:
+        IndexIncomplete: a manifest needs one whose link is lost.
+
+    """
+    now = ctx.clock()
+    before = now - ctx.delays.condemned
+    try:
+        return await ctx.database.write(_sweep, run, before, now)
+    except ConstraintViolated:
+        # A reference came between the check and the deletion. It is committed: spared now.
+        await ctx.database.write(_spare, run, before)
+        return True
+
+
+def _sweep(tx: Connection, run: Run, before: int, now: int) -> bool:
+    found = collection.lock_condemned(tx, run.account_id, before, _BATCH)
+    spared = collection.spare_referred(tx, run.account_id, [one.id for one in found])
+    doomed = [one for one in found if one.id not in spared]
+    needed = collection.unlinked_edge(tx, run.account_id, [one.digest for one in doomed])
+    if needed is not None:
+        raise IndexIncomplete(f"a manifest needs {needed}, which its repository does not link")
+    swept = collection.sweep(tx, run.account_id, [one.id for one in doomed], now)
+    gc_runs.advance_run(tx, run.account_id, run.id, Progress(swept=swept, kept=len(spared)))
+    return len(found) == _BATCH
+
+
+def _spare(tx: Connection, run: Run, before: int) -> None:
+    found = collection.lock_condemned(tx, run.account_id, before, _BATCH)
+    spared = collection.spare_referred(tx, run.account_id, [one.id for one in found])
+    gc_runs.advance_run(tx, run.account_id, run.id, Progress(kept=len(spared)))

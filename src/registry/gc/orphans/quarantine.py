@@ -1,0 +1,75 @@
+"""Orphans: stored files that were set aside because no row owned them.
+
+They are deleted some days later, if the database still has no row of them. An orphan whose row
+turns up, as when the right database is restored, returns to its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from registry.blobstore.base import BlobSweeper, Orphan
+from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.metadata.collector import audit
+from registry.services.context import Context
+
+_BATCH: Final = 500
+
+_log = logging.getLogger(__name__)
+
+
+async def list_orphans(sweeper: BlobSweeper) -> Sequence[Orphan]:
+    """Return every orphan, the oldest first."""
+    return sorted(
+        await asyncio.to_thread(lambda: list(sweeper.list_orphans())),
+        key=lambda orphan: (orphan.set_aside_at, orphan.object_id),
+    )
+
+
+async def take_back_owned(ctx: Context, sweeper: BlobSweeper) -> int:
+    """Put back every orphan that a row owns now; return how many there were."""
+    orphans = await list_orphans(sweeper)
+    count = 0
+    for start in range(0, len(orphans), _BATCH):
+        batch = [orphan.object_id for orphan in orphans[start : start + _BATCH]]
+        for object_id in await ctx.database.read(audit.owned, batch):
+            count += await asyncio.to_thread(sweeper.take_back, object_id)
+    if count:
+        _log.warning("put back %d stored files that had been set aside: rows own them", count)
+    return count
+
+
+async def remove_overdue(ctx: Context, sweeper: BlobSweeper) -> int:
+    """Delete the orphans whose time is over and that still belong to no row; return how many.
+
+    Delete nothing while the database is not the one the blobs were used with last.
+    """
+    before = ctx.clock() - ctx.delays.orphan
+    overdue = [each for each in await list_orphans(sweeper) if each.set_aside_at <= before]
+    if not overdue:
+        return 0
+    try:
+        await check_generation(ctx, sweeper)
+    except DatabaseWentBack as error:
+        _log.error("%s", error)
+        return 0
+    count = 0
+    for start in range(0, len(overdue), _BATCH):
+        batch = overdue[start : start + _BATCH]
+        owned = await ctx.database.read(audit.owned, [orphan.object_id for orphan in batch])
+        for orphan in batch:
+            if orphan.object_id not in owned:
+                await asyncio.to_thread(sweeper.delete_orphan, orphan)
+                count += 1
+    if count:
+        _log.warning("deleted %d stored files that had been set aside and belong to no row", count)
+    return count
+
+
+async def tend_orphans(ctx: Context, sweeper: BlobSweeper) -> None:
+    """Put back the orphans that a row owns now, and delete those whose time is over."""
+    await take_back_owned(ctx, sweeper)
+    await remove_overdue(ctx, sweeper)

@@ -1,0 +1,1 @@
+"""What ends with its time: deleted tags, images and repositories, idle uploads."""

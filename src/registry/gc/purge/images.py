@@ -1,0 +1,52 @@
+"""Deleted images that cannot be restored any more, and what is too old of the tags' history."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from registry.metadata.collector.collection import condemn, lock_objects
+from registry.metadata.images.manifests import remove_body
+from registry.metadata.images.tombstones import Tombstone, forget_tombstone, lock_over, objects_of
+from registry.metadata.tags.history import forget_tag_events
+from registry.services.context import Context
+
+_BATCH: Final = 50
+_HISTORY: Final = 365 * 24 * 3600 * MICROSECONDS
+"""How long a change of a tag is told of."""
+
+
+async def purge_tombstones(ctx: Context) -> int:
+    """Remove the tombstones whose time is over, and return how many; bytes go to the collector."""
+    gone = 0
+    while removed := await ctx.database.write(_purge_batch, ctx.clock()):
+        gone += removed
+    return gone
+
+
+async def forget_tag_history(ctx: Context) -> None:
+    """Delete the events of tags that happened long ago."""
+    while await ctx.database.write_relaxed(forget_tag_events, ctx.clock() - _HISTORY, _BATCH):
+        pass
+
+
+def remove_tombstones(tx: Connection, tombstones: Sequence[Tombstone], now: int) -> int:
+    """Remove tombstones, with what nothing else has use for: manifests' bytes, and objects."""
+    held: defaultdict[str, set[str]] = defaultdict(set)
+    for tombstone in tombstones:
+        held[tombstone.account_id].update(objects_of(tx, tombstone.id))
+    for account_id in sorted(held):
+        lock_objects(tx, account_id, held[account_id])
+    for tombstone in tombstones:
+        forget_tombstone(tx, tombstone)
+        remove_body(tx, tombstone.account_id, tombstone.digest)
+    for account_id, object_ids in held.items():
+        condemn(tx, account_id, object_ids, now)
+    return len(tombstones)
+
+
+def _purge_batch(tx: Connection, now: int) -> int:
+    return remove_tombstones(tx, lock_over(tx, now, _BATCH), now)

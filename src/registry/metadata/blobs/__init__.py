@@ -1,0 +1,1 @@
+"""Rows of blobs: objects and links, uploads, damage."""

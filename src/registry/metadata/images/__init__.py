@@ -1,0 +1,1 @@
+"""Rows of images: manifests, their trees, pins and tombstones."""

@@ -1,0 +1,349 @@
+"""Deleted images that can be restored: their rows, and a hold on their objects.
+
+A tombstone keeps objects and bytes of the manifest by foreign keys, so nothing that a restore
+needs can be collected before it; reads of live images know nothing of tombstones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from sqlalchemy import Select, and_, bindparam, func, literal_column, select, text, tuple_
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.statement import Statement, listed, page, text_list
+from registry.metadata.control_tables import (
+    deleted_manifest_blobs,
+    deleted_manifest_children,
+    deleted_manifests,
+)
+from registry.metadata.repositories.live import lock_repositories
+from registry.metadata.tables import (
+    blob_objects,
+    manifest_blobs,
+    manifest_children,
+    manifests,
+    repositories,
+    repository_blobs,
+)
+from registry.metadata.tags.deleted import remove_waiting
+
+_d = deleted_manifests.c
+_m = manifests.c
+_b = deleted_manifest_blobs.c
+_l = repository_blobs.c
+_LAST: Final = 2**62
+"""Sorts after every moment."""
+_SAME: Final = (
+    "id",
+    "repository_id",
+    "account_id",
+    "digest",
+    "media_type",
+    "artifact_type",
+    "config_digest",
+    "subject_digest",
+    "is_index",
+    "manifest_size_bytes",
+    "size_bytes",
+    "annotations",
+    "pushed_at",
+    "last_pulled_at",
+)
+"""The columns a manifest and its tombstone share."""
+
+
+class Tombstone(NamedTuple):
+    """A deleted image."""
+
+    id: str
+    repository_id: str
+    account_id: str
+    digest: str
+    media_type: str
+    artifact_type: str | None
+    subject_digest: str | None
+    is_index: bool
+    size_bytes: int
+    tags: Sequence[tuple[str, str]]
+    """Each with the digest form it was pushed by."""
+    pushed_at: int
+    deleted_at: int
+    deleted_by: str
+    """CRN; empty when nobody had signed in."""
+    restorable_until: int
+
+
+_BURY: Final = Statement(
+    deleted_manifests.insert().from_select(
+        [*_SAME, "tags", "deleted_at", "deleted_by", "restorable_until"],
+        select(
+            *(_m[name] for name in _SAME),
+            bindparam("tags", type_=_d.tags.type),
+            bindparam("now", type_=_d.deleted_at.type),
+            bindparam("principal", type_=_d.deleted_by.type),
+            bindparam("restorable_until", type_=_d.restorable_until.type),
+        ).where(_m.id == bindparam("manifest_id")),
+    )
+)
+_HOLD_OBJECTS: Final = Statement(
+    deleted_manifest_blobs.insert().from_select(
+        ["manifest_id", "digest", "object_id", "account_id", "size"],
+        select(manifest_blobs.c.manifest_id, _l.digest, _l.object_id, _l.account_id, _l.size)
+        .join(
+            repository_blobs,
+            and_(
+                _l.repository_id == manifest_blobs.c.repository_id,
+                _l.digest == manifest_blobs.c.digest,
+            ),
+        )
+        .where(manifest_blobs.c.manifest_id.in_(listed("ids"))),
+    )
+)
+_KEEP_CHILDREN: Final = Statement(
+    deleted_manifest_children.insert().from_select(
+        ["manifest_id", "child_digest"],
+        select(manifest_children.c.parent_id, manifest_children.c.child_digest).where(
+            manifest_children.c.parent_id.in_(listed("ids"))
+        ),
+    )
+)
+
+
+def _columns() -> Select[Any]:
+    return select(*(_d[name] for name in Tombstone._fields))
+
+
+_FIND: Final = Statement(
+    _columns().where(
+        _d.repository_id == bindparam("repository_id"), _d.digest == bindparam("digest")
+    )
+)
+_IS_RESTORABLE: Final = _d.restorable_until > bindparam("now")
+_LIST: Final = Statement(
+    page(
+        _columns()
+        .where(
+            _d.repository_id == bindparam("repository_id"),
+            _IS_RESTORABLE,
+            tuple_(_d.deleted_at, _d.id)
+            < tuple_(
+                bindparam("deleted_at", type_=_d.deleted_at.type),
+                bindparam("id", type_=_d.id.type),
+            ),
+        )
+        .order_by(_d.deleted_at.desc(), _d.id.desc())
+    )
+)
+_COUNT: Final = Statement(
+    select(
+        repositories.c.deleted_image_count
+        - select(func.count())
+        .select_from(deleted_manifests)
+        .where(_d.repository_id == repositories.c.id, _d.restorable_until <= bindparam("now"))
+        .scalar_subquery()
+    ).where(repositories.c.id == bindparam("repository_id"))
+)
+_CHILDREN: Final = Statement(
+    select(deleted_manifest_children.c.child_digest)
+    .where(deleted_manifest_children.c.manifest_id == bindparam("manifest_id"))
+    .order_by(deleted_manifest_children.c.child_digest)
+)
+_BLOBS: Final = Statement(
+    select(_b.digest).where(_b.manifest_id == bindparam("manifest_id")).order_by(_b.digest)
+)
+_OBJECTS: Final = Statement(select(_b.object_id).where(_b.manifest_id == bindparam("manifest_id")))
+_REVIVE_OBJECTS: Final = Statement(
+    blob_objects.update()
+    .where(
+        blob_objects.c.id.in_(
+            select(_b.object_id).where(_b.manifest_id == bindparam("manifest_id"))
+        )
+    )
+    .values(state=text("'live'"), condemned_at=text("NULL"))
+)
+_RELINK: Final = Statement(
+    insert(repository_blobs)
+    .from_select(
+        [
+            "repository_id",
+            "digest",
+            "account_id",
+            "object_id",
+            "size",
+            "manifest_refs",
+            "touched_at",
+        ],
+        select(
+            _d.repository_id,
+            _b.digest,
+            _b.account_id,
+            _b.object_id,
+            _b.size,
+            text("0"),
+            bindparam("now", type_=_l.touched_at.type),
+        )
+        .join(deleted_manifests, _d.id == _b.manifest_id)
+        .where(_b.manifest_id == bindparam("manifest_id"))
+        .order_by(_b.digest),
+    )
+    .on_conflict_do_update(
+        index_elements=["repository_id", "digest"], set_={"touched_at": bindparam("now")}
+    )
+)
+_RAISE: Final = Statement(
+    manifests.insert().from_select(
+        [*_SAME, "restored_at"],
+        select(*(_d[name] for name in _SAME), bindparam("now", type_=_m.restored_at.type)).where(
+            _d.id == bindparam("manifest_id")
+        ),
+    )
+)
+_REMOVE: Final = Statement(deleted_manifests.delete().where(_d.id == bindparam("manifest_id")))
+_UNCOUNT: Final = Statement(
+    repositories.update()
+    .where(repositories.c.id == bindparam("repository"))
+    .values(deleted_image_count=repositories.c.deleted_image_count - literal_column("1"))
+)
+_SAME_DIGESTS: Final = (
+    _d.repository_id == bindparam("repository_id"),
+    _d.digest.in_(listed("digests")),
+)
+_OLDER: Final = Statement(select(_d.id).where(*_SAME_DIGESTS))
+_REMOVE_OLDER: Final = Statement(deleted_manifests.delete().where(*_SAME_DIGESTS))
+_IS_OVER: Final = _d.restorable_until <= bindparam("now")
+_REPOSITORIES_OF_OVER: Final = Statement(
+    page(select(_d.repository_id).where(_IS_OVER).order_by(_d.restorable_until))
+)
+_OVER: Final = Statement(
+    page(_columns().where(_IS_OVER, _d.repository_id.in_(listed("repositories"))))
+)
+_OF_REPOSITORY: Final = Statement(
+    page(_columns().where(_d.repository_id == bindparam("repository_id")))
+)
+
+
+def bury(
+    tx: Connection,
+    tags: Mapping[str, Sequence[tuple[str, str]]],
+    *,
+    principal: str,
+    now: int,
+    restorable_until: int,
+) -> None:
+    """Make the tombstones of manifests that are about to be removed: of each id with its `tags`."""
+    for manifest_id, pairs in tags.items():
+        tx.execute(
+            _BURY,
+            manifest_id=manifest_id,
+            tags=msgspec.json.encode(pairs).decode(),
+            principal=principal,
+            now=now,
+            restorable_until=restorable_until,
+        )
+    ids = text_list(list(tags))
+    tx.execute(_HOLD_OBJECTS, ids=ids)
+    tx.execute(_KEEP_CHILDREN, ids=ids)
+
+
+def find_tombstone(tx: Connection, repository_id: str, digest: str) -> Tombstone | None:
+    """Return the tombstone of this sha256 in a repository."""
+    row = tx.row(_FIND, repository_id=repository_id, digest=digest)
+    return _tombstone(row) if row else None
+
+
+def list_tombstones(
+    tx: Connection, repository_id: str, now: int, before: tuple[int, str] | None, limit: int
+) -> list[Tombstone]:
+    """Return up to `limit` restorable images of a repository, the last deleted first.
+
+    They come after the one that was deleted at the moment and has the id of `before`.
+    """
+    deleted_at, tombstone_id = before or (_LAST, "")
+    rows = tx.rows(
+        _LIST,
+        repository_id=repository_id,
+        now=now,
+        deleted_at=deleted_at,
+        id=tombstone_id,
+        limit=limit,
+    )
+    return [_tombstone(row) for row in rows]
+
+
+def count_tombstones(tx: Connection, repository_id: str, now: int) -> int:
+    """Return how many images of a repository can be restored."""
+    row = tx.row(_COUNT, repository_id=repository_id, now=now)
+    return int(row[0]) if row else 0
+
+
+def children_of(tx: Connection, tombstone_id: str) -> list[str]:
+    """Return the digests a deleted index lists."""
+    return [row[0] for row in tx.rows(_CHILDREN, manifest_id=tombstone_id)]
+
+
+def raise_manifest(tx: Connection, tombstone: Tombstone, now: int) -> list[str]:
+    """Put the manifest's row back, and links to its blobs; return the digests of the blobs.
+
+    Its edges, tags and counts are the caller's to make.
+    """
+    tx.execute(_REVIVE_OBJECTS, manifest_id=tombstone.id)  # first, as everywhere: the objects
+    tx.execute(_RELINK, manifest_id=tombstone.id, now=now)
+    tx.execute(_RAISE, manifest_id=tombstone.id, now=now)
+    return [row[0] for row in tx.rows(_BLOBS, manifest_id=tombstone.id)]
+
+
+def objects_of(tx: Connection, tombstone_id: str) -> list[str]:
+    """Return the ids of the objects a tombstone holds."""
+    return [row[0] for row in tx.rows(_OBJECTS, manifest_id=tombstone_id)]
+
+
+def remove_tombstone(tx: Connection, tombstone_id: str) -> None:
+    """Remove a tombstone whose image is there again; its count is the caller's."""
+    tx.execute(_REMOVE, manifest_id=tombstone_id)
+
+
+def forget_tombstone(tx: Connection, tombstone: Tombstone) -> None:
+    """Remove a tombstone for good, with the deleted tags that wait for its image and no other.
+
+    The repository's lock is the caller's to hold, its manifest's bytes are the caller's to remove.
+    """
+    remove_tombstone(tx, tombstone.id)
+    tx.execute(_UNCOUNT, repository=tombstone.repository_id)
+    remove_waiting(tx, tombstone.repository_id, tombstone.digest)
+
+
+def find_older(tx: Connection, repository_id: str, digests: Sequence[str]) -> list[str]:
+    """Return the ids of the tombstones that images of these digests left before."""
+    rows = tx.rows(_OLDER, repository_id=repository_id, digests=text_list(digests))
+    return [row[0] for row in rows]
+
+
+def remove_older(tx: Connection, repository_id: str, digests: Sequence[str]) -> None:
+    """Remove the tombstones that images of these digests left before, to make room for others.
+
+    Their count, and the objects that they held, are the caller's.
+    """
+    tx.execute(_REMOVE_OLDER, repository_id=repository_id, digests=text_list(digests))
+
+
+def lock_over(tx: Connection, now: int, limit: int) -> list[Tombstone]:
+    """Return up to `limit` tombstones whose time is over, their repositories locked."""
+    found = {row[0] for row in tx.rows(_REPOSITORIES_OF_OVER, now=now, limit=limit)}
+    lock_repositories(tx, found)
+    rows = tx.rows(_OVER, now=now, repositories=text_list(sorted(found)), limit=limit)
+    return [_tombstone(row) for row in rows]
+
+
+def tombstones_of(tx: Connection, repository_id: str, limit: int) -> list[Tombstone]:
+    """Return up to `limit` tombstones of a repository."""
+    rows = tx.rows(_OF_REPOSITORY, repository_id=repository_id, limit=limit)
+    return [_tombstone(row) for row in rows]
+
+
+def _tombstone(row: Row) -> Tombstone:
+    pairs = msgspec.json.decode(row[9], type=list[tuple[str, str]])
+    return Tombstone(*row)._replace(is_index=bool(row[7]), tags=pairs)

@@ -1,0 +1,1 @@
+"""Rows of lifecycle policies, their runs, and the images they judge."""

@@ -1,0 +1,1 @@
+"""Rows of repositories: live and deleted, their folders, policies and details."""

@@ -1,0 +1,268 @@
+"""Repositories as their owner manages them: made, described, changed, deleted, purged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from sqlalchemy import Select, and_, bindparam, func, literal_column, select
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.statement import Statement, page
+from cloudcore.identity.tables import accounts
+from registry.metadata.repositories.folders import add_to_folders, count_in, take_from_folders
+from registry.metadata.repositories.live import Repository
+from registry.metadata.tables import manifests, repositories, resource_policies, uploads
+
+_r = repositories.c
+_END: Final = "\x7f"
+"""Sorts after every character of a name."""
+
+
+class RepositoryRecord(NamedTuple):
+    """A live repository with all that is known of it."""
+
+    id: str
+    account_id: str
+    handle: str
+    name: str
+    description: str | None
+    tags: Mapping[str, str]
+    tag_mutability: str
+    immutable_tag_exclusions: Sequence[str]
+    visibility: str
+    source: str
+    image_count: int
+    tag_count: int
+    size_bytes: int
+    last_pushed_at: int | None
+    last_pulled_at: int | None
+    created_at: int
+    updated_at: int
+
+
+class NewRepository(NamedTuple):
+    """What its owner decides of a repository; the name for good."""
+
+    name: str
+    description: str | None
+    tags: Mapping[str, str]
+    tag_mutability: str
+    immutable_tag_exclusions: Sequence[str]
+
+
+class NameRange(NamedTuple):
+    """Which names a list is of: all from `first` to `last`, both included."""
+
+    first: str
+    last: str
+
+    @property
+    def folder(self) -> str | None:
+        """Return the folder of which these are all names, if they are."""
+        is_folder = self.last == self.first + _END and (not self.first or self.first[-1] == "/")
+        return self.first if is_folder else None
+
+    @classmethod
+    def of(cls, name: str | None, prefix: str | None) -> NameRange:
+        """Return the range of one name, of those with a prefix, or of both conditions."""
+        if name is None:
+            return cls(prefix or "", (prefix or "") + _END)
+        return cls(name, name if name.startswith(prefix or "") else "")
+
+
+_last_pushed_at = (
+    select(manifests.c.pushed_at)
+    .where(manifests.c.repository_id == _r.id)
+    .order_by(manifests.c.id.desc())  # ids sort by creation
+    .limit(literal_column("1"))
+    .offset(literal_column("0"))
+    .correlate(repositories)
+    .scalar_subquery()
+)
+_last_pulled_at = (
+    select(manifests.c.last_pulled_at)
+    .where(
+        manifests.c.repository_id == _r.id,
+        manifests.c.last_pulled_at.is_not(None),  # names the partial index
+    )
+    .order_by(manifests.c.last_pulled_at.desc())
+    .limit(literal_column("1"))
+    .offset(literal_column("0"))
+    .correlate(repositories)
+    .scalar_subquery()
+)
+
+
+def _columns() -> Select[Any]:
+    return (
+        select(
+            _r.id,
+            _r.account_id,
+            accounts.c.handle,
+            _r.name,
+            _r.description,
+            _r.tags,
+            _r.tag_mutability,
+            _r.immutable_tag_exclusions,
+            resource_policies.c.visibility,
+            _r.source,
+            _r.image_count,
+            _r.tag_count,
+            _r.size_bytes,
+            _last_pushed_at,
+            _last_pulled_at,
+            _r.created_at,
+            _r.updated_at,
+        )
+        .join(accounts, accounts.c.id == _r.account_id)
+        .outerjoin(resource_policies, resource_policies.c.repository_id == _r.id)
+        .where(_r.account_id == bindparam("account_id"), _r.deleted_at.is_(None))
+    )
+
+
+_IN_RANGE: Final = and_(_r.name >= bindparam("first"), _r.name <= bindparam("last"))
+_ADD: Final = Statement(
+    insert(repositories)
+    .values(
+        {
+            name: bindparam(name)
+            for name in (
+                *("id", "account_id", "name", "description", "tags", "tag_mutability"),
+                *("immutable_tag_exclusions", "source", "created_at", "updated_at"),
+            )
+        }
+    )
+    .on_conflict_do_nothing(
+        index_elements=["account_id", "name"], index_where=_r.deleted_at.is_(None)
+    )
+)
+_FIND: Final = Statement(_columns().where(_r.id == bindparam("id")))
+_LIST: Final = Statement(page(_columns().where(_IN_RANGE).order_by(_r.name)))
+_COUNT: Final = Statement(
+    select(func.count())
+    .select_from(repositories)
+    .where(_r.account_id == bindparam("account_id"), _r.deleted_at.is_(None), _IN_RANGE)
+)
+_UPDATE: Final = Statement(
+    repositories.update()
+    .where(_r.id == bindparam("repository_id"))
+    .values(
+        description=bindparam("new_description"),
+        tags=bindparam("new_tags"),
+        tag_mutability=bindparam("mutability"),
+        immutable_tag_exclusions=bindparam("exclusions"),
+        updated_at=bindparam("now"),
+    )
+)
+_DELETE: Final = Statement(
+    repositories.update()
+    .where(_r.id == bindparam("repository_id"))
+    .values(
+        deleted_at=bindparam("now"),
+        deleted_by=bindparam("principal"),
+        restorable_until=bindparam("until"),
+        updated_at=bindparam("now"),
+    )
+)
+_END_UPLOADS: Final = Statement(
+    uploads.update()
+    .where(uploads.c.repository_id == bindparam("repository"))
+    .values(expires_at=bindparam("now"))
+)
+
+
+def add_repository(
+    tx: Connection,
+    repository_id: str,
+    account_id: str,
+    new: NewRepository,
+    now: int,
+    *,
+    source: str = "user",
+) -> bool:
+    """Add a repository unless its name is taken, and say whether it was not."""
+    added = tx.execute(
+        _ADD,
+        id=repository_id,
+        account_id=account_id,
+        name=new.name,
+        description=new.description,
+        tags=_text(new.tags),
+        tag_mutability=new.tag_mutability,
+        immutable_tag_exclusions=_text(new.immutable_tag_exclusions),
+        source=source,
+        created_at=now,
+        updated_at=now,
+    )
+    if added:
+        add_to_folders(tx, account_id, new.name)
+    return added == 1
+
+
+def find_record(tx: Connection, account_id: str, repository_id: str) -> RepositoryRecord | None:
+    """Return a live repository of this account."""
+    row = tx.row(_FIND, account_id=account_id, id=repository_id)
+    return _record(row) if row else None
+
+
+def list_records(
+    tx: Connection, account_id: str, names: NameRange, after: str, limit: int
+) -> list[RepositoryRecord]:
+    """Return up to `limit` live repositories of this account after the name `after`, by name."""
+    # One lower bound, so that the range begins where the page does: nothing sorts between a name
+    # and the same with a control character behind it.
+    first = after + "\x01" if after else names.first
+    rows = tx.rows(_LIST, account_id=account_id, first=first, last=names.last, limit=limit)
+    return [_record(row) for row in rows]
+
+
+def count_records(tx: Connection, account_id: str, names: NameRange) -> int:
+    """Return how many live repositories of this account there are.
+
+    All, or those of a folder, are one row; those under part of a name are walked over.
+    """
+    if names.folder is not None:
+        return count_in(tx, account_id, names.folder)
+    row = tx.row(_COUNT, account_id=account_id, **names._asdict())
+    assert row is not None
+    return int(row[0])
+
+
+def update_repository(tx: Connection, repository_id: str, changed: NewRepository, now: int) -> None:
+    """Write what may change of a repository."""
+    tx.execute(
+        _UPDATE,
+        repository_id=repository_id,
+        new_description=changed.description,
+        new_tags=_text(changed.tags),
+        mutability=changed.tag_mutability,
+        exclusions=_text(changed.immutable_tag_exclusions),
+        now=now,
+    )
+
+
+def mark_deleted(
+    tx: Connection, repository: Repository, principal: str, restorable_until: int, now: int
+) -> None:
+    """Let a repository be gone for all but its restoration and the purge, and its uploads over."""
+    tx.execute(
+        _DELETE, repository_id=repository.id, principal=principal, until=restorable_until, now=now
+    )
+    tx.execute(_END_UPLOADS, repository=repository.id, now=now)
+    take_from_folders(tx, repository.account_id, repository.name)
+
+
+def _text(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _record(row: Row) -> RepositoryRecord:
+    record = RepositoryRecord(*row)
+    return record._replace(
+        tags=msgspec.json.decode(row[5], type=dict[str, str]),
+        immutable_tag_exclusions=msgspec.json.decode(row[7], type=list[str]),
+        visibility=row[8] or "private",
+    )

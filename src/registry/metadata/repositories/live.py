@@ -1,0 +1,233 @@
+"""Accounts and their repositories: lookup by name, creation, locking, counters, listing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from sqlalchemy import Select, bindparam, exists, select, text
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.identity.tables import accounts
+from registry.metadata.control_tables import event_rules
+from registry.metadata.repositories.folders import add_to_folders
+from registry.metadata.tables import repositories
+
+_r = repositories.c
+
+
+class Account(NamedTuple):
+    """An account: the unit of isolation, named in image references by its handle."""
+
+    id: str
+    handle: str
+    auto_create_repositories: bool
+
+
+class Repository(NamedTuple):
+    """A live repository, as the rules of pushes need it."""
+
+    id: str
+    account_id: str
+    name: str
+    is_immutable: bool
+    immutable_tag_exclusions: tuple[str, ...]
+    has_event_rules: bool
+    """Its account asks for events, of this repository or others."""
+
+
+class Counts(NamedTuple):
+    """What a change adds to a repository's counters, or, negative, takes from them."""
+
+    images: int = 0
+    tags: int = 0
+    tagged_images: int = 0
+    """Images that have at least one tag."""
+    size: int = 0
+    deleted_images: int = 0
+    """Tombstones, which may be over."""
+    deleted_tags: int = 0
+    """Deleted tags whose image is there, which may be over."""
+
+
+_FIND_ACCOUNT: Final = Statement(
+    select(accounts.c.id, accounts.c.handle, accounts.c.auto_create_repositories).where(
+        accounts.c.handle == bindparam("handle"), accounts.c.status == text("'active'")
+    )
+)
+_ADD_ACCOUNT: Final = Statement(
+    insert(accounts)
+    .values(
+        id=bindparam("id"),
+        handle=bindparam("handle"),
+        status=text("'active'"),
+        auto_create_repositories=bindparam("auto_create_repositories"),
+        created_at=bindparam("now"),
+    )
+    .on_conflict_do_nothing()
+)
+
+
+def _columns() -> Select[Any]:
+    return select(
+        _r.id,
+        _r.account_id,
+        _r.name,
+        _r.tag_mutability,
+        _r.immutable_tag_exclusions,
+        exists().where(event_rules.c.account_id == _r.account_id),
+    ).where(_r.deleted_at.is_(None))
+
+
+_FIND: Final = Statement(
+    _columns()
+    .join(accounts, accounts.c.id == _r.account_id)
+    .where(accounts.c.handle == bindparam("handle"), _r.name == bindparam("name"))
+)
+_LOCK: Final = Statement(_columns().where(_r.id == bindparam("id")).with_for_update(key_share=True))
+_LOCK_ALL: Final = Statement(
+    select(_r.id).where(_r.id.in_(listed("ids"))).order_by(_r.id).with_for_update(key_share=True)
+)
+_IS_LIVE: Final = Statement(select(_r.id).where(_r.id == bindparam("id"), _r.deleted_at.is_(None)))
+_ADD: Final = Statement(
+    insert(repositories)
+    .values(
+        id=bindparam("id"),
+        account_id=bindparam("account_id"),
+        name=bindparam("name"),
+        tag_mutability=bindparam("tag_mutability"),
+        source=bindparam("source"),
+        created_at=bindparam("now"),
+        updated_at=bindparam("now"),
+    )
+    .on_conflict_do_nothing(
+        index_elements=["account_id", "name"], index_where=_r.deleted_at.is_(None)
+    )
+)
+_COUNT: Final = Statement(
+    repositories.update()
+    .where(_r.id == bindparam("repository_id"))
+    .values(
+        image_count=_r.image_count + bindparam("images"),
+        tag_count=_r.tag_count + bindparam("tags"),
+        tagged_image_count=_r.tagged_image_count + bindparam("tagged_images"),
+        size_bytes=_r.size_bytes + bindparam("size"),
+        deleted_image_count=_r.deleted_image_count + bindparam("deleted_images"),
+        deleted_tag_count=_r.deleted_tag_count + bindparam("deleted_tags"),
+        updated_at=bindparam("now"),
+    )
+)
+_LIST: Final = Statement(
+    page(
+        select(_r.name)
+        .where(
+            # Joined, PostgreSQL would sort all the names: it knows no order behind a join.
+            _r.account_id
+            == select(accounts.c.id)
+            .where(accounts.c.handle == bindparam("handle"))
+            .scalar_subquery(),
+            _r.deleted_at.is_(None),
+            _r.name > bindparam("after"),
+        )
+        .order_by(_r.name)
+    )
+)
+_LIST_ACCOUNTS: Final = Statement(
+    select(accounts.c.id, accounts.c.handle, accounts.c.auto_create_repositories).order_by(
+        accounts.c.handle
+    )
+)
+
+
+def find_account(tx: Connection, handle: str) -> Account | None:
+    """Return the active account of this handle."""
+    row = tx.row(_FIND_ACCOUNT, handle=handle)
+    return Account(row[0], row[1], bool(row[2])) if row else None
+
+
+def list_accounts(tx: Connection) -> list[Account]:
+    """Return all accounts, by handle."""
+    return [Account(row[0], row[1], bool(row[2])) for row in tx.rows(_LIST_ACCOUNTS)]
+
+
+def add_account(
+    tx: Connection, account_id: str, handle: str, now: int, *, auto_create_repositories: bool = True
+) -> None:
+    """Add an account; one of this handle already there is left as it is."""
+    tx.execute(
+        _ADD_ACCOUNT,
+        id=account_id,
+        handle=handle,
+        auto_create_repositories=auto_create_repositories,
+        now=now,
+    )
+
+
+def find_repository(tx: Connection, handle: str, name: str) -> Repository | None:
+    """Return the live repository of this name."""
+    return _repository(tx.row(_FIND, handle=handle, name=name))
+
+
+def lock_repository(tx: Connection, repository_id: str) -> Repository | None:
+    """Return a live repository and keep other writers of it waiting until this change ends.
+
+    Every change of a repository's content locks it first, so that counters never race.
+    """
+    return _repository(tx.row(_LOCK, id=repository_id))
+
+
+def lock_repositories(tx: Connection, ids: Iterable[str]) -> None:
+    """Keep other writers of these repositories, live or deleted, waiting until this change ends."""
+    tx.rows(_LOCK_ALL, ids=text_list(sorted(ids)))
+
+
+def is_live(tx: Connection, repository_id: str) -> bool:
+    """Say whether a repository has not been deleted meanwhile."""
+    return tx.row(_IS_LIVE, id=repository_id) is not None
+
+
+def add_repository(
+    tx: Connection,
+    repository_id: str,
+    account: Account,
+    name: str,
+    now: int,
+    *,
+    source: str = "push",
+    tag_mutability: str = "mutable",
+) -> Repository:
+    """Return the live repository of this name, made now, under the id given, unless it is there."""
+    added = tx.execute(
+        _ADD,
+        id=repository_id,
+        account_id=account.id,
+        name=name,
+        tag_mutability=tag_mutability,
+        source=source,
+        now=now,
+    )
+    if added:
+        add_to_folders(tx, account.id, name)
+    found = find_repository(tx, account.handle, name)
+    assert found is not None
+    return found
+
+
+def add_to_counters(tx: Connection, repository_id: str, now: int, counts: Counts) -> None:
+    """Change a repository's counters; the caller holds its lock."""
+    tx.execute(_COUNT, repository_id=repository_id, now=now, **counts._asdict())
+
+
+def list_repository_names(tx: Connection, handle: str, after: str, limit: int) -> list[str]:
+    """Return up to `limit` names of an account's repositories after `after`, in byte order."""
+    return [row[0] for row in tx.rows(_LIST, handle=handle, after=after, limit=limit)]
+
+
+def _repository(row: Row | None) -> Repository | None:
+    if row is None:
+        return None
+    exclusions = () if row[4] == "[]" else tuple(msgspec.json.decode(row[4], type=list[str]))
+    return Repository(row[0], row[1], row[2], row[3] == "immutable", exclusions, bool(row[5]))

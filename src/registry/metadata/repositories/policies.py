@@ -1,0 +1,128 @@
+"""Resource policies: one document at most per repository, and what decisions need beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from sqlalchemy import and_, bindparam, select, text
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+from cloudcore.identity.tables import accounts
+from registry.metadata.repositories.policy_revisions import first_revision, keep_revision
+from registry.metadata.tables import repositories, resource_policies
+
+_p = resource_policies.c
+
+
+class StoredPolicy(NamedTuple):
+    """A repository's policy as it was accepted."""
+
+    document: Any
+    revision: int
+    updated_at: int
+
+
+class NewPolicy(NamedTuple):
+    """A policy to be stored: parsed, its principals named by account id."""
+
+    document: Any
+    principal_ids: Mapping[str, str]
+    """What its handles and names mean; see `identity.documents`."""
+    visibility: str
+
+
+class Target(NamedTuple):
+    """A repository name as a decision sees it; the parts that do not exist are None."""
+
+    account_id: str | None
+    repository_id: str | None
+    document: str | None
+    principal_ids: str | None
+
+
+_new = insert(resource_policies).values(
+    repository_id=bindparam("repository_id"),
+    document=bindparam("document"),
+    principal_ids=bindparam("principal_ids"),
+    visibility=bindparam("visibility"),
+    revision=first_revision("resource"),
+    updated_at=bindparam("now"),
+)
+_PUT: Final = Statement(
+    _new.on_conflict_do_update(
+        index_elements=["repository_id"],
+        set_={
+            "document": _new.excluded.document,
+            "principal_ids": _new.excluded.principal_ids,
+            "visibility": _new.excluded.visibility,
+            "revision": _p.revision + text("1"),
+            "updated_at": _new.excluded.updated_at,
+        },
+    )
+)
+_FIND: Final = Statement(
+    select(_p.document, _p.revision, _p.updated_at).where(
+        _p.repository_id == bindparam("repository_id")
+    )
+)
+_KEEP_REVISION: Final = keep_revision("resource", resource_policies)
+_REMOVE: Final = Statement(
+    resource_policies.delete().where(_p.repository_id == bindparam("repository_id"))
+)
+_TARGET: Final = Statement(
+    select(accounts.c.id, repositories.c.id, _p.document, _p.principal_ids)
+    .select_from(accounts)
+    .outerjoin(
+        repositories,
+        and_(
+            repositories.c.account_id == accounts.c.id,
+            repositories.c.name == bindparam("name"),
+            repositories.c.deleted_at.is_(None),
+        ),
+    )
+    .outerjoin(resource_policies, _p.repository_id == repositories.c.id)
+    .where(accounts.c.handle == bindparam("handle"), accounts.c.status == text("'active'"))
+)
+
+
+def put_policy(tx: Connection, repository_id: str, new: NewPolicy, now: int) -> StoredPolicy:
+    """Store a repository's policy in place of the one it had, and return it.
+
+    Lock the repository first.
+    """
+    tx.execute(
+        _PUT,
+        repository_id=repository_id,
+        document=msgspec.json.encode(new.document).decode(),
+        principal_ids=msgspec.json.encode(new.principal_ids).decode(),
+        visibility=new.visibility,
+        now=now,
+    )
+    stored = find_policy(tx, repository_id)
+    assert stored is not None
+    return stored
+
+
+def find_policy(tx: Connection, repository_id: str) -> StoredPolicy | None:
+    """Return a repository's policy."""
+    row = tx.row(_FIND, repository_id=repository_id)
+    return StoredPolicy(msgspec.json.decode(row[0]), row[1], row[2]) if row else None
+
+
+def remove_policy(tx: Connection, repository_id: str) -> bool:
+    """Remove a repository's policy; return False if it had none.
+
+    Lock the repository first.
+    """
+    tx.execute(_KEEP_REVISION, repository_id=repository_id)
+    return tx.execute(_REMOVE, repository_id=repository_id) == 1
+
+
+def find_target(tx: Connection, handle: str, name: str) -> Target:
+    """Return what there is behind a repository name: account, repository, policy."""
+    row = tx.row(_TARGET, handle=handle, name=name)
+    return Target(*row) if row else Target(None, None, None, None)

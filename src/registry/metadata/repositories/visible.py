@@ -1,0 +1,85 @@
+"""Repositories by id, as the control plane's calls about images and tags need them."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+from sqlalchemy import bindparam, exists, select, text
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+from cloudcore.identity.tables import accounts
+from registry.metadata.control_tables import event_rules
+from registry.metadata.repositories.live import Repository
+from registry.metadata.repositories.policies import Target
+from registry.metadata.tables import repositories, resource_policies
+
+_r = repositories.c
+_p = resource_policies.c
+
+
+class ImageRepository(NamedTuple):
+    """A live repository of an active account: its rules, its counts, and who may come."""
+
+    repository: Repository
+    handle: str
+    image_count: int
+    tagged_image_count: int
+    tag_count: int
+    updated_at: int
+    target: Target
+
+
+_FIND: Final = Statement(
+    select(
+        _r.id,
+        _r.account_id,
+        _r.name,
+        _r.tag_mutability,
+        _r.immutable_tag_exclusions,
+        exists().where(event_rules.c.account_id == _r.account_id),
+        accounts.c.handle,
+        _r.image_count,
+        _r.tagged_image_count,
+        _r.tag_count,
+        _r.updated_at,
+        _p.document,
+        _p.principal_ids,
+    )
+    .select_from(repositories)
+    .join(accounts, accounts.c.id == _r.account_id)
+    .outerjoin(resource_policies, _p.repository_id == _r.id)
+    .where(
+        _r.id == bindparam("repository_id"),
+        _r.deleted_at.is_(None),
+        accounts.c.status == text("'active'"),
+    )
+)
+
+
+def find_image_repository(tx: Connection, repository_id: str) -> ImageRepository | None:
+    """Return a repository of any account; who asks for it is for the caller to check."""
+    row = tx.row(_FIND, repository_id=repository_id)
+    if row is None:
+        return None
+    repository = Repository(
+        id=row[0],
+        account_id=row[1],
+        name=row[2],
+        is_immutable=row[3] == "immutable",
+        immutable_tag_exclusions=tuple(msgspec.json.decode(row[4], type=list[str])),
+        has_event_rules=bool(row[5]),
+    )
+    target = Target(
+        account_id=row[1], repository_id=row[0], document=row[11], principal_ids=row[12]
+    )
+    return ImageRepository(
+        repository=repository,
+        handle=row[6],
+        image_count=row[7],
+        tagged_image_count=row[8],
+        tag_count=row[9],
+        updated_at=row[10],
+        target=target,
+    )

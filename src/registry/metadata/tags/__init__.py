@@ -1,0 +1,1 @@
+"""Rows of tags: where they point, their history, those that were deleted."""

@@ -1,0 +1,239 @@
+"""Deleted tags that can be restored: one row for each name, for as long as that is so.
+
+A row goes when its time is over, and when there is a tag of its name again. While the image it
+pointed to is deleted too, the row waits for it (`has_image` is false), at most as long as that
+image's tombstone, and goes with it. So whether a row can be listed needs no look at the image,
+and `repositories.deleted_tag_count` is the number of rows that have theirs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy import bindparam, case, func, select, text
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, listed, page, text_list
+from registry.metadata.control_tables import deleted_tags, tag_events
+from registry.metadata.repositories.live import lock_repositories
+from registry.metadata.tables import manifests, repositories, tags
+
+_d = deleted_tags.c
+_e = tag_events.c
+_LAST: Final = 2**62
+"""Sorts after every number of an event."""
+
+
+class DeletedTag(NamedTuple):
+    """A deleted tag."""
+
+    sequence: int
+    """Of the event of its deletion."""
+    name: str
+    digest: str
+    """What it pointed to."""
+    pushed_digest: str
+    """By which digest: that of another algorithm, maybe."""
+    deleted_at: int
+    deleted_by: str
+    """CRN; empty when nobody had signed in."""
+    restorable_until: int
+
+
+_HAS_IMAGE: Final = text("deleted_tags.has_image")
+_WAITS: Final = text("NOT deleted_tags.has_image")
+_OF_REPOSITORY: Final = _d.repository_id == bindparam("repository_id")
+_OF_IMAGE: Final = (_OF_REPOSITORY, _d.digest == bindparam("digest"))
+_ADD: Final = Statement(
+    deleted_tags.insert().from_select(
+        [
+            *("repository_id", "name", "sequence", "digest", "pushed_digest"),
+            *("has_image", "deleted_at", "deleted_by", "restorable_until"),
+        ],
+        select(
+            tags.c.repository_id,
+            tags.c.name,
+            select(func.max(_e.sequence))
+            .where(_e.repository_id == tags.c.repository_id, _e.tag == tags.c.name)
+            .scalar_subquery(),
+            manifests.c.digest,
+            tags.c.pushed_digest,
+            bindparam("has_image", type_=_d.has_image.type),
+            bindparam("now", type_=_d.deleted_at.type),
+            bindparam("principal", type_=_d.deleted_by.type),
+            bindparam("restorable_until", type_=_d.restorable_until.type),
+        )
+        .join(manifests, manifests.c.id == tags.c.manifest_id)
+        .where(
+            tags.c.repository_id == bindparam("repository_id"), tags.c.name.in_(listed("names"))
+        ),
+    )
+)
+_REMOVE: Final = Statement(
+    deleted_tags.delete()
+    .where(_OF_REPOSITORY, _d.name == bindparam("name"))
+    .returning(_d.has_image)
+)
+_OF_IMAGES: Final = (_OF_REPOSITORY, _d.digest.in_(listed("digests")))
+_REMOVE_OF_IMAGES: Final = Statement(deleted_tags.delete().where(*_OF_IMAGES))
+_REMOVE_WAITING: Final = Statement(deleted_tags.delete().where(*_OF_IMAGE, _WAITS))
+_LOSE_IMAGES: Final = Statement(
+    deleted_tags.update()
+    .where(*_OF_IMAGES)
+    .values(
+        has_image=text("false"),
+        restorable_until=case(
+            (_d.restorable_until < bindparam("until"), _d.restorable_until),
+            else_=bindparam("until", type_=_d.restorable_until.type),
+        ),
+    )
+)
+_REGAIN_IMAGE: Final = Statement(
+    deleted_tags.update().where(*_OF_IMAGE, _WAITS).values(has_image=text("true"))
+)
+_COLUMNS: Final = select(
+    _d.sequence,
+    _d.name,
+    _d.digest,
+    func.coalesce(_d.pushed_digest, _d.digest),
+    _d.deleted_at,
+    _d.deleted_by,
+    _d.restorable_until,
+)
+_IS_RESTORABLE: Final = _d.restorable_until > bindparam("now")
+_FIND: Final = Statement(
+    _COLUMNS.where(_OF_REPOSITORY, _d.name == bindparam("name"), _IS_RESTORABLE)
+)
+_LIST: Final = Statement(
+    page(
+        _COLUMNS.where(
+            _OF_REPOSITORY, _HAS_IMAGE, _IS_RESTORABLE, _d.sequence < bindparam("before")
+        ).order_by(_d.sequence.desc())
+    )
+)
+_COUNT: Final = Statement(
+    select(
+        repositories.c.deleted_tag_count
+        - select(func.count())
+        .select_from(deleted_tags)
+        .where(
+            _d.repository_id == repositories.c.id,
+            _HAS_IMAGE,
+            _d.restorable_until <= bindparam("now"),
+        )
+        .scalar_subquery()
+    ).where(repositories.c.id == bindparam("repository_id"))
+)
+_OVER: Final = Statement(
+    page(
+        select(_d.repository_id, _d.name)
+        .where(_d.restorable_until <= bindparam("now"))
+        .order_by(_d.restorable_until)
+    )
+)
+_FORGET: Final = Statement(
+    deleted_tags.delete()
+    .where(_OF_REPOSITORY, _d.name.in_(listed("names")), _d.restorable_until <= bindparam("now"))
+    .returning(_d.has_image)
+)
+_UNCOUNT: Final = Statement(
+    repositories.update()
+    .where(repositories.c.id == bindparam("repository_id"))
+    .values(deleted_tag_count=repositories.c.deleted_tag_count - bindparam("forgotten"))
+)
+
+
+def add_deleted_tags(
+    tx: Connection,
+    repository_id: str,
+    names: Sequence[str],
+    *,
+    has_image: bool,
+    principal: str,
+    now: int,
+    restorable_until: int,
+) -> None:
+    """Keep tags that are about to go; the events of that are there already."""
+    tx.execute(
+        _ADD,
+        repository_id=repository_id,
+        names=text_list(names),
+        has_image=has_image,
+        principal=principal,
+        now=now,
+        restorable_until=restorable_until,
+    )
+
+
+def remove_deleted_tag(tx: Connection, repository_id: str, name: str) -> int:
+    """Remove what is kept of a name that is a tag again; return how many fewer count."""
+    row = tx.row(_REMOVE, repository_id=repository_id, name=name)
+    return int(row is not None and bool(row[0]))
+
+
+def lose_images(
+    tx: Connection, repository_id: str, digests: Sequence[str], until: int | None
+) -> int:
+    """Let tags wait for images that are about to go; return how many fewer count.
+
+    They can be restored `until` that moment. None: they cannot, so the tags go with them.
+    """
+    of = {"repository_id": repository_id, "digests": text_list(digests)}
+    if until is None:
+        return tx.execute(_REMOVE_OF_IMAGES, **of)
+    return tx.execute(_LOSE_IMAGES, **of, until=until)
+
+
+def regain_image(tx: Connection, repository_id: str, digest: str) -> int:
+    """Let the tags that waited for an image be restorable again; return how many more count."""
+    return tx.execute(_REGAIN_IMAGE, repository_id=repository_id, digest=digest)
+
+
+def remove_waiting(tx: Connection, repository_id: str, digest: str) -> None:
+    """Remove the tags that wait for an image which does not come back."""
+    tx.execute(_REMOVE_WAITING, repository_id=repository_id, digest=digest)
+
+
+def find_deleted_tag(tx: Connection, repository_id: str, name: str, now: int) -> DeletedTag | None:
+    """Return a deleted tag whose time is not over, be its image there or not."""
+    row = tx.row(_FIND, repository_id=repository_id, name=name, now=now)
+    return DeletedTag(*row) if row else None
+
+
+def list_deleted_tags(
+    tx: Connection, repository_id: str, now: int, before: int | None, limit: int
+) -> list[DeletedTag]:
+    """Return up to `limit` tags that can be restored, the last deleted first.
+
+    They come after the one whose deletion was the event of number `before`.
+    """
+    rows = tx.rows(
+        _LIST,
+        repository_id=repository_id,
+        now=now,
+        before=_LAST if before is None else before,
+        limit=limit,
+    )
+    return [DeletedTag(*row) for row in rows]
+
+
+def count_deleted_tags(tx: Connection, repository_id: str, now: int) -> int:
+    """Return how many tags `list_deleted_tags` has to list."""
+    row = tx.row(_COUNT, repository_id=repository_id, now=now)
+    return int(row[0]) if row else 0
+
+
+def forget_deleted_tags(tx: Connection, now: int, limit: int) -> int:
+    """Remove up to `limit` deleted tags whose time is over; return how many were found."""
+    over: defaultdict[str, list[str]] = defaultdict(list)
+    for repository_id, name in tx.rows(_OVER, now=now, limit=limit):
+        over[repository_id].append(name)
+    lock_repositories(tx, over)
+    for repository_id, names in over.items():
+        gone = tx.rows(_FORGET, repository_id=repository_id, names=text_list(names), now=now)
+        forgotten = sum(bool(row[0]) for row in gone)
+        if forgotten:
+            tx.execute(_UNCOUNT, repository_id=repository_id, forgotten=forgotten)
+    return sum(map(len, over.values()))

@@ -1,0 +1,133 @@
+"""Tags: the only mutable pointers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy import bindparam, exists, select
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.identity.tables import accounts
+from registry.metadata.control_tables import deleted_tags
+from registry.metadata.repositories.live import find_repository
+from registry.metadata.tables import manifests, repositories, tags
+
+_t = tags.c
+
+
+class Tag(NamedTuple):
+    """A tag and what it points to."""
+
+    name: str
+    manifest_id: str
+    digest: str
+    pushed_digest: str
+
+
+_FIND: Final = Statement(
+    select(_t.name, _t.manifest_id, manifests.c.digest, _t.pushed_digest)
+    .join(manifests, manifests.c.id == _t.manifest_id)
+    .where(_t.repository_id == bindparam("repository_id"), _t.name == bindparam("name"))
+)
+_PUT: Final = Statement(
+    (
+        _inserted := insert(tags).values(
+            repository_id=bindparam("repository_id"),
+            name=bindparam("name"),
+            manifest_id=bindparam("manifest_id"),
+            pushed_digest=bindparam("pushed_digest"),
+            created_at=bindparam("now"),
+            updated_at=bindparam("now"),
+        )
+    )
+    .on_conflict_do_update(
+        index_elements=["repository_id", "name"],
+        set_={
+            "manifest_id": _inserted.excluded.manifest_id,
+            "pushed_digest": _inserted.excluded.pushed_digest,
+            "updated_at": _inserted.excluded.updated_at,
+        },
+    )
+    .returning(
+        exists().where(
+            deleted_tags.c.repository_id == bindparam("repository_id"),
+            deleted_tags.c.name == bindparam("name"),
+        )
+    )
+)
+_REMOVE: Final = Statement(
+    tags.delete().where(
+        _t.repository_id == bindparam("repository_id"), _t.name == bindparam("name")
+    )
+)
+_OF_MANIFESTS: Final = Statement(
+    select(_t.manifest_id, _t.name, _t.pushed_digest).where(_t.manifest_id.in_(listed("ids")))
+)
+_LIST: Final = Statement(
+    page(
+        select(_t.name)
+        .where(
+            # Joined, PostgreSQL would sort all the tags: it knows no order behind a join.
+            _t.repository_id
+            == select(repositories.c.id)
+            .join(accounts, accounts.c.id == repositories.c.account_id)
+            .where(
+                accounts.c.handle == bindparam("handle"),
+                repositories.c.name == bindparam("name"),
+                repositories.c.deleted_at.is_(None),
+            )
+            .scalar_subquery(),
+            _t.name > bindparam("after"),
+        )
+        .order_by(_t.name)
+    )
+)
+
+
+def find_tag(tx: Connection, repository_id: str, name: str) -> Tag | None:
+    """Return a tag of a repository."""
+    row = tx.row(_FIND, repository_id=repository_id, name=name)
+    return Tag(*row) if row else None
+
+
+def put_tag(
+    tx: Connection, repository_id: str, name: str, manifest_id: str, pushed_digest: str, now: int
+) -> bool:
+    """Point a tag to a manifest of its repository, new or moved; say if its deletion is kept."""
+    row = tx.row(
+        _PUT,
+        repository_id=repository_id,
+        name=name,
+        manifest_id=manifest_id,
+        pushed_digest=pushed_digest,
+        now=now,
+    )
+    assert row is not None
+    return bool(row[0])
+
+
+def remove_tag(tx: Connection, repository_id: str, name: str) -> None:
+    """Remove a tag; the manifest stays."""
+    tx.execute(_REMOVE, repository_id=repository_id, name=name)
+
+
+def tags_of(tx: Connection, ids: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
+    """Return the tags of each manifest, by name, with the digest each was pushed by."""
+    found: dict[str, list[tuple[str, str]]] = {manifest_id: [] for manifest_id in ids}
+    for manifest_id, name, pushed_digest in sorted(tx.rows(_OF_MANIFESTS, ids=text_list(ids))):
+        found[manifest_id].append((name, pushed_digest))
+    return found
+
+
+def list_tags(tx: Connection, handle: str, name: str, after: str, limit: int) -> list[str] | None:
+    """Return up to `limit` tags after `after` in byte order; None when the repository is unknown.
+
+    One page costs the same whatever the number of tags: it is a range of the primary key.
+    """
+    rows = tx.rows(_LIST, handle=handle, name=name, after=after, limit=limit)
+    if not rows and find_repository(tx, handle, name) is None:
+        return None
+    return [row[0] for row in rows]

@@ -1,0 +1,79 @@
+"""Handle damaged files: mark and log them once, and answer as if the blob were absent.
+
+To a client, a marked blob is absent: 404 to GET and HEAD, no source for a mount, unknown to a new
+manifest. So the next push sends its bytes, which take the place of the damaged ones.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+from cloudcore.db.base import Database
+from cloudcore.errors import Unavailable
+from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
+from registry.metadata.blobs import damage
+from registry.metadata.blobs.damage import DamagedImage, DamagedObject
+from registry.metadata.blobs.objects import Link
+from registry.services.context import Context
+
+MAX_LISTED: Final = 100
+"""How many damaged blobs are listed, and how many images that need one of them."""
+
+_log = logging.getLogger(__name__)
+
+
+def find_damage(reader: BlobReader, object_id: str, size: int) -> str | None:
+    """Return what is wrong with an object's file by its presence and size, or None.
+
+    Raises:
+        StoreUnavailable: the medium failed.
+
+    """
+    try:
+        reader.check(object_id, size)
+    except ObjectUnknown:
+        return damage.ABSENT
+    except ObjectDamaged:
+        return damage.SIZE
+    return None
+
+
+async def note_damage(ctx: Context, link: Link, found: str) -> bool:
+    """Mark a link's object; return False if it was marked before, was replaced, or is gone.
+
+    The first to find the damage counts it and logs it as an error. If the database cannot take the
+    mark, clients are answered the same.
+    """
+    try:
+        is_new = await ctx.database.write(
+            damage.mark, link.account_id, link.object_id, link.verified_at, found, ctx.clock()
+        )
+    except Unavailable:
+        _log.exception("blob %s is damaged (%s), and cannot be marked", link.digest, found)
+        return True
+    if is_new:
+        ctx.on_damage()
+        _log.error(
+            "blob %s is damaged (%s): clients get 404 until it is pushed again. 'entrepot fsck' "
+            "names the images it hits",
+            link.digest,
+            found,
+        )
+    return is_new
+
+
+async def list_damaged(
+    database: Database, account_id: str
+) -> Sequence[tuple[DamagedObject, Sequence[DamagedImage]]]:
+    """Return the first damaged blobs of an account, each with images that need it."""
+    objects = await database.read(damage.damaged_objects, account_id, MAX_LISTED)
+    if not objects:
+        return []
+    ids = [each.id for each in objects]
+    images: dict[str, list[DamagedImage]] = defaultdict(list)
+    for image in await database.read(damage.images_of, account_id, ids, MAX_LISTED):
+        images[image.object_id].append(image)
+    return [(each, images[each.id]) for each in objects]

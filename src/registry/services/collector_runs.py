@@ -1,0 +1,102 @@
+"""Runs of the collector: started by hand or by the clock, one at a time in an account.
+
+A run is a job; what its steps do is the business of `registry.gc`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from cloudcore.jobs.queue import NewJob, enqueue
+from registry.metadata.collector import collection
+from registry.metadata.collector import runs as gc_runs
+from registry.metadata.collector.collection import Amount
+from registry.metadata.collector.runs import Run
+from registry.services.access import repository_crn
+from registry.services.changes import Act
+from registry.services.context import Context
+
+KIND: Final = "registry.garbage_collection"
+KEPT: Final = 30 * 24 * 3600 * MICROSECONDS
+"""How long an account's runs are remembered."""
+_ACCOUNTS: Final = 500
+
+
+class Arguments(msgspec.Struct, frozen=True):
+    """Which run a job is."""
+
+    run_id: str
+    account_id: str
+
+
+class Status(NamedTuple):
+    """What there is to collect in an account, stage by stage, and what was last done about it."""
+
+    unreferenced: Amount
+    condemned: Amount
+    quarantined: Amount
+    is_running: bool
+    last_run: Run | None
+
+
+def start_run(tx: Connection, account_id: str, run_id: str, act: Act) -> Run:
+    """Start a run over an account, or join the one under way, and return it."""
+    gc_runs.lock_account(tx, account_id)
+    running = gc_runs.find_running(tx, account_id)
+    if running is not None:
+        return running
+    gc_runs.forget_runs(tx, account_id, act.now - KEPT)
+    gc_runs.add_run(tx, run_id, account_id, act.principal, act.now)
+    job = NewJob(
+        KIND,
+        Arguments(run_id, account_id),
+        account_id=account_id,
+        resource=repository_crn(act.site.region, account_id, "*"),
+    )
+    enqueue(tx, job, act.now)
+    run = gc_runs.find_run(tx, account_id, run_id)
+    assert run is not None
+    return run
+
+
+def status(tx: Connection, account_id: str) -> Status:
+    """Return what there is to collect; costs a step for each thing to be collected."""
+    (last,) = gc_runs.list_runs(tx, account_id, "", 1) or (None,)
+    return Status(
+        unreferenced=collection.measure_unreferenced(tx, account_id),
+        condemned=collection.measure_condemned(tx, account_id),
+        quarantined=collection.measure_quarantined(tx, account_id),
+        is_running=gc_runs.find_running(tx, account_id) is not None,
+        last_run=last,
+    )
+
+
+async def start_due_runs(ctx: Context) -> int:
+    """Start a run over every account of which something is to be collected; return how many.
+
+    Any number of processes may do so at once: an account has one run at a time.
+    """
+    started = 0
+    after = ""
+    delays = ctx.delays
+    while True:
+        now = ctx.clock()
+        due = await ctx.database.read(
+            collection.accounts_due,
+            touched_before=now - delays.grace,
+            condemned_before=now - delays.condemned,
+            swept_before=now - delays.quarantine,
+            after=after,
+            limit=_ACCOUNTS,
+        )
+        for account_id in due:
+            run_id = ctx.new_id()
+            run = await ctx.database.write(start_run, account_id, run_id, ctx.act(""))
+            started += run.id == run_id
+        if len(due) < _ACCOUNTS:
+            return started
+        after = due[-1]

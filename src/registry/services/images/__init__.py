@@ -1,0 +1,1 @@
+"""Use cases of images: pushed, read, deleted, restored, pinned."""

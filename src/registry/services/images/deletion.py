@@ -1,0 +1,150 @@
+"""Deleting images: gone from every read at once, and for a while to be had again.
+
+Every way to delete an image (a client's, the control plane's, a lifecycle run's) goes through
+`delete_image`, inside the transaction that holds the repository's lock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from registry.errors import ManifestReferenced
+from registry.metadata.blobs import objects as blobs
+from registry.metadata.collector.collection import condemn, lock_objects
+from registry.metadata.images import manifests, tombstones
+from registry.metadata.images.manifests import ManifestRow
+from registry.metadata.repositories import live as repositories
+from registry.metadata.repositories.live import Counts, Repository
+from registry.metadata.settings import find_settings
+from registry.metadata.tags.deleted import add_deleted_tags, lose_images
+from registry.metadata.tags.history import add_deletions
+from registry.metadata.tags.pointers import tags_of
+from registry.services.changes import Act
+from registry.services.events import IMAGE_DELETED, TAG_DELETED, Event, descriptions
+
+_DAY: Final = 24 * 3600 * MICROSECONDS
+
+
+def delete_image(
+    tx: Connection, repository: Repository, manifest: ManifestRow, act: Act
+) -> list[Event]:
+    """Delete a manifest and every tag that points to it, and return what to publish (rule 3).
+
+    Raises:
+        ManifestReferenced: an index here lists it.
+
+    """
+    if manifests.listed_of(tx, [manifest.id]):
+        raise referenced(tx, repository, manifest)
+    return delete_unlisted(tx, repository, [manifest], act)
+
+
+def referenced(tx: Connection, repository: Repository, manifest: ManifestRow) -> ManifestReferenced:
+    """Return why a manifest that an index lists cannot be deleted."""
+    return ManifestReferenced(
+        f"an index in {repository.name} lists {manifest.digest}; delete the index first",
+        parents=manifests.parents_of(tx, manifest.id),
+    )
+
+
+def delete_unlisted(
+    tx: Connection, repository: Repository, images: Sequence[ManifestRow], act: Act
+) -> list[Event]:
+    """Delete manifests that no index lists; see `delete_image`.
+
+    One more statement for each image, and some for all of them.
+    """
+    ids = [each.id for each in images]
+    tags, described = tags_of(tx, ids), descriptions(tx, repository, ids)
+    if any(tags.values()):
+        add_deletions(tx, list(tags), act.principal, act.now)
+    until = restorable_until(tx, repository.account_id, act.now)
+    buried = _bury(tx, repository, images, tags, until, act) if until > act.now else None
+    drop_manifests(tx, repository, images, act.now, buried)
+    return [
+        event
+        for each in images
+        for event in (
+            Event(IMAGE_DELETED, each.digest, None, *described[each.id]),
+            *(
+                Event(TAG_DELETED, each.digest, tag, *described[each.id])
+                for tag, _ in tags[each.id]
+            ),
+        )
+    ]
+
+
+def _bury(
+    tx: Connection,
+    repository: Repository,
+    images: Sequence[ManifestRow],
+    tags: Mapping[str, Sequence[tuple[str, str]]],
+    until: int,
+    act: Act,
+) -> Counts:
+    """Keep what a restoration of images and their tags needs; return what that counts."""
+    digests = [each.digest for each in images]
+    uncounted = lose_images(tx, repository.id, digests, until)
+    principal, now = act.principal, act.now
+    older = tombstones.find_older(tx, repository.id, digests)
+    held = {object_id for each in older for object_id in tombstones.objects_of(tx, each)}
+    if older:
+        lock_objects(tx, repository.account_id, held)
+        tombstones.remove_older(tx, repository.id, digests)
+    tombstones.bury(tx, tags, principal=principal, now=now, restorable_until=until)
+    if held:
+        condemn(tx, repository.account_id, held, now)  # what only the older ones still held
+    names = [tag for pairs in tags.values() for tag, _ in pairs]
+    if names:
+        add_deleted_tags(
+            tx,
+            repository.id,
+            names,
+            has_image=False,
+            principal=principal,
+            now=now,
+            restorable_until=until,
+        )
+    return Counts(deleted_images=len(images) - len(older), deleted_tags=-uncounted)
+
+
+def restorable_until(tx: Connection, account_id: str, now: int) -> int:
+    """Return until when what an account deletes now can be restored."""
+    return now + find_settings(tx, account_id).undelete_days * _DAY
+
+
+def drop_manifests(
+    tx: Connection,
+    repository: Repository,
+    images: Sequence[ManifestRow],
+    now: int,
+    buried: Counts | None = None,
+) -> None:
+    """Remove manifests no index lists, with their tags, and settle every count.
+
+    `buried` is what was kept of them for a restoration; by default nothing is.
+    """
+    ids = [each.id for each in images]
+    references = Counter(manifests.blobs_of(tx, ids))
+    links = blobs.linked_blobs(tx, repository.id, list(references))
+    manifests.remove_manifests(tx, ids)
+    if buried is None:
+        digests = [each.digest for each in images]
+        buried = Counts(deleted_tags=-lose_images(tx, repository.id, digests, None))
+        for digest in digests:
+            manifests.remove_body(tx, repository.account_id, digest)
+    for count in sorted(set(references.values())):
+        released = [digest for digest in references if references[digest] == count]
+        blobs.release_references(tx, repository.id, released, count, now)
+    gone = (link for link in links.values() if link.manifest_refs == references[link.digest])
+    counts = buried._replace(
+        images=-len(images),
+        tags=-sum(each.tag_count for each in images),
+        tagged_images=-sum(each.tag_count > 0 for each in images),
+        size=-sum(link.size for link in gone),
+    )
+    repositories.add_to_counters(tx, repository.id, now, counts)

@@ -1,0 +1,262 @@
+"""Manifests: read as pushed, stored with all they refer to, deleted with their tags.
+
+A PUT is one transaction: the manifest, its edges, its tags and the counters come to exist
+together or not at all. The repository row is locked first, so counters and tags never race.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from cloudcore.db.base import Connection
+from registry.errors import ManifestBlobUnknown, ManifestInvalid, ManifestUnknown
+from registry.metadata.blobs import objects as blobs
+from registry.metadata.images import manifests
+from registry.metadata.images.manifests import KeptBody, ManifestRow, NewManifest, StoredManifest
+from registry.metadata.images.trees import TreeBounds, measure_tree
+from registry.metadata.repositories import live as repositories
+from registry.metadata.repositories.live import Counts, Repository
+from registry.metadata.tags.deleted import regain_image
+from registry.oci.digest import Digest
+from registry.oci.manifest import Manifest, is_specific
+from registry.oci.media_types import is_foreign_layer
+from registry.oci.reference import Name
+from registry.services.access import Rights
+from registry.services.changes import Act
+from registry.services.context import Context
+from registry.services.events import IMAGE_PUSHED, Event, publish
+from registry.services.images.deletion import delete_image
+from registry.services.images.manifest_reading import ReadManifest
+from registry.services.repositories.names import find_repository, lock, repository_for_push
+from registry.services.tags.pointers import Precondition, point_tag
+
+MAX_TAGS: Final = 50
+"""How many tags one PUT may set (end-7b; the specification asks for at least 10)."""
+TREE_BOUNDS: Final = TreeBounds(depth=32, edges=5_000, blobs=20_000)
+"""Bounds of what is under an index. Multi-platform images are one or two deep, with some ten
+children. Each level costs a statement, and each edge a row, in the transaction that stores one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestPut:
+    """What a client asks to store, and under which names."""
+
+    body: bytes
+    content_type: str | None
+    expected: Digest | None = None
+    """The digest of the path, when the manifest is put by digest."""
+    tags: tuple[str, ...] = ()
+    precondition: Precondition | None = None
+
+
+class PutResult(NamedTuple):
+    """What a PUT did: the digest in the form asked for, and what the client should know."""
+
+    digest: Digest
+    subject: Digest | None
+    wrong_sizes: tuple[str, ...]
+    """Digests whose descriptor gives another size than the stored bytes have."""
+
+
+async def get_manifest(ctx: Context, name: Name, reference: str | Digest) -> StoredManifest:
+    """Return a manifest by tag or digest.
+
+    Raises:
+        ManifestUnknown: no such tag or manifest here; or its bytes are damaged, and a push will
+            replace them.
+        NameUnknown: no such repository.
+
+    """
+    found = await ctx.database.read(_find, name, reference)
+    if found is None:
+        await find_repository(ctx, name)
+        raise _unknown(name, reference)
+    await ctx.manifest_damage.check(found.body, found.digest, str(name), ctx.on_damage)
+    return found
+
+
+async def put_manifest(ctx: Context, name: Name, rights: Rights, put: ManifestPut) -> PutResult:
+    """Store a manifest and point its tags to it (end-7a, end-7b); the same bytes are a no-op.
+
+    Bytes that are kept already are compared, and replaced if they were damaged.
+
+    Raises:
+        ManifestInvalid: see `parse_manifest`; or too much is under it (`TREE_BOUNDS`), or its bytes
+            are here under another media type.
+        DigestMismatch: the bytes are not those of the path's digest.
+        ManifestBlobUnknown: it refers to blobs or manifests this repository lacks.
+        TagImmutable, PreconditionFailed: a tag may not move; nothing is stored.
+        NameUnknown: see `repository_for_push`.
+
+    """
+    read = await ctx.manifest_reader.read(put.body, put.content_type, put.expected)
+    repository = await repository_for_push(ctx, name, rights)
+    result, kept = await ctx.database.write(
+        _put, name, repository.id, put, read, ctx.new_id(), ctx.act(rights.principal)
+    )
+    if kept is KeptBody.HEALED:
+        ctx.manifest_damage.note_healed(str(name), read.digest)
+    return result
+
+
+async def delete_manifest(ctx: Context, name: Name, digest: Digest, principal: str) -> None:
+    """Delete a manifest and every tag that points to it (rule 3, end-9).
+
+    Raises:
+        ManifestReferenced: an index here lists it.
+        ManifestUnknown, NameUnknown.
+
+    """
+    repository = await find_repository(ctx, name)
+    await ctx.database.write(_delete, name, repository.id, digest, ctx.act(principal))
+
+
+def _find(tx: Connection, name: Name, reference: str | Digest) -> StoredManifest | None:
+    if not isinstance(reference, Digest):
+        return manifests.find_by_tag(tx, name.handle, name.repository, reference)
+    canonical = blobs.canonical_digest(tx, name.handle, reference)
+    if canonical is None:
+        return None
+    return manifests.find_by_digest(tx, name.handle, name.repository, canonical)
+
+
+def _put(
+    tx: Connection,
+    name: Name,
+    repository_id: str,
+    put: ManifestPut,
+    read: ReadManifest,
+    manifest_id: str,
+    act: Act,
+) -> tuple[PutResult, KeptBody]:
+    repository = lock(tx, name, repository_id)
+    parsed, digest = read.manifest, read.digest
+    pushed = put.expected or digest
+    wrong_sizes: tuple[str, ...] = ()
+    manifest = manifests.find_manifest(tx, repository.id, digest)
+    events: list[Event | None] = []
+    if manifest is None:
+        manifest, wrong_sizes, kept = _store(
+            tx, repository, parsed, put.body, digest, manifest_id, act.now
+        )
+        # A referrer may name its subject by the other digest.
+        blobs.add_alias(tx, repository.account_id, read.sha512, digest)
+        events.append(_pushed(digest, parsed, put.tags))
+    elif manifest.media_type != parsed.media_type and is_specific(put.content_type):
+        raise ManifestInvalid(
+            f"{digest} is stored as {manifest.media_type}; push it under that Content-Type"
+        )
+    else:
+        kept = manifests.keep_body(tx, repository.account_id, digest, put.body)
+    if pushed not in (digest, read.sha512):
+        blobs.add_alias(tx, repository.account_id, pushed, digest)
+    events += [
+        point_tag(tx, repository, tag, manifest, pushed, put.precondition, act) for tag in put.tags
+    ]
+    publish(tx, act, repository, [event for event in events if event])
+    return PutResult(pushed, parsed.subject, wrong_sizes), kept
+
+
+def _pushed(digest: Digest, parsed: Manifest, tags: Sequence[str]) -> Event:
+    return Event(
+        IMAGE_PUSHED,
+        digest=digest,
+        tag=tags[0] if tags else None,
+        media_type=parsed.media_type,
+        artifact_type=parsed.artifact_type,
+        subject=parsed.subject,
+    )
+
+
+def _store(
+    tx: Connection,
+    repository: Repository,
+    parsed: Manifest,
+    body: bytes,
+    digest: Digest,
+    manifest_id: str,
+    now: int,
+) -> tuple[ManifestRow, tuple[str, ...], KeptBody]:
+    """Write a manifest new to the repository with its edges and counts."""
+    listed = {descriptor.digest: descriptor for descriptor in parsed.blobs}
+    canonical = blobs.canonical_digests(tx, repository.account_id, list(listed))
+    links = blobs.whole_blobs(tx, repository.id, list(set(canonical.values())))
+    missing = [
+        digest
+        for digest, descriptor in listed.items()
+        if canonical.get(digest) not in links and not is_foreign_layer(descriptor.media_type)
+    ]
+    child_names = [descriptor.digest for descriptor in parsed.children]
+    child_digests = blobs.canonical_digests(tx, repository.account_id, child_names)
+    children = manifests.find_manifests(tx, repository.id, list(set(child_digests.values())))
+    missing += [name for name in child_names if child_digests.get(name) not in children]
+    if missing:
+        raise ManifestBlobUnknown(list(dict.fromkeys(missing)))
+
+    size = sum(link.size for link in links.values())
+    if children:
+        size = _size_of_tree(tx, [child.id for child in children.values()])
+    new = NewManifest(
+        id=manifest_id,
+        repository_id=repository.id,
+        account_id=repository.account_id,
+        digest=digest,
+        media_type=parsed.media_type,
+        artifact_type=parsed.artifact_type,
+        config_digest=parsed.config.digest if parsed.config else None,
+        subject_digest=parsed.subject,
+        is_index=parsed.is_index,
+        manifest_size_bytes=len(body),
+        size_bytes=size,
+        annotations=parsed.annotations,
+    )
+    regained = 0
+    kept = manifests.add_manifest(tx, new, body, now)
+    if kept is not KeptBody.NEW:  # else no tombstone held the bytes
+        regained = regain_image(tx, repository.id, digest)
+    if links:
+        manifests.add_blob_edges(tx, manifest_id, repository.id, list(links))
+        blobs.add_references(tx, repository.id, list(links))
+    if children:
+        manifests.add_child_edges(tx, manifest_id, repository.id, list(children))
+    gained = sum(link.size for link in links.values() if link.manifest_refs == 0)
+    repositories.add_to_counters(
+        tx, repository.id, now, Counts(images=1, size=gained, deleted_tags=regained)
+    )
+    wrong = tuple(
+        name
+        for name, descriptor in listed.items()
+        if (link := links.get(canonical.get(name, ""))) and link.size != descriptor.size
+    )
+    return ManifestRow(manifest_id, digest, size, 0, parsed.media_type), wrong, kept
+
+
+def _size_of_tree(tx: Connection, children: Sequence[str]) -> int:
+    """Return the size of the distinct blobs under an index with these children, given by ids."""
+    found = measure_tree(tx, children, TREE_BOUNDS)
+    if found.depth > TREE_BOUNDS.depth:
+        raise ManifestInvalid(f"indexes may be nested at most {TREE_BOUNDS.depth} deep")
+    if found.edges > TREE_BOUNDS.edges:
+        raise ManifestInvalid(
+            f"an index has at most {TREE_BOUNDS.edges} manifests under it, through all levels"
+        )
+    if found.size_bytes is None:
+        raise ManifestInvalid(
+            f"the images under an index have at most {TREE_BOUNDS.blobs} layers and configs"
+        )
+    return found.size_bytes
+
+
+def _delete(tx: Connection, name: Name, repository_id: str, digest: Digest, act: Act) -> None:
+    repository = lock(tx, name, repository_id)
+    canonical = blobs.canonical_digest(tx, name.handle, digest)
+    manifest = manifests.find_manifest(tx, repository.id, canonical) if canonical else None
+    if manifest is None:
+        raise _unknown(name, digest)
+    publish(tx, act, repository, delete_image(tx, repository, manifest, act))
+
+
+def _unknown(name: Name, reference: str) -> ManifestUnknown:
+    return ManifestUnknown(f"{name} has no manifest {reference}", reference=str(reference))

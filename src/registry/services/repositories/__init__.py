@@ -1,0 +1,1 @@
+"""Use cases of repositories: found by name, managed by their account."""

@@ -1,0 +1,143 @@
+"""Repositories managed by their account: made, described, changed, deleted (C1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict, InvalidInput, NotFound
+from registry.errors import NameInvalid
+from registry.metadata.repositories import details as records
+from registry.metadata.repositories.details import NewRepository, RepositoryRecord
+from registry.metadata.repositories.live import lock_repository
+from registry.oci.reference import MAX_NAME_LENGTH, parse_name
+from registry.services.changes import Act
+from registry.services.events import REPOSITORY_CREATED, REPOSITORY_DELETED, Event, publish
+from registry.services.images.deletion import restorable_until
+
+MAX_TAGS: Final = 50
+MAX_EXCLUSIONS: Final = 5
+
+_SOUGHT: Final = re.compile(r"[!-~]{0,210}")
+_EXCLUSION: Final = re.compile(r"[A-Za-z0-9_.*-]{1,128}")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def create_repository(
+    tx: Connection, account_id: str, repository_id: str, new: NewRepository, act: Act
+) -> RepositoryRecord:
+    """Make a repository and return it.
+
+    Raises:
+        Conflict: the account has one of this name.
+
+    """
+    if not records.add_repository(tx, repository_id, account_id, new, act.now):
+        raise Conflict("there is a repository of this name", name=new.name)
+    repository = lock_repository(tx, repository_id)
+    assert repository is not None
+    publish(tx, act, repository, [Event(REPOSITORY_CREATED)])
+    return get_repository(tx, account_id, repository_id)
+
+
+def get_repository(tx: Connection, account_id: str, repository_id: str) -> RepositoryRecord:
+    """Return a repository of an account, or raise `NotFound`."""
+    found = records.find_record(tx, account_id, repository_id)
+    if found is None:
+        raise NotFound("there is no such repository")
+    return found
+
+
+def update_repository(
+    tx: Connection, account_id: str, repository_id: str, changes: Mapping[str, Any], now: int
+) -> RepositoryRecord:
+    """Change what `changes` gives of a repository and return it; tags are replaced whole."""
+    lock_repository(tx, repository_id)
+    found = get_repository(tx, account_id, repository_id)
+    known = {name: getattr(found, name) for name in NewRepository._fields}
+    records.update_repository(tx, repository_id, NewRepository(**known | dict(changes)), now)
+    return get_repository(tx, account_id, repository_id)
+
+
+def delete_repository(
+    tx: Connection, account_id: str, repository_id: str, act: Act, *, force: bool
+) -> None:
+    """Delete a repository: its name is free and its content unreachable at once.
+
+    Raises:
+        Conflict: it holds images, and `force` is not given.
+        NotFound.
+
+    """
+    repository = lock_repository(tx, repository_id)
+    found = get_repository(tx, account_id, repository_id)
+    assert repository is not None
+    if found.image_count and not force:
+        raise Conflict(
+            "the repository holds images; delete them or force", image_count=found.image_count
+        )
+    until = restorable_until(tx, account_id, act.now)
+    records.mark_deleted(tx, repository, act.principal, until, act.now)
+    publish(tx, act, repository, [Event(REPOSITORY_DELETED)])
+
+
+def check_repository(handle: str, new: NewRepository) -> None:
+    """Refuse what cannot be a repository of the account `handle`.
+
+    Raises:
+        InvalidInput: with ``field`` and ``reason``.
+
+    """
+    try:
+        parse_name(f"{handle}/{new.name}")
+    except NameInvalid:
+        raise InvalidInput(
+            "a repository's name is parts of a-z 0-9, joined by single . _ / or by __ or hyphens; "
+            f"with {handle}/ before it, it has at most {MAX_NAME_LENGTH} characters",
+            field="name",
+            reason="malformed",
+        ) from None
+    check_tags(new.tags)
+    check_exclusions(new.immutable_tag_exclusions)
+
+
+def check_sought(name: str | None, name_prefix: str | None) -> None:
+    """Refuse to look for what no policy could speak of: spaces, other scripts, too long a name.
+
+    Raises:
+        InvalidInput: with ``field`` and ``reason``.
+
+    """
+    for field, text in (("name", name), ("name_prefix", name_prefix)):
+        if not _SOUGHT.fullmatch(text or ""):
+            raise InvalidInput(
+                f"{field}: no repository's name holds such, or so much",
+                field=field,
+                reason="malformed",
+            )
+
+
+def check_tags(tags: Mapping[str, str]) -> None:
+    """Refuse more labels than fit, or such as cannot be shown."""
+    if len(tags) > MAX_TAGS:
+        raise InvalidInput(f"at most {MAX_TAGS} tags", field="tags", reason="out_of_range")
+    for key, value in tags.items():
+        if not 1 <= len(key) <= 128 or len(value) > 256 or _CONTROL.search(key + value):
+            raise InvalidInput(
+                "a tag is a key of 1 to 128 characters and a value of at most 256, none of them "
+                f"a control character: {key[:128]!a}",
+                field="tags",
+                reason="malformed",
+            )
+
+
+def check_exclusions(patterns: Sequence[str]) -> None:
+    """Refuse what is no list of patterns of tags."""
+    if len(patterns) > MAX_EXCLUSIONS or not all(map(_EXCLUSION.fullmatch, patterns)):
+        raise InvalidInput(
+            f"at most {MAX_EXCLUSIONS} patterns of a tag's characters and *",
+            field="immutable_tag_exclusions",
+            reason="malformed",
+        )

@@ -1,0 +1,102 @@
+"""Repositories by name: found, made by a first push, listed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from cloudcore.db.base import Connection
+from registry.errors import NameUnknown
+from registry.metadata.repositories import live as repositories
+from registry.metadata.repositories.live import Repository
+from registry.oci.reference import Name
+from registry.services.access import Rights
+from registry.services.changes import Act
+from registry.services.context import Context
+from registry.services.events import REPOSITORY_CREATED, Event, publish
+
+
+class Page(NamedTuple):
+    """Names in byte order, and whether more follow."""
+
+    names: list[str]
+    has_more: bool
+
+
+def name_unknown(name: Name) -> NameUnknown:
+    """Return the error for a repository that is not there."""
+    return NameUnknown(f"there is no repository {name}", name=str(name))
+
+
+async def find_repository(ctx: Context, name: Name) -> Repository:
+    """Return the repository of this name.
+
+    Raises:
+        NameUnknown: there is none.
+
+    """
+    found = await ctx.database.read(repositories.find_repository, name.handle, name.repository)
+    if found is None:
+        raise name_unknown(name)
+    return found
+
+
+async def repository_for_push(ctx: Context, name: Name, rights: Rights) -> Repository:
+    """Return the repository of this name, made now when account and caller let a push make it.
+
+    Raises:
+        NameUnknown: there is none, and none is made: no such account, auto-create is off, or the
+            caller may not create repositories.
+
+    """
+    found = await ctx.database.read(repositories.find_repository, name.handle, name.repository)
+    if found is not None:
+        return found
+    if not await rights.may_create(name):
+        raise name_unknown(name)
+    return await ctx.database.write(_create, name, ctx.new_id(), ctx.act(rights.principal))
+
+
+def _create(tx: Connection, name: Name, repository_id: str, act: Act) -> Repository:
+    account = repositories.find_account(tx, name.handle)
+    if account is None or not account.auto_create_repositories:
+        raise name_unknown(name)
+    found = repositories.add_repository(tx, repository_id, account, name.repository, act.now)
+    if found.id == repository_id:
+        publish(tx, act, found, [Event(REPOSITORY_CREATED)])
+    return found
+
+
+async def list_repositories(
+    ctx: Context,
+    handle: str,
+    after: str,
+    limit: int,
+    may_describe: Callable[[Name], Awaitable[bool]],
+) -> Page:
+    """Return a page of an account's repositories as full names after the full name `after`.
+
+    Those the caller may not describe are not there.
+    """
+    prefix = f"{handle}/"
+    if not after.startswith(prefix):
+        if after > prefix:
+            return Page([], has_more=False)
+        after = prefix
+    last = after.removeprefix(prefix)
+    found: list[str] = []
+    while len(found) <= limit:
+        batch = await ctx.database.read(repositories.list_repository_names, handle, last, limit + 1)
+        found += [name for name in batch if await may_describe(Name(handle, name))]
+        if len(batch) <= limit:
+            break
+        last = batch[-1]
+    return Page([prefix + name for name in found[:limit]], has_more=len(found) > limit)
+
+
+def lock(tx: Connection, name: Name, repository_id: str) -> Repository:
+    """Return the repository locked for a change."""
+    found = repositories.lock_repository(tx, repository_id)
+    if found is None:
+        raise name_unknown(name)
+    return found

@@ -1,0 +1,125 @@
+"""Resource policies: what is written is kept by what it meant, and decides who else may come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from cloudcore.crn import Crn
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.iam.decision import Caller, Question, decide
+from cloudcore.iam.policy import EVERYONE, RESOURCE_ACTIONS, Effect, Kind, Policy, policy_of
+from cloudcore.identity.documents import stored_document
+from cloudcore.identity.rows.roles import find_role_named
+from cloudcore.identity.rows.service_accounts import find_service_account_named
+from registry.metadata.repositories import policies
+from registry.metadata.repositories.live import lock_repository
+from registry.metadata.repositories.policies import NewPolicy, StoredPolicy
+
+
+class Setter(NamedTuple):
+    """Who sets a policy, from where, with what policies of its own."""
+
+    caller: Caller
+    identity: Sequence[Policy]
+    source_ip: IPv4Address | IPv6Address | None
+    resource: str
+    """CRN of the repository."""
+    account_id: str
+    """Of the repository."""
+    now: int
+
+    def may(self, action: str, attached: Policy) -> bool:
+        """Say whether it may do `action` under a policy of the repository."""
+        question = Question(
+            self.caller, action, self.resource, self.account_id, self.source_ip, self.now
+        )
+        return decide(question, self.identity, attached).is_allowed
+
+
+_NO_POLICY: Final = Policy(())
+_FIND_NAMED: Final = {"role": find_role_named, "service-account": find_service_account_named}
+
+
+def put_policy(
+    tx: Connection,
+    repository_id: str,
+    account_id: str,
+    document: Any,  # noqa: ANN401 - JSON, not yet checked
+    now: int,
+    setter: Setter | None = None,
+) -> StoredPolicy:
+    """Give a repository of `account_id` a policy in place of the one it had (C4).
+
+    The ids its names mean are kept, so that a principal that takes a name later gains nothing.
+
+    Raises:
+        InvalidInput: with ``field`` and ``reason``; one of the repository's own account's
+            principals does not exist.
+        Conflict: it would lock out the `setter`, where one is given.
+
+    """
+    lock_repository(tx, repository_id)
+    stored = stored_document(tx, document, Kind.RESOURCE, account_id)
+    policy = stored.policy
+    names = {name for each in policy.statements for name in each.principals}
+    own = {
+        str(crn): _bearer(tx, crn)
+        for crn in (Crn.parse(name) for name in names if name.startswith("crn:"))
+        if crn.type in _FIND_NAMED and crn.account == account_id
+    }
+    if setter is not None:
+        _check_lock_out(tx, repository_id, policy, setter)
+    new = NewPolicy(msgspec.Raw(stored.text.encode()), {**stored.ids, **own}, visibility(policy))
+    return policies.put_policy(tx, repository_id, new, now)
+
+
+def delete_policy(tx: Connection, repository_id: str) -> bool:
+    """Remove a repository's policy; return False if it had none."""
+    lock_repository(tx, repository_id)
+    return policies.remove_policy(tx, repository_id)
+
+
+def _check_lock_out(tx: Connection, repository_id: str, policy: Policy, setter: Setter) -> None:
+    """Refuse a policy whose denials take from the one who sets it what it may do now.
+
+    It is asked as every request is asked, from where and when the setter asks. Who lives with a
+    denial already may set it again.
+    """
+    stored = policies.find_policy(tx, repository_id)
+    before = _NO_POLICY if stored is None else policy_of(stored.document, Kind.RESOURCE)
+    undenied = Policy(tuple(each for each in policy.statements if each.effect is Effect.ALLOW))
+    lost = [
+        action
+        for action in sorted(RESOURCE_ACTIONS)
+        if setter.may(action, before)
+        and setter.may(action, undenied)
+        and not setter.may(action, policy)
+    ]
+    if lost:
+        words = f"the policy would lock you out of {', '.join(lost)}; force it if that is meant"
+        raise Conflict(words, actions=lost)
+
+
+def visibility(policy: Policy) -> str:
+    """Return whom a policy lets in: ``public``, ``shared`` with some, or nobody (``private``)."""
+    allows = [each for each in policy.statements if each.effect is Effect.ALLOW]
+    if any(EVERYONE in each.principals for each in allows):
+        return "public"
+    return "shared" if allows else "private"
+
+
+def _bearer(tx: Connection, crn: Crn) -> str:
+    """Return the id of the principal with a name in the repository's own account."""
+    found = _FIND_NAMED[crn.type](tx, crn.account, crn.name)
+    if found is None:
+        raise InvalidInput(
+            f"your account has no {crn.type} {crn.name}",
+            field="principals",
+            reason="no_such_principal",
+        )
+    return found.id

@@ -1,0 +1,38 @@
+"""Conditions on where a tag points, as requests state them on both planes (RFC 9110 §13).
+
+The entity tag of a tag is ``"<digest>"``, always strong.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from registry.services.tags.pointers import Precondition
+
+_ENTITY_TAG: Final = re.compile(r'(W/)?"([^"]*)"')
+
+
+def tag_precondition(match: str | None, none_match: str | None) -> Precondition | None:
+    """Return what ``If-Match`` and ``If-None-Match`` ask of a tag; None without either.
+
+    One that names nothing (quotes left out, ``"*"`` in quotes) lets no tag move that is there:
+    whoever sent it meant some condition.
+    """
+    if match is None and none_match is None:
+        return None
+    return Precondition(
+        None if match is None else digests_named(match, strongly=True),
+        None if none_match is None else digests_named(none_match) or frozenset({"*"}),
+    )
+
+
+def digests_named(header: str, *, strongly: bool = False) -> frozenset[str]:
+    """Return the digests a list of entity tags names; ``*`` stands for itself.
+
+    Compared `strongly`, as ``If-Match`` is, weak tags name nothing (RFC 9110 §13.1.1).
+    """
+    if header.strip() == "*":
+        return frozenset({"*"})
+    tags = _ENTITY_TAG.findall(header)
+    return frozenset(tag for weak, tag in tags if tag != "*" and not (strongly and weak))

@@ -1,1 +1,0 @@
-"""The server side: HTTP protocol, bulk transfer threads, dispatch, logs, metrics, workers."""
