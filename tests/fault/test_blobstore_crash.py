@@ -1,8 +1,8 @@
 """SIGKILL at every file operation of an upload: what was acknowledged is there, and right.
 
 G1 of the reliability goals. A child process is forked for each kill and runs whole uploads; it
-dies before, after or in the middle of one operation. ``ENTREPOT_CRASH_SEEDS`` asks for a soak
-of that many runs, each with some 150 kills.
+dies before, after or in the middle of one operation. ``SOAK=20`` in the environment makes twenty
+times as many runs, each with some 150 kills.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ import pytest
 from registry.blobstore.filesystem import FilesystemStore
 from tests.fault.operations import WATCHED, Operation, watched
 from tests.fault.uploads import Acknowledged, Plan, check_recovered, plans, upload
+from tests.soak import FACTOR
 
-SEEDS = int(os.environ.get("ENTREPOT_CRASH_SEEDS", "6"))
+SEEDS = 6 * FACTOR
 
 
 class Killer:

@@ -7,7 +7,6 @@ requests, other ones each time; ``--hypothesis-seed`` repeats them.
 
 from __future__ import annotations
 
-import os
 import re
 from typing import Final
 
@@ -20,9 +19,9 @@ from cloudcore.web.reference import OWN_PATHS
 from tests.fuzz.answers import check
 from tests.fuzz.cases import Cases, Operation, Sent, operations
 from tests.fuzz.conftest import Target
+from tests.soak import FACTOR, IS_SOAK, time_limit
 from tests.spec.operations import OPERATIONS
 
-SOAK: Final = int(os.environ.get("SOAK", "1"))
 EXAMPLES: Final = 20
 """Requests to one operation, beside the corner cases."""
 
@@ -57,7 +56,7 @@ def ask(target: Target, sent: Sent) -> None:
             break
 
 
-@pytest.mark.timeout(300 * SOAK)
+@time_limit(300)
 @pytest.mark.parametrize("operation", PLACES, indirect=True)
 def test_an_operation_answers_as_described(target: Target, operation: Operation) -> None:
     cases = Cases(operation, target.known)
@@ -67,8 +66,8 @@ def test_an_operation_answers_as_described(target: Target, operation: Operation)
     for strategy in (cases.sensible(), cases.any()):
 
         @settings(
-            max_examples=EXAMPLES * SOAK,
-            derandomize=SOAK == 1,
+            max_examples=EXAMPLES * FACTOR,
+            derandomize=not IS_SOAK,
             database=None,
             deadline=None,
             phases=[Phase.generate, Phase.shrink],

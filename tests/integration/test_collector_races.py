@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -32,10 +31,10 @@ from tests.dying import PassingDatabase
 from tests.inprocess import Answer, Registry, open_registry
 from tests.property.control_documents import CONTENTS, DOCUMENTS, Document
 from tests.recount import check_counters, object_ids, querying
+from tests.soak import FACTOR, time_limit
 
-IS_SOAK: Final = bool(os.environ.get("ENTREPOT_SOAK"))
 CLIENTS: Final = 4
-ROUNDS: Final = 400 if IS_SOAK else 12
+ROUNDS: Final = 12 * FACTOR
 TRIES: Final = 50
 PAUSE: Final = 20
 DAY: Final = 24 * 3600
@@ -158,7 +157,7 @@ def _restore(tx: Connection, name: str, digest: str, act: Act) -> None:
     restore_image(tx, repository, digest, act)
 
 
-@pytest.mark.timeout(3_600 if IS_SOAK else 120)
+@time_limit(120)
 def test_nothing_in_use_is_collected(database_url: str, tmp_path: Path) -> None:
     refused: Counter[str] = Counter()
     told: Counter[str] = Counter()

@@ -1,12 +1,11 @@
 """Idempotency under races and deaths: exactly one effect for each key (G23).
 
-``ENTREPOT_SOAK=1`` takes a thousand keys, and not just enough for every run.
+``SOAK=20`` in the environment takes twenty times as many keys.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Concatenate, Final
@@ -19,11 +18,11 @@ from cloudcore.db.opening import open_database
 from cloudcore.web.idempotency import KEPT_SECONDS, LEASE_SECONDS
 from tests.control_plane import Options, TokenBook, World, count_rows, make_world, play
 from tests.dying import Death, DyingDatabase, Moment, PassingDatabase
+from tests.soak import FACTOR, time_limit
 
 PARALLEL: Final = 20
-IS_SOAK: Final = bool(os.environ.get("ENTREPOT_SOAK"))
-KEYS: Final = 1_000 if IS_SOAK else 24
-LONG: Final = pytest.mark.timeout(3_600 if IS_SOAK else 120)
+KEYS: Final = 24 * FACTOR
+LONG: Final = time_limit(120)
 
 
 async def create(world: World, name: str, key: str) -> httpx.Response:

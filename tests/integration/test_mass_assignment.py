@@ -2,13 +2,12 @@
 
 Sent are the names of all columns of all tables and of all fields that records show, one at a time
 and each in an otherwise good body: 400 that names it, and nothing has changed. An ordinary run
-sends each operation a part of the columns, ``ENTREPOT_SOAK=1`` all; the shapes themselves are
+sends each operation a part of the columns, a soak all; the shapes themselves are
 checked to take no other field, whatever it is called.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -21,6 +20,7 @@ from tests.integration.served_world import Served
 from tests.integration.test_identity_isolation import dump, fields_of
 from tests.integration.test_isolation_operations import BODIES as OF_PLACES
 from tests.integration.test_isolation_operations import PLACES, filled, play, token_of
+from tests.soak import IS_SOAK
 from tests.spec.operations import OPERATIONS
 
 SHOWN: Final = (
@@ -30,7 +30,7 @@ SHOWN: Final = (
 )
 """Fields of records that are no columns, and some that are nowhere."""
 COLUMNS: Final = sorted({c.name for table in metadata.tables.values() for c in table.c})
-PARTS: Final = 1 if os.environ.get("ENTREPOT_SOAK") else 6
+PARTS: Final = 1 if IS_SOAK else 6
 BODIES: Final[dict[str, Any]] = {
     **OF_PLACES,
     "POST /v1/repositories": {"name": "new"},

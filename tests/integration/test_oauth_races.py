@@ -1,23 +1,21 @@
 """Codes and refresh tokens when many come at once: one use is one use (G22).
 
-``ENTREPOT_SOAK=1`` races a thousand codes, and not just enough for every run.
+``SOAK=20`` in the environment races twenty times as many codes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-
-import pytest
 
 from tests.integration.oauth_world import World, play
+from tests.soak import FACTOR, time_limit
 
 EMAIL = "ann@example.com"
 PARALLEL = 50
-RACES = 1_000 if os.environ.get("ENTREPOT_SOAK") else 40
+RACES = 40 * FACTOR
 
 
-@pytest.mark.timeout(120 if RACES < 1_000 else 3_600)
+@time_limit(120)
 def test_of_fifty_redemptions_of_one_code_at_most_one_gives_a_token(database_url: str) -> None:
     async def scenario(world: World) -> None:
         await world.add_user(EMAIL)

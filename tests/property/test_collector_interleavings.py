@@ -20,9 +20,9 @@ from tests.property.collector_clients import PROMISED, SCENES, Client, Scene
 from tests.property.collector_world import Yard
 from tests.property.interleaved_stores import OneConnection
 from tests.property.interleaving import no_other_threads
+from tests.soak import FACTOR, time_limit
 
-IS_SOAK: Final = bool(os.environ.get("ENTREPOT_SOAK"))
-RUNS: Final = int(os.environ.get("COLLECTOR_RUNS", "200000" if IS_SOAK else "800"))
+RUNS: Final = int(os.environ.get("COLLECTOR_RUNS", 800 * FACTOR))
 SEED: Final = int(os.environ.get("COLLECTOR_SEED", "0"))
 DEADLY: Final = 0.25
 """How often one of the tasks dies."""
@@ -73,7 +73,7 @@ def run(yard: Yard, seed: int, scenes: Sequence[Scene] = SCENES) -> None:
         yard.close()
 
 
-LONG: Final = pytest.mark.timeout(36_000 if IS_SOAK else 120)
+LONG: Final = time_limit(120)
 
 
 @LONG

@@ -16,14 +16,15 @@ import pytest
 from tests.property.collector_world import Yard
 from tests.property.interleaving import no_other_threads
 from tests.property.locked_statements import StatementDatabase
-from tests.property.test_collector_interleavings import IS_SOAK, SEED, run
+from tests.property.test_collector_interleavings import SEED, run
+from tests.soak import FACTOR, time_limit
 
-RUNS: Final = int(os.environ.get("COLLECTOR_STATEMENT_RUNS", "20000" if IS_SOAK else "30"))
+RUNS: Final = int(os.environ.get("COLLECTOR_STATEMENT_RUNS", 30 * FACTOR))
 WAITS: Final = "waits for a lock"
 ENOUGH: Final = 30
 """Of so many it can be told whether they were a test."""
 
-pytestmark = [pytest.mark.postgresql, pytest.mark.timeout(36_000 if IS_SOAK else 120)]
+pytestmark = [pytest.mark.postgresql, time_limit(120)]
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ then: deletions, restorations, tags that move, pins, lifecycle runs, and time th
 
 from __future__ import annotations
 
-import os
 from typing import Any, Final
 
 import pytest
@@ -31,8 +30,8 @@ from tests.property.control_model import Act, Outcome, Repository
 from tests.property.control_world import check_rows, open_world, work
 from tests.property.lifecycle_oracle import DAY
 from tests.recount import check_counters
+from tests.soak import FACTOR, time_limit
 
-SOAK: Final = int(os.environ.get("SOAK", "1"))
 EXCLUSION: Final = "moving-*"
 
 # One rule chooses among these: Hypothesis would leave out half of many rules in each example.
@@ -457,7 +456,7 @@ def likely(data: st.DataObject, times: int = 7) -> bool:
     return data.draw(st.integers(0, times)) < times
 
 
-@pytest.mark.timeout(600 * SOAK)  # a failure takes minutes to be made small
+@time_limit(600)  # a failure takes minutes to be made small
 @pytest.mark.parametrize(
     ("kind", "examples"),
     [("sqlite", 25), pytest.param("postgresql", 4, marks=pytest.mark.postgresql)],
@@ -469,7 +468,7 @@ def test_both_planes_are_their_model(
         run_state_machine_as_test(
             lambda: ControlMachine(world),  # type: ignore[arg-type] # any factory will do
             settings=settings(
-                max_examples=examples * SOAK,
+                max_examples=examples * FACTOR,
                 stateful_step_count=50,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),

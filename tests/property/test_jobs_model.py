@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -24,8 +23,8 @@ from cloudcore.jobs import queue
 from cloudcore.jobs.queue import Job, LeaseLost, LeaseTerms, NewJob
 from cloudcore.jobs.tables import jobs
 from tests.jobs import START, add_effect, all_jobs, effects, list_effects, make_tables
+from tests.soak import FACTOR
 
-SOAK: Final = int(os.environ.get("SOAK", "1"))
 KINDS: Final = ("a", "b")
 LEASE: Final = 60
 MOST_ATTEMPTS: Final = 3
@@ -279,7 +278,7 @@ def test_the_queue_is_its_model(database_url: str) -> None:
     run_state_machine_as_test(
         OnThisDatabase,
         settings=settings(
-            max_examples=25 * SOAK,
+            max_examples=25 * FACTOR,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),

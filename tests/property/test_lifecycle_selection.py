@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from random import Random
-from typing import Final
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,8 +17,7 @@ from registry.services.lifecycle.selection import Image, Selection, select
 from tests.property import lifecycle_oracle as oracle
 from tests.property.lifecycle_oracle import Rule
 from tests.property.lifecycle_worlds import NOW, policies, repositories
-
-SOAK: Final = int(os.environ.get("SOAK", "1"))
+from tests.soak import FACTOR
 
 
 def compiled(rules: Sequence[Rule]) -> Policy:
@@ -49,7 +46,7 @@ def selected(images: Sequence[oracle.Image], policy: Policy, now: int = NOW) -> 
     return select(policy, looked_at, {image.name: image.children for image in images}, now)
 
 
-@settings(max_examples=300 * SOAK)
+@settings(max_examples=300 * FACTOR)
 @given(repositories(), policies())
 def test_what_goes_is_what_the_oracle_says(
     images: list[oracle.Image], rules: Sequence[Rule]

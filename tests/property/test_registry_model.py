@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -49,8 +48,8 @@ from tests.recount import (
     repository_counters,
     upload_ids,
 )
+from tests.soak import FACTOR, time_limit
 
-SOAK: Final = int(os.environ.get("SOAK", "1"))
 WORDS: Final = ("app", "blobs/uploads", "fixed")
 FIXED: Final = "fixed"
 """The repository whose tags do not move, but for those of `EXCLUSION`."""
@@ -473,7 +472,7 @@ def likely(data: st.DataObject) -> bool:
     return data.draw(st.integers(0, 7)) < 7
 
 
-@pytest.mark.timeout(600 * SOAK)  # a failure takes minutes to be made small
+@time_limit(600)  # a failure takes minutes to be made small
 @pytest.mark.parametrize(
     ("kind", "examples"),
     [("sqlite", 40), pytest.param("postgresql", 5, marks=pytest.mark.postgresql)],
@@ -486,7 +485,7 @@ def test_a_registry_is_its_model(
         run_state_machine_as_test(
             lambda: RegistryMachine(around),  # type: ignore[arg-type] # any factory will do
             settings=settings(
-                max_examples=examples * SOAK,
+                max_examples=examples * FACTOR,
                 stateful_step_count=40,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),
