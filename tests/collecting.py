@@ -9,19 +9,19 @@ from registry.blobstore.base import BlobSweeper
 from registry.gc.collector.steps import phases_of
 from registry.metadata.collector.runs import Run, find_run, finish_run
 from registry.services.collector_runs import start_run
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 from registry.settings import Delays
 
 AT_ONCE: Final = Delays(gc_grace_seconds=0, gc_condemned_seconds=0, gc_quarantine_seconds=0)
 """No delay hides a race."""
 
 
-def at_once(ctx: Context) -> Context:
+def at_once(ctx: ServiceContext) -> ServiceContext:
     """Return the same surroundings, in which the collector waits for nothing."""
     return replace(ctx, delays=AT_ONCE)
 
 
-async def collect(ctx: Context, sweeper: BlobSweeper, account_id: str) -> Run:
+async def collect(ctx: ServiceContext, sweeper: BlobSweeper, account_id: str) -> Run:
     """Run the collector over an account from the first phase to the last; return what it did."""
     run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.act(""))
     for phase in phases_of(sweeper):

@@ -17,7 +17,7 @@ from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Database
 from cloudcore.db.opening import open_database
 from cloudcore.errors import Unauthenticated
-from cloudcore.iam.policy import Kind, Policy, policy_of
+from cloudcore.iam.policy import Policy, PolicyKind, policy_of
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.keyring import Keyring
 from cloudcore.web.app import ControlPlane, create_app
@@ -38,7 +38,7 @@ def may(*statements: dict[str, Any]) -> Sequence[Policy]:
     """Return identity policies of these statements."""
     if not statements:
         return []
-    return [policy_of({"version": "1", "statements": list(statements)}, Kind.IDENTITY)]
+    return [policy_of({"version": "1", "statements": list(statements)}, PolicyKind.IDENTITY)]
 
 
 @dataclass

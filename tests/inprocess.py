@@ -33,8 +33,8 @@ from registry.metadata.repositories.live import (
     find_repository,
 )
 from registry.metadata.tables import repositories
-from registry.services.changes import Site
-from registry.services.context import Context
+from registry.services.changes import RegistryHost
+from registry.services.context import ServiceContext
 from registry.services.images.pulls import PullLog
 from registry.settings import Limits
 
@@ -226,7 +226,7 @@ class Held:
 class Registry:
     """A registry of one account, and what surrounds it."""
 
-    ctx: Context
+    ctx: ServiceContext
     app: DataPlane
     client: Client
     clock: ManualClock
@@ -265,7 +265,7 @@ async def open_registry(
         await opened.write(add_account, uuid7(clock()), account, clock())
         database = around(opened)
         pulls = PullLog(database, clock)
-        made = Context(
+        made = ServiceContext(
             database=database,
             reader=store,
             writer=store,
@@ -273,7 +273,7 @@ async def open_registry(
             new_id=lambda: uuid7(clock()),
             limits=limits or Limits(),
             pulls=pulls,
-            site=Site("local", "registry.example"),
+            site=RegistryHost("local", "registry.example"),
         )
         app = DataPlane(made, OpenAccess(account))
         yield Registry(made, app, Client(app), clock, account)

@@ -40,13 +40,13 @@ from registry.distribution.challenge import Challenges
 from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess
 from registry.metadata.repositories.details import NewRepository
-from registry.services.changes import Site
-from registry.services.context import Context
+from registry.services.changes import RegistryHost
+from registry.services.context import ServiceContext
 from registry.services.images.pulls import PullLog
 from registry.services.logins import mint_login, new_password
 from registry.services.repositories.details import create_repository
 from registry.services.repositories.policies import put_policy
-from registry.services.tokens import Tokens
+from registry.services.tokens import BearerTokens
 from registry.settings import Delays, Limits
 from tests.inprocess import ManualClock
 
@@ -107,8 +107,8 @@ class Install:
     database: Database
     clock: ManualClock
     app: Application
-    tokens: Tokens
-    ctx: Context
+    tokens: BearerTokens
+    ctx: ServiceContext
     keyring: Keyring
     keys: SigningKeys
     access_tokens: AccessTokens
@@ -293,10 +293,10 @@ async def open_install(
             platform,
         )
         signer = BearerSigner(keys, URL, HOST, clock, uuid7)
-        tokens = Tokens(database, clock, signer, authenticator, REGION)
+        tokens = BearerTokens(database, clock, signer, authenticator, REGION)
         access = TokenAccess(tokens, Challenges(), clock)
         store = MemoryStore()
-        ctx = Context(
+        ctx = ServiceContext(
             database=database,
             reader=store,
             writer=store,
@@ -304,7 +304,7 @@ async def open_install(
             new_id=lambda: uuid7(clock()),
             limits=Limits(),
             pulls=PullLog(database, clock),
-            site=Site(REGION, HOST),
+            site=RegistryHost(REGION, HOST),
         )
         data = DataPlane(ctx, access, TokenEndpoint(access))
         app = Dispatcher(cast("Application", data), cast("Application", control))

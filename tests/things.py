@@ -31,10 +31,10 @@ from cloudcore.db.base import Connection
 from cloudcore.db.schema import ByteOrdered, Id, Moment
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, NotFound
-from cloudcore.iam.policy import Kind, policy_of
-from cloudcore.web.context import Context, Reply
-from cloudcore.web.pagination import Page, PageMeta, UuidPage
-from cloudcore.wire import RFC3339, Answer, Request, Timestamp, moment_of, rfc3339
+from cloudcore.iam.policy import PolicyKind, policy_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.pagination import PageMeta, PageQuery, UuidPage
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, Timestamp, moment_of, rfc3339
 
 T = TypeVar("T")
 
@@ -106,32 +106,32 @@ LIST_BY_ID: Final = Statement(
 )
 
 
-class Thing(Answer):
+class Thing(ResponseBody):
     id: str
     name: str
     description: str | None
     ready_at: RFC3339
 
 
-class OneThing(Answer):
+class OneThing(ResponseBody):
     thing: Thing
 
 
-class ManyThings(Answer):
+class ManyThings(ResponseBody):
     things: Sequence[Thing]
     meta: PageMeta
 
 
-class Part(Answer):
+class Part(ResponseBody):
     id: str
     secret: str
 
 
-class OnePart(Answer):
+class OnePart(ResponseBody):
     part: Part
 
 
-class CreateThing(Request):
+class CreateThing(RequestBody):
     name: Annotated[str, Meta(min_length=1, max_length=63, pattern=r"\A[a-z_%-]+\Z")]
     description: Annotated[str, Meta(max_length=200)] | None = None
     """For people."""
@@ -141,15 +141,15 @@ class CreateThing(Request):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class UpdateThing(Request):
+class UpdateThing(RequestBody):
     description: str | UnsetType | None = UNSET
 
 
-class CreatePart(Request):
+class CreatePart(RequestBody):
     pass
 
 
-class ListThings(Page):
+class ListThings(PageQuery):
     name_prefix: str = ""
     """Things whose names begin so."""
     colour: Literal["red", "blue"] | None = None
@@ -160,7 +160,7 @@ class ListByAge(UuidPage):
     pass
 
 
-class Weather(Answer):
+class Weather(ResponseBody):
     is_fine: bool
 
 
@@ -169,12 +169,12 @@ def _wire(row: Sequence[Any]) -> Thing:
     return Thing(id=identity, name=name, description=description, ready_at=rfc3339(ready_at))
 
 
-def _crn(ctx: Context, name: str) -> str:
+def _crn(ctx: RequestContext, name: str) -> str:
     assert ctx.caller is not None
     return f"crn:test:local:{ctx.caller.account_id}:thing/{name}"
 
 
-def _account(ctx: Context) -> str:
+def _account(ctx: RequestContext) -> str:
     assert ctx.caller is not None
     assert ctx.caller.account_id is not None
     return ctx.caller.account_id
@@ -202,7 +202,7 @@ def find_thing(connection: Connection, account_id: str, thing_id: str) -> Sequen
     opt={"action": "test:CreateThing", "idempotent": True},
 )
 async def create_thing(
-    data: JSONBody[CreateThing], ctx: NamedDependency[Context]
+    data: JSONBody[CreateThing], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneThing]:
     """Make a thing.
 
@@ -222,7 +222,7 @@ async def create_thing(
 
 
 @get("/v1/things", opt={"action": "test:ListThings", "query": ListThings})
-async def list_things(ctx: NamedDependency[Context]) -> ManyThings:
+async def list_things(ctx: NamedDependency[RequestContext]) -> ManyThings:
     """List things by name."""
     query = ctx.query(ListThings)
     ctx.authorize(_crn(ctx, "*"))
@@ -244,7 +244,7 @@ async def list_things(ctx: NamedDependency[Context]) -> ManyThings:
 
 
 @get("/v1/things-by-age", opt={"action": "test:ListThings", "query": ListByAge})
-async def list_things_by_age(ctx: NamedDependency[Context]) -> ManyThings:
+async def list_things_by_age(ctx: NamedDependency[RequestContext]) -> ManyThings:
     """List things, the newest first."""
     query = ctx.query(ListByAge)
     ctx.authorize(_crn(ctx, "*"))
@@ -260,7 +260,7 @@ async def list_things_by_age(ctx: NamedDependency[Context]) -> ManyThings:
 
 
 @get("/v1/things/{thing_id:str}", opt={"action": "test:GetThing"})
-async def get_thing(thing_id: FromPath[str], ctx: NamedDependency[Context]) -> OneThing:
+async def get_thing(thing_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> OneThing:
     """Return a thing."""
     found = await ctx.database.read(find_thing, _account(ctx), thing_id)
     ctx.authorize(_crn(ctx, found[2]))
@@ -269,7 +269,7 @@ async def get_thing(thing_id: FromPath[str], ctx: NamedDependency[Context]) -> O
 
 @patch("/v1/things/{thing_id:str}", opt={"action": "test:UpdateThing"})
 async def update_thing(
-    thing_id: FromPath[str], data: JSONBody[UpdateThing], ctx: NamedDependency[Context]
+    thing_id: FromPath[str], data: JSONBody[UpdateThing], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneThing]:
     """Change the description of a thing; null takes it away."""
     found = await ctx.database.read(find_thing, _account(ctx), thing_id)
@@ -286,7 +286,7 @@ async def update_thing(
 
 
 @delete("/v1/things/{thing_id:str}", opt={"action": "test:DeleteThing"})
-async def delete_thing(thing_id: FromPath[str], ctx: NamedDependency[Context]) -> None:
+async def delete_thing(thing_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
     """Delete a thing."""
     found = await ctx.database.read(find_thing, _account(ctx), thing_id)
     ctx.authorize(_crn(ctx, found[2]))
@@ -302,7 +302,7 @@ async def delete_thing(thing_id: FromPath[str], ctx: NamedDependency[Context]) -
 )
 async def create_part(
     thing_id: FromPath[str],
-    ctx: NamedDependency[Context],
+    ctx: NamedDependency[RequestContext],
     data: JSONBody[CreatePart | None] = None,
 ) -> Reply[OnePart]:
     """Make a part, whose secret is shown once."""
@@ -321,7 +321,9 @@ async def create_part(
     "/v1/templates/{template_id:str}",
     opt={"action": "test:GetThing", "malformed_id": 400, "statuses": (404,)},
 )
-async def get_template(template_id: FromPath[str], ctx: NamedDependency[Context]) -> OneThing:
+async def get_template(
+    template_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> OneThing:
     """Return a template; there is none."""
     raise NotFound("there is no such thing")
 
@@ -333,7 +335,7 @@ async def get_weather() -> Weather:
 
 
 @get("/v1/shared/{thing_id:str}", opt={"action": "registry:DescribeImages"})
-async def get_shared(thing_id: FromPath[str], ctx: NamedDependency[Context]) -> OneThing:
+async def get_shared(thing_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> OneThing:
     """Return a thing; the policy of the one called ``open`` shows it to the whole account."""
     found = await ctx.database.read(find_thing, _account(ctx), thing_id)
     document = {
@@ -341,7 +343,7 @@ async def get_shared(thing_id: FromPath[str], ctx: NamedDependency[Context]) -> 
         "principals": [_account(ctx)],
         "actions": ["registry:DescribeImages"],
     }
-    policy = policy_of({"version": "1", "statements": [document]}, Kind.RESOURCE)
+    policy = policy_of({"version": "1", "statements": [document]}, PolicyKind.RESOURCE)
     ctx.authorize(_crn(ctx, found[2]), resource_policy=policy if found[2] == "open" else None)
     return OneThing(thing=_wire(found))
 
@@ -353,14 +355,14 @@ async def unasked() -> Weather:
 
 
 @post("/v1/uncommitted", opt={"action": "test:CreateThing", "idempotent": True})
-async def uncommitted(ctx: NamedDependency[Context]) -> Reply[Weather]:
+async def uncommitted(ctx: NamedDependency[RequestContext]) -> Reply[Weather]:
     """Forget to commit."""
     ctx.authorize(_crn(ctx, "x"))
     return Reply(201, b"{}")
 
 
 @post("/v1/unasked", opt={"action": "test:CreateThing", "idempotent": True})
-async def unasked_commit(ctx: NamedDependency[Context]) -> Reply[OneThing]:
+async def unasked_commit(ctx: NamedDependency[RequestContext]) -> Reply[OneThing]:
     """Commit before asking for permission."""
     data = CreateThing(name="unasked")
     return await ctx.commit(

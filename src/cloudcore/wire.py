@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, ClassVar, Final
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, structs
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -17,7 +17,7 @@ RFC3339 = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 """A moment in an answer, as `rfc3339` writes it."""
 
 
-class Request(Struct, kw_only=True, forbid_unknown_fields=True):
+class RequestBody(Struct, kw_only=True, forbid_unknown_fields=True):
     """Base of request bodies: a field that is not known is refused, since it may be a typo.
 
     In a PATCH a field defaults to `msgspec.UNSET`: absent keeps, null clears where it may.
@@ -27,7 +27,7 @@ class Request(Struct, kw_only=True, forbid_unknown_fields=True):
     """An integer beyond 64 bits is read as the largest or smallest within, instead of refused."""
 
 
-class Answer(Struct, kw_only=True):
+class ResponseBody(Struct, kw_only=True):
     """Base of response bodies; clients ignore fields they do not know."""
 
 
@@ -47,3 +47,8 @@ def moment_of(at: datetime) -> int:
 
 LAST_MOMENT: Final = moment_of(datetime.max.replace(tzinfo=UTC))
 """The end of the year 9999 in UTC. West of Greenwich a caller can name a later one."""
+
+
+def changes_of(data: Struct) -> dict[str, object]:
+    """Return the fields that a PATCH gives."""
+    return {name: value for name, value in structs.asdict(data).items() if value is not UNSET}

@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from cloudcore.errors import PlatformError
-from cloudcore.jobs.kinds import Kind
-from cloudcore.jobs.worker import Worker
+from cloudcore.jobs.kinds import JobKind
+from cloudcore.jobs.worker import JobWorker
 from registry.blobstore.base import BlobSweeper
 from registry.gc.collector.steps import collection_kind
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 from registry.services.lifecycle.runs import lifecycle_kind
 
 _RESTART_SECONDS: Final = 2
@@ -26,16 +26,16 @@ _STOP_SECONDS: Final = 1
 _log = logging.getLogger(__name__)
 
 
-def job_kinds(ctx: Context, sweeper: BlobSweeper) -> Sequence[Kind]:
+def job_kinds(ctx: ServiceContext, sweeper: BlobSweeper) -> Sequence[JobKind]:
     """Return the kinds of jobs of the registry, bound to their surroundings.
 
-    A family that has work to do later writes a step function and adds its `Kind` here.
+    A family that has work to do later writes a step function and adds its `JobKind` here.
     """
     return [lifecycle_kind(ctx), collection_kind(ctx, sweeper)]
 
 
 @asynccontextmanager
-async def running(worker: Worker) -> AsyncIterator[None]:
+async def running(worker: JobWorker) -> AsyncIterator[None]:
     """Run the worker meanwhile; at the end let the steps under way finish, but not for long."""
     task = asyncio.create_task(_keep_running(worker), name="jobs")
     try:
@@ -46,7 +46,7 @@ async def running(worker: Worker) -> AsyncIterator[None]:
             await asyncio.wait_for(task, _STOP_SECONDS)
 
 
-async def _keep_running(worker: Worker) -> None:
+async def _keep_running(worker: JobWorker) -> None:
     """Run the worker until it is stopped, again after a failure."""
     while True:
         try:

@@ -19,7 +19,7 @@ from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
 from cloudcore.errors import PlatformError
 from cloudcore.identity import sessions
 from cloudcore.jobs import outbox, queue
-from cloudcore.jobs.worker import Worker
+from cloudcore.jobs.worker import JobWorker
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.web import idempotency, ratelimit
@@ -45,9 +45,9 @@ from registry.metadata.collector.generations import accepted_at
 from registry.metadata.database import migrate
 from registry.metadata.images import pins
 from registry.metadata.repositories.live import add_account, find_account
-from registry.services.changes import Site
+from registry.services.changes import RegistryHost
 from registry.services.collector_runs import start_due_runs as start_due_collections
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 from registry.services.images.pulls import PullLog
 from registry.services.lifecycle.runs import start_due_runs
 from registry.settings import Settings
@@ -81,13 +81,13 @@ async def open_context(
     settings: Settings,
     clock: Clock = system_clock,
     on_damage: Callable[[], None] = lambda: None,
-) -> AsyncIterator[Context]:
+) -> AsyncIterator[ServiceContext]:
     """Open the stores of one process and close them at the end."""
     database = open_database(settings.database)
     try:
         store = FilesystemStore(settings.blobs)
         pulls = PullLog(database, clock)
-        yield Context(
+        yield ServiceContext(
             database=database,
             reader=store,
             writer=store,
@@ -95,7 +95,7 @@ async def open_context(
             new_id=uuid7,
             limits=settings.limits,
             pulls=pulls,
-            site=Site(settings.region, settings.pull_host),
+            site=RegistryHost(settings.region, settings.pull_host),
             delays=settings.delays,
             on_damage=on_damage,
         )
@@ -115,7 +115,7 @@ async def open_sweeper(settings: Settings) -> AsyncIterator[BlobSweeper]:
 
 
 @asynccontextmanager
-async def _ready_to_collect(ctx: Context, sweeper: BlobSweeper) -> AsyncIterator[None]:
+async def _ready_to_collect(ctx: ServiceContext, sweeper: BlobSweeper) -> AsyncIterator[None]:
     """Begin generations in the block, and put back orphans that a wrong database did not know."""
     history = Generations(ctx, sweeper)
     await history.begin()
@@ -172,11 +172,11 @@ class Registry:
     def _note_damage(self) -> None:
         self.on_damage()
 
-    def make_worker(self, ctx: Context, sweeper: BlobSweeper) -> Worker:
+    def make_worker(self, ctx: ServiceContext, sweeper: BlobSweeper) -> JobWorker:
         """Return what runs jobs beside the planes."""
-        return Worker(ctx.database, job_kinds(ctx, sweeper), clock=ctx.clock, new_id=ctx.new_id)
+        return JobWorker(ctx.database, job_kinds(ctx, sweeper), clock=ctx.clock, new_id=ctx.new_id)
 
-    async def make_planes(self, ctx: Context, resources: AsyncExitStack) -> Planes:
+    async def make_planes(self, ctx: ServiceContext, resources: AsyncExitStack) -> Planes:
         """Return the two applications; what they need to be closed goes to `resources`."""
         raise NotImplementedError
 
@@ -184,7 +184,7 @@ class Registry:
         """Undo `start`, in reverse."""
         await self._resources.aclose()
 
-    def readiness(self, ctx: Context) -> Readiness:
+    def readiness(self, ctx: ServiceContext) -> Readiness:
         """Return the probes of the database and the store."""
 
         async def database() -> None:
@@ -223,7 +223,7 @@ class Registry:
 class DevRegistry(Registry):
     """``entrepot dev``: one account, no sign-in, health beside the data plane."""
 
-    async def make_planes(self, ctx: Context, resources: AsyncExitStack) -> Planes:
+    async def make_planes(self, ctx: ServiceContext, resources: AsyncExitStack) -> Planes:
         """Make the account, unless it is there; let every program of this machine in."""
         del resources
         if await ctx.database.read(find_account, DEV_ACCOUNT) is None:

@@ -28,8 +28,8 @@ from registry.distribution.challenge import Challenges
 from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess
 from registry.main import Planes, Registry, application, repeated
-from registry.services.context import Context
-from registry.services.tokens import Tokens
+from registry.services.context import ServiceContext
+from registry.services.tokens import BearerTokens
 from registry.settings import Settings
 
 _KEY_REFRESH_SECONDS: Final = 60
@@ -38,7 +38,7 @@ _KEY_REFRESH_SECONDS: Final = 60
 class ServedRegistry(Registry):
     """``entrepot serve``: every caller signs in, and policies decide."""
 
-    async def make_planes(self, ctx: Context, resources: AsyncExitStack) -> Planes:
+    async def make_planes(self, ctx: ServiceContext, resources: AsyncExitStack) -> Planes:
         """Load the keys, and build identity below both planes."""
         settings, database, clock = self._settings, ctx.database, ctx.clock
         keyring = load_keyring(settings.root_key)
@@ -74,7 +74,7 @@ class ServedRegistry(Registry):
             error_shapes=ERROR_SHAPES,
         )
         signer = BearerSigner(keys, settings.url, settings.pull_host, clock, uuid7)
-        bearers = Tokens(database, clock, signer, authenticator, settings.region)
+        bearers = BearerTokens(database, clock, signer, authenticator, settings.region)
         challenges = Challenges(settings.public_url, settings.hosts)
         access = TokenAccess(bearers, challenges, clock, settings.proxies)
         await resources.enter_async_context(repeated(_KEY_REFRESH_SECONDS, keys.refresh))

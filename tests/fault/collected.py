@@ -18,7 +18,7 @@ from registry.metadata.collector.runs import finish_run
 from registry.metadata.repositories.live import find_account, find_repository, lock_repository
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
-from registry.services.changes import Act
+from registry.services.changes import Change
 from registry.services.collector_runs import start_run
 from registry.services.images.restoration import restore_image
 from tests.collecting import at_once, collect
@@ -127,7 +127,7 @@ async def check_clean(registry: Registry, store: BlobStore) -> None:
     await check_needed(registry, store)
 
 
-def _restore(tx: Connection, act: Act) -> None:
+def _restore(tx: Connection, act: Change) -> None:
     repository = find_repository(tx, "dev", "app")
     assert repository is not None
     assert lock_repository(tx, repository.id) is not None

@@ -12,16 +12,16 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from cloudcore.jobs.kinds import Done, Kind, Next
+from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.outbox import DELIVER
 from cloudcore.jobs.queue import Job
-from cloudcore.jobs.worker import Pace, Worker
+from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.serving.dispatch import Dispatcher
 from registry.blobstore.base import BlobSweeper
 from registry.cli.running import serve_application
 from registry.main import DevRegistry, Registry
 from registry.served import ServedRegistry
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 from registry.settings import Settings
 from tests.jobs import COUNT, count_steps
 
@@ -46,16 +46,16 @@ async def deliver(job: Job) -> Done:
     return Done()
 
 
-def create(kind: type[Registry], pace: Pace, is_stuck: bool, settings: Settings) -> Dispatcher:
+def create(kind: type[Registry], pace: JobPace, is_stuck: bool, settings: Settings) -> Dispatcher:
     """Return an application whose worker knows jobs that count, and those of events."""
 
     class CountingRegistry(kind):  # type: ignore[misc,valid-type]
-        def make_worker(self, ctx: Context, sweeper: BlobSweeper) -> Worker:
-            counting = Kind(
+        def make_worker(self, ctx: ServiceContext, sweeper: BlobSweeper) -> JobWorker:
+            counting = JobKind(
                 name=COUNT, step=partial(step, is_stuck=is_stuck), first_retry_seconds=0.01
             )
-            delivering = Kind(name=DELIVER, step=deliver)
-            return Worker(ctx.database, [counting, delivering], pace=pace)
+            delivering = JobKind(name=DELIVER, step=deliver)
+            return JobWorker(ctx.database, [counting, delivering], pace=pace)
 
     registry = CountingRegistry(settings)
     return Dispatcher(
@@ -68,7 +68,7 @@ def create(kind: type[Registry], pace: Pace, is_stuck: bool, settings: Settings)
 
 def main(command: str, data: str, mode: str, poll_seconds: str) -> int:
     """Serve until told to stop."""
-    pace = Pace(slots=2, lease_seconds=1, poll_seconds=float(poll_seconds))
+    pace = JobPace(slots=2, lease_seconds=1, poll_seconds=float(poll_seconds))
     kind = DevRegistry if command == "dev" else ServedRegistry
     settings = Settings(data=Path(data), port=0)
     return serve_application(

@@ -11,12 +11,12 @@ import sys
 from contextlib import suppress
 
 from cloudcore.db.opening import open_database
-from cloudcore.jobs.kinds import Done, Kind, Next
+from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import Job
-from cloudcore.jobs.worker import Pace, Worker
+from cloudcore.jobs.worker import JobPace, JobWorker
 from tests.jobs import COUNT, count_steps
 
-PACE = Pace(slots=3, lease_seconds=1, poll_seconds=0.1)
+PACE = JobPace(slots=3, lease_seconds=1, poll_seconds=0.1)
 
 
 def say(line: str) -> None:
@@ -37,7 +37,7 @@ async def main(url: str) -> None:
     """Work until killed."""
     database = open_database(url)
     say("ready")
-    await Worker(database, [Kind(name=COUNT, step=step, max_attempts=None)], pace=PACE).run()
+    await JobWorker(database, [JobKind(name=COUNT, step=step, max_attempts=None)], pace=PACE).run()
 
 
 if __name__ == "__main__":

@@ -13,22 +13,22 @@ from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.opening import open_database
 from cloudcore.jobs.kinds import Done, Next
 from cloudcore.jobs.queue import Job
-from cloudcore.jobs.worker import Pace, Worker
+from cloudcore.jobs.worker import JobPace, JobWorker
 from registry.blobstore.memory import MemoryStore
-from registry.services.changes import Site
-from registry.services.context import Context
+from registry.services.changes import RegistryHost
+from registry.services.context import ServiceContext
 from registry.services.images.pulls import PullLog
 from registry.services.lifecycle.runs import lifecycle_kind
 from registry.settings import Limits
 
-PACE = Pace(lease_seconds=0.5, poll_seconds=0.05)
+PACE = JobPace(lease_seconds=0.5, poll_seconds=0.05)
 
 
 async def main(url: str, steps: int) -> None:
     """Work until killed."""
     database = open_database(url)
     store = MemoryStore()
-    ctx = Context(
+    ctx = ServiceContext(
         database=database,
         reader=store,
         writer=store,
@@ -36,7 +36,7 @@ async def main(url: str, steps: int) -> None:
         new_id=uuid7,
         limits=Limits(),
         pulls=PullLog(database, system_clock),
-        site=Site("local", "registry.example"),
+        site=RegistryHost("local", "registry.example"),
     )
     kind = lifecycle_kind(ctx)
 
@@ -52,7 +52,7 @@ async def main(url: str, steps: int) -> None:
             await asyncio.Event().wait()
         return outcome
 
-    await Worker(database, [replace(kind, step=step)], pace=PACE).run()
+    await JobWorker(database, [replace(kind, step=step)], pace=PACE).run()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 
 from cloudcore.jobs.kinds import Done, Next
 from cloudcore.jobs.queue import Job, first_due
-from cloudcore.jobs.worker import Pace, Worker
+from cloudcore.jobs.worker import JobPace, JobWorker
 from registry.services.lifecycle.runs import lifecycle_kind
 from tests.integration.pushing import World, make_world
 from tests.integration.test_tokens_exchange import play as play_install
@@ -86,10 +86,10 @@ class LifecycleWorld:
                 await waiting.pop()()
             return outcome
 
-        worker = Worker(
+        worker = JobWorker(
             self.install.database,
             [replace(kind, step=step)],
-            pace=Pace(poll_seconds=0.01),
+            pace=JobPace(poll_seconds=0.01),
             clock=self.install.clock,
         )
         running = asyncio.create_task(worker.run())

@@ -41,7 +41,7 @@ from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring
 from cloudcore.web.app import ControlPlane, create_app
-from cloudcore.web.context import Context, ControlSettings, Platform
+from cloudcore.web.context import ControlSettings, Platform, RequestContext
 
 T = TypeVar("T")
 
@@ -57,13 +57,13 @@ _CODE: Final = re.compile(r'<output id="code">([^<]*)</output>')
 
 
 @get("/v1/whoami", opt={"action": None})
-async def who_am_i(ctx: NamedDependency[Context]) -> dict[str, Any]:
+async def who_am_i(ctx: NamedDependency[RequestContext]) -> dict[str, Any]:
     assert ctx.caller is not None
     return {**ctx.caller._asdict(), "kind": ctx.caller.kind.value}
 
 
 @get("/v1/things", opt={"action": "test:ListThings"})
-async def list_things(ctx: NamedDependency[Context]) -> dict[str, Any]:
+async def list_things(ctx: NamedDependency[RequestContext]) -> dict[str, Any]:
     assert ctx.caller is not None
     ctx.authorize(f"crn:test::{ctx.caller.account_id}:thing/all")
     return {"things": []}

@@ -35,7 +35,7 @@ from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring, create_root_key, load_keyring
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.web.app import ControlPlane
-from cloudcore.web.route_spec import Facts
+from cloudcore.web.route_spec import RouteSpec
 from registry.main import open_context, prepare
 from registry.oci.media_types import OCI_MANIFEST
 from registry.served import ServedRegistry
@@ -153,7 +153,7 @@ class Served:
     keyring: Keyring
     tokens: AccessTokens
     clock: ManualClock
-    facts: list[Facts]
+    facts: list[RouteSpec]
     """Of the control plane's routes."""
     acme: Tenant = field(init=False)
     globex: Tenant = field(init=False)

@@ -24,8 +24,8 @@ from cloudcore.serving.body import Message, Receive, Scope, Send, receive_into
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.protocol import HttpProtocol, http_protocol
 from cloudcore.serving.record import RequestRecord
-from cloudcore.serving.request_cycle import Application, Exchange
-from cloudcore.serving.worker import Worker
+from cloudcore.serving.request_cycle import Application, RequestCycle
+from cloudcore.serving.worker import ServerWorker
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -178,7 +178,7 @@ class RunningServer:
     app: SampleApplication
     port: int
     records: list[RequestRecord]
-    worker: Worker
+    worker: ServerWorker
     state: ServerState
 
     @property
@@ -192,7 +192,7 @@ class RunningServer:
         return cast("set[HttpProtocol]", self.state.connections)
 
     @property
-    def exchange(self) -> Exchange:
+    def exchange(self) -> RequestCycle:
         """Return what is under way on the only connection."""
         (connection,) = self.connections
         assert connection.exchange is not None
@@ -316,7 +316,7 @@ def serving(
     """
     app = app or SampleApplication()
     records: list[RequestRecord] = []
-    worker = Worker(limits, records.append)
+    worker = ServerWorker(limits, records.append)
     config = uvicorn.Config(
         application or app,
         http=http_protocol(worker),

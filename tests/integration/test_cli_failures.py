@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from registry.cli.api import Client
-from registry.cli.failure import FAILED, MISUSE, NOT_FOUND, SIGNED_OUT, Failure
-from registry.cli.transport import Refused, Transport, base_url
+from registry.cli.api import ApiClient
+from registry.cli.failure import FAILED, MISUSE, NOT_FOUND, SIGNED_OUT, CommandFailure
+from registry.cli.transport import RequestRefused, Transport, base_url
 
 Answer = tuple[int, dict[str, str], bytes]
 UNEXPLAINED = (
@@ -102,8 +102,8 @@ class Known:
         return ""
 
 
-def client_of(server: Stranger, *tokens: str) -> Client:
-    return Client(Transport(server.url), Known(*(tokens or ("t",))))
+def client_of(server: Stranger, *tokens: str) -> ApiClient:
+    return ApiClient(Transport(server.url), Known(*(tokens or ("t",))))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def client_of(server: Stranger, *tokens: str) -> Client:
 def test_every_answer_but_the_expected_one_is_one_line(
     answer: Answer, status: int, words: str
 ) -> None:
-    with serving(Stranger(answer)) as server, pytest.raises(Failure) as told:
+    with serving(Stranger(answer)) as server, pytest.raises(CommandFailure) as told:
         client_of(server).call("GET", "/v1/repositories")["repositories"]
     assert str(told.value) == words.format(url=server.url)
     assert told.value.exit_status == status
@@ -174,7 +174,7 @@ def test_a_401_is_tried_once_more_with_another_token() -> None:
     with serving(Stranger(no, (200, {}, b'{"a": 1}'))) as server:
         assert client_of(server, "old", "new").call("POST", "/v1/x", {}) == {"a": 1}
     assert server.asked == [("/v1/x", "Bearer old"), ("/v1/x", "Bearer new")]
-    with serving(Stranger(no)) as server, pytest.raises(Refused) as told:
+    with serving(Stranger(no)) as server, pytest.raises(RequestRefused) as told:
         client_of(server, "old", "new").call("GET", "/v1/x")
     assert told.value.exit_status == SIGNED_OUT
     assert len(server.asked) == 2
@@ -219,7 +219,7 @@ def test_another_protocol_is_told(greeting: bytes, scheme: str, words: str) -> N
         thread = threading.Thread(target=greet)
         thread.start()
         url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
-        with pytest.raises(Failure) as told:
+        with pytest.raises(CommandFailure) as told:
             Transport(url).send("GET", "/v1/x", {})
         thread.join()
     assert str(told.value) == words.format(url=url)
@@ -228,7 +228,7 @@ def test_another_protocol_is_told(greeting: bytes, scheme: str, words: str) -> N
 def test_a_refused_connection_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    with pytest.raises(Failure) as told:
+    with pytest.raises(CommandFailure) as told:
         Transport(url).send("GET", "/v1/x", {})
     assert str(told.value) == (
         f"cannot reach {url}: Connection refused; check the URL, or try again later"
@@ -245,7 +245,7 @@ def test_an_untrusted_certificate_is_told_and_can_be_trusted(
     server.socket = context.wrap_socket(server.socket, server_side=True)
     with serving(server):
         url = server.url.replace("http:", "https:")
-        with pytest.raises(Failure) as told:
+        with pytest.raises(CommandFailure) as told:
             Transport(url).send("GET", "/v1/x", {})
         assert str(told.value).startswith(f"the certificate of {url} is not trusted: self-signed")
         assert str(told.value).endswith("; name the file of its authority in SSL_CERT_FILE")
@@ -301,7 +301,7 @@ def test_a_url_has_one_spelling(url: str, kept: str) -> None:
     ],
 )
 def test_what_is_no_url_of_a_registry_is_misuse(url: str) -> None:
-    with pytest.raises(Failure) as told:
+    with pytest.raises(CommandFailure) as told:
         base_url(url)
     assert told.value.exit_status == MISUSE
     assert str(told.value).isprintable()

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from registry.cli.api import Client
+from registry.cli.api import ApiClient
 from registry.cli.transport import Lost, Transport
 from tests.integration.test_cli_failures import Known
 
@@ -27,8 +27,8 @@ class Dropping(ThreadingHTTPServer):
         self.asked: list[tuple[str, str | None, bytes]] = []
 
     @property
-    def client(self) -> Client:
-        return Client(Transport(f"http://127.0.0.1:{self.server_address[1]}"), Known("t"))
+    def client(self) -> ApiClient:
+        return ApiClient(Transport(f"http://127.0.0.1:{self.server_address[1]}"), Known("t"))
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -76,7 +76,7 @@ def dropping(drops: int) -> Iterator[Dropping]:
         lambda client: list(client.rows("/v1/x", "rows")),
     ],
 )
-def test_what_does_no_harm_is_sent_once_more(call: Callable[[Client], object]) -> None:
+def test_what_does_no_harm_is_sent_once_more(call: Callable[[ApiClient], object]) -> None:
     with dropping(1) as server:
         call(server.client)
     first, second = server.asked

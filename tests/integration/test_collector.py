@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, text
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.jobs.queue import first_due
-from cloudcore.jobs.worker import Pace, Worker
+from cloudcore.jobs.worker import JobPace, JobWorker
 from registry.blobstore.base import BlobStore
 from registry.gc.collector.consistency_check import IndexIncomplete
 from registry.gc.collector.steps import collection_kind
@@ -25,7 +25,7 @@ from registry.metadata.tables import manifest_blobs, repository_blobs
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.collector_runs import start_due_runs
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 from tests.collecting import at_once, collect
 from tests.integration.pushing import CONFIG_TYPE, World
 from tests.integration.test_images import run
@@ -48,7 +48,7 @@ class Yard:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.ctx: Context = world.install.ctx
+        self.ctx: ServiceContext = world.install.ctx
         store: Any = self.ctx.writer
         self.store: BlobStore = store
 
@@ -56,7 +56,7 @@ class Yard:
         """Let time pass."""
         await self.world.pass_seconds(seconds)
 
-    async def collect(self, ctx: Context | None = None) -> Run:
+    async def collect(self, ctx: ServiceContext | None = None) -> Run:
         """Run the collector over the account."""
         return await collect(ctx or self.ctx, self.store, self.world.account.id)
 
@@ -99,8 +99,8 @@ class Yard:
     async def work(self) -> None:
         """Let a worker carry out the runs there are."""
         kind = collection_kind(self.ctx, self.store)
-        pace = Pace(poll_seconds=0.01)
-        worker = Worker(self.ctx.database, [kind], pace=pace, clock=self.ctx.clock)
+        pace = JobPace(poll_seconds=0.01)
+        worker = JobWorker(self.ctx.database, [kind], pace=pace, clock=self.ctx.clock)
         running = asyncio.create_task(worker.run())
 
         async def is_done() -> bool:

@@ -24,7 +24,7 @@ from registry.gc.fsck import check
 from registry.gc.purge.images import purge_tombstones
 from registry.gc.purge.uploads import discard_expired_uploads
 from registry.metadata.repositories.live import find_account, find_repository, lock_repository
-from registry.services.changes import Act
+from registry.services.changes import Change
 from registry.services.images.restoration import restore_image
 from tests.collecting import at_once, collect
 from tests.dying import PassingDatabase
@@ -150,7 +150,7 @@ class Linker:
         assert (await self.ask("DELETE", f"blobs/{digest}")).status in (202, 404, 405)
 
 
-def _restore(tx: Connection, name: str, digest: str, act: Act) -> None:
+def _restore(tx: Connection, name: str, digest: str, act: Change) -> None:
     repository = find_repository(tx, "dev", name)
     assert repository is not None
     assert lock_repository(tx, repository.id) is not None

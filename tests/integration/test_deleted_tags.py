@@ -6,7 +6,7 @@ from typing import Any
 
 from registry.gc.purge.images import purge_tombstones
 from registry.gc.purge.tags import purge_deleted_tags
-from registry.metadata.settings import Settings, put_settings
+from registry.metadata.settings import AccountSettings, put_settings
 from tests.integration.test_repositories import refused
 from tests.integration.test_restoration import DAY, Shop, open_again, open_shop
 from tests.integration.test_tokens_exchange import play
@@ -33,7 +33,7 @@ async def set_undelete_days(install: Install, url: str, days: int) -> None:
     with querying(url) as query:
         account_id = query("SELECT id FROM accounts WHERE handle = 'acme'")[0][0]
     await install.database.write(
-        put_settings, account_id, Settings(undelete_days=days), install.clock()
+        put_settings, account_id, AccountSettings(undelete_days=days), install.clock()
     )
 
 

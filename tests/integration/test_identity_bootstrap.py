@@ -14,7 +14,7 @@ from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.iam.decision import Caller, Question, decide
 from cloudcore.iam.passwords import verify_password
-from cloudcore.iam.policy import Kind, parse_policy
+from cloudcore.iam.policy import PolicyKind, parse_policy
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
 from cloudcore.identity.permissions import load_policies
@@ -65,7 +65,7 @@ def test_one_command_makes_an_owner_who_can_do_everything(database_url: str) -> 
         role = await database.read(find_role_named, account.id, "admin")
         assert role is not None
         assert await database.read(find_assignment, role.id, person.id)
-        trust = parse_policy(role.trust_policy, Kind.TRUST)
+        trust = parse_policy(role.trust_policy, PolicyKind.TRUST)
         crn = f"crn:iam::{person.organization_id}:user/{person.id}"
         assert trust.statements[0].principals == {crn}
 

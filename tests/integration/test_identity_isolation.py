@@ -20,7 +20,7 @@ from cloudcore.identity.routes import HANDLERS
 from cloudcore.keyring import Keyring
 from cloudcore.web.app import create_app
 from cloudcore.web.context import Authenticator, Platform
-from cloudcore.web.route_spec import Facts
+from cloudcore.web.route_spec import RouteSpec
 from tests.identity_world import ALLOW_ALL, World, play
 
 DOCUMENT: Final = {"version": "1", "statements": [ALLOW_ALL]}
@@ -61,7 +61,7 @@ WRONG: Final[tuple[Any, ...]] = (
 )
 
 
-def operations() -> Iterator[Facts]:
+def operations() -> Iterator[RouteSpec]:
     platform = Platform(
         database=cast("Database", None),  # nobody asks
         clock=lambda: 0,
@@ -84,12 +84,12 @@ def test_bodies_stand_for_all_operations_that_read_one() -> None:
     assert len(FACTS) == len(HANDLERS) >= 47
 
 
-def is_of_persons(facts: Facts) -> bool:
+def is_of_persons(facts: RouteSpec) -> bool:
     is_on_people = facts.path.startswith("/v1/users") and facts.method != "GET"
     return is_on_people or facts.path.startswith(OF_PERSONS)
 
 
-def token_for(facts: Facts, program: str = "admin", person: str = "person") -> str:
+def token_for(facts: RouteSpec, program: str = "admin", person: str = "person") -> str:
     return person if is_of_persons(facts) else program
 
 
@@ -123,7 +123,7 @@ async def furnish(world: World, program: str, person: str) -> Ids:
     }
 
 
-def path_of(facts: Facts, ids: Ids) -> str:
+def path_of(facts: RouteSpec, ids: Ids) -> str:
     return re.sub(r"\{(\w+?)(?::str)?\}", lambda match: ids[match[1]], facts.path)
 
 
@@ -140,7 +140,7 @@ def play_furnished(url: str, scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize("facts", FACTS, ids=lambda facts: facts.operation)
-def test_own_ids_are_found(sqlite_database: str, facts: Facts) -> None:
+def test_own_ids_are_found(sqlite_database: str, facts: RouteSpec) -> None:
     """The control group of the next test: with own ids each operation gets to its work."""
 
     async def scenario(world: World, own: Ids, _: Ids) -> None:
@@ -260,7 +260,7 @@ def test_a_member_is_no_owner(database_url: str) -> None:
     play_furnished(database_url, scenario)
 
 
-def fields_of(facts: Facts) -> set[str]:
+def fields_of(facts: RouteSpec) -> set[str]:
     shapes = [each for each in (facts.body, *get_args(facts.body)) if isinstance(each, type)]
     return {
         name

@@ -16,7 +16,7 @@ from cloudcore.db.statement import Statement
 from registry.metadata.control_tables import image_pins
 from registry.metadata.repositories.visible import find_image_repository
 from registry.oci.digest import digest_of
-from registry.services.changes import Act, Site
+from registry.services.changes import Change, RegistryHost
 from registry.services.images.details import delete_batch
 from registry.services.images.details import delete_image as delete_one
 from registry.services.images.restoration import restore_image
@@ -220,7 +220,7 @@ def test_a_batch_takes_one_more_statement_for_each_image(sqlite_database: str) -
         images = [(await world.push_image(f"{n}", f"v{n}"))["digest"] for n in range(9)]
         found = await world.install.database.read(find_image_repository, world.repository_id)
         assert found is not None
-        act = Act("", world.install.clock(), Site("local", "localhost"))
+        act = Change("", world.install.clock(), RegistryHost("local", "localhost"))
 
         async def count(change: Callable[[Connection], object]) -> int:
             seen: list[Statement] = []

@@ -12,9 +12,9 @@ import pytest
 from cloudcore.clock import MICROSECONDS, system_clock
 from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.jobs import outbox
-from cloudcore.jobs.kinds import Done, Kind, Next
+from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import KEPT_SECONDS, Job
-from cloudcore.jobs.worker import Worker
+from cloudcore.jobs.worker import JobWorker
 from registry.jobs import running
 from registry.main import forget_ended
 from tests.control_plane import count_rows
@@ -33,7 +33,7 @@ def test_a_step_under_way_may_finish(sqlite_database: str) -> None:
 
     async def scenario(database: Database) -> None:
         (job,) = await database.write(enqueue_counts, 1, 2, system_clock())
-        async with running(Worker(database, [Kind(name=COUNT, step=step)])):
+        async with running(JobWorker(database, [JobKind(name=COUNT, step=step)])):
             await begun.wait()
         left = await get(database, job)
         assert (left.cursor, left.lease_token) == (1, None)  # any other may go on at once
@@ -54,7 +54,7 @@ def test_a_step_that_does_not_finish_is_dropped(sqlite_database: str) -> None:
 
     async def scenario(database: Database) -> None:
         (job,) = await database.write(enqueue_counts, 1, 2, system_clock())
-        async with running(Worker(database, [Kind(name=COUNT, step=step)])):
+        async with running(JobWorker(database, [JobKind(name=COUNT, step=step)])):
             await begun.wait()
         assert dropped.is_set()
         left = await get(database, job)
@@ -86,8 +86,8 @@ def test_a_worker_that_failed_begins_again(
         async def is_done() -> bool:
             return not await database.read(unfinished)
 
-        kind = Kind(name=COUNT, step=count_steps)
-        async with running(Worker(FailingOnce(database), [kind])):
+        kind = JobKind(name=COUNT, step=count_steps)
+        async with running(JobWorker(FailingOnce(database), [kind])):
             await until(is_done)
 
     with_jobs(sqlite_database, scenario)
@@ -103,12 +103,12 @@ def test_a_registry_forgets_what_was_done_long_ago(sqlite_database: str) -> None
     async def scenario(database: Database) -> None:
         await database.write(enqueue_counts, 1, 2, system_clock())
         await database.write(emit)
-        kinds = [Kind(name=COUNT, step=count_steps), outbox.delivery(database, system_clock, [])]
+        kinds = [JobKind(name=COUNT, step=count_steps), outbox.delivery(database, system_clock, [])]
 
         async def is_done() -> bool:
             return not await database.read(unfinished)
 
-        async with running(Worker(database, kinds)):
+        async with running(JobWorker(database, kinds)):
             await until(is_done)
         for seconds, left in ((0, (2, 1)), (KEPT_SECONDS, (0, 0))):
             now = system_clock() + seconds * MICROSECONDS

@@ -18,7 +18,7 @@ from cloudcore.db.opening import open_database
 from cloudcore.jobs import outbox
 from cloudcore.jobs.outbox import (
     UNDELIVERED_SECONDS,
-    Event,
+    OutboxEvent,
     Subscriber,
     delivery,
     emit,
@@ -26,25 +26,25 @@ from cloudcore.jobs.outbox import (
     forget_undelivered,
 )
 from cloudcore.jobs.queue import Job
-from cloudcore.jobs.worker import Pace, Worker
+from cloudcore.jobs.worker import JobPace, JobWorker
 from tests.databases import add_account
 from tests.dying import PassingDatabase
 from tests.integration.test_jobs_worker import running, until_finished
 from tests.jobs import START, Clock, all_jobs, until, with_jobs
 
 TYPE: Final = "registry.tag.moved"
-NEVER_POLLS: Final = Pace(poll_seconds=3600)
+NEVER_POLLS: Final = JobPace(poll_seconds=3600)
 
 
 class Recorder:
     """Remembers what it was handed; refuses some of it."""
 
-    def __init__(self, refuses: Callable[[Event], bool] = lambda _: False) -> None:
+    def __init__(self, refuses: Callable[[OutboxEvent], bool] = lambda _: False) -> None:
         self.refuses = refuses
-        self.handed: list[Event] = []
+        self.handed: list[OutboxEvent] = []
         self.taken: dict[str, list[object]] = defaultdict(list)
 
-    async def receive(self, event: Event) -> None:
+    async def receive(self, event: OutboxEvent) -> None:
         await asyncio.sleep(0)
         self.handed.append(event)
         if self.refuses(event):
@@ -52,8 +52,10 @@ class Recorder:
         self.taken[event.account_id].append(event.payload)
 
 
-def deliverer(database: Database, *subscribers: Subscriber, pace: Pace = NEVER_POLLS) -> Worker:
-    return Worker(database, [delivery(database, system_clock, subscribers)], pace=pace)
+def deliverer(
+    database: Database, *subscribers: Subscriber, pace: JobPace = NEVER_POLLS
+) -> JobWorker:
+    return JobWorker(database, [delivery(database, system_clock, subscribers)], pace=pace)
 
 
 def emit_all(tx: Connection, account_id: str, payloads: Sequence[object]) -> list[str]:
@@ -166,7 +168,7 @@ def test_an_event_nobody_can_take_holds_back_its_own_account_only(
         sick = await database.write(add_account, "sick")
         well = await database.write(add_account, "well")
         recorder = Recorder(lambda event: event.payload == "poison")
-        worker = Worker(database, [delivery(database, clock, [recorder])], clock=clock)
+        worker = JobWorker(database, [delivery(database, clock, [recorder])], clock=clock)
 
         async def unfinished_of(account_id: str) -> list[Job]:
             jobs = await database.read(all_jobs)
@@ -236,12 +238,14 @@ def test_a_death_before_the_mark_delivers_again_with_the_same_ids(database_url: 
 
         ids = await database.write(emit_now)
         kind = delivery(dying, clock, [recorder])
-        task = asyncio.create_task(Worker(dying, [kind], clock=clock).run())
+        task = asyncio.create_task(JobWorker(dying, [kind], clock=clock).run())
         await dying.died.wait()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         clock.pass_seconds(60)
-        async with running(Worker(database, [delivery(database, clock, [recorder])], clock=clock)):
+        async with running(
+            JobWorker(database, [delivery(database, clock, [recorder])], clock=clock)
+        ):
             await until_finished(database)
         assert [event.id for event in recorder.handed] == ids * 2
 

@@ -15,9 +15,9 @@ import pytest
 from cloudcore.clock import system_clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
-from cloudcore.jobs.kinds import Done, Kind, Next, StepFailed
+from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job, LeaseTerms, NewJob, enqueue, lease
-from cloudcore.jobs.worker import Pace, Worker
+from cloudcore.jobs.worker import JobPace, JobWorker
 from tests.integration.counting import CountingDatabase
 from tests.jobs import (
     COUNT,
@@ -34,13 +34,13 @@ from tests.jobs import (
     with_jobs,
 )
 
-NEVER_POLLS: Final = Pace(poll_seconds=3600)
-COUNTING: Final = Kind(name=COUNT, step=count_steps)
+NEVER_POLLS: Final = JobPace(poll_seconds=3600)
+COUNTING: Final = JobKind(name=COUNT, step=count_steps)
 SECRET: Final = "s3cret"
 
 
 @asynccontextmanager
-async def running(worker: Worker) -> AsyncIterator[Worker]:
+async def running(worker: JobWorker) -> AsyncIterator[JobWorker]:
     """Run a worker, and stop it with grace."""
     task = asyncio.create_task(worker.run())
     try:
@@ -62,7 +62,7 @@ async def until_finished(database: Database) -> None:
 def test_each_step_has_its_effect_once_and_in_order(database_url: str) -> None:
     async def scenario(database: Database) -> None:
         jobs = await database.write(enqueue_counts, 10, 3, system_clock())
-        async with running(Worker(database, [COUNTING])):
+        async with running(JobWorker(database, [COUNTING])):
             await until_finished(database)
         assert await database.read(list_effects) == sorted(
             (job, step) for job in jobs for step in range(3)
@@ -86,7 +86,7 @@ def test_a_step_whose_change_fails_leaves_nothing_and_tells_no_secret(
 
     async def scenario(database: Database) -> None:
         [identity] = await database.write(enqueue_counts, 1, 1, system_clock())
-        async with running(Worker(database, [Kind(name=COUNT, step=step, max_attempts=1)])):
+        async with running(JobWorker(database, [JobKind(name=COUNT, step=step, max_attempts=1)])):
             await until_finished(database)
         job = await get(database, identity)
         assert job.fault is not None
@@ -107,13 +107,13 @@ def test_retries_are_spaced_by_doubling_up_to_a_cap(database_url: str) -> None:
         tried.append((clock.now - START) / 1_000_000)
         raise StepFailed("REFUSED", f"attempt {job.attempts}")
 
-    kind = Kind(
+    kind = JobKind(
         name=COUNT, step=step, max_attempts=7, first_retry_seconds=2, longest_retry_seconds=20
     )
 
     async def scenario(database: Database) -> None:
         [identity] = await database.write(enqueue_counts, 1, 1, START)
-        worker = Worker(database, [kind], pace=NEVER_POLLS, clock=clock, chance=lambda: 1.0)
+        worker = JobWorker(database, [kind], pace=NEVER_POLLS, clock=clock, chance=lambda: 1.0)
         async with running(worker):
             for attempt in range(1, 8):
 
@@ -153,7 +153,7 @@ def test_a_permanent_failure_is_not_tried_again(database_url: str) -> None:
 
     async def scenario(database: Database) -> None:
         [identity] = await database.write(enqueue_counts, 1, 1, system_clock())
-        async with running(Worker(database, [Kind(name=COUNT, step=step)])):
+        async with running(JobWorker(database, [JobKind(name=COUNT, step=step)])):
             await until_finished(database)
         job = await get(database, identity)
         assert (job.state, job.attempts) == ("failed", 1)
@@ -168,8 +168,8 @@ def test_a_step_that_hangs_is_ended(database_url: str, caplog: pytest.LogCapture
 
     async def scenario(database: Database) -> None:
         [identity] = await database.write(enqueue_counts, 1, 1, system_clock())
-        kind = Kind(name=COUNT, step=step, max_attempts=1, step_seconds=0.01)
-        async with running(Worker(database, [kind])):
+        kind = JobKind(name=COUNT, step=step, max_attempts=1, step_seconds=0.01)
+        async with running(JobWorker(database, [kind])):
             await until_finished(database)
         fault = (await get(database, identity)).fault
         assert fault is not None
@@ -190,7 +190,7 @@ def test_a_lease_is_renewed_while_a_long_step_runs(database_url: str) -> None:
         [identity] = await database.write(enqueue_counts, 1, 1, system_clock())
         ends = set()
         async with running(
-            Worker(database, [Kind(name=COUNT, step=step)], pace=Pace(lease_seconds=0.3))
+            JobWorker(database, [JobKind(name=COUNT, step=step)], pace=JobPace(lease_seconds=0.3))
         ):
 
             async def renewed_often() -> bool:
@@ -221,8 +221,8 @@ def test_a_worker_whose_lease_was_taken_ends_its_step(database_url: str) -> None
     async def scenario(database: Database) -> None:
         clock = Clock()
         [identity] = await database.write(enqueue_counts, 1, 1, START)
-        slow_pace = Pace(lease_seconds=0.3, poll_seconds=3600)
-        slow = Worker(database, [Kind(name=COUNT, step=hang)], pace=slow_pace, clock=clock)
+        slow_pace = JobPace(lease_seconds=0.3, poll_seconds=3600)
+        slow = JobWorker(database, [JobKind(name=COUNT, step=hang)], pace=slow_pace, clock=clock)
         async with running(slow):
             await began.wait()
             taken: Sequence[Job] = ()
@@ -246,7 +246,7 @@ def test_a_stop_ends_the_step_under_way_and_begins_none(database_url: str) -> No
 
     async def scenario(database: Database) -> None:
         jobs = await database.write(enqueue_counts, 2, 3, system_clock())
-        worker = Worker(database, [Kind(name=COUNT, step=step)], pace=Pace(slots=1))
+        worker = JobWorker(database, [JobKind(name=COUNT, step=step)], pace=JobPace(slots=1))
         task = asyncio.create_task(worker.run())
         await at_step.wait()
         worker.stop()
@@ -258,7 +258,7 @@ def test_a_stop_ends_the_step_under_way_and_begins_none(database_url: str) -> No
         )
         assert (begun.state, begun.cursor, begun.lease_token) == ("running", 1, None)
         assert (untouched.state, untouched.attempts) == ("queued", 0)
-        async with running(Worker(database, [COUNTING])):  # at once: no lease to wait for
+        async with running(JobWorker(database, [COUNTING])):  # at once: no lease to wait for
             await until_finished(database)
         assert await database.read(list_effects) == sorted(
             (job, number) for job in jobs for number in range(3)
@@ -279,7 +279,7 @@ def test_a_cancelled_worker_leaves_its_job_to_the_end_of_the_lease(database_url:
         clock = Clock()
         [identity] = await database.write(enqueue_counts, 1, 1, START)
         task = asyncio.create_task(
-            Worker(database, [Kind(name=COUNT, step=hang)], clock=clock).run()
+            JobWorker(database, [JobKind(name=COUNT, step=hang)], clock=clock).run()
         )
         await began.wait()
         task.cancel()
@@ -287,7 +287,7 @@ def test_a_cancelled_worker_leaves_its_job_to_the_end_of_the_lease(database_url:
             await task
         assert (await get(database, identity)).due_at == START + 60_000_000
         clock.pass_seconds(60)
-        async with running(Worker(database, [COUNTING], clock=clock)):
+        async with running(JobWorker(database, [COUNTING], clock=clock)):
             await until_finished(database)
         assert (await get(database, identity)).attempts == 2
 
@@ -300,7 +300,7 @@ def test_a_commit_is_heard_of_and_a_coming_moment_is_kept_without_polling(
     async def scenario(database: Database) -> None:
         counting = CountingDatabase(database)
         counting.start()
-        async with running(Worker(counting, [COUNTING], pace=NEVER_POLLS)):
+        async with running(JobWorker(counting, [COUNTING], pace=NEVER_POLLS)):
             await until_finished(database)
             new = NewJob(COUNT, 1, delay_seconds=0.2)
             await database.write(enqueue, new, system_clock())
@@ -313,7 +313,7 @@ def test_a_commit_is_heard_of_and_a_coming_moment_is_kept_without_polling(
 
 def test_work_of_another_process_is_found_by_polling(database_url: str) -> None:
     async def scenario(database: Database) -> None:
-        async with running(Worker(database, [COUNTING], pace=Pace(poll_seconds=0.05))):
+        async with running(JobWorker(database, [COUNTING], pace=JobPace(poll_seconds=0.05))):
             await asyncio.sleep(0)
             other = open_database(database_url)
             await other.write(enqueue_counts, 1, 1, system_clock())
@@ -331,8 +331,8 @@ def test_a_delay_holds_no_worker(database_url: str) -> None:
     async def scenario(database: Database) -> None:
         clock = Clock()
         await database.write(enqueue_counts, 3, 2, START)
-        pace = Pace(slots=1, poll_seconds=3600)
-        worker = Worker(database, [Kind(name=COUNT, step=step)], pace=pace, clock=clock)
+        pace = JobPace(slots=1, poll_seconds=3600)
+        worker = JobWorker(database, [JobKind(name=COUNT, step=step)], pace=pace, clock=clock)
 
         async def all_wait() -> bool:
             jobs = await database.read(all_jobs)
@@ -356,7 +356,7 @@ def test_jobs_of_unknown_kinds_are_left_alone(database_url: str) -> None:
         async def done() -> bool:
             return (await get(database, known)).state == "succeeded"
 
-        async with running(Worker(database, [COUNTING], pace=Pace(slots=1))):
+        async with running(JobWorker(database, [COUNTING], pace=JobPace(slots=1))):
             await until(done)
         assert (await get(database, foreign)).state == "queued"
 
@@ -380,11 +380,11 @@ def test_racing_workers_commit_each_step_once(
     async def scenario(database: Database) -> None:
         other = open_database(database_url)
         jobs = await database.write(enqueue_counts, 40, 3, system_clock())
-        pace = Pace(slots=8, lease_seconds=lease_seconds, poll_seconds=0.01)
-        kind = Kind(name=COUNT, step=step, max_attempts=None)
+        pace = JobPace(slots=8, lease_seconds=lease_seconds, poll_seconds=0.01)
+        kind = JobKind(name=COUNT, step=step, max_attempts=None)
         async with (
-            running(Worker(database, [kind], pace=pace)),
-            running(Worker(other, [kind], pace=pace)),
+            running(JobWorker(database, [kind], pace=pace)),
+            running(JobWorker(other, [kind], pace=pace)),
         ):
             await until_finished(database)
         await other.close()

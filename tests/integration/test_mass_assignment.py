@@ -15,7 +15,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 from cloudcore.db.schema import metadata
-from cloudcore.web.route_spec import Facts
+from cloudcore.web.route_spec import RouteSpec
 from tests.integration.served_world import Served
 from tests.integration.test_identity_isolation import dump, fields_of
 from tests.integration.test_isolation_operations import BODIES as OF_PLACES
@@ -94,5 +94,5 @@ def is_struct(shape: object) -> bool:
     return isinstance(shape, type) and issubclass(shape, msgspec.Struct)
 
 
-def _place(facts: Facts) -> str:
+def _place(facts: RouteSpec) -> str:
     return f"{facts.method} {re.sub(r'{[^}]*}', '{}', facts.path)}"

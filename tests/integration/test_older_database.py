@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from cloudcore.jobs.worker import Worker
+from cloudcore.jobs.worker import JobWorker
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.folders import SHARDS
 from registry.cli.main import main
@@ -256,7 +256,7 @@ def test_nothing_is_deleted_while_the_database_is_too_old(site: Site) -> None:
         await tend_orphans(ctx, store)
         account_id = await account_of(registry)
         run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.act(""))
-        worker = Worker(ctx.database, [collection_kind(ctx, store)], clock=ctx.clock)
+        worker = JobWorker(ctx.database, [collection_kind(ctx, store)], clock=ctx.clock)
         working = asyncio.create_task(worker.run())
         while True:
             found = await ctx.database.read(find_run, account_id, run.id)

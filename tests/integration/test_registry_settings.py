@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from cloudcore.identity.rows.accounts import find_account_ids
-from registry.metadata.settings import Settings, find_settings
+from registry.metadata.settings import AccountSettings, find_settings
 from tests.integration.pushing import make_world
 from tests.integration.test_repositories import client_of, refused
 from tests.integration.test_tokens_exchange import play
@@ -158,7 +158,7 @@ def test_reading_and_changing_are_two_actions(sqlite_database: str) -> None:
 def test_an_account_without_a_row_has_the_defaults(sqlite_database: str) -> None:
     async def scenario(install: Install) -> None:
         account = await install.add_account("acme")
-        assert await install.database.read(find_settings, account.id) == Settings(7, ())
+        assert await install.database.read(find_settings, account.id) == AccountSettings(7, ())
 
     play(sqlite_database, scenario)
 

@@ -14,7 +14,7 @@ import pytest
 from cloudcore.identity.rows.accounts import find_account, find_account_ids
 from registry.gc.purge.images import forget_tag_history, purge_tombstones
 from registry.gc.purge.repositories import purge_deleted_repositories
-from registry.metadata.settings import Settings, put_settings
+from registry.metadata.settings import AccountSettings, put_settings
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX
 from registry.services.images import restoration
@@ -205,10 +205,12 @@ def test_an_index_whose_child_is_gone_stays_away_with_the_others(database_url: s
             with querying(database_url) as query:
                 account_id = query("SELECT id FROM accounts WHERE handle = 'acme'")[0][0]
             await install.database.write(
-                put_settings, account_id, Settings(undelete_days=0), install.clock()
+                put_settings, account_id, AccountSettings(undelete_days=0), install.clock()
             )
             await shop.delete(children[0])
-            await install.database.write(put_settings, account_id, Settings(), install.clock())
+            await install.database.write(
+                put_settings, account_id, AccountSettings(), install.clock()
+            )
             await shop.delete(children[1])
             assert {each["digest"] for each in await shop.deleted()} == {index, children[1]}
 

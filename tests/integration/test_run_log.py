@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from cloudcore.db.base import Connection, Database
-from cloudcore.jobs.kinds import Done, Kind, Next
+from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import Job, NewJob, enqueue, first_due, record_failure
-from cloudcore.jobs.worker import Pace, Worker
+from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.serving.logs import JsonFormatter
 from registry.blobstore.memory import MemoryStore
 from registry.gc.collector.steps import MAX_ATTEMPTS, collection_kind
@@ -97,7 +97,7 @@ def test_a_collection(database_url: str, lines: Lines, attempts: int) -> None:
         async def step(job: Job) -> Next | Done:
             return await kind.step(job._replace(attempts=job.attempts + tried))
 
-        await work(database, Kind(name=kind.name, step=step), install.clock)
+        await work(database, JobKind(name=kind.name, step=step), install.clock)
         (line,) = lines()
         assert (line["run_id"], line["account_id"]) == (run.id, account_id)
         assert line["status"] == ("failed" if attempts else "succeeded")
@@ -128,7 +128,7 @@ def test_what_was_undone_is_not_told(sqlite_database: str) -> None:
                 )
             return Done(_seven, told.append)
 
-        await work(database, Kind(name="test.told", step=step), clock)
+        await work(database, JobKind(name="test.told", step=step), clock)
         assert (tries, told) == (2, [7])
 
     play(sqlite_database, scenario)
@@ -138,9 +138,9 @@ def _seven(_: Connection) -> int:
     return 7
 
 
-async def work(database: Database, kind: Kind, clock: Callable[[], int]) -> None:
+async def work(database: Database, kind: JobKind, clock: Callable[[], int]) -> None:
     """Carry out what is due of a kind."""
-    worker = Worker(database, [kind], pace=Pace(poll_seconds=0.01), clock=clock)
+    worker = JobWorker(database, [kind], pace=JobPace(poll_seconds=0.01), clock=clock)
     running = asyncio.create_task(worker.run())
 
     async def is_done() -> bool:

@@ -13,7 +13,7 @@ import pytest
 from registry.blobstore.filesystem import FilesystemStore
 from registry.gc.purge.uploads import discard_expired_uploads
 from registry.oci.digest import ALGORITHMS, digest_of
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 from tests.inprocess import Answer, Client, Held, ManualClock, hang_up, open_registry
 from tests.recount import object_ids, querying
 
@@ -29,7 +29,7 @@ class Pair:
     first: Client
     second: Client
     clock: ManualClock
-    contexts: tuple[Context, Context]
+    contexts: tuple[ServiceContext, ServiceContext]
     store: FilesystemStore
 
 

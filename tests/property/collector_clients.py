@@ -13,7 +13,7 @@ from registry.errors import BlobUnknown
 from registry.gc.recovery import recover_blob
 from registry.metadata.repositories.deleted import list_deleted_repositories
 from registry.metadata.repositories.live import find_repository, lock_repository
-from registry.services.changes import Act
+from registry.services.changes import Change
 from registry.services.events import publish
 from registry.services.images.restoration import restore_image, restore_repository
 from registry.services.repositories.details import delete_repository
@@ -298,7 +298,7 @@ PROMISED: Final = (
 """With a grace: what a client was told of stays until its next request, if that comes in time."""
 
 
-def _restore_image(tx: Connection, name: str, digest: str, act: Act) -> bool:
+def _restore_image(tx: Connection, name: str, digest: str, act: Change) -> bool:
     repository = find_repository(tx, ACCOUNT, name)
     if repository is None or lock_repository(tx, repository.id) is None:
         return False
@@ -310,7 +310,7 @@ def _restore_image(tx: Connection, name: str, digest: str, act: Act) -> bool:
     return True
 
 
-def _delete_repository(tx: Connection, account_id: str, name: str, act: Act) -> bool:
+def _delete_repository(tx: Connection, account_id: str, name: str, act: Change) -> bool:
     found = find_repository(tx, ACCOUNT, name)
     if found is None:
         return False
@@ -321,7 +321,7 @@ def _delete_repository(tx: Connection, account_id: str, name: str, act: Act) -> 
     return True
 
 
-def _restore_repository(tx: Connection, account_id: str, act: Act) -> None:
+def _restore_repository(tx: Connection, account_id: str, act: Change) -> None:
     for found in list_deleted_repositories(tx, account_id, act.now, None, 1):
         with suppress(Conflict, NotFound):
             restore_repository(tx, account_id, found.id, act)

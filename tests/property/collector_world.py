@@ -28,10 +28,10 @@ from registry.gc.purge.tags import purge_deleted_tags
 from registry.gc.purge.uploads import discard_expired_uploads
 from registry.metadata.collector.runs import finish_run
 from registry.metadata.repositories.live import add_account, find_account
-from registry.metadata.settings import Settings, put_settings
-from registry.services.changes import Site
+from registry.metadata.settings import AccountSettings, put_settings
+from registry.services.changes import RegistryHost
 from registry.services.collector_runs import start_run
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 from registry.services.images.pulls import PullLog
 from registry.settings import Delays, Limits
 from tests.collecting import AT_ONCE, collect
@@ -86,7 +86,7 @@ class Yard:
         self.store = InterleavedStore(self.interleaving.step)
         self.clock = ManualClock()
         self.ledger = Ledger(lambda: self.interleaving.moment)
-        self.ctx = Context(
+        self.ctx = ServiceContext(
             database=self.database,
             reader=self.store,
             writer=self.store,
@@ -94,7 +94,7 @@ class Yard:
             new_id=self._new_id,
             limits=Limits(),
             pulls=PullLog(self.database, self.clock),
-            site=Site("local", "registry.example"),
+            site=RegistryHost("local", "registry.example"),
             delays=self.delays,
         )
         self.app = DataPlane(self.ctx, OpenAccess(ACCOUNT))
@@ -112,7 +112,7 @@ class Yard:
 
     def allow_restoration(self, days: int) -> None:
         """Set for how long what is deleted can be restored."""
-        settings = Settings(undelete_days=days)
+        settings = AccountSettings(undelete_days=days)
         drive(self.database.write(put_settings, self.account_id, settings, self.clock()))
 
     def query(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.jobs.queue import first_due
-from cloudcore.jobs.worker import Pace, Worker
+from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.serving.dispatch import Application
 from registry.blobstore.memory import MemoryStore
 from registry.distribution.app import DataPlane
@@ -216,8 +216,8 @@ def open_world(url: str) -> Iterator[World]:
 async def work(install: Install) -> None:
     """Carry out the lifecycle runs there are."""
     kind = lifecycle_kind(install.ctx)
-    pace = Pace(poll_seconds=0.005)
-    worker = Worker(install.database, [kind], pace=pace, clock=install.clock)
+    pace = JobPace(poll_seconds=0.005)
+    worker = JobWorker(install.database, [kind], pace=pace, clock=install.clock)
     running = asyncio.create_task(worker.run())
 
     async def is_done() -> bool:

@@ -13,7 +13,7 @@ import msgspec
 
 from cloudcore.crn import Crn
 from cloudcore.errors import PlatformError
-from cloudcore.iam.policy import Kind, parse_policy
+from cloudcore.iam.policy import PolicyKind, parse_policy
 from cloudcore.identity import jws, names, oauth_forms
 from cloudcore.keyring import Keyring
 from cloudcore.serving.framing import ChunkedBody, FramingError
@@ -22,14 +22,14 @@ from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.source_address import source_address
 from cloudcore.web import idempotency, query, strict_json
 from cloudcore.web.app import create_app
-from cloudcore.web.pagination import Page, Pager
+from cloudcore.web.pagination import PageQuery, Pager
 from registry.console import messages, routing
 from registry.console.sessions import CookieJar
 from registry.distribution import token
 from registry.distribution.conditions import is_not_modified, range_still_holds
 from registry.distribution.query import Query, page_cursor, page_size
 from registry.distribution.ranges import parse_content_range, parse_range
-from registry.distribution.request import Request
+from registry.distribution.request import DataPlaneRequest
 from registry.distribution.routing import match_path
 from registry.oci.digest import Digest
 from registry.oci.manifest import parse_manifest
@@ -64,8 +64,8 @@ def _scope(headers: list[tuple[bytes, bytes]], **more: Any) -> dict[str, Any]:  
     }
 
 
-def _with(name: bytes, value: bytes) -> Request:
-    return Request(_scope([(name, value)]), None, None, "", None)  # type: ignore[arg-type]
+def _with(name: bytes, value: bytes) -> DataPlaneRequest:
+    return DataPlaneRequest(_scope([(name, value)]), None, None, "", None)  # type: ignore[arg-type]
 
 
 def _read_chunks(body: bytes) -> None:
@@ -99,7 +99,7 @@ def _head(line: bytes) -> bytes:
 
 
 def _page(marker: str) -> None:
-    Pager(Keyring(bytes(32)), Page(marker=marker), ("/v1/x",))
+    Pager(Keyring(bytes(32)), PageQuery(marker=marker), ("/v1/x",))
 
 
 class _Shape(msgspec.Struct, forbid_unknown_fields=True):
@@ -184,7 +184,7 @@ PARSERS: Final[dict[str, Parser]] = {
         ],
     ),
     "query of /v1": (
-        lambda text: query.parse_query(text, Page),
+        lambda text: query.parse_query(text, PageQuery),
         [(b"limit=", b"1", b""), (b"marker=", b"%41", b""), b"&", b"a=1&", b"%", b"=", b"+"],
     ),
     "marker": (_page, ["A", "=", "-_", "A="]),
@@ -305,7 +305,7 @@ PARSERS: Final[dict[str, Parser]] = {
         ],
     ),
     "a policy": (
-        lambda text: parse_policy(text, Kind.IDENTITY),
+        lambda text: parse_policy(text, PolicyKind.IDENTITY),
         [b"[", b" ", (b'{"', b"a", b'":1}'), b"1"],
     ),
     "manifest": (

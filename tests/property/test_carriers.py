@@ -25,20 +25,20 @@ from cloudcore.errors import PlatformError
 from registry.metadata.images.details import NEWEST, TagStatus
 from registry.metadata.images.manifests import ManifestRow, NewManifest, add_manifest, find_manifest
 from registry.metadata.repositories.live import (
-    Account,
     Counts,
+    RegistryAccount,
     Repository,
     add_repository,
     add_to_counters,
     lock_repository,
 )
 from registry.metadata.repositories.visible import find_image_repository
-from registry.metadata.settings import Settings, put_settings
+from registry.metadata.settings import AccountSettings, put_settings
 from registry.metadata.tags import prefix_index as carrier_rows
 from registry.metadata.tags.history import forget_tag_events
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
-from registry.services.changes import Act, Site
+from registry.services.changes import Change, RegistryHost
 from registry.services.images.deletion import delete_image
 from registry.services.images.details import list_images
 from registry.services.images.restoration import restore_image
@@ -52,7 +52,7 @@ from tests.recount import Query, querying
 T = TypeVar("T")
 Step = tuple[str, int, str, str]
 
-SITE: Final = Site("local", "localhost")
+SITE: Final = RegistryHost("local", "localhost")
 DAY: Final = 24 * 3600 * 10**6
 PREFIXES: Final = ("v", "v", "v1", "w", "v2-and-more", "%")
 TAGS: Final = ("v1", "v1.1", "v2", "w", "w1")
@@ -126,14 +126,14 @@ def opened(url: str) -> Iterator[World]:
 class History:
     """What happens to one repository, by the services' rules."""
 
-    def __init__(self, account: Account, undelete_days: int) -> None:
+    def __init__(self, account: RegistryAccount, undelete_days: int) -> None:
         self.account = account
         self.id = uuid7()
         self.now = 10**15
         self.undelete_days = undelete_days
 
     def begin(self, tx: Connection) -> None:
-        put_settings(tx, self.account.id, Settings(self.undelete_days, (), 0), self.now)
+        put_settings(tx, self.account.id, AccountSettings(self.undelete_days, (), 0), self.now)
         add_repository(tx, self.id, self.account, f"app-{self.id}", self.now)
 
     def play(self, tx: Connection, kind: str, number: int, tag: str) -> None:
@@ -141,7 +141,7 @@ class History:
         self.now += 1
         repository = lock_repository(tx, self.id)
         assert repository is not None
-        act = Act("", self.now, SITE)
+        act = Change("", self.now, SITE)
         body = f"image {number}".encode()
         digest = digest_of(body)
         found = find_manifest(tx, self.id, digest)
@@ -231,7 +231,7 @@ def test_what_is_kept_is_what_a_recount_finds(
 
     with opened(database_url) as world:
         account_id = world.write(partial(add_account, handle="dev"))
-        account = Account(account_id, "dev", auto_create_repositories=True)
+        account = RegistryAccount(account_id, "dev", auto_create_repositories=True)
         holds()
 
 
@@ -243,7 +243,7 @@ def test_what_happens_is_followed_and_nothing_found_anew(database_url: str) -> N
         return history.ask(CountingConnection(tx, statements), "v")
 
     with opened(database_url) as world:
-        account = Account(world.write(partial(add_account, handle="dev")), "dev", True)
+        account = RegistryAccount(world.write(partial(add_account, handle="dev")), "dev", True)
         history = History(account, 7)
         world.write(history.begin)
         for kind, number, tag in (

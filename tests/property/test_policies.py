@@ -14,7 +14,7 @@ import pytest
 
 from cloudcore.iam.decision import Caller, Question, could_allow, decide
 from cloudcore.iam.patterns import Patterns
-from cloudcore.iam.policy import Kind, Policy, parse_policy
+from cloudcore.iam.policy import Policy, PolicyKind, parse_policy
 from tests.property import policy_documents as make
 from tests.property.policy_oracle import Asked, Document, fits, is_allowed
 
@@ -23,14 +23,14 @@ QUESTIONS = 25
 SHARDS = 4
 
 
-def parsed(document: Document | None, kind: Kind) -> Policy | None:
+def parsed(document: Document | None, kind: PolicyKind) -> Policy | None:
     return None if document is None else parse_policy(json.dumps(document), kind)
 
 
 def evaluate(asked: Asked, identity: list[Document], resource: Document | None) -> bool:
     """Ask the evaluator what the oracle is asked."""
-    own = [parse_policy(json.dumps(document), Kind.IDENTITY) for document in identity]
-    return answer(asked, own, parsed(resource, Kind.RESOURCE))
+    own = [parse_policy(json.dumps(document), PolicyKind.IDENTITY) for document in identity]
+    return answer(asked, own, parsed(resource, PolicyKind.RESOURCE))
 
 
 def answer(asked: Asked, own: list[Policy], attached: Policy | None) -> bool:
@@ -50,8 +50,8 @@ def test_evaluator_and_oracle_agree(shard: int) -> None:
     for _ in range(CASES // SHARDS // QUESTIONS):
         identity = [make.document(random) for _ in range(random.choice((0, 1, 1, 2, 3)))]
         resource = make.document(random, attached=True) if random.random() < 0.7 else None
-        own = [parse_policy(json.dumps(document), Kind.IDENTITY) for document in identity]
-        attached = parsed(resource, Kind.RESOURCE)
+        own = [parse_policy(json.dumps(document), PolicyKind.IDENTITY) for document in identity]
+        attached = parsed(resource, PolicyKind.RESOURCE)
         for _ in range(QUESTIONS):
             asked = make.question(random)
             expected = is_allowed(asked, identity, resource)
@@ -67,7 +67,7 @@ def test_a_caller_that_could_do_nothing_is_never_allowed() -> None:
     refused = 0
     for _ in range(CASES // 20):
         identity = [make.document(random) for _ in range(random.choice((0, 1, 1, 2)))]
-        own = [parse_policy(json.dumps(document), Kind.IDENTITY) for document in identity]
+        own = [parse_policy(json.dumps(document), PolicyKind.IDENTITY) for document in identity]
         asked = make.question(random)
         source = None if asked.source_ip is None else ip_address(asked.source_ip)
         if not could_allow(own, asked.action, source, asked.now):

@@ -11,7 +11,7 @@ from itertools import product
 from typing import Final
 
 from cloudcore.iam.decision import Caller, Question, Verdict, could_allow, decide
-from cloudcore.iam.policy import Kind, parse_policy
+from cloudcore.iam.policy import PolicyKind, parse_policy
 from tests.property.policy_documents import NOON, ORGANIZATION, OTHER, OWN, PERSON, repository
 from tests.property.policy_oracle import Asked, Document, is_allowed
 
@@ -87,8 +87,10 @@ OWN_POLICIES: Final[dict[str, list[Document]]] = {
 def test_every_row_agrees_with_the_oracle() -> None:
     rows = allowed = 0
     for (_, identity), (_, resource) in product(OWN_POLICIES.items(), RESOURCE_POLICIES.items()):
-        parsed = [parse_policy(json.dumps(document), Kind.IDENTITY) for document in identity]
-        on_it = None if resource is None else parse_policy(json.dumps(resource), Kind.RESOURCE)
+        parsed = [parse_policy(json.dumps(document), PolicyKind.IDENTITY) for document in identity]
+        on_it = (
+            None if resource is None else parse_policy(json.dumps(resource), PolicyKind.RESOURCE)
+        )
         for who, action, (name, owner) in product(CALLERS.values(), ACTIONS, RESOURCES):
             crn, account = who
             expected = is_allowed(
@@ -113,8 +115,8 @@ def verdict(
     resource = RESOURCE_POLICIES[resource_policy]
     return decide(
         Question(None if crn is None else Caller(crn, account), action, *RESOURCES[0], None, NOON),
-        [parse_policy(json.dumps(each), Kind.IDENTITY) for each in OWN_POLICIES[own_policy]],
-        None if resource is None else parse_policy(json.dumps(resource), Kind.RESOURCE),
+        [parse_policy(json.dumps(each), PolicyKind.IDENTITY) for each in OWN_POLICIES[own_policy]],
+        None if resource is None else parse_policy(json.dumps(resource), PolicyKind.RESOURCE),
     )
 
 

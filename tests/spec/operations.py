@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from cloudcore.web.openapi import statuses
-from cloudcore.web.route_spec import Facts
+from cloudcore.web.route_spec import RouteSpec
 
 KERNEL: Final = """
 GET    /healthz                                     -                         200 public
@@ -242,7 +242,7 @@ OPERATIONS: Final = tuple(
 )
 
 
-def differences(routes: Iterable[Facts], operations: Iterable[Operation]) -> list[str]:
+def differences(routes: Iterable[RouteSpec], operations: Iterable[Operation]) -> list[str]:
     """Return what routes and table do not agree on, sorted; nothing when they are the same."""
     wanted = {operation.place: operation for operation in operations if operation.is_built}
     found = {_place(facts.method, facts.path): facts for facts in routes}
@@ -257,7 +257,7 @@ def differences(routes: Iterable[Facts], operations: Iterable[Operation]) -> lis
     )
 
 
-def _compare(operation: Operation, facts: Facts) -> Iterator[str]:
+def _compare(operation: Operation, facts: RouteSpec) -> Iterator[str]:
     success = frozenset(status for status in statuses(facts) if status < 400)
     for name, wanted, found in [
         ("action", operation.action, facts.action),

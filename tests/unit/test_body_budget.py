@@ -18,7 +18,7 @@ from cloudcore.serving.body_budget import (
     BodyBudget,
     Message,
     NoRoom,
-    Turns,
+    ReadTurns,
 )
 from tests.inprocess import Held
 
@@ -238,7 +238,7 @@ def test_few_large_bodies_are_read_between_two_looks_around() -> None:
 
 
 def test_turns_of_a_loop_that_ended_are_nobodys() -> None:
-    turns = Turns()
+    turns = ReadTurns()
 
     async def begin() -> None:
         asyncio.ensure_future(turns.take())  # noqa: RUF006 - it ends with the loop

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from registry.cli.failure import Misuse
-from registry.cli.references import Reference, parse_reference
+from registry.cli.references import TypedReference, parse_typed_reference
 
 DIGEST = f"sha256:{'a' * 64}"
 ID = "01890000-0000-7000-8000-000000000001"
@@ -28,7 +28,7 @@ ID = "01890000-0000-7000-8000-000000000001"
     ],
 )
 def test_a_reference_is_taken_apart(written: str, parts: tuple[str, ...]) -> None:
-    assert parse_reference(written) == Reference(*parts)
+    assert parse_typed_reference(written) == TypedReference(*parts)
 
 
 @pytest.mark.parametrize(
@@ -41,5 +41,5 @@ def test_a_reference_is_taken_apart(written: str, parts: tuple[str, ...]) -> Non
 )
 def test_what_is_no_reference_is_misuse_and_steers_no_terminal(written: str) -> None:
     with pytest.raises(Misuse) as told:
-        parse_reference(written)
+        parse_typed_reference(written)
     assert str(told.value).isprintable()

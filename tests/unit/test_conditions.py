@@ -12,7 +12,7 @@ from registry.distribution.conditions import (
     range_still_holds,
     tag_precondition,
 )
-from registry.distribution.request import Request
+from registry.distribution.request import DataPlaneRequest
 from registry.oci.digest import digest_of
 from registry.oci.reference import Name
 from registry.services.tags.pointers import Precondition
@@ -25,13 +25,13 @@ async def nothing() -> Message:
     raise AssertionError("conditions are decided before a body is read")
 
 
-def request(**headers: str) -> Request:
+def request(**headers: str) -> DataPlaneRequest:
     scope: Scope = {
         "method": "GET",
         "headers": [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()],
         "query_string": b"",
     }
-    return Request(scope, nothing, Name("dev", "a"), "", OpenAccess("dev"))
+    return DataPlaneRequest(scope, nothing, Name("dev", "a"), "", OpenAccess("dev"))
 
 
 def test_the_entity_tag_is_the_digest() -> None:

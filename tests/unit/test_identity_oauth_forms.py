@@ -7,7 +7,7 @@ from base64 import b64encode
 import pytest
 
 from cloudcore.errors import InvalidInput, Unauthenticated
-from cloudcore.identity.oauth_forms import Client, parse_client, parse_form, parse_parameters
+from cloudcore.identity.oauth_forms import OAuthClient, parse_client, parse_form, parse_parameters
 
 FORM = [b"application/x-www-form-urlencoded"]
 
@@ -51,18 +51,18 @@ def test_a_form_with_two_readings_is_refused(encoded: bytes) -> None:
 )
 def test_basic_is_read_in_either_encoding(pair: bytes) -> None:
     """Rule I3: some clients percent-encode what goes into Basic, some do not."""
-    assert parse_client(basic(pair), {}) == Client("AK2", "s_-3", by_header=True)
+    assert parse_client(basic(pair), {}) == OAuthClient("AK2", "s_-3", by_header=True)
 
 
 def test_a_secret_may_hold_colons() -> None:
-    assert parse_client(basic(b"a:b:c"), {}) == Client("a", "b:c", by_header=True)
+    assert parse_client(basic(b"a:b:c"), {}) == OAuthClient("a", "b:c", by_header=True)
 
 
 def test_the_form_may_name_the_client() -> None:
     form = {"client_id": "AK2", "client_secret": "s"}
-    assert parse_client([], form) == Client("AK2", "s")
-    assert parse_client([], {}) == Client(None, None)
-    assert parse_client([], {"client_id": "", "client_secret": ""}) == Client(None, None)
+    assert parse_client([], form) == OAuthClient("AK2", "s")
+    assert parse_client([], {}) == OAuthClient(None, None)
+    assert parse_client([], {"client_id": "", "client_secret": ""}) == OAuthClient(None, None)
     assert parse_client(basic(b"AK2:s"), {"client_id": "AK2"}).secret == "s"
 
 

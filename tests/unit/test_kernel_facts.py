@@ -11,7 +11,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, FromQuery, JSONBody
 
 from cloudcore.web.app import create_app
-from cloudcore.web.context import Context, Reply
+from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.route_spec import RouteError
 from tests.things import Weather
 
@@ -43,7 +43,7 @@ async def with_number(number: FromPath[int]) -> None:
 
 
 @post("/v1/x", opt={"action": None, "public": True})
-async def with_form(data: JSONBody[Weather], ctx: NamedDependency[Context]) -> None:
+async def with_form(data: JSONBody[Weather], ctx: NamedDependency[RequestContext]) -> None:
     """Do nothing wrong."""
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from cloudcore.db.base import Database
 from cloudcore.web.reference import OWN_PATHS
-from cloudcore.web.route_spec import Facts
+from cloudcore.web.route_spec import RouteSpec
 from tests.control_plane import make_world
 from tests.spec.operations import OPERATIONS, Operation, differences, parse
 
@@ -34,7 +34,7 @@ THINGS = [
 
 
 @pytest.fixture(scope="module")
-def facts() -> list[Facts]:
+def facts() -> list[RouteSpec]:
     app = make_world(cast("Database", None)).app  # which nobody asks here
     return [route.facts for route in app.routes if route.facts.path not in OWN_PATHS]
 
@@ -46,17 +46,17 @@ def changed(place: str, **facts: Any) -> list[Operation]:  # noqa: ANN401 - of a
     ]
 
 
-def test_routes_as_in_the_table_do_not_differ(facts: list[Facts]) -> None:
+def test_routes_as_in_the_table_do_not_differ(facts: list[RouteSpec]) -> None:
     assert differences(facts, THINGS) == []
 
 
-def test_a_missing_route_and_a_route_too_many_are_found(facts: list[Facts]) -> None:
+def test_a_missing_route_and_a_route_too_many_are_found(facts: list[RouteSpec]) -> None:
     fewer = [fact for fact in facts if fact.operation != "POST /v1/things"]
     assert differences(fewer, THINGS) == ["POST /v1/things: no route"]
     assert differences(facts, THINGS[1:]) == ["POST /v1/things: not in the table"]
 
 
-def test_a_route_before_its_time_is_found(facts: list[Facts]) -> None:
+def test_a_route_before_its_time_is_found(facts: list[RouteSpec]) -> None:
     early = changed("GET /v1/weather", is_built=False)
     assert differences(facts, early) == ["GET /v1/weather: not in the table"]
 
@@ -72,7 +72,7 @@ def test_a_route_before_its_time_is_found(facts: list[Facts]) -> None:
     ],
 )
 def test_every_fact_is_compared(
-    facts: list[Facts], place: str, name: str, value: object, words: str
+    facts: list[RouteSpec], place: str, name: str, value: object, words: str
 ) -> None:
     (difference,) = differences(facts, changed(place, **{name: value}))
     assert difference.startswith(f"{place}: {words}")

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 
 from cloudcore.errors import InvalidInput
 from cloudcore.keyring import Keyring
-from cloudcore.web.pagination import Page, Pager, UuidPage
+from cloudcore.web.pagination import PageQuery, Pager, UuidPage
 
 KEYRING = Keyring(b"k" * 32)
 ROWS = [("a", 1), ("b", 2), ("c", 3)]
 
 
-class ListThings(Page):
+class ListThings(PageQuery):
     prefix: str = ""
 
 
-class ListOthers(Page):
+class ListOthers(PageQuery):
     suffix: str = ""
 
 
@@ -64,7 +64,7 @@ def test_the_last_page_has_no_marker(limit: int) -> None:
         (ListThings(marker="AAAA"), ()),
     ],
 )
-def test_a_marker_of_elsewhere_is_refused(query: Page, within: tuple[str, ...]) -> None:
+def test_a_marker_of_elsewhere_is_refused(query: PageQuery, within: tuple[str, ...]) -> None:
     with pytest.raises(InvalidInput) as refused:
         Pager(KEYRING, query, within)
     assert refused.value.params == {"field": "marker", "reason": "malformed"}

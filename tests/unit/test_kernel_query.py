@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 import pytest
 
 from cloudcore.errors import InvalidInput
-from cloudcore.web.pagination import Page, UuidPage
+from cloudcore.web.pagination import PageQuery, UuidPage
 from cloudcore.web.query import PLUS, parse_query
 
 
-class Query(Page):
+class Query(PageQuery):
     name_prefix: str = ""
     status: Literal["tagged", "any"] | None = None
     deep: bool = False

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.web.ratelimit import Budget, Standing, Window, advance, standing
+from cloudcore.web.ratelimit import Budget, RateLimitStatus, Window, advance, standing
 
 BUDGET = Budget(limit=2, window_seconds=60)
 
 
-def play(*seconds: float) -> list[Standing]:
+def play(*seconds: float) -> list[RateLimitStatus]:
     """Return where requests at these moments leave their subject."""
     window: Window | None = None
     told = []
@@ -31,7 +31,7 @@ def test_a_window_takes_its_budget_and_no_more() -> None:
 
 
 def test_the_window_opens_again_at_its_end_and_not_before() -> None:
-    assert play(0, 0, 60)[-1] == Standing(2, 1, 60, is_refused=False)
+    assert play(0, 0, 60)[-1] == RateLimitStatus(2, 1, 60, is_refused=False)
     assert play(0, 0, 59.999)[-1].is_refused
 
 

@@ -17,15 +17,15 @@ from cloudcore.web.app import ControlPlane, create_app
 from cloudcore.web.envelope import ENVELOPE, ErrorShape, rendering
 from cloudcore.web.openapi import document
 from cloudcore.web.route_spec import RouteError
-from cloudcore.wire import Answer
+from cloudcore.wire import ResponseBody
 from tests.things import Weather
 
 
-class Terse(Answer):
+class Terse(ResponseBody):
     error: str
 
 
-OTHER = defstruct("Terse", [("reason", str)], bases=(Answer,), module="elsewhere")
+OTHER = defstruct("Terse", [("reason", str)], bases=(ResponseBody,), module="elsewhere")
 
 
 class SignIn(Struct):

@@ -13,14 +13,14 @@ from msgspec import Meta, Struct, field
 
 from cloudcore.errors import InvalidInput
 from cloudcore.web.strict_json import MAX_DEPTH, decode, parse
-from cloudcore.wire import Request, Timestamp
+from cloudcore.wire import RequestBody, Timestamp
 
 
-class Inner(Request):
+class Inner(RequestBody):
     size: Annotated[int, Meta(ge=1, le=9)] = 1
 
 
-class Shape(Request):
+class Shape(RequestBody):
     name: Annotated[str, Meta(pattern=r"\A[a-z]+\Z", max_length=4)]
     at: Timestamp | None = None
     inner: list[Inner] = field(default_factory=list)

@@ -11,7 +11,7 @@ import pytest
 
 from cloudcore.errors import InvalidInput
 from cloudcore.iam.conditions import Conditions
-from cloudcore.iam.policy import Effect, Kind, Policy, parse_policy
+from cloudcore.iam.policy import Effect, Policy, PolicyKind, parse_policy
 
 ACCOUNT = "01890000-0000-7000-8000-00000000000a"
 ALLOW = {"effect": "allow", "actions": ["registry:PullImage"], "resources": ["*"]}
@@ -19,12 +19,12 @@ SHARE = {"effect": "allow", "actions": ["registry:PullImage"], "principals": ["a
 TRUST = {"effect": "allow", "principals": [f"crn:iam::{ACCOUNT}:service-account/ci"]}
 
 
-def parse(kind: Kind, *statements: object, **top: object) -> Policy:
+def parse(kind: PolicyKind, *statements: object, **top: object) -> Policy:
     document = {"version": "1", "statements": list(statements), **top}
     return parse_policy(json.dumps(document), kind)
 
 
-def field_refused(kind: Kind, *statements: object, **top: object) -> str:
+def field_refused(kind: PolicyKind, *statements: object, **top: object) -> str:
     with pytest.raises(InvalidInput) as refused:
         parse(kind, *statements, **top)
     assert re.fullmatch("[a-z_]+", refused.value.params["reason"])  # a word, for programs
@@ -32,13 +32,13 @@ def field_refused(kind: Kind, *statements: object, **top: object) -> str:
 
 
 def test_each_kind_reads() -> None:
-    (identity,) = parse(Kind.IDENTITY, ALLOW | {"sid": "Pull all."}).statements
+    (identity,) = parse(PolicyKind.IDENTITY, ALLOW | {"sid": "Pull all."}).statements
     assert identity.resources.texts == ("*",)
     assert identity.principals == frozenset()
-    (shared,) = parse(Kind.RESOURCE, SHARE | {"effect": "deny"}).statements
+    (shared,) = parse(PolicyKind.RESOURCE, SHARE | {"effect": "deny"}).statements
     assert shared.effect is Effect.DENY
     assert shared.principals == {"acme"}
-    (trust,) = parse(Kind.TRUST, TRUST).statements
+    (trust,) = parse(PolicyKind.TRUST, TRUST).statements
     assert trust.actions.texts == ("iam:AssumeRole",)
 
 
@@ -65,7 +65,7 @@ def test_each_kind_reads() -> None:
 )
 def test_what_is_no_document_is_refused(document: bytes | str) -> None:
     with pytest.raises(InvalidInput):
-        parse_policy(document, Kind.IDENTITY)
+        parse_policy(document, PolicyKind.IDENTITY)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_what_is_no_document_is_refused(document: bytes | str) -> None:
     ],
 )
 def test_the_top_is_strict(field: str, top: dict[str, Any]) -> None:
-    assert field_refused(Kind.IDENTITY, ALLOW, **top) == field
+    assert field_refused(PolicyKind.IDENTITY, ALLOW, **top) == field
 
 
 @pytest.mark.parametrize(
@@ -131,13 +131,13 @@ def test_the_top_is_strict(field: str, top: dict[str, Any]) -> None:
     ],
 )
 def test_a_statement_is_strict(field: str, change: dict[str, Any]) -> None:
-    assert field_refused(Kind.IDENTITY, ALLOW, ALLOW | change) == f"statements[1].{field}"
+    assert field_refused(PolicyKind.IDENTITY, ALLOW, ALLOW | change) == f"statements[1].{field}"
 
 
 @pytest.mark.parametrize("part", ["effect", "actions", "resources"])
 def test_no_part_may_be_missing(part: str) -> None:
     partial = {name: value for name, value in ALLOW.items() if name != part}
-    assert field_refused(Kind.IDENTITY, partial) == f"statements[0].{part}"
+    assert field_refused(PolicyKind.IDENTITY, partial) == f"statements[0].{part}"
 
 
 @pytest.mark.parametrize(
@@ -160,10 +160,10 @@ def test_no_part_may_be_missing(part: str) -> None:
         f"crn:registry::{ACCOUNT}:role/dev",
     ],
 )
-@pytest.mark.parametrize("kind", [Kind.RESOURCE, Kind.TRUST])
-def test_principals_are_named_exactly(kind: Kind, principal: str) -> None:
+@pytest.mark.parametrize("kind", [PolicyKind.RESOURCE, PolicyKind.TRUST])
+def test_principals_are_named_exactly(kind: PolicyKind, principal: str) -> None:
     statement = {"effect": "deny", "principals": [principal], "actions": ["iam:AssumeRole"]}
-    if kind is Kind.RESOURCE:
+    if kind is PolicyKind.RESOURCE:
         statement["actions"] = ["registry:PullImage"]
     assert field_refused(kind, statement) == "statements[0].principals"
 
@@ -180,34 +180,38 @@ def test_principals_are_named_exactly(kind: Kind, principal: str) -> None:
     ],
 )
 def test_principals_have_these_forms(principal: str) -> None:
-    (statement,) = parse(Kind.RESOURCE, SHARE | {"principals": [principal]}).statements
+    (statement,) = parse(PolicyKind.RESOURCE, SHARE | {"principals": [principal]}).statements
     assert statement.principals == {principal}
 
 
 def test_the_public_may_only_pull() -> None:
     more = {"actions": ["registry:PullImage", "registry:PushImage"], "principals": ["*"]}
-    assert field_refused(Kind.RESOURCE, SHARE | more) == "statements[0].actions"
-    parse(Kind.RESOURCE, SHARE | more | {"effect": "deny"})
-    parse(Kind.RESOURCE, SHARE | {"principals": ["*", "acme"]})
+    assert field_refused(PolicyKind.RESOURCE, SHARE | more) == "statements[0].actions"
+    parse(PolicyKind.RESOURCE, SHARE | more | {"effect": "deny"})
+    parse(PolicyKind.RESOURCE, SHARE | {"principals": ["*", "acme"]})
 
 
 @pytest.mark.parametrize("action", ["registry:DeleteImage", "registry:*", "*", "iam:AssumeRole"])
 def test_a_resource_policy_speaks_of_images_only(action: str) -> None:
-    assert field_refused(Kind.RESOURCE, SHARE | {"actions": [action]}) == "statements[0].actions"
+    assert (
+        field_refused(PolicyKind.RESOURCE, SHARE | {"actions": [action]}) == "statements[0].actions"
+    )
 
 
 def test_a_resource_policy_names_no_resources() -> None:
-    assert field_refused(Kind.RESOURCE, SHARE | ALLOW) == "statements[0].resources"
+    assert field_refused(PolicyKind.RESOURCE, SHARE | ALLOW) == "statements[0].resources"
 
 
 def test_a_role_trusts_no_everyone_and_nothing_but_being_assumed() -> None:
-    assert field_refused(Kind.TRUST, TRUST | {"principals": ["*"]}) == "statements[0].principals"
-    assert field_refused(Kind.TRUST, TRUST | {"actions": ["*"]}) == "statements[0].actions"
-    parse(Kind.TRUST, TRUST | {"effect": "deny", "principals": ["*"]})
+    assert (
+        field_refused(PolicyKind.TRUST, TRUST | {"principals": ["*"]}) == "statements[0].principals"
+    )
+    assert field_refused(PolicyKind.TRUST, TRUST | {"actions": ["*"]}) == "statements[0].actions"
+    parse(PolicyKind.TRUST, TRUST | {"effect": "deny", "principals": ["*"]})
 
 
 def conditions(**parts: object) -> Conditions:
-    return parse(Kind.IDENTITY, ALLOW | {"conditions": parts}).statements[0].conditions
+    return parse(PolicyKind.IDENTITY, ALLOW | {"conditions": parts}).statements[0].conditions
 
 
 def test_moments_are_exact_to_the_microsecond() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cloudcore.iam.compiled import WeighedCache, memory_of
-from cloudcore.iam.policy import MAX_BYTES, Kind, Policy, parse_policy
+from cloudcore.iam.policy import MAX_BYTES, Policy, PolicyKind, parse_policy
 from cloudcore.identity import documents
 from cloudcore.identity.documents import read_stored
 
@@ -34,7 +34,7 @@ def _document(number: int, statements: Sequence[dict[str, Any]]) -> str:
 
 
 def _asked(document: str) -> Policy:
-    policy = parse_policy(document, Kind.IDENTITY)
+    policy = parse_policy(document, PolicyKind.IDENTITY)
     for action in ACTIONS:
         for statement in policy.about(action).allows:
             statement.resources.match("crn:x")
@@ -59,15 +59,15 @@ def test_no_policy_takes_more_than_is_counted(name: str) -> None:
 def test_what_is_kept_of_policies_stays_within_its_capacity(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cache: WeighedCache[tuple[str, str, Kind], Policy] = WeighedCache(2_500_000)
+    cache: WeighedCache[tuple[str, str, PolicyKind], Policy] = WeighedCache(2_500_000)
     monkeypatch.setattr(documents, "_policies", cache)
     texts = [_document(number, GREEDY["networks"]) for number in range(4)]
     for text in texts:
-        policy = read_stored(text, "{}", Kind.IDENTITY)
-        assert read_stored(text, "{}", Kind.IDENTITY) is policy
+        policy = read_stored(text, "{}", PolicyKind.IDENTITY)
+        assert read_stored(text, "{}", PolicyKind.IDENTITY) is policy
     assert 0 < cache.weight <= 2_500_000
-    assert cache.get((texts[0], "{}", Kind.IDENTITY)) is None
-    assert cache.get((texts[-1], "{}", Kind.IDENTITY)) is not None
+    assert cache.get((texts[0], "{}", PolicyKind.IDENTITY)) is None
+    assert cache.get((texts[-1], "{}", PolicyKind.IDENTITY)) is not None
 
 
 def test_what_was_used_longest_ago_goes_first() -> None:

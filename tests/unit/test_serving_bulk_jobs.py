@@ -7,7 +7,7 @@ import contextlib
 import threading
 
 from cloudcore.serving.body import receive_into
-from cloudcore.serving.bulk import BulkJob, BulkPool, Scratch, Step
+from cloudcore.serving.bulk import BulkJob, BulkPool, BulkStep, Scratch
 from cloudcore.serving.limits import ServerLimits
 
 
@@ -20,11 +20,11 @@ class SlowJob(BulkJob[str]):
         self.let_go = threading.Event()
         self.left = False
 
-    def advance(self, scratch: Scratch) -> Step:
+    def advance(self, scratch: Scratch) -> BulkStep:
         self.loop.call_soon_threadsafe(self.entered.set)
         self.let_go.wait()
         self.left = True
-        return Step.DONE
+        return BulkStep.DONE
 
     def conclude(self) -> str:
         return "done"

@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from threading import Lock
 from typing import Final, Generic, TypeVar
 
-from cloudcore.iam.policy import Policy, Statement
+from cloudcore.iam.policy import Policy, PolicyStatement
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -34,7 +34,7 @@ def memory_of(policy: Policy) -> int:
     return _POLICY_BYTES + sum(map(_memory_of, policy.statements))
 
 
-def _memory_of(statement: Statement) -> int:
+def _memory_of(statement: PolicyStatement) -> int:
     texts = (*statement.actions.texts, *statement.resources.texts, *statement.principals)
     conditions = statement.conditions
     return (

@@ -19,7 +19,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Final, NamedTuple
 
 from cloudcore.iam.patterns import TooCostly, Work
-from cloudcore.iam.policy import EVERYONE, Effect, Policy, Statement
+from cloudcore.iam.policy import EVERYONE, Effect, Policy, PolicyStatement
 
 DECISION_STEPS: Final = 13_000_000
 """Steps of one decision, if its question brings no `Work`: some 5 ms. Policies within
@@ -137,13 +137,13 @@ def _own_effect(question: Question, identity: Iterable[Policy]) -> Effect | None
     return effect
 
 
-def _covers(statement: Statement, question: Question) -> bool:
+def _covers(statement: PolicyStatement, question: Question) -> bool:
     return statement.resources.match(question.resource, question.work) and (
         _holds(statement, question)
     )
 
 
-def _holds(statement: Statement, question: Question) -> bool:
+def _holds(statement: PolicyStatement, question: Question) -> bool:
     if question.work is not None:
         question.work.spend(statement.conditions.steps)
     return statement.conditions.hold(question.source_ip, question.now)
@@ -162,11 +162,11 @@ def _attached_effect(question: Question, policy: Policy, *, is_insider: bool) ->
     return None
 
 
-def _concerns(statement: Statement, question: Question) -> bool:
+def _concerns(statement: PolicyStatement, question: Question) -> bool:
     return EVERYONE in statement.principals or _names(statement, question)
 
 
-def _names(statement: Statement, question: Question) -> bool:
+def _names(statement: PolicyStatement, question: Question) -> bool:
     caller = question.caller
     return caller is not None and (
         caller.crn in statement.principals or caller.account_id in statement.principals

@@ -57,7 +57,7 @@ class Effect(Enum):
     DENY = "deny"
 
 
-class Kind(Enum):
+class PolicyKind(Enum):
     """What a document is attached to, which decides the parts it has."""
 
     IDENTITY = "identity"
@@ -65,7 +65,7 @@ class Kind(Enum):
     TRUST = "trust"
 
 
-class Statement(NamedTuple):
+class PolicyStatement(NamedTuple):
     """One sentence of a policy."""
 
     effect: Effect
@@ -80,15 +80,15 @@ class Statement(NamedTuple):
 class About(NamedTuple):
     """The statements of a policy that speak of one action."""
 
-    denies: tuple[Statement, ...]
-    allows: tuple[Statement, ...]
+    denies: tuple[PolicyStatement, ...]
+    allows: tuple[PolicyStatement, ...]
 
 
 @dataclass(frozen=True)
 class Policy:
     """A parsed document, indexed by action as it is asked."""
 
-    statements: tuple[Statement, ...]
+    statements: tuple[PolicyStatement, ...]
     _by_action: dict[str, About] = field(default_factory=dict, compare=False, repr=False)
 
     def about(self, action: str) -> About:
@@ -103,7 +103,7 @@ class Policy:
         return about
 
 
-def parse_policy(document: bytes | str, kind: Kind) -> Policy:
+def parse_policy(document: bytes | str, kind: PolicyKind) -> Policy:
     """Return a document in the form that is evaluated.
 
     Raises:
@@ -134,7 +134,7 @@ def check_size(document: bytes) -> None:
         raise refusal("document", "out_of_range", f"a policy has at most {MAX_BYTES} bytes")
 
 
-def policy_of(document: Any, kind: Kind) -> Policy:  # noqa: ANN401 - JSON, not yet checked
+def policy_of(document: Any, kind: PolicyKind) -> Policy:  # noqa: ANN401 - JSON, not yet checked
     """Return parsed JSON as a policy; see `parse_policy`."""
     top = as_object(document, "", {"version", "statements"})
     if top.get("version") != "1":
@@ -158,27 +158,27 @@ def _reason(parts: dict[str, Any], name: str) -> str:
 
 _COMMON: Final = {"sid", "effect", "actions", "conditions"}
 _PARTS: Final = {
-    Kind.IDENTITY: _COMMON | {"resources"},
-    Kind.RESOURCE: _COMMON | {"principals"},
-    Kind.TRUST: _COMMON | {"principals"},
+    PolicyKind.IDENTITY: _COMMON | {"resources"},
+    PolicyKind.RESOURCE: _COMMON | {"principals"},
+    PolicyKind.TRUST: _COMMON | {"principals"},
 }
 
 
-def _statement(value: Any, where: str, kind: Kind) -> Statement:  # noqa: ANN401
+def _statement(value: Any, where: str, kind: PolicyKind) -> PolicyStatement:  # noqa: ANN401
     parts = as_object(value, where, _PARTS[kind])
     if "sid" in parts:
         as_text(parts["sid"], f"{where}.sid", _SID)
     effect = parts.get("effect")
     if effect not in ("allow", "deny"):
         raise refusal(f"{where}.effect", _reason(parts, "effect"), '"allow" or "deny"')
-    implied = [TRUST_ACTION] if kind is Kind.TRUST else None
+    implied = [TRUST_ACTION] if kind is PolicyKind.TRUST else None
     actions = as_list(parts.get("actions", implied), f"{where}.actions", _ACTION)
     conditions = NO_CONDITIONS
     if "conditions" in parts:
         conditions = parse_conditions(parts["conditions"], f"{where}.conditions")
-    if kind is Kind.IDENTITY:
+    if kind is PolicyKind.IDENTITY:
         resources = as_list(parts.get("resources"), f"{where}.resources", _RESOURCE)
-        return Statement(
+        return PolicyStatement(
             Effect(effect),
             Patterns(actions),
             resources=Patterns(resources),
@@ -186,16 +186,20 @@ def _statement(value: Any, where: str, kind: Kind) -> Statement:  # noqa: ANN401
         )
     principals = frozenset(as_list(parts.get("principals"), f"{where}.principals", _PRINCIPAL))
     _check_attached_actions(actions, principals, Effect(effect), where, kind)
-    return Statement(
+    return PolicyStatement(
         Effect(effect), Patterns(actions), principals=principals, conditions=conditions
     )
 
 
 def _check_attached_actions(
-    actions: tuple[str, ...], principals: frozenset[str], effect: Effect, where: str, kind: Kind
+    actions: tuple[str, ...],
+    principals: frozenset[str],
+    effect: Effect,
+    where: str,
+    kind: PolicyKind,
 ) -> None:
     """Refuse what a resource or trust policy may not speak of."""
-    if kind is Kind.TRUST:
+    if kind is PolicyKind.TRUST:
         if set(actions) != {TRUST_ACTION}:
             words = f"a trust policy speaks of {TRUST_ACTION} only"
             raise refusal(f"{where}.actions", "not_allowed", words)

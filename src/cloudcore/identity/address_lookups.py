@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from cloudcore.errors import PlatformError, RateLimited
-from cloudcore.web.context import Context
+from cloudcore.web.context import RequestContext
 from cloudcore.web.ratelimit import Budget, count_request, give_back
 
 BUDGET: Final = Budget(limit=10, window_seconds=24 * 3600, is_extended=False)
@@ -21,7 +21,7 @@ _ENDPOINT: Final = "address lookups"
 
 @asynccontextmanager
 async def counted_lookup(
-    ctx: Context, organization_id: str, telling: type[PlatformError]
+    ctx: RequestContext, organization_id: str, telling: type[PlatformError]
 ) -> AsyncIterator[None]:
     """Count a look at an address that is made within; but not if it ends without `telling`.
 
@@ -44,5 +44,5 @@ async def counted_lookup(
     await _forgive(ctx, organization_id)
 
 
-async def _forgive(ctx: Context, organization_id: str) -> None:
+async def _forgive(ctx: RequestContext, organization_id: str) -> None:
     await ctx.database.write_relaxed(give_back, _ENDPOINT, organization_id, ctx.clock())

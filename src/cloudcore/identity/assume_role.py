@@ -21,7 +21,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, InvalidInput, NotFound, PlatformError, QuotaExceeded
 from cloudcore.iam.decision import Caller, Question, Verdict, could_allow, decide
 from cloudcore.iam.patterns import Patterns
-from cloudcore.iam.policy import TRUST_ACTION, Effect, Kind, Policy, Statement
+from cloudcore.iam.policy import TRUST_ACTION, Effect, Policy, PolicyKind, PolicyStatement
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.documents import is_meant, read_stored
 from cloudcore.identity.names import iam_crn
@@ -32,8 +32,8 @@ from cloudcore.identity.rows.sessions import Session
 from cloudcore.identity.sessions import hash_of
 from cloudcore.identity.tokens import AccessTokens, clamp_duration, end_after
 from cloudcore.uuids import Uuid, parse_uuid
-from cloudcore.web.context import Context
-from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+from cloudcore.web.context import RequestContext
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 CHAINED_SECONDS: Final = 3600
 """The most for a role that is assumed in a role."""
@@ -44,7 +44,7 @@ MAX_LINE: Final = 10
 
 _ID_ALPHABET: Final = string.ascii_uppercase + "234567"
 _ASSIGNED: Final = Policy(
-    (Statement(Effect.ALLOW, Patterns((TRUST_ACTION,)), resources=Patterns(("*",))),)
+    (PolicyStatement(Effect.ALLOW, Patterns((TRUST_ACTION,)), resources=Patterns(("*",))),)
 )
 """The permission that an assignment stands for."""
 _WHY: Final = {
@@ -57,7 +57,7 @@ _WHY: Final = {
 """What is missing, of a role that the caller knows of."""
 
 
-class AssumeRole(Request):
+class AssumeRole(RequestBody):
     """Which role to assume, and for how long."""
 
     saturates_integers: ClassVar[bool] = True
@@ -69,7 +69,7 @@ class AssumeRole(Request):
     session_name: Annotated[str, Meta(pattern="^[A-Za-z0-9_=,.@-]{2,64}$")] | None = None
 
 
-class AssumedRole(Answer, kw_only=True):
+class AssumedRole(ResponseBody, kw_only=True):
     """A session in both its forms: a token for this API, a key pair for signatures."""
 
     access_token: str
@@ -111,7 +111,9 @@ def sealing_context(sid: str) -> str:
     return f"session:{sid}"
 
 
-async def assume_role(ctx: Context, tokens: AccessTokens, request: AssumeRole) -> AssumedRole:
+async def assume_role(
+    ctx: RequestContext, tokens: AccessTokens, request: AssumeRole
+) -> AssumedRole:
     """Return a session of a role.
 
     Raises:
@@ -257,7 +259,7 @@ def _verdict(asked: _Asked, role: AssumableRole, policies: tuple[Policy, ...]) -
         source_ip=asked.source_ip,
         now=asked.now,
     )
-    trust = read_stored(role.trust_policy, role.trust_ids, Kind.TRUST)
+    trust = read_stored(role.trust_policy, role.trust_ids, PolicyKind.TRUST)
     return decide(question, policies, trust)
 
 

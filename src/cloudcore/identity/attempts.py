@@ -16,8 +16,8 @@ from cloudcore.iam.passwords import Asker
 from cloudcore.identity.known_browser import KnownBrowser
 from cloudcore.identity.rows.users import User
 from cloudcore.serving.source_address import rate_subject
-from cloudcore.web.context import Context
-from cloudcore.web.ratelimit import Budget, Standing, count_request, give_back
+from cloudcore.web.context import RequestContext
+from cloudcore.web.ratelimit import Budget, RateLimitStatus, count_request, give_back
 
 _SECONDS: Final = 300
 ADDRESS_BUDGET: Final = Budget(limit=30, window_seconds=_SECONDS, is_extended=False)
@@ -41,7 +41,7 @@ class Attempt(NamedTuple):
     asker: Asker
     charges: tuple[_Charge, ...]
 
-    async def verify(self, ctx: Context, password: str, kept: str | None) -> bool:
+    async def verify(self, ctx: RequestContext, password: str, kept: str | None) -> bool:
         """Return True if `kept` is the password's hash; False, after the same work, if it is None.
 
         Raises:
@@ -59,13 +59,13 @@ class Attempt(NamedTuple):
             raise
         return is_right
 
-    async def forgive(self, ctx: Context) -> None:
+    async def forgive(self, ctx: RequestContext) -> None:
         """Take this attempt back: it succeeded, or nothing was hashed."""
         await ctx.database.write_relaxed(_give_back, self.charges, ctx.clock())
 
 
 def attempt_at(
-    ctx: Context, email: str, user: User | None, browser: KnownBrowser | None
+    ctx: RequestContext, email: str, user: User | None, browser: KnownBrowser | None
 ) -> Attempt:
     """Return an attempt to sign in as the person of an address, whether or not there is one.
 
@@ -91,7 +91,7 @@ def attempt_of(user: User) -> Attempt:
     return Attempt(Asker(user.id, is_known=True), (_Charge(f"person {user.id}", PERSON_BUDGET),))
 
 
-def _count(tx: Connection, charges: Sequence[_Charge], now: int) -> Standing | None:
+def _count(tx: Connection, charges: Sequence[_Charge], now: int) -> RateLimitStatus | None:
     """Count an attempt; return None, or the state of the budget that refuses it."""
     for number, charge in enumerate(charges):
         standing = count_request(tx, _ENDPOINT, charge.subject, charge.budget, now)

@@ -44,7 +44,7 @@ from cloudcore.identity.oauth_forms import (
 )
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.sign_in import SignInForm
-from cloudcore.web.context import Context
+from cloudcore.web.context import RequestContext
 
 COOKIE: Final = "entrepot_sign_in"
 
@@ -84,7 +84,7 @@ def authorize_handlers() -> list[HTTPRouteHandler]:
         opt={"action": None, "public": True, "query": AuthorizationQuery, "pages": (200, 400)},
     )
     async def show_sign_in(
-        request: Request[Any, Any, Any], ctx: NamedDependency[Context]
+        request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
     ) -> Response[str]:
         """Show the sign-in page to a person whose command, or the console, asked for a code.
 
@@ -115,7 +115,7 @@ def authorize_handlers() -> list[HTTPRouteHandler]:
         },
     )
     async def sign_in_by_password(
-        request: Request[Any, Any, Any], ctx: NamedDependency[Context]
+        request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
     ) -> Response[str]:
         """Take a person's password and give its code, or ask for a new password first.
 
@@ -144,7 +144,7 @@ def authorize_handlers() -> list[HTTPRouteHandler]:
 
 
 async def _check_password(
-    ctx: Context, form: SignInForm, sent: Form, nonce: str, browser: KnownBrowser | None
+    ctx: RequestContext, form: SignInForm, sent: Form, nonce: str, browser: KnownBrowser | None
 ) -> Answer:
     email = sent.get("email", "")
     try:
@@ -159,7 +159,7 @@ async def _check_password(
 
 
 async def _choose_password(
-    ctx: Context, form: SignInForm, sent: Form, browser: KnownBrowser | None
+    ctx: RequestContext, form: SignInForm, sent: Form, browser: KnownBrowser | None
 ) -> Answer:
     chosen = sent.get("new_password", ""), sent.get("repeated_password", "")
     try:
@@ -188,7 +188,7 @@ def _refused(error: errors.PlatformError, page: Callable[[str], str]) -> Answer:
 
 
 def _give(
-    ctx: Context, form: SignInForm, code: str, user: User, browser: KnownBrowser | None
+    ctx: RequestContext, form: SignInForm, code: str, user: User, browser: KnownBrowser | None
 ) -> Answer:
     """Bring a code to where the request wanted it, and know the browser from now on."""
     if form.destination.client_id == CLI:
@@ -220,7 +220,7 @@ def _page(status: int, page: str) -> Answer:
     return Response(page, status_code=status, media_type=MediaType.HTML, headers=dict(HEADERS))
 
 
-def _cookie(ctx: Context, name: str, value: str, max_age: int | None = None) -> Cookie:
+def _cookie(ctx: RequestContext, name: str, value: str, max_age: int | None = None) -> Cookie:
     """Return a cookie of this page; without a `max_age` (seconds) it ends with the browser."""
     return Cookie(
         name,

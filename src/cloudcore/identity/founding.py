@@ -5,10 +5,10 @@ from __future__ import annotations
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied
 from cloudcore.identity.rows.organizations import Joined, count_owned
-from cloudcore.web.context import Context
+from cloudcore.web.context import RequestContext
 
 
-def check_founds_organizations(ctx: Context, tx: Connection, user_id: str) -> None:
+def check_founds_organizations(ctx: RequestContext, tx: Connection, user_id: str) -> None:
     """Refuse a person who may not found an organization here.
 
     Raises:
@@ -21,7 +21,7 @@ def check_founds_organizations(ctx: Context, tx: Connection, user_id: str) -> No
     raise _refusal(ctx)
 
 
-def check_founds_accounts(ctx: Context, joined: Joined | None) -> None:
+def check_founds_accounts(ctx: RequestContext, joined: Joined | None) -> None:
     """Refuse a caller who may not found an account in the organization it has `joined`, if any.
 
     Raises:
@@ -40,7 +40,7 @@ def check_founds_accounts(ctx: Context, joined: Joined | None) -> None:
     raise _refusal(ctx)
 
 
-def _refusal(ctx: Context) -> AccessDenied:
+def _refusal(ctx: RequestContext) -> AccessDenied:
     who = "nobody" if ctx.settings.founders == "nobody" else "only owners of an organization"
     return AccessDenied(
         f"{who} may found organizations and accounts here; ask the operator of this registry"

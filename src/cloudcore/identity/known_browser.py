@@ -14,7 +14,7 @@ import msgspec
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.keyring import KeyringError
-from cloudcore.web.context import Context
+from cloudcore.web.context import RequestContext
 
 COOKIE: Final = "entrepot_known_browser"
 LIFETIME_SECONDS: Final = 90 * 24 * 3600
@@ -31,7 +31,7 @@ class KnownBrowser(msgspec.Struct, array_like=True, frozen=True):
     expires_at: int
 
 
-def read_known_browser(ctx: Context, cookie: str | None) -> KnownBrowser | None:
+def read_known_browser(ctx: RequestContext, cookie: str | None) -> KnownBrowser | None:
     """Return what a browser's cookie holds, or None if it is not ours or too old."""
     try:
         opened = ctx.keyring.open(urlsafe_b64decode(cookie or ""), _CONTEXT)
@@ -41,7 +41,7 @@ def read_known_browser(ctx: Context, cookie: str | None) -> KnownBrowser | None:
     return known if ctx.clock() < known.expires_at else None
 
 
-def known_browser_cookie(ctx: Context, user_id: str, before: KnownBrowser | None) -> str:
+def known_browser_cookie(ctx: RequestContext, user_id: str, before: KnownBrowser | None) -> str:
     """Return the cookie's value for a browser in which this person has just signed in."""
     same = before is not None and before.user_id == user_id
     browser_id = before.browser_id if before and same else secrets.token_urlsafe(16)

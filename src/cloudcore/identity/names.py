@@ -21,7 +21,7 @@ _EMAIL: Final = re.compile(
 )
 
 
-class Reference(NamedTuple):
+class IamReference(NamedTuple):
     """What a caller called a thing by; one of the two is set."""
 
     id: str | None = None
@@ -60,9 +60,9 @@ def email_address(text: str) -> str:
     return text.lower()
 
 
-def parse_reference(
+def parse_iam_reference(
     tx: Connection, text: str, *, field: str, kind: str, account_id: str
-) -> Reference:
+) -> IamReference:
     """Return what `text` refers to among the things of this `kind` in an account.
 
     Raises:
@@ -72,13 +72,13 @@ def parse_reference(
 
     """
     if (found := parse_uuid(text)) is not None:
-        return Reference(id=found)
+        return IamReference(id=found)
     if not text.startswith("crn:"):
         if not _NAME.fullmatch(text):
             raise InvalidInput(
                 f"{field} is a UUID, a name or a CRN", field=field, reason="malformed"
             )
-        return Reference(name=text)
+        return IamReference(name=text)
     crn = _parse_crn(text, field)
     if crn.service != "iam":
         raise _refusal(field, "wrong_service")
@@ -90,7 +90,7 @@ def parse_reference(
         account = find_account(tx, account_id)
         if account is None or crn.account != account.handle:
             raise _refusal(field, "foreign_account")
-    return Reference(name=crn.name)
+    return IamReference(name=crn.name)
 
 
 def missing(kind: str) -> NotFound:
@@ -107,3 +107,8 @@ def _parse_crn(text: str, field: str) -> Crn:
 
 def _refusal(field: str, reason: str) -> InvalidInput:
     return InvalidInput(f"{field} does not name such a thing here", field=field, reason=reason)
+
+
+def person_crn(organization_id: str, user_id: str) -> str:
+    """Return the CRN of a person, whose personal organization this is."""
+    return iam_crn(organization_id, "user", user_id)

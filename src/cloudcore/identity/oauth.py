@@ -23,11 +23,11 @@ from cloudcore.identity.oauth_errors import (
     UnauthorizedClient,
     UnsupportedGrantType,
 )
-from cloudcore.identity.oauth_forms import PUBLIC, Client, Form, required, wrong_client
+from cloudcore.identity.oauth_forms import PUBLIC, Form, OAuthClient, required, wrong_client
 from cloudcore.identity.rows.key_owners import KeyOwner, find_key_owner, note_use
 from cloudcore.identity.tokens import AccessTokens, clamp_duration, end_after
-from cloudcore.web.context import Context
-from cloudcore.wire import Answer
+from cloudcore.web.context import RequestContext
+from cloudcore.wire import ResponseBody
 
 _DURATION: Final = re.compile(r"-?[0-9]+")
 _MAX_DIGITS: Final = 18
@@ -36,7 +36,7 @@ _DUMMY: Final = sha256(b"").hexdigest()
 _MINUTE: Final = 60 * MICROSECONDS
 
 
-class IssuedToken(Answer, kw_only=True):
+class IssuedToken(ResponseBody, kw_only=True):
     """What a client is given (RFC 6749 §5.1)."""
 
     access_token: str
@@ -47,7 +47,7 @@ class IssuedToken(Answer, kw_only=True):
 
 
 async def grant_token(
-    ctx: Context, tokens: AccessTokens, form: Form, client: Client
+    ctx: RequestContext, tokens: AccessTokens, form: Form, client: OAuthClient
 ) -> IssuedToken:
     """Return the token that a form of the token endpoint asks for.
 
@@ -67,7 +67,7 @@ async def grant_token(
             raise UnsupportedGrantType("there is no such grant_type here")
 
 
-async def authenticate_client(ctx: Context, client: Client) -> KeyOwner:
+async def authenticate_client(ctx: RequestContext, client: OAuthClient) -> KeyOwner:
     """Return the owner of the key pair that a client shows, suspended or not.
 
     A key that does not exist costs and tells what a wrong secret does (rule I1).
@@ -86,7 +86,7 @@ async def authenticate_client(ctx: Context, client: Client) -> KeyOwner:
 
 
 async def _by_client_credentials(
-    ctx: Context, tokens: AccessTokens, form: Form, client: Client
+    ctx: RequestContext, tokens: AccessTokens, form: Form, client: OAuthClient
 ) -> IssuedToken:
     seconds = clamp_duration(_duration(form))
     if form.get("scope"):
@@ -122,7 +122,9 @@ def _duration(form: Form) -> int | None:
     return -size if text.startswith("-") else size
 
 
-async def _by_code(ctx: Context, tokens: AccessTokens, form: Form, client: Client) -> IssuedToken:
+async def _by_code(
+    ctx: RequestContext, tokens: AccessTokens, form: Form, client: OAuthClient
+) -> IssuedToken:
     code = required(form, "code")
     # Before anything else is looked at: the attempt spends the code, not its success (rule I7).
     spent = await sessions.spend_code(ctx, code)
@@ -139,7 +141,7 @@ async def _by_code(ctx: Context, tokens: AccessTokens, form: Form, client: Clien
 
 
 async def _by_refresh_token(
-    ctx: Context, tokens: AccessTokens, form: Form, client: Client
+    ctx: RequestContext, tokens: AccessTokens, form: Form, client: OAuthClient
 ) -> IssuedToken:
     token = required(form, "refresh_token")
     await _check_public(ctx, client)
@@ -151,14 +153,14 @@ async def _by_refresh_token(
     return _issued(ctx, tokens, signed_in)
 
 
-async def _check_public(ctx: Context, client: Client) -> None:
+async def _check_public(ctx: RequestContext, client: OAuthClient) -> None:
     """Refuse a client that shows a secret: these grants are those of persons, who have none."""
     if client.secret is not None:
         await authenticate_client(ctx, client)
         raise UnauthorizedClient("a service account uses client_credentials; keep the key")
 
 
-def _issued(ctx: Context, tokens: AccessTokens, signed_in: sessions.SignedIn) -> IssuedToken:
+def _issued(ctx: RequestContext, tokens: AccessTokens, signed_in: sessions.SignedIn) -> IssuedToken:
     now = ctx.clock()
     expires_at = end_after(sessions.ACCESS_SECONDS, now)
     token = tokens.issue(signed_in.crn, ctx.new_id(), expires_at, issued_at=now, sid=signed_in.sid)

@@ -10,7 +10,7 @@ from typing import Final
 
 from cloudcore import errors
 from cloudcore.web.envelope import ErrorShape
-from cloudcore.wire import Answer
+from cloudcore.wire import ResponseBody
 
 
 class InvalidGrant(errors.InvalidInput):
@@ -43,7 +43,7 @@ TABLE: Final[dict[type[errors.PlatformError], tuple[int, str]]] = {
 }
 
 
-class OAuthError(Answer):
+class OAuthError(ResponseBody):
     """The body of every refusal of the token endpoint."""
 
     error: str

@@ -33,7 +33,7 @@ _MAX_PARAMETERS: Final = 32
 Form = dict[str, str]
 
 
-class Client(NamedTuple):
+class OAuthClient(NamedTuple):
     """Who says they ask; nothing of it is checked yet."""
 
     id: str | None = None
@@ -73,7 +73,7 @@ def parse_parameters(encoded: bytes) -> Form:
     return found
 
 
-def parse_client(authorizations: Sequence[bytes], form: Form) -> Client:
+def parse_client(authorizations: Sequence[bytes], form: Form) -> OAuthClient:
     """Return who the request says it comes from.
 
     Clients disagree on whether to percent-encode ids and secrets in Basic (rule I3). Ours hold
@@ -86,13 +86,13 @@ def parse_client(authorizations: Sequence[bytes], form: Form) -> Client:
     """
     form_id, form_secret = form.get("client_id") or None, form.get("client_secret") or None
     if not authorizations:
-        return Client(form_id, form_secret)
+        return OAuthClient(form_id, form_secret)
     if len(authorizations) > 1 or form_secret is not None:
         raise InvalidInput("the client authenticates in more than one way")
     client_id, secret = _basic(authorizations[0])
     if form_id not in (None, client_id):
         raise InvalidInput("the form and the header name different clients")
-    return Client(client_id, secret or None, by_header=True)
+    return OAuthClient(client_id, secret or None, by_header=True)
 
 
 def required(form: Form, name: str) -> str:

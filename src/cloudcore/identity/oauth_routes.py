@@ -24,8 +24,8 @@ from cloudcore.identity.oauth import IssuedToken, grant_token
 from cloudcore.identity.oauth_errors import OAUTH_SHAPE, render
 from cloudcore.identity.oauth_forms import (
     MAX_FORM_BYTES,
-    Client,
     Form,
+    OAuthClient,
     parse_client,
     parse_form,
     values_of,
@@ -33,7 +33,7 @@ from cloudcore.identity.oauth_forms import (
 from cloudcore.identity.revocation import revoke
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
-from cloudcore.web.context import Context
+from cloudcore.web.context import RequestContext
 from cloudcore.web.envelope import ErrorShape
 
 TOKEN: Final = "/v1/oauth/token"  # noqa: S105 - a path
@@ -47,7 +47,7 @@ ERROR_SHAPES: Final[Mapping[str, ErrorShape]] = {TOKEN: OAUTH_SHAPE, REVOKE: OAU
 _NO_STORE: Final = {"Cache-Control": "no-store"}
 _PUBLIC: Final = {"action": None, "public": True}
 
-Grant = Callable[[Form, Client], Awaitable[object]]
+Grant = Callable[[Form, OAuthClient], Awaitable[object]]
 
 
 class TokenForm(msgspec.Struct):
@@ -91,7 +91,7 @@ def token_handlers(tokens: AccessTokens) -> list[HTTPRouteHandler]:
         request_max_body_size=MAX_FORM_BYTES,
     )
     async def create_token(
-        request: Request[Any, Any, Any], ctx: NamedDependency[Context]
+        request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
     ) -> Response[IssuedToken]:
         """Exchange a key pair, a code or a refresh token for an access token (RFC 6749).
 
@@ -100,7 +100,7 @@ def token_handlers(tokens: AccessTokens) -> list[HTTPRouteHandler]:
         keep it.
         """
 
-        async def grant(form: Form, client: Client) -> IssuedToken:
+        async def grant(form: Form, client: OAuthClient) -> IssuedToken:
             return await grant_token(ctx, tokens, form, client)
 
         return await _answer(request, grant)
@@ -112,11 +112,11 @@ def token_handlers(tokens: AccessTokens) -> list[HTTPRouteHandler]:
         request_max_body_size=MAX_FORM_BYTES,
     )
     async def revoke_token(
-        request: Request[Any, Any, Any], ctx: NamedDependency[Context]
+        request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
     ) -> Response[None]:
         """End a token, session or login credential; 200 whether or not there was one (RFC 7009)."""
 
-        async def end(form: Form, client: Client) -> None:
+        async def end(form: Form, client: OAuthClient) -> None:
             await revoke(ctx, tokens, form, client)
 
         return await _answer(request, end)
@@ -127,7 +127,9 @@ def token_handlers(tokens: AccessTokens) -> list[HTTPRouteHandler]:
         cache_control=CacheControlHeader(no_store=True),
         opt={"action": None, "statuses": (403, 404)},
     )
-    async def assume_role(data: JSONBody[AssumeRole], ctx: NamedDependency[Context]) -> AssumedRole:
+    async def assume_role(
+        data: JSONBody[AssumeRole], ctx: NamedDependency[RequestContext]
+    ) -> AssumedRole:
         """Assume a role: an access token and a signature credential that end together.
 
         Takes `iam:AssumeRole` on the role (a person: its assignment) and the role's trust.

@@ -13,7 +13,7 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.iam.compiled import WeighedCache, memory_of
 from cloudcore.iam.conditions import NO_CONDITIONS
 from cloudcore.iam.patterns import Patterns
-from cloudcore.iam.policy import Effect, Kind, Policy, Statement
+from cloudcore.iam.policy import Effect, Policy, PolicyKind, PolicyStatement
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.documents import read_stored
 from cloudcore.identity.rows.accounts import find_revision
@@ -55,7 +55,7 @@ _OWN_ACTIONS: Final = (
 
 PERSON: Final = Policy(
     (
-        Statement(
+        PolicyStatement(
             Effect.ALLOW,
             Patterns((*OWNER_ACTIONS, *MEMBER_ACTIONS, *_OWN_ACTIONS)),
             resources=Patterns(
@@ -72,7 +72,9 @@ others what `membership` allows too."""
 def membership(role: str, person: str) -> Policy:
     """Return what an organization's policy says of a member, named by CRN."""
     actions = (*MEMBER_ACTIONS, *OWNER_ACTIONS) if role == "owner" else MEMBER_ACTIONS
-    return Policy((Statement(Effect.ALLOW, Patterns(actions), principals=frozenset({person})),))
+    return Policy(
+        (PolicyStatement(Effect.ALLOW, Patterns(actions), principals=frozenset({person})),)
+    )
 
 
 class Permissions:
@@ -102,4 +104,4 @@ def load_policies(tx: Connection, principal: Principal) -> tuple[Policy, ...]:
     """Return the attached policies of a service account or role."""
     assert principal.account_id is not None
     documents = list_documents_of(tx, principal.account_id, principal.id)
-    return tuple(read_stored(document, ids, Kind.IDENTITY) for document, ids in documents)
+    return tuple(read_stored(document, ids, PolicyKind.IDENTITY) for document, ids in documents)

@@ -15,14 +15,14 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import Unauthenticated
 from cloudcore.identity.oauth import authenticate_client
-from cloudcore.identity.oauth_forms import CLI, Client, Form
+from cloudcore.identity.oauth_forms import CLI, Form, OAuthClient
 from cloudcore.identity.rows import revocations, sessions
 from cloudcore.identity.rows.key_owners import find_key_owner
 from cloudcore.identity.rows.sessions import LiveSession
 from cloudcore.identity.rows.sign_ins import lock_refresh_token
 from cloudcore.identity.sessions import REFRESH_PREFIX, hash_of
 from cloudcore.identity.tokens import AccessClaims, AccessTokens
-from cloudcore.web.context import Context
+from cloudcore.web.context import RequestContext
 
 SESSION_TOKEN: Final = re.compile(
     r"est_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})_.+"
@@ -30,7 +30,9 @@ SESSION_TOKEN: Final = re.compile(
 """The session token of an assumed role names its session."""
 
 
-async def revoke(ctx: Context, tokens: AccessTokens, form: Form, client: Client) -> None:
+async def revoke(
+    ctx: RequestContext, tokens: AccessTokens, form: Form, client: OAuthClient
+) -> None:
     """End the token of a form of the revocation endpoint, if it is one and the client's own.
 
     An unauthenticated client may end any token it holds. Without a token nothing is ended, which is
@@ -111,7 +113,7 @@ def _client_of(tx: Connection, session: LiveSession | None, now: int) -> str | N
     return None
 
 
-def _client_of_login(tx: Connection, login: revocations.Login, now: int) -> str | None:
+def _client_of_login(tx: Connection, login: revocations.LoginHolder, now: int) -> str | None:
     if login.sid is None:
         return login.service_account_id
     return _client_of(tx, sessions.find_live_session(tx, login.sid, now), now)

@@ -21,7 +21,7 @@ from cloudcore.identity.rows import sessions as rows
 from cloudcore.identity.rows.sessions import Session
 from cloudcore.identity.rows.sign_ins import Code, RefreshToken
 from cloudcore.identity.rows.users import find_user
-from cloudcore.web.context import Context
+from cloudcore.web.context import RequestContext
 
 OUT_OF_BAND: Final = "urn:ietf:wg:oauth:2.0:oob"
 """Instead of a redirect: the page shows the code, and the person carries it."""
@@ -84,7 +84,7 @@ def new_code(
     )
 
 
-async def spend_code(ctx: Context, code: str) -> SpentCode | None:
+async def spend_code(ctx: RequestContext, code: str) -> SpentCode | None:
     """Use a code up, durably; None when it was so before, or never was."""
     sid = ctx.new_id()
     found = await ctx.database.write(_spend, hash_of(code), sid, ctx.clock())
@@ -102,7 +102,7 @@ def _spend(tx: Connection, code_sha256: str, sid: str, now: int) -> Code | None:
     return None
 
 
-async def begin_session(ctx: Context, spent: SpentCode, proof: Proof) -> SignedIn | None:
+async def begin_session(ctx: RequestContext, spent: SpentCode, proof: Proof) -> SignedIn | None:
     """Return the session of a code, if what came with it fits and the code's time is not over."""
     now = ctx.clock()
     if now >= spent.code.expires_at or not _fits(spent.code, proof):
@@ -135,7 +135,9 @@ def _begin(tx: Connection, spent: SpentCode, refresh_token: str, now: int) -> Si
     return SignedIn(spent.sid, iam_crn(user.organization_id, "user", user.id), refresh_token)
 
 
-async def rotate_refresh_token(ctx: Context, token: str, client_id: str | None) -> SignedIn | None:
+async def rotate_refresh_token(
+    ctx: RequestContext, token: str, client_id: str | None
+) -> SignedIn | None:
     """Return a session with a new refresh token for the one shown; None when it is not good.
 
     It is good for the client it was given to (RFC 6749 §6, RFC 9700 §4.14), which need not name

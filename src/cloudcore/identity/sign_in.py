@@ -28,7 +28,7 @@ from cloudcore.identity.rows.users import User, find_user_by_email
 from cloudcore.identity.services.users import change_password
 from cloudcore.identity.sessions import OUT_OF_BAND, Destination, new_code
 from cloudcore.keyring import Keyring, KeyringError
-from cloudcore.web.context import Context
+from cloudcore.web.context import RequestContext
 
 _FORM_SECONDS: Final = 600
 _CONTEXT: Final = "sign-in form"
@@ -67,7 +67,7 @@ def known_nonce(cookie: str | None) -> str | None:
     return cookie if cookie is not None and _NONCE.fullmatch(cookie) else None
 
 
-def begin(ctx: Context, query: Form, nonce: str) -> SignInForm:
+def begin(ctx: RequestContext, query: Form, nonce: str) -> SignInForm:
     """Return the form for an authorization request.
 
     Raises:
@@ -91,7 +91,7 @@ def begin(ctx: Context, query: Form, nonce: str) -> SignInForm:
     return _form(ctx, nonce, challenge, destination, state)
 
 
-def _destination(ctx: Context, client_id: str | None) -> Destination:
+def _destination(ctx: RequestContext, client_id: str | None) -> Destination:
     """Return the one place to which a client's codes go."""
     if client_id == CONSOLE:
         return Destination(CONSOLE, ctx.settings.auth_url + _SIGNED_IN)
@@ -100,7 +100,7 @@ def _destination(ctx: Context, client_id: str | None) -> Destination:
     raise InvalidInput(f"client_id must be {CLI} or {CONSOLE}")
 
 
-def resume(ctx: Context, hidden: str, nonce: str | None) -> SignInForm:
+def resume(ctx: RequestContext, hidden: str, nonce: str | None) -> SignInForm:
     """Return the form that a browser sends back.
 
     Raises:
@@ -119,7 +119,9 @@ def resume(ctx: Context, hidden: str, nonce: str | None) -> SignInForm:
     return form
 
 
-def renew(ctx: Context, form: SignInForm, nonce: str, user: User | None = None) -> SignInForm:
+def renew(
+    ctx: RequestContext, form: SignInForm, nonce: str, user: User | None = None
+) -> SignInForm:
     """Return the form for the next attempt, or for the new password of `user`."""
     renewed = _form(ctx, nonce, form.code_challenge, form.destination, form.state)
     if user is None:
@@ -128,7 +130,7 @@ def renew(ctx: Context, form: SignInForm, nonce: str, user: User | None = None) 
 
 
 async def check_password(
-    ctx: Context, email: str, password: str, browser: KnownBrowser | None
+    ctx: RequestContext, email: str, password: str, browser: KnownBrowser | None
 ) -> User:
     """Return the person of an address and password; every failure takes equal work and looks alike.
 
@@ -148,7 +150,7 @@ async def check_password(
     return user
 
 
-async def give_code(ctx: Context, form: SignInForm, user: User) -> str:
+async def give_code(ctx: RequestContext, form: SignInForm, user: User) -> str:
     """Return a code for a person who has just shown the password."""
     code, row = new_code(user.id, form.destination, form.code_challenge, ctx.clock())
     await ctx.database.write(sign_ins.add_code, row)
@@ -156,7 +158,7 @@ async def give_code(ctx: Context, form: SignInForm, user: User) -> str:
 
 
 async def choose_password(
-    ctx: Context, form: SignInForm, password: str, repeated: str
+    ctx: RequestContext, form: SignInForm, password: str, repeated: str
 ) -> tuple[User, str]:
     """Replace a one-time password; return the person, and the code that the sign-in then gives.
 
@@ -188,7 +190,7 @@ def _change_password(tx: Connection, user: User, kept: str, code: Code, now: int
 
 
 def _form(
-    ctx: Context, nonce: str, code_challenge: str, destination: Destination, state: str
+    ctx: RequestContext, nonce: str, code_challenge: str, destination: Destination, state: str
 ) -> SignInForm:
     expires_at = ctx.clock() + _FORM_SECONDS * MICROSECONDS
     return SignInForm(_hash(nonce), code_challenge, expires_at, destination, state)

@@ -57,7 +57,7 @@ What its `change` does happens once. Bind its surroundings with `functools.parti
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class JobKind:
     """A kind of job and its rules."""
 
     name: str

@@ -33,7 +33,7 @@ from cloudcore.clock import MICROSECONDS, Clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, listed, page, text_list
-from cloudcore.jobs.kinds import Done, Kind, Next
+from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import Job, NewJob, enqueue
 
 DELIVER: Final = "outbox.deliver"
@@ -78,7 +78,7 @@ Index(
 )
 
 
-class Event(NamedTuple):
+class OutboxEvent(NamedTuple):
     """Something that happened to an account's things."""
 
     id: str
@@ -92,7 +92,7 @@ class Event(NamedTuple):
 class Subscriber(Protocol):
     """Someone events are handed to."""
 
-    async def receive(self, event: Event) -> None:
+    async def receive(self, event: OutboxEvent) -> None:
         """Take an event; what this raises makes the event come again.
 
         It may come again all the same, with the same `id`, before any later one of its account.
@@ -154,14 +154,14 @@ def emit(tx: Connection, event_type: str, account_id: str, payload: object, now:
     return event_id
 
 
-def delivery(database: Database, clock: Clock, subscribers: Sequence[Subscriber]) -> Kind:
+def delivery(database: Database, clock: Clock, subscribers: Sequence[Subscriber]) -> JobKind:
     """Return the kind of job that hands an account's events to all `subscribers`.
 
     It never gives up. Where a process hands on events, it hands them to the same subscribers as
     any other process of the platform does.
     """
     step = partial(_deliver, database, clock, subscribers)
-    return Kind(name=DELIVER, step=step, max_attempts=None)
+    return JobKind(name=DELIVER, step=step, max_attempts=None)
 
 
 def forget_delivered(tx: Connection, now: int) -> int:
@@ -220,9 +220,9 @@ def _enqueue_delivery(tx: Connection, account_id: str, now: int) -> None:
     enqueue(tx, NewJob(DELIVER, account_id=account_id, dedup_key=account_id), now)
 
 
-def _pending(tx: Connection, account_id: str, limit: int) -> list[Event]:
+def _pending(tx: Connection, account_id: str, limit: int) -> list[OutboxEvent]:
     rows = tx.rows(_PENDING, account_id=account_id, limit=limit)
     return [
-        Event(event_id, owner, event_type, msgspec.json.decode(payload), created_at)
+        OutboxEvent(event_id, owner, event_type, msgspec.json.decode(payload), created_at)
         for event_id, owner, event_type, payload, created_at in rows
     ]

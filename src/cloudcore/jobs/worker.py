@@ -18,14 +18,14 @@ from cloudcore.clock import MICROSECONDS, Clock, system_clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unavailable
 from cloudcore.jobs import queue
-from cloudcore.jobs.kinds import Done, Kind, Next, StepFailed
+from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job, LeaseLost
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class JobPace:
     """How much a worker does at once, and how often it looks."""
 
     slots: int = 4
@@ -38,22 +38,22 @@ class Pace:
     """The pause after all due work was locked by others."""
 
 
-class Worker:
+class JobWorker:
     """Runs jobs of the kinds it knows; others it leaves alone."""
 
     def __init__(
         self,
         database: Database,
-        kinds: Sequence[Kind],
+        kinds: Sequence[JobKind],
         *,
-        pace: Pace | None = None,
+        pace: JobPace | None = None,
         clock: Clock = system_clock,
         new_id: Callable[[], str] = uuid7,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._database = database
         self._kinds = {kind.name: kind for kind in kinds}
-        self._pace = pace or Pace()
+        self._pace = pace or JobPace()
         self._clock = clock
         self._new_id = new_id
         self._chance = chance
@@ -173,7 +173,7 @@ class Worker:
                 await self._record_failure(kind, current, error)
                 return
 
-    async def _record_failure(self, kind: Kind, job: Job | None, error: Exception) -> None:
+    async def _record_failure(self, kind: JobKind, job: Job | None, error: Exception) -> None:
         assert job is not None
         code, message, is_permanent = _described(job, error)
         spread = self._chance()

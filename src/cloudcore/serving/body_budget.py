@@ -62,7 +62,7 @@ class Room:
         """Incomplete bodies, with the moment each began."""
 
 
-class Turns:
+class ReadTurns:
     """Turns to read a piece of a large body: `TURNS` in each iteration of the event loop."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class BodyBudget:
         self.small = Room(small)
         self.large = Room(large)
         self.clock = clock
-        self.turns = Turns()
+        self.turns = ReadTurns()
 
     def hold(self) -> Hold:
         """Return the account of one body; its bytes are given back at the end of a ``with``."""

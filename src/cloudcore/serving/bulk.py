@@ -40,7 +40,7 @@ def queued_bytes(sock: socket.socket, request: int) -> int:
     return int.from_bytes(answer, sys.byteorder, signed=True)
 
 
-class Step(enum.Enum):
+class BulkStep(enum.Enum):
     """What a job asks for at the end of one run in a thread."""
 
     DONE = "nothing is left to move"
@@ -174,18 +174,18 @@ class BulkJob(Generic[T]):
         """Do the next part of the work in a bulk thread; never raises."""
         try:
             step = self.advance(scratch)
-            if step is Step.DONE:
+            if step is BulkStep.DONE:
                 self._call_loop(self._succeed, self.conclude())
         except BaseException as error:  # noqa: BLE001 - it travels to whoever awaits the job
             self._call_loop(self._fail, error)
             return
         # Once handed on, the job may already run elsewhere: nothing of it is touched below.
-        if step is Step.PARK:
+        if step is BulkStep.PARK:
             self._call_loop(self._park)
-        elif step is Step.YIELD:
+        elif step is BulkStep.YIELD:
             self.pool.submit(self)
 
-    def advance(self, scratch: Scratch) -> Step:
+    def advance(self, scratch: Scratch) -> BulkStep:
         """Move bytes as far as it goes; `scratch` belongs to the thread."""
         raise NotImplementedError
 

@@ -49,7 +49,7 @@ class PlaneTotals:
     sent: int = 0
 
 
-class Figures:
+class Counters:
     """The slots of all workers; made before they are forked."""
 
     def __init__(self, workers: int) -> None:

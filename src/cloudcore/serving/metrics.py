@@ -14,13 +14,13 @@ from prometheus_client.core import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from cloudcore.serving.body import Receive, Scope, Send
-from cloudcore.serving.counters import BUCKETS, PLANES, Figures
+from cloudcore.serving.counters import BUCKETS, PLANES, Counters
 
 
-class FiguresCollector:
+class CountersCollector:
     """Presents the figures of all workers to prometheus_client."""
 
-    def __init__(self, figures: Figures) -> None:
+    def __init__(self, figures: Counters) -> None:
         self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
@@ -74,9 +74,9 @@ def _cumulate(counts: list[int]) -> list[tuple[str, float]]:
 class MetricsApplication:
     """An ASGI application that answers ``GET /metrics``."""
 
-    def __init__(self, figures: Figures) -> None:
+    def __init__(self, figures: Counters) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(FiguresCollector(figures))
+        self._registry.register(CountersCollector(figures))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Answer a scrape; anything else is not found."""

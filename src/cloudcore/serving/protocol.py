@@ -20,10 +20,10 @@ from cloudcore.serving.bulk import queued_bytes
 from cloudcore.serving.framing import FramingError
 from cloudcore.serving.head import METHODS, HeadError, HeadReader, RequestHead, check_partial
 from cloudcore.serving.record import TLS_HELLO, RequestRecord, record_of
-from cloudcore.serving.refusal import guess_path, refusal, tls_refusal
+from cloudcore.serving.refusal import guess_path, refusal_response, tls_refusal
 from cloudcore.serving.request_body import RequestBody
-from cloudcore.serving.request_cycle import Application, Exchange
-from cloudcore.serving.worker import Worker
+from cloudcore.serving.request_cycle import Application, RequestCycle
+from cloudcore.serving.worker import ServerWorker
 
 TLS_HANDSHAKE = 0x16
 NEVER = float("inf")
@@ -31,7 +31,7 @@ PIPELINE_BYTES = 64 * 1024
 """How much may be buffered behind the request that is being answered."""
 
 
-class State(enum.IntEnum):
+class ConnectionState(enum.IntEnum):
     """What the next bytes from the client are."""
 
     HEAD = 0  # the head of a request, or nothing yet
@@ -52,7 +52,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def __init__(
         self,
-        worker: Worker,
+        worker: ServerWorker,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
@@ -67,11 +67,11 @@ class HttpProtocol(asyncio.Protocol):
         self.transport: asyncio.Transport
         self.server: tuple[str, int] | None = None
         self.client: tuple[str, int] | None = None
-        self.exchange: Exchange | None = None
+        self.exchange: RequestCycle | None = None
         self.closing = False
         self.peer_closed = False
         self.write_paused = False
-        self._state = State.HEAD
+        self._state = ConnectionState.HEAD
         self._reader = HeadReader(worker.limits)
         self._reading = True
         self._buffer = b""
@@ -115,15 +115,15 @@ class HttpProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes from the client for whatever is due next."""
         state = self._state
-        if state is State.HEAD:
+        if state is ConnectionState.HEAD:
             buffered = self._buffer
             if not buffered:
                 self._deadline = time.monotonic() + self.worker.limits.head_seconds
             self._buffer = buffered + data if buffered else data
             self._read_head()
-        elif state is State.BUSY:
+        elif state is ConnectionState.BUSY:
             self._take_ahead(data)
-        elif state is State.DRAINING:
+        elif state is ConnectionState.DRAINING:
             self._drain(data)
         else:
             self.discarded += len(data)
@@ -155,7 +155,7 @@ class HttpProtocol(asyncio.Protocol):
     def shutdown(self) -> None:
         """Close as soon as the current exchange has ended (called by uvicorn)."""
         self.closing = True
-        if self.exchange is None and self._state is State.HEAD:
+        if self.exchange is None and self._state is ConnectionState.HEAD:
             self._close()
 
     def sweep(self, now: float) -> None:
@@ -253,7 +253,7 @@ class HttpProtocol(asyncio.Protocol):
         else:
             method, path = exchange.head.method.encode(), exchange.head.path
             request_id = exchange.request_id or str(uuid4())
-        answer, size = refusal(
+        answer, size = refusal_response(
             status,
             message,
             path,
@@ -277,11 +277,11 @@ class HttpProtocol(asyncio.Protocol):
         self._record_refusal(str(uuid4()), "", b"", HTTPStatus.BAD_REQUEST, size, TLS_HELLO)
         self._linger()
 
-    def record(self, exchange: Exchange) -> None:
+    def record(self, exchange: RequestCycle) -> None:
         """Tell the observers of an exchange that has ended."""
         self._observe(record_of(exchange, self._host()))
 
-    def exchange_ended(self, exchange: Exchange) -> None:
+    def exchange_ended(self, exchange: RequestCycle) -> None:
         """Go on to the next request, or close."""
         self.exchange = None
         self.server_state.total_requests += 1
@@ -300,7 +300,7 @@ class HttpProtocol(asyncio.Protocol):
     # The stations of a connection
 
     def _expect_head(self) -> None:
-        self._state = State.HEAD
+        self._state = ConnectionState.HEAD
         limits = self.worker.limits
         self.resume_reading()
         if self._buffer:
@@ -350,8 +350,8 @@ class HttpProtocol(asyncio.Protocol):
             raw, self._buffer = self._buffer, b""
             if traits.chunked or (traits.content_length or 0) > len(raw):
                 self.pause_reading()
-        self._state = State.BUSY
-        self.exchange = exchange = Exchange(self, head, raw)
+        self._state = ConnectionState.BUSY
+        self.exchange = exchange = RequestCycle(self, head, raw)
         task = exchange.task = self.loop.create_task(exchange.run(self._application))
         self.tasks.add(task)
 
@@ -367,7 +367,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _start_draining(self, body: RequestBody | None) -> None:
         assert body is not None
-        self._state = State.DRAINING
+        self._state = ConnectionState.DRAINING
         self.discarded = 0
         self._draining = body
         self._deadline = time.monotonic() + self.worker.limits.refusal_drain_seconds
@@ -397,7 +397,7 @@ class HttpProtocol(asyncio.Protocol):
         Closing with unread bytes would reset the connection, and the reset can overtake
         the answer (RFC 9112 §9.6).
         """
-        self._state = State.LINGERING
+        self._state = ConnectionState.LINGERING
         self._buffer = b""
         if self.peer_closed or self.transport.is_closing():
             self._close()
@@ -414,9 +414,9 @@ class HttpProtocol(asyncio.Protocol):
             self.transport.close()
 
     def _expire(self) -> None:
-        if self._state is State.LINGERING:
+        if self._state is ConnectionState.LINGERING:
             self.abort()
-        elif self._state is State.DRAINING:
+        elif self._state is ConnectionState.DRAINING:
             self._linger()
         elif self._buffer:
             self.refuse(408, "the request head came too slowly")
@@ -442,7 +442,7 @@ class HttpProtocol(asyncio.Protocol):
         return self.client[0] if self.client else ""
 
 
-def http_protocol(worker: Worker) -> type[asyncio.Protocol]:
+def http_protocol(worker: ServerWorker) -> type[asyncio.Protocol]:
     """Return what ``uvicorn.Config(http=...)`` wants: a maker of connections of `worker`."""
     return cast("type[asyncio.Protocol]", functools.partial(HttpProtocol, worker))
 

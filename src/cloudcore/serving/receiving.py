@@ -9,7 +9,7 @@ from termios import FIONREAD
 from typing import TypeVar
 
 from cloudcore.serving.body import UNIT_BYTES, Sink
-from cloudcore.serving.bulk import BulkJob, BulkPool, Scratch, Step, queued_bytes
+from cloudcore.serving.bulk import BulkJob, BulkPool, BulkStep, Scratch, queued_bytes
 from cloudcore.serving.framing import BodyFraming, CountedBody, FramingError
 from cloudcore.serving.limits import MIB, ServerLimits
 
@@ -107,7 +107,7 @@ class ReceiveJob(BulkJob[T]):
         """Return how much content went to the sink or waits for its unit to fill."""
         return self._unit.total
 
-    def advance(self, scratch: Scratch) -> Step:
+    def advance(self, scratch: Scratch) -> BulkStep:
         """See `BulkJob.advance`."""
         kept_bytes = self.pool.keep(-self._unit.filled)
         self._unit.attach(scratch.unit)
@@ -115,8 +115,8 @@ class ReceiveJob(BulkJob[T]):
             step = self._receive(scratch.raw)
         except FramingError as error:
             self.broken = error
-            step = Step.DONE
-        if step is Step.DONE or kept_bytes > self.limits.parked_bytes:
+            step = BulkStep.DONE
+        if step is BulkStep.DONE or kept_bytes > self.limits.parked_bytes:
             self._unit.flush()
         self._unit.detach()
         self.pool.keep(self._unit.filled)
@@ -132,7 +132,7 @@ class ReceiveJob(BulkJob[T]):
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
         super().close()
 
-    def _receive(self, raw: bytearray) -> Step:
+    def _receive(self, raw: bytearray) -> BulkStep:
         """Receive what arrives; after the job was stopped, only what is already there."""
         self._decode_buffered()
         start = self.moved
@@ -144,7 +144,7 @@ class ReceiveJob(BulkJob[T]):
                     break
                 self._ask_for(self._unit.missing)
                 if not self.wait_briefly():
-                    return Step.PARK
+                    return BulkStep.PARK
                 continue
             except OSError:
                 break  # the client left
@@ -155,8 +155,8 @@ class ReceiveJob(BulkJob[T]):
                 if self.stopped:
                     break
                 if self.pool.contended:
-                    return Step.YIELD
-        return Step.DONE
+                    return BulkStep.YIELD
+        return BulkStep.DONE
 
     def _decode_buffered(self) -> None:
         """Begin with what came together with the head."""

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from cloudcore.serving.request_cycle import Exchange
+    from cloudcore.serving.request_cycle import RequestCycle
 
 TLS_HELLO: Final = "a TLS hello: this port speaks plain HTTP"
 """The reason of a record without a request: Go clients try TLS first."""
@@ -36,7 +36,7 @@ class RequestRecord(NamedTuple):
     """Why the server itself refused or cut the exchange; empty when it did not."""
 
 
-def record_of(exchange: Exchange, client: str) -> RequestRecord:
+def record_of(exchange: RequestCycle, client: str) -> RequestRecord:
     """Return the record of an exchange that has ended."""
     head = exchange.head
     return RequestRecord(

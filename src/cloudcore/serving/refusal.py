@@ -44,7 +44,7 @@ def refusal_body(status: int, message: str, path: bytes, request_id: str) -> byt
     return msgspec.json.encode({"error": error})
 
 
-def refusal(
+def refusal_response(
     status: int,
     message: str,
     path: bytes = b"",

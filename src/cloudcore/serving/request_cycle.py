@@ -39,7 +39,7 @@ class ResponseError(RuntimeError):
     """The application broke the rules of ASGI, or its own ``Content-Length``."""
 
 
-class Exchange:
+class RequestCycle:
     """Carries one request to the application and its answer back to the client.
 
     The head of the response is written together with the first piece of its body, so that

@@ -12,11 +12,11 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from cloudcore.serving.bulk import BulkJob, BulkPool, Scratch, Step
+from cloudcore.serving.bulk import BulkJob, BulkPool, BulkStep, Scratch
 from cloudcore.serving.limits import ServerLimits
 
 if TYPE_CHECKING:
-    from cloudcore.serving.request_cycle import Exchange
+    from cloudcore.serving.request_cycle import RequestCycle
 
 
 class FileEndedEarlyError(Exception):
@@ -45,7 +45,7 @@ class SendJob(BulkJob[bool]):
         self._offset = offset
         self._remaining = count
 
-    def advance(self, scratch: Scratch) -> Step:  # noqa: ARG002 - sendfile needs no buffer
+    def advance(self, scratch: Scratch) -> BulkStep:  # noqa: ARG002 - sendfile needs no buffer
         """See `BulkJob.advance`."""
         assert self.sock is not None
         start = self.moved
@@ -54,14 +54,14 @@ class SendJob(BulkJob[bool]):
                 sent = self._send(self.sock)
             except BlockingIOError:
                 if not self.wait_briefly():
-                    return Step.PARK
+                    return BulkStep.PARK
                 continue
             except (ConnectionError, TimeoutError):
                 break  # the client left
             self.moved += sent
             if self.moved - start >= self.limits.bulk_slice_bytes and self.pool.contended:
-                return Step.YIELD
-        return Step.DONE
+                return BulkStep.YIELD
+        return BulkStep.DONE
 
     def conclude(self) -> bool:
         """See `BulkJob.conclude`."""
@@ -96,7 +96,9 @@ def is_cached(file: int, offset: int, count: int) -> bool:
     return read_cached(file, offset, probe) and read_cached(file, offset + count - 1, probe)
 
 
-async def send_piece(exchange: Exchange, head: bytes, file: int, offset: int, count: int) -> bool:
+async def send_piece(
+    exchange: RequestCycle, head: bytes, file: int, offset: int, count: int
+) -> bool:
     """Send `head`, then `count` bytes of `file` from `offset`; False when the client left.
 
     What leaves of the file is added to `exchange.sent`.
@@ -124,7 +126,7 @@ async def send_piece(exchange: Exchange, head: bytes, file: int, offset: int, co
     return await _send_in_bulk(exchange, file, offset, count)
 
 
-async def _send_bursts(exchange: Exchange, file: int, offset: int, count: int) -> bool:
+async def _send_bursts(exchange: RequestCycle, file: int, offset: int, count: int) -> bool:
     """Send from the event loop, a burst a turn, as long as neither disk nor client hold it up."""
     connection = exchange.connection
     limits = connection.worker.limits
@@ -151,7 +153,7 @@ async def _send_bursts(exchange: Exchange, file: int, offset: int, count: int) -
 
 
 async def _send_in_bulk(
-    exchange: Exchange, file: int, offset: int, count: int, *, full: bool = False
+    exchange: RequestCycle, file: int, offset: int, count: int, *, full: bool = False
 ) -> bool:
     """Send from bulk threads; `full` says that the socket takes nothing at the moment."""
     connection = exchange.connection

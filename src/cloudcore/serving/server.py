@@ -23,13 +23,13 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from cloudcore.serving.access_log import AccessLog
-from cloudcore.serving.counters import Counter, Figures
+from cloudcore.serving.counters import Counter, Counters
 from cloudcore.serving.dispatch import Dispatcher
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.protocol import HttpProtocol, http_protocol
 from cloudcore.serving.request_cycle import Application
 from cloudcore.serving.supervisor import Supervisor
-from cloudcore.serving.worker import Worker
+from cloudcore.serving.worker import ServerWorker
 
 logger = logging.getLogger("cloudcore.serving")
 
@@ -56,7 +56,7 @@ class Service:
     app_factory: Callable[[], Application]
     listener: socket.socket
     limits: ServerLimits
-    figures: Figures
+    figures: Counters
     metrics_listener: socket.socket | None
     access_log: bool
     loop: LoopName
@@ -89,7 +89,7 @@ def run(
         app_factory,
         listener,
         replace(limits, crowd=crowd),
-        Figures(workers),
+        Counters(workers),
         bind(*metrics_bind) if metrics_bind else None,
         access_log,
         loop,
@@ -136,7 +136,7 @@ def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
     access_log = AccessLog() if service.access_log else None
     counter = service.figures.counter(slot)
     observers = (counter, access_log) if access_log else (counter,)
-    worker = Worker(service.limits, *observers)
+    worker = ServerWorker(service.limits, *observers)
     application = service.app_factory()
     if isinstance(application, Dispatcher):
         application.on_damage = counter.count_damage
@@ -175,7 +175,7 @@ class Server(uvicorn.Server):
         self,
         config: uvicorn.Config,
         service: Service,
-        worker: Worker,
+        worker: ServerWorker,
         counter: Counter,
         on_ready: Callable[[], object],
     ) -> None:
@@ -220,7 +220,7 @@ class Server(uvicorn.Server):
             "uvicorn.Config", SimpleNamespace(loaded_app=MetricsApplication(self._service.figures))
         )
         connect = functools.partial(
-            HttpProtocol, Worker(self._service.limits), config, ServerState(), {}
+            HttpProtocol, ServerWorker(self._service.limits), config, ServerState(), {}
         )
         return await asyncio.get_running_loop().create_server(connect, sock=listener)
 

@@ -28,7 +28,7 @@ class Sweepable(Protocol):
 Observer = Callable[["RequestRecord"], None]
 
 
-class Worker:
+class ServerWorker:
     """Limits, bulk threads and the one timer of a worker process."""
 
     def __init__(self, limits: ServerLimits | None = None, *observers: Observer) -> None:

@@ -1,8 +1,8 @@
 """The application of the control plane: routes, guard, bodies and errors, each in one way.
 
-The way of a request: its `Exchange` is opened; the path is looked up; the `Guard` lets it in; its
-body is read and its ``Idempotency-Key`` claimed; the body is decoded; the handler runs; whatever
-answer there is leaves by the exchange.
+The way of a request: its `RequestState` is made; the path is looked up; the `Guard` lets it in;
+its body is read and its ``Idempotency-Key`` claimed; the body is decoded; the handler runs; the
+answer leaves by the `RequestState`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from cloudcore import errors
 from cloudcore.db.base import ConstraintViolated
 from cloudcore.serving import body_budget
 from cloudcore.web import idempotency
-from cloudcore.web.context import Context, Platform, Reply, refusal
+from cloudcore.web.context import Platform, Reply, RequestContext, refusal
 from cloudcore.web.envelope import ENVELOPE, ErrorShape
 from cloudcore.web.guard import Guard
-from cloudcore.web.reference import Reference
-from cloudcore.web.request_state import Exchange, exchange_of
-from cloudcore.web.route_spec import Facts, RouteError, allowed, routes_of
+from cloudcore.web.reference import ReferencePages
+from cloudcore.web.request_state import RequestState, exchange_of
+from cloudcore.web.route_spec import RouteError, RouteSpec, allowed, routes_of
 from cloudcore.web.strict_json import decode
 
 MAX_BODY_BYTES: Final = 1 << 20
@@ -69,7 +69,7 @@ class ControlPlane:
         absent: str,
     ) -> None:
         self._guard = Guard(platform)
-        reference = Reference()
+        reference = ReferencePages()
         self._error_shapes = error_shapes
         self._absent = absent
         self._app = Litestar(
@@ -108,7 +108,7 @@ class ControlPlane:
         for name, value in scope["headers"]:
             if name == b"x-request-id":
                 _log.info("request %s is the client's %r", request_id, value.decode("latin-1"))
-        exchange = Exchange(scope, send, request_id)
+        exchange = RequestState(scope, send, request_id)
         if scope["method"] == "HEAD":
             scope = {**scope, "method": "GET"}
         if _is_crooked(_raw_path(scope)):
@@ -145,7 +145,7 @@ class ControlPlane:
 
 
 def _platform_error(
-    error: Exception, exchange: Exchange, absent: str
+    error: Exception, exchange: RequestState, absent: str
 ) -> errors.PlatformError | None:
     """Return our name for what happened; None when it is a bug."""
     if isinstance(error, errors.NotFound) and exchange.hides_absence:
@@ -174,7 +174,7 @@ def _platform_error(
             return errors.InvalidInput("the request cannot be read")
 
 
-def _error_headers(error: errors.PlatformError, exchange: Exchange) -> dict[str, str]:
+def _error_headers(error: errors.PlatformError, exchange: RequestState) -> dict[str, str]:
     """Return the headers that tell what to do about an error (RFC 6750 §3 for 401)."""
     match error:
         case errors.Unauthenticated() if exchange.bearer_came:
@@ -207,7 +207,7 @@ async def _read_request(request: Request[Any, Any, Any]) -> Reply[Any] | None:
 
 
 async def _claim(
-    request: Request[Any, Any, Any], context: Context, facts: Facts
+    request: Request[Any, Any, Any], context: RequestContext, facts: RouteSpec
 ) -> Reply[Any] | None:
     scope = request.scope
     key = idempotency.parse_key(
@@ -266,7 +266,7 @@ def _check_content_type(scope: Scope, body: bytes) -> None:
         raise errors.UnsupportedMediaType("send the body with Content-Type: application/json")
 
 
-def _context(scope: Scope) -> Context:
+def _context(scope: Scope) -> RequestContext:
     """Provide the context that the guard made."""
     context = exchange_of(scope).context
     if context is None:

@@ -1,6 +1,6 @@
 """What one request of the control plane is given: who asks, from where, and what it may use.
 
-Services take a `Context` and nothing of HTTP; `cloudcore.web.app` makes one for each request.
+Services take a `RequestContext` and nothing of HTTP; `cloudcore.web.app` makes one a request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal
 from cloudcore.keyring import Keyring
 from cloudcore.web import idempotency
-from cloudcore.web.pagination import Page, Pager, UuidPage
+from cloudcore.web.pagination import PageQuery, Pager, UuidPage
 from cloudcore.web.proxy_watch import ProxyWatch
 from cloudcore.web.query import parse_query
 from cloudcore.web.ratelimit import DEFAULT_BUDGET, Budget
@@ -103,7 +103,7 @@ class Reply(Generic[B]):
     is_replayed: bool = False
 
 
-class Context:
+class RequestContext:
     """One request."""  # no dataclass: the framework would take one apart and build it anew
 
     def __init__(
@@ -170,7 +170,7 @@ class Context:
         """
         return parse_query(self._query_string, shape)
 
-    def pager(self, query: Page | UuidPage, *within: str) -> Pager:
+    def pager(self, query: PageQuery | UuidPage, *within: str) -> Pager:
         """Return the page that `query` asks for, of the list at this path.
 
         Its marker is of no use to another account, nor where `within` differs: what a list

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from cloudcore import errors
 from cloudcore.uuids import Uuid
-from cloudcore.wire import Answer
+from cloudcore.wire import ResponseBody
 
 TABLE: Final[dict[type[errors.PlatformError], tuple[int, str]]] = {
     errors.PlatformError: (500, "INTERNAL_ERROR"),
@@ -49,7 +49,7 @@ def render(error: errors.PlatformError, request_id: str) -> tuple[int, dict[str,
     return status, {"error": content}
 
 
-class ErrorDetail(Answer):
+class ErrorDetail(ResponseBody):
     """What went wrong."""
 
     code: str
@@ -59,7 +59,7 @@ class ErrorDetail(Answer):
     """Never on a 5xx."""
 
 
-class Error(Answer):
+class Error(ResponseBody):
     """The body of every refusal."""
 
     error: ErrorDetail
@@ -70,7 +70,7 @@ class ErrorShape(NamedTuple):
 
     render: Callable[[errors.PlatformError, str], tuple[int, Any]]
     """Takes an error and the request's id; returns status and body."""
-    schema: type[Answer]
+    schema: type[ResponseBody]
     headers: Mapping[str, str] = {}
 
 

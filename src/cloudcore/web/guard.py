@@ -24,10 +24,10 @@ from cloudcore.iam.policy import RESOURCE_ACTIONS
 from cloudcore.iam.principal import Principal
 from cloudcore.serving.source_address import rate_subject, source_address
 from cloudcore.uuids import parse_uuid
-from cloudcore.web.context import Context, Origin, Platform, refusal
+from cloudcore.web.context import Origin, Platform, RequestContext, refusal
 from cloudcore.web.ratelimit import count_request
-from cloudcore.web.request_state import Exchange, exchange_of
-from cloudcore.web.route_spec import Facts
+from cloudcore.web.request_state import RequestState, exchange_of
+from cloudcore.web.route_spec import RouteSpec
 
 _BEARER: Final = re.compile(rb"bearer +([A-Za-z0-9._~+/-]{1,8192}=*) *", re.IGNORECASE)
 
@@ -35,14 +35,14 @@ Connection = ASGIConnection[Any, Any, Any, Any]
 
 
 class Guard:
-    """Decides over every request, and makes its `Context`."""
+    """Decides over every request, and makes its `RequestContext`."""
 
     def __init__(self, platform: Platform | None) -> None:
         self._platform = platform
-        self._facts: Mapping[BaseRouteHandler, Facts] = {}
+        self._facts: Mapping[BaseRouteHandler, RouteSpec] = {}
         self._allow: Mapping[str, str] = {}
 
-    def learn(self, facts: Mapping[BaseRouteHandler, Facts], allow: Mapping[str, str]) -> None:
+    def learn(self, facts: Mapping[BaseRouteHandler, RouteSpec], allow: Mapping[str, str]) -> None:
         """Take the facts of each route, and the methods of each path template."""
         self._facts = facts
         self._allow = allow
@@ -68,14 +68,14 @@ class Guard:
 
 
 async def _admit(
-    platform: Platform, exchange: Exchange, connection: Connection, facts: Facts
+    platform: Platform, exchange: RequestState, connection: Connection, facts: RouteSpec
 ) -> None:
     headers = connection.scope["headers"]
     client = connection.scope.get("client")
     platform.proxy_watch.note(
         client[0] if client else None, headers, platform.settings.trusted_proxies
     )
-    context = exchange.context = Context(
+    context = exchange.context = RequestContext(
         platform,
         request_id=exchange.request_id,
         source_ip=source_address(
@@ -99,7 +99,7 @@ async def _admit(
 
 
 async def _authenticate(
-    platform: Platform, exchange: Exchange, context: Context, credentials: list[bytes]
+    platform: Platform, exchange: RequestState, context: RequestContext, credentials: list[bytes]
 ) -> Principal:
     if len(credentials) != 1:
         raise Unauthenticated(
@@ -114,7 +114,7 @@ async def _authenticate(
 
 
 async def _check_action(
-    platform: Platform, exchange: Exchange, context: Context, action: str
+    platform: Platform, exchange: RequestState, context: RequestContext, action: str
 ) -> None:
     """Refuse whom no policy could allow the action on anything, before anything is looked up.
 
@@ -130,7 +130,7 @@ async def _check_action(
         context.allowed_somewhere = False
 
 
-async def _count(exchange: Exchange, context: Context, facts: Facts) -> None:
+async def _count(exchange: RequestState, context: RequestContext, facts: RouteSpec) -> None:
     if context.caller is not None:
         subject = f"principal:{context.caller.id}"
     else:
@@ -142,7 +142,7 @@ async def _count(exchange: Exchange, context: Context, facts: Facts) -> None:
         raise RateLimited("too many requests", retry_after=exchange.standing.reset)
 
 
-def _lower_ids(facts: Facts, scope: Any) -> None:  # noqa: ANN401 - the framework's
+def _lower_ids(facts: RouteSpec, scope: Any) -> None:  # noqa: ANN401 - the framework's
     """Put the ids of a path into the lower case they are stored in."""
     parameters = scope["path_params"]
     segments = scope["path"].split("/")
@@ -154,7 +154,7 @@ def _lower_ids(facts: Facts, scope: Any) -> None:  # noqa: ANN401 - the framewor
     scope["path"] = "/".join(segments)
 
 
-def _check_ids(facts: Facts, parameters: Mapping[str, Any]) -> None:
+def _check_ids(facts: RouteSpec, parameters: Mapping[str, Any]) -> None:
     for name in facts.id_parameters:
         if parse_uuid(parameters[name]) is not None:
             continue

@@ -18,7 +18,7 @@ from cloudcore.web.context import Reply
 from cloudcore.web.envelope import TABLE, ErrorShape
 from cloudcore.web.field_docs import described_fields
 from cloudcore.web.idempotency import RECORDED_STATUSES
-from cloudcore.web.route_spec import Facts, Route, RouteError
+from cloudcore.web.route_spec import KernelRoute, RouteError, RouteSpec
 
 VERSION: Final = "1.0.0"
 
@@ -54,7 +54,7 @@ Json = dict[str, Any]
 
 
 def document(
-    routes: Sequence[Route], error_shapes: Mapping[str, ErrorShape], default: ErrorShape
+    routes: Sequence[KernelRoute], error_shapes: Mapping[str, ErrorShape], default: ErrorShape
 ) -> Json:
     """Return the document of `routes`; errors have the shape of their path's prefix."""
     types = _Types([*_shapes(routes), default.schema, *(s.schema for s in error_shapes.values())])
@@ -82,7 +82,7 @@ def document(
     }
 
 
-def check_names(routes: Sequence[Route]) -> None:
+def check_names(routes: Sequence[KernelRoute]) -> None:
     """Require that each operation has a name of its own.
 
     Raises:
@@ -96,7 +96,7 @@ def check_names(routes: Sequence[Route]) -> None:
         named.add(route.handler.fn.__name__)
 
 
-def statuses(facts: Facts) -> list[int]:
+def statuses(facts: RouteSpec) -> list[int]:
     """Return every status that an operation can answer."""
     can = {
         401: not facts.public or facts.rate_limited,
@@ -154,13 +154,13 @@ def _sized(schema: Any) -> Any:  # noqa: ANN401 - JSON
     return {"format": "int64", **sized} if schema.get("type") == "integer" else sized
 
 
-def _shapes(routes: Sequence[Route]) -> list[Any]:
+def _shapes(routes: Sequence[KernelRoute]) -> list[Any]:
     facts = [route.facts for route in routes]
     given = [shape for fact in facts for shape in (fact.body, fact.form) if shape]
     return given + [shape for route in routes if (shape := _answered(route)) is not None]
 
 
-def _answered(route: Route) -> Any:  # noqa: ANN401 - a type
+def _answered(route: KernelRoute) -> Any:  # noqa: ANN401 - a type
     """Return the shape of a success; None when it is no JSON of ours."""
     returned = route.handler.parsed_fn_signature.return_type
     if returned.origin in (Reply, Response):
@@ -175,7 +175,7 @@ def _is_framework(annotation: Any) -> bool:  # noqa: ANN401 - a type
     return str(getattr(origin, "__module__", "")).startswith("litestar")
 
 
-def _operation(route: Route, types: _Types, errors: ErrorShape) -> Json:
+def _operation(route: KernelRoute, types: _Types, errors: ErrorShape) -> Json:
     facts, handler = route.facts, route.handler
     summary, _, description = cleandoc(handler.fn.__doc__ or "").partition("\n")
     operation: Json = {
@@ -199,7 +199,7 @@ def _operation(route: Route, types: _Types, errors: ErrorShape) -> Json:
     return operation
 
 
-def _parameters(facts: Facts) -> list[Json]:
+def _parameters(facts: RouteSpec) -> list[Json]:
     found: list[Json] = [
         {
             "name": segment[1:-1],
@@ -249,7 +249,7 @@ def _without_null(schema: Json) -> Json:
     return kept
 
 
-def _request_body(facts: Facts, types: _Types) -> Json | None:
+def _request_body(facts: RouteSpec, types: _Types) -> Json | None:
     if facts.body is not None:
         content = {"application/json": {"schema": types.schema(facts.body)}}
         return {"required": facts.is_body_required, "content": content}
@@ -260,7 +260,7 @@ def _request_body(facts: Facts, types: _Types) -> Json | None:
     return None
 
 
-def _response(status: int, route: Route, types: _Types, errors: ErrorShape) -> Json:
+def _response(status: int, route: KernelRoute, types: _Types, errors: ErrorShape) -> Json:
     facts = route.facts
     headers = _headers(_header_names(status, facts))
     if status in facts.pages:
@@ -282,7 +282,7 @@ def _response(status: int, route: Route, types: _Types, errors: ErrorShape) -> J
     return response
 
 
-def _header_names(status: int, facts: Facts) -> tuple[str, ...]:
+def _header_names(status: int, facts: RouteSpec) -> tuple[str, ...]:
     names = (*_ERROR_HEADERS.get(status, ()), "X-Request-Id")
     if facts.rate_limited and (status < 300 or status == HTTPStatus.TOO_MANY_REQUESTS):
         names += _RATE_HEADERS

@@ -18,7 +18,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from cloudcore.errors import InvalidInput
 from cloudcore.keyring import Keyring, KeyringError
 from cloudcore.uuids import UUID_PATTERN
-from cloudcore.wire import Answer
+from cloudcore.wire import ResponseBody
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ _Uuid = Annotated[
 ]
 
 
-class Page(Struct, kw_only=True):
+class PageQuery(Struct, kw_only=True):
     """Base of a list's query parameters."""
 
     limit: Limit = 50
@@ -49,7 +49,7 @@ class UuidPage(Struct, kw_only=True):
     marker: _Uuid | None = None
 
 
-class PageMeta(Answer):
+class PageMeta(ResponseBody):
     """What accompanies a page."""
 
     total: int
@@ -63,7 +63,9 @@ class PageMeta(Answer):
 class Pager:
     """One request for a page."""
 
-    def __init__(self, keyring: Keyring, query: Page | UuidPage, within: Sequence[str]) -> None:
+    def __init__(
+        self, keyring: Keyring, query: PageQuery | UuidPage, within: Sequence[str]
+    ) -> None:
         """Begin where the query's marker says; the list is the one `within`.
 
         Raises:
@@ -121,7 +123,7 @@ def _decoded(marker: str) -> bytes:
     return sealed
 
 
-def _context(query: Page | UuidPage, within: Sequence[str]) -> str:
+def _context(query: PageQuery | UuidPage, within: Sequence[str]) -> str:
     """Return what a marker belongs to: the list, where it is, and the filter."""
     fields = msgspec.structs.asdict(query)
     filters = {name: fields[name] for name in fields.keys() - {"limit", "marker"}}

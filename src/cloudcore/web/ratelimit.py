@@ -49,7 +49,7 @@ class Window(NamedTuple):
     refused: int
 
 
-class Standing(NamedTuple):
+class RateLimitStatus(NamedTuple):
     """Where a request leaves its subject: the three figures of the headers."""
 
     limit: int
@@ -71,11 +71,11 @@ def advance(window: Window | None, budget: Budget, now: int) -> Window:
     return window._replace(ends_at=now + length, refused=window.refused + 1)
 
 
-def standing(window: Window, budget: Budget, now: int) -> Standing:
+def standing(window: Window, budget: Budget, now: int) -> RateLimitStatus:
     """Return what is told of a window that `advance` returned."""
     left = -(-(window.ends_at - now) // MICROSECONDS)
     remaining = max(0, budget.limit - window.admitted)
-    return Standing(budget.limit, remaining, max(1, left), is_refused=window.refused > 0)
+    return RateLimitStatus(budget.limit, remaining, max(1, left), is_refused=window.refused > 0)
 
 
 _w = rate_windows.c
@@ -116,7 +116,7 @@ _FORGET: Final = Statement(delete(rate_windows).where(_w.window_ends_at <= bindp
 
 def count_request(
     connection: Connection, endpoint: str, subject: str, budget: Budget, now: int
-) -> Standing:
+) -> RateLimitStatus:
     """Count a request against its subject's window."""
     whose = {"for_endpoint": endpoint, "for_subject": subject}
     window = advance(None, budget, now)

@@ -16,7 +16,7 @@ from litestar.handlers import HTTPRouteHandler
 
 from cloudcore.web.envelope import ENVELOPE, ErrorShape
 from cloudcore.web.openapi import check_names, document
-from cloudcore.web.route_spec import Route
+from cloudcore.web.route_spec import KernelRoute
 
 OWN_PATHS: Final = frozenset({"/v1/openapi.json", "/v1/reference"})
 
@@ -37,14 +37,16 @@ td, th { padding: .1rem 1rem .1rem 0; text-align: left; vertical-align: top }
 """
 
 
-class Reference:
+class ReferencePages:
     """The two routes of the description, and what they serve."""
 
     def __init__(self) -> None:
-        self._routes: Sequence[Route] = ()
+        self._routes: Sequence[KernelRoute] = ()
         self._error_shapes: Mapping[str, ErrorShape] = {}
 
-    def describe(self, routes: Sequence[Route], error_shapes: Mapping[str, ErrorShape]) -> None:
+    def describe(
+        self, routes: Sequence[KernelRoute], error_shapes: Mapping[str, ErrorShape]
+    ) -> None:
         """Take what is described: all `routes` below ``/v1`` but its own.
 
         Raises:

@@ -15,24 +15,24 @@ from litestar.types import HTTPResponseBodyEvent, HTTPResponseStartEvent, HTTPSc
 
 from cloudcore.errors import PlatformError
 from cloudcore.web import idempotency
-from cloudcore.web.context import Context
+from cloudcore.web.context import RequestContext
 from cloudcore.web.envelope import render
-from cloudcore.web.ratelimit import Standing
-from cloudcore.web.route_spec import Facts
+from cloudcore.web.ratelimit import RateLimitStatus
+from cloudcore.web.route_spec import RouteSpec
 
 _log = logging.getLogger(__name__)
 
 _STATE: Final = "exchange"
 
 
-class Exchange:
+class RequestState:
     """What the kernel keeps of one request."""
 
     def __init__(self, scope: HTTPScope, send: Send, request_id: str) -> None:
         self.request_id = request_id
-        self.facts: Facts | None = None
-        self.context: Context | None = None
-        self.standing: Standing | None = None
+        self.facts: RouteSpec | None = None
+        self.context: RequestContext | None = None
+        self.standing: RateLimitStatus | None = None
         self.bearer_came = False
         """Whether a bearer token was shown, however bad."""
         self.hides_absence = False
@@ -105,7 +105,7 @@ class Exchange:
 
     async def _keep(
         self,
-        context: Context,
+        context: RequestContext,
         claim: idempotency.Claim,
         start: HTTPResponseStartEvent,
         body: HTTPResponseBodyEvent,
@@ -132,13 +132,13 @@ class Exchange:
             _log.exception("no outcome recorded", extra={"request_id": self.request_id})
 
 
-def exchange_of(scope: Any) -> Exchange:  # noqa: ANN401 - any of the framework's scopes
+def exchange_of(scope: Any) -> RequestState:  # noqa: ANN401 - any of the framework's scopes
     """Return the exchange that a scope belongs to."""
-    found: Exchange = scope["state"][_STATE]
+    found: RequestState = scope["state"][_STATE]
     return found
 
 
-def _rate_headers(standing: Standing) -> list[tuple[bytes, bytes]]:
+def _rate_headers(standing: RateLimitStatus) -> list[tuple[bytes, bytes]]:
     return [
         (b"x-ratelimit-limit", b"%d" % standing.limit),
         (b"x-ratelimit-remaining", b"%d" % standing.remaining),

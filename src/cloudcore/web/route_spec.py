@@ -1,7 +1,7 @@
 """What a route declares in ``opt``; a route that declares nothing keeps the server from starting.
 
     action          the IAM action its caller must be allowed, or None
-    idempotent      it takes an ``Idempotency-Key`` and answers by `Context.commit`
+    idempotent      it takes an ``Idempotency-Key`` and answers by `RequestContext.commit`
     resource_policy finds the resource's own policy, which authorizes a replay
     public          anyone may come; credentials are not looked at
     rate_limited    its callers' requests are counted (and, where public, credentials are looked at)
@@ -31,7 +31,7 @@ from litestar.params import BodyKwarg
 from litestar.routes import HTTPRoute
 
 from cloudcore.iam.policy import Policy
-from cloudcore.web.context import Context, Reply
+from cloudcore.web.context import Reply, RequestContext
 
 _ACTION: Final = re.compile(r"[a-z0-9-]+:[A-Z][A-Za-z0-9]*")
 _OPTIONAL: Final[dict[str, type]] = {
@@ -47,7 +47,7 @@ _OPTIONAL: Final[dict[str, type]] = {
     "media_types": tuple,
     "malformed_id": int,
 }
-ResourcePolicy = Callable[[Context, str], Awaitable[Policy | None]]
+ResourcePolicy = Callable[[RequestContext, str], Awaitable[Policy | None]]
 """Given the CRN of a resource, returns what its policy says of the caller."""
 _INJECTED: Final = frozenset({"ctx", "data", "request", "return"})
 
@@ -57,7 +57,7 @@ class RouteError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class RouteSpec:
     """The facts of one route, checked."""
 
     operation: str
@@ -93,16 +93,16 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class KernelRoute:
     """One method of one path."""
 
-    facts: Facts
+    facts: RouteSpec
     handler: HTTPRouteHandler
     allow: str
     """The methods of the path, as the header ``Allow`` lists them."""
 
 
-def routes_of(app: Litestar) -> Iterator[Route]:
+def routes_of(app: Litestar) -> Iterator[KernelRoute]:
     """Yield the routes of an application, except those the framework adds for OPTIONS.
 
     Raises:
@@ -115,7 +115,7 @@ def routes_of(app: Litestar) -> Iterator[Route]:
         allow = allowed(path.methods)
         for handler in path.route_handlers:
             if handler.http_methods != {"OPTIONS"}:
-                yield Route(_facts(path, handler), handler, allow)
+                yield KernelRoute(_facts(path, handler), handler, allow)
 
 
 def allowed(methods: Any) -> str:  # noqa: ANN401 - an iterable of names, however typed
@@ -124,14 +124,14 @@ def allowed(methods: Any) -> str:  # noqa: ANN401 - an iterable of names, howeve
     return ", ".join(sorted(names | {"HEAD"} if "GET" in names else names))
 
 
-def _facts(path: HTTPRoute, handler: HTTPRouteHandler) -> Facts:
+def _facts(path: HTTPRoute, handler: HTTPRouteHandler) -> RouteSpec:
     template = path.path_format
     if len(handler.http_methods) != 1:
         raise RouteError(f"{template}: a handler answers one method")
     operation = f"{next(iter(handler.http_methods))} {template}"
     try:
         _check_opt(handler.opt)
-        facts = Facts(
+        facts = RouteSpec(
             operation=operation,
             id_parameters=tuple(name for name in path.path_parameters if name.endswith("_id")),
             status=handler.status_code,
@@ -156,7 +156,7 @@ def _check_opt(opt: dict[str, Any]) -> None:
             raise RouteError(f"opt has an unknown or wrong {name}")
 
 
-def _check_sense(facts: Facts, handler: HTTPRouteHandler) -> None:
+def _check_sense(facts: RouteSpec, handler: HTTPRouteHandler) -> None:
     if facts.public and (facts.action or facts.idempotent):
         raise RouteError("nobody can be asked for an action or owns a key where anyone may come")
     returned = handler.parsed_fn_signature.return_type

@@ -13,7 +13,7 @@ import msgspec
 
 from registry.cli.credentials import credentials_path
 from registry.cli.sign_in import SignIn, bearer, choose_registry
-from registry.cli.transport import Lost, Refused, Transport
+from registry.cli.transport import Lost, RequestRefused, Transport
 
 PAGE_ROWS: Final = 200
 """The most that a list gives at once."""
@@ -35,7 +35,7 @@ class _Request(NamedTuple):
     body: bytes | None
 
 
-class Tokens(Protocol):
+class ApiTokens(Protocol):
     """Where access tokens come from."""
 
     def token(self) -> str:
@@ -48,14 +48,15 @@ class Tokens(Protocol):
         """Return what to do when the owner of the tokens may not do something; or nothing."""
 
 
-class Client:
+class ApiClient:
     """Calls ``/v1`` of one registry as whoever is signed in.
 
-    Every call raises `Refused` when the registry says no, `SignedOut` when the sign-in is over
-    and another `Failure` when there is no answer; `main` turns them into a line and a status.
+    Every call raises `RequestRefused` when the registry says no, `NotSignedIn` when the sign-in
+    has ended, and another `CommandFailure` when there is no answer; `main` turns them into a
+    line and a status.
     """
 
-    def __init__(self, transport: Transport, tokens: Tokens) -> None:
+    def __init__(self, transport: Transport, tokens: ApiTokens) -> None:
         self._transport = transport
         self._tokens = tokens
 
@@ -100,9 +101,9 @@ class Client:
         token = self._tokens.token()
         try:
             return self._sent(send, request, token)
-        except Refused as error:
+        except RequestRefused as error:
             if error.status == 403 and (advice := self._tokens.advice()):
-                raise Refused(f"{error}; {advice}", error.status, error.code) from None
+                raise RequestRefused(f"{error}; {advice}", error.status, error.code) from None
             if error.status != 401:
                 raise
         # A 401 comes before any effect, so the same request may be sent again.
@@ -136,11 +137,11 @@ class Client:
                 return
 
 
-def open_client(options: argparse.Namespace) -> Client:
+def open_client(options: argparse.Namespace) -> ApiClient:
     """Return a client of the registry that ``--registry`` or the environment names."""
     path = credentials_path(os.environ)
     transport = Transport(choose_registry(options.registry, os.environ, path))
-    return Client(transport, SignIn(transport, path))
+    return ApiClient(transport, SignIn(transport, path))
 
 
 def _is_repeatable(request: _Request) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from registry.cli.failure import Failure
+from registry.cli.failure import CommandFailure
 from registry.cli.output import printable
 
 
@@ -26,4 +26,4 @@ def confirm(options: argparse.Namespace, question: str) -> None:
     sys.stderr.write(f"{printable(question)} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise Failure("nothing was changed")
+        raise CommandFailure("nothing was changed")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from registry.cli.api import open_client
-from registry.cli.failure import Failure
+from registry.cli.failure import CommandFailure
 from registry.cli.options import Verbs, add_registry
 
 PATH: Final = "/v1/authorization-token"
@@ -54,8 +54,8 @@ def give_login(url: str, program: str, login: Mapping[str, Any]) -> None:
             [*command, login["registry"]], input=login["password"], text=True, check=False
         )
     except OSError as error:
-        raise Failure(
+        raise CommandFailure(
             f"cannot run {program}: {error.strerror}; name another client with --client"
         ) from None
     if ended.returncode != 0:
-        raise Failure(f"{program} did not sign in; this command is signed in nevertheless")
+        raise CommandFailure(f"{program} did not sign in; this command is signed in nevertheless")

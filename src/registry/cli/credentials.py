@@ -16,10 +16,10 @@ from pathlib import Path
 
 import msgspec
 
-from registry.cli.failure import Failure
+from registry.cli.failure import CommandFailure
 
 
-class Token(msgspec.Struct):
+class ApiToken(msgspec.Struct):
     """An access token, and the second of the epoch it ends at by this machine's clock."""
 
     access_token: str
@@ -29,16 +29,16 @@ class Token(msgspec.Struct):
 class Credential(msgspec.Struct, omit_defaults=True):
     """What a login left: tokens, never a password or the secret of a key."""
 
-    token: Token
+    token: ApiToken
     """Of the person or service account that signed in."""
     refresh_token: str | None = None
     """A person's; good for one use."""
     role: str | None = None
     """The role that commands act in."""
-    role_token: Token | None = None
+    role_token: ApiToken | None = None
 
     @property
-    def acting(self) -> Token | None:
+    def acting(self) -> ApiToken | None:
         """Return the token that commands show; None when the role must be assumed first."""
         return self.token if self.role is None else self.role_token
 
@@ -64,7 +64,7 @@ def load(path: Path) -> dict[str, Credential]:
     except FileNotFoundError:
         return {}
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise Failure(
+        raise CommandFailure(
             f"{path} does not hold what 'entrepot login' writes; remove it and sign in again"
         ) from None
 

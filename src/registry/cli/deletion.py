@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from registry.cli.api import Client, Record
+from registry.cli.api import ApiClient, Record
 from registry.cli.failure import FAILED
 from registry.cli.outcomes import BATCH, Line, batches, failed, line, write_outcome
 from registry.cli.progress import progress
 
 
 def delete_items(
-    client: Client,
+    client: ApiClient,
     repository: str,
     digests: Sequence[str],
     tags: Sequence[str],
@@ -36,7 +36,7 @@ def delete_items(
 class _Deletion:
     """What is deleted so far, and what is not."""
 
-    def __init__(self, client: Client, repository: str, *, force: bool) -> None:
+    def __init__(self, client: ApiClient, repository: str, *, force: bool) -> None:
         self.failures: list[Record] = []
         self._images: list[Record] = []
         self._tags: list[Record] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from ipaddress import ip_address
 
-from registry.cli.running import serve_application, tell
+from registry.cli.running import log_line, serve_application
 from registry.main import DEV_ACCOUNT, create_dev_app, prepare
 from registry.settings import Settings, SettingsError
 
@@ -38,7 +38,7 @@ def _require_loopback(host: str) -> None:
 def _greet(settings: Settings, url: str) -> None:
     """Tell a newcomer what to type next."""
     registry = url.removeprefix("http://")
-    tell(
+    log_line(
         f"Entrepot is ready on {url} (data in {settings.data}, stop with Ctrl+C). Try:\n"
         f"  docker tag IMAGE {registry}/{DEV_ACCOUNT}/hello:1\n"
         f"  docker push {registry}/{DEV_ACCOUNT}/hello:1\n"

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from registry.cli.api import open_client
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.options import Verbs, add_noun, add_verb
-from registry.cli.output import column, tell, time_text, write_records
+from registry.cli.output import column, echo, time_text, write_records
 
 _PATH: Final = "/v1/event-rules"
 _COLUMNS: Final = (
@@ -53,7 +53,7 @@ def _create(options: argparse.Namespace) -> int:
     fields = ("topic", "event_types", "repository_prefix")
     document = {name: getattr(options, name) for name in fields}
     rule = open_client(options).create(_PATH, document)["event_rule"]
-    tell(f"Created the event rule {rule['id']}", options.output, rule)
+    echo(f"Created the event rule {rule['id']}", options.output, rule)
     return 0
 
 
@@ -61,5 +61,5 @@ def _delete(options: argparse.Namespace) -> int:
     client = open_client(options)
     confirm(options, f"Delete the event rule {options.rule}?")
     client.call("DELETE", f"{_PATH}/{quote(options.rule, safe='')}")
-    tell(f"Deleted the event rule {options.rule}", options.output)
+    echo(f"Deleted the event rule {options.rule}", options.output)
     return 0

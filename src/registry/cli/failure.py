@@ -17,25 +17,25 @@ NOT_FOUND: Final = 3
 SIGNED_OUT: Final = 4
 
 
-class Failure(Exception):
+class CommandFailure(Exception):
     """The command ends with this one line, which says what to do where that is not plain."""
 
     exit_status = FAILED
 
 
-class Misuse(Failure):
+class Misuse(CommandFailure):
     """The command was asked for what cannot be."""
 
     exit_status = MISUSE
 
 
-class Missing(Failure):
+class Missing(CommandFailure):
     """There is no such thing."""
 
     exit_status = NOT_FOUND
 
 
-class SignedOut(Failure):
+class NotSignedIn(CommandFailure):
     """There is no sign-in to this registry, or it is over."""
 
     exit_status = SIGNED_OUT

@@ -7,12 +7,12 @@ import sys
 from typing import NamedTuple
 
 from registry.blobstore.filesystem import FilesystemStore
-from registry.cli.failure import Failure
+from registry.cli.failure import CommandFailure
 from registry.cli.leaks import quarantine_all_leaks
 from registry.cli.output import duration_text
 from registry.cli.progress import ProgressLine
-from registry.cli.running import tell
-from registry.gc.fsck import Progress, Report, check
+from registry.cli.running import log_line
+from registry.gc.fsck import FsckProgress, Report, check
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.orphans.quarantine import list_orphans, take_back_owned
 from registry.main import open_context, open_sweeper, prepare
@@ -31,27 +31,27 @@ def run_fsck(settings: Settings, *, read_objects: bool, removes_leaks: bool) -> 
     checked = asyncio.run(_check(settings, read_objects))
     report = checked.report
     if checked.put_back:
-        tell(f"{checked.put_back} files that had been set aside were put back: rows own them\n")
+        log_line(f"{checked.put_back} files that had been set aside were put back: rows own them\n")
     if checked.orphans:
-        tell(f"{checked.orphans} files are set aside; 'entrepot gc orphans' lists them\n")
+        log_line(f"{checked.orphans} files are set aside; 'entrepot gc orphans' lists them\n")
     for finding in (*report.violations, *report.leaks):
-        tell(f"{finding}\n")
+        log_line(f"{finding}\n")
     for image in report.damaged_images:
-        tell(f"{image}\n")
+        log_line(f"{image}\n")
     if report.damaged_count:
-        tell(
+        log_line(
             f"{report.damaged_count} blobs are damaged, {len(report.damaged_images)} images need "
             "them: a push of the same image heals them\n"
         )
-    tell(
+    log_line(
         f"{report.object_count} blobs and {report.manifest_count} manifests checked: "
         f"{len(report.violations)} violations, {len(report.leaks)} leaks\n"
     )
     if checked.warning:
-        tell(f"Warning: {checked.warning}\n")
+        log_line(f"Warning: {checked.warning}\n")
     if removes_leaks:
         if report.violations:
-            raise Failure(
+            raise CommandFailure(
                 "no leaks were set aside: wrong metadata may be wrong about them too; mend what is"
                 " listed above first"
             )
@@ -59,7 +59,7 @@ def run_fsck(settings: Settings, *, read_objects: bool, removes_leaks: bool) -> 
         left = len(report.leaks) - moved
         kept = f" for {duration_text(settings.delays.gc_orphan_seconds)}" if moved else ""
         rest = f"; {left} may be uploads under way" if left > 0 else ""
-        tell(f"{moved} leaks set aside{kept}{rest}\n")
+        log_line(f"{moved} leaks set aside{kept}{rest}\n")
     return 1 if report.violations or checked.warning else 0
 
 
@@ -74,7 +74,7 @@ class _Checked(NamedTuple):
 async def _check(settings: Settings, read_objects: bool) -> _Checked:  # noqa: FBT001
     line = ProgressLine(sys.stderr)
 
-    def show(progress: Progress) -> None:
+    def show(progress: FsckProgress) -> None:
         read = f", {progress.read_bytes / 1e9:.2f} GB read" if read_objects else ""
         line.show(f"{progress.stage} {progress.done} of {progress.total}{read}")
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from registry.cli.api import Record, open_client
-from registry.cli.failure import Failure
+from registry.cli.failure import CommandFailure
 from registry.cli.operating import add_local, settings_of
 from registry.cli.options import Verbs, add_noun, add_output, add_verb
 from registry.cli.output import (
     column,
     duration_text,
+    echo,
     size_text,
-    tell,
     text_of,
     time_text,
     write_record,
@@ -104,7 +104,7 @@ def _show_status(options: argparse.Namespace) -> int:
         write_record(status, options.output)
         return 0
     write_records([_stage(status, *names) for names in _STAGES], _STAGE_COLUMNS, options.output)
-    tell(_last_run(status["last_run"]), options.output)
+    echo(_last_run(status["last_run"]), options.output)
     return 0
 
 
@@ -139,12 +139,12 @@ def _run(options: argparse.Namespace) -> int:
     run = client.create(_RUNS)["run"]
     if not options.wait:
         advice = "'entrepot gc status' shows how far it has come"
-        tell(f"Run {run['id']} is under way; {advice}", options.output, run)
+        echo(f"Run {run['id']} is under way; {advice}", options.output, run)
         return 0
     run = await_run(client, _RUNS, run, _done)
-    tell(f"{run['status'].capitalize()}: {_done(run)}", options.output, run)
+    echo(f"{run['status'].capitalize()}: {_done(run)}", options.output, run)
     if run["status"] == "failed":
-        raise Failure(f"the run failed: {text_of(run['fault'])}")
+        raise CommandFailure(f"the run failed: {text_of(run['fault'])}")
     return 0
 
 

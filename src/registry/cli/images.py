@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from registry.cli import manifest, pins, referrers
-from registry.cli.api import PAGE_ROWS, Client, Record, open_client
+from registry.cli.api import PAGE_ROWS, ApiClient, Record, open_client
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.deletion import delete_items
 from registry.cli.failure import FAILED, Misuse
@@ -20,7 +20,7 @@ from registry.cli.references import (
     image_path,
     is_id,
     is_image,
-    parse_reference,
+    parse_typed_reference,
     repository_path,
 )
 
@@ -111,7 +111,7 @@ def _show_storage(options: argparse.Namespace) -> int:
 
 def _delete(options: argparse.Namespace) -> int:
     digests, tags = [], []
-    reference = parse_reference(options.image)
+    reference = parse_typed_reference(options.image)
     if reference.digest or reference.tag:
         options.items.insert(0, reference.digest or reference.tag)
     for item in options.items:
@@ -131,7 +131,7 @@ def _delete(options: argparse.Namespace) -> int:
     return delete_items(client, path, digests, tags, options.output, force=options.force)
 
 
-def _digest(client: Client, repository: str, image: str) -> str:
+def _digest(client: ApiClient, repository: str, image: str) -> str:
     """Return the digest of an image whose id may have been written instead."""
     if not is_id(image):
         return image
@@ -148,7 +148,7 @@ def _list_deleted(options: argparse.Namespace) -> int:
 
 
 def _restore(options: argparse.Namespace) -> int:
-    reference = parse_reference(options.image)
+    reference = parse_typed_reference(options.image)
     if reference.tag is not None:
         raise Misuse(
             "images are restored by digest; 'entrepot images deleted' lists them with their tags, "

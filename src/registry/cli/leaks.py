@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from registry.blobstore.base import BlobSweeper
-from registry.cli.failure import Failure
+from registry.cli.failure import CommandFailure
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.orphans.scan import (
     PLACES,
@@ -17,12 +17,12 @@ from registry.gc.orphans.scan import (
     quarantine_leaks,
     together,
 )
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 
 Show = Callable[[str], None]
 
 
-async def quarantine_all_leaks(ctx: Context, sweeper: BlobSweeper, show: Show) -> int:
+async def quarantine_all_leaks(ctx: ServiceContext, sweeper: BlobSweeper, show: Show) -> int:
     """Set the leaks of every place aside, and return how many there were.
 
     All are counted before the first is moved: with the wrong database, each place of a small
@@ -37,7 +37,7 @@ async def quarantine_all_leaks(ctx: Context, sweeper: BlobSweeper, show: Show) -
     places = await _look(ctx, sweeper, show)
     whole = together(places.values())
     if whole.is_foreign:
-        raise Failure(
+        raise CommandFailure(
             f"{whole.doubtful} of {whole.files} stored files belong to no row, more than"
             " crashes leave: none was set aside. Are blobs and database of one registry (--data,"
             " ENTREPOT_DATABASE_URL), and is the database no older than the blobs? If it is the"
@@ -51,7 +51,7 @@ async def quarantine_all_leaks(ctx: Context, sweeper: BlobSweeper, show: Show) -
             moved += await quarantine_leaks(ctx, sweeper, place)
     doubtful = [_name(place) for place, found in places.items() if not found.is_credible]
     if doubtful:
-        raise Failure(
+        raise CommandFailure(
             f"{moved} leaks set aside, but none from {', '.join(doubtful)}: of the files there"
             " more belong to no row than crashes leave; is this the right database?"
         )
@@ -62,10 +62,10 @@ async def _check(checking: Coroutine[Any, Any, None]) -> None:
     try:
         await checking
     except (DatabaseWentBack, TooNew) as error:
-        raise Failure(str(error)) from None
+        raise CommandFailure(str(error)) from None
 
 
-async def _look(ctx: Context, sweeper: BlobSweeper, show: Show) -> Mapping[int, Found]:
+async def _look(ctx: ServiceContext, sweeper: BlobSweeper, show: Show) -> Mapping[int, Found]:
     places = {}
     for place in range(PLACES):
         show(f"looking for leaks, place {place + 1} of {PLACES}")

@@ -14,12 +14,12 @@ from registry.cli.options import Verbs, add_file, add_noun, add_repository, add_
 from registry.cli.output import (
     Column,
     column,
-    tell,
+    echo,
     time_text,
     write_record,
     write_records,
 )
-from registry.cli.transport import Refused
+from registry.cli.transport import RequestRefused
 
 _CONDITIONS: Final = {
     "older_than_days": "older than {} days",
@@ -69,13 +69,13 @@ def _show(options: argparse.Namespace) -> int:
     path = policy_path(client, options)
     try:
         policy = client.call("GET", path)["lifecycle_policy"]
-    except Refused as error:
+    except RequestRefused as error:
         raise no_policy(error, options) from None
     if options.output == "json":
         write_record(policy, options.output)
         return 0
     write_records(policy["rules"], _RULE_COLUMNS, options.output)
-    tell(f"Runs next at {time_text(policy['next_run_at'])}", options.output)
+    echo(f"Runs next at {time_text(policy['next_run_at'])}", options.output)
     return 0
 
 
@@ -84,7 +84,7 @@ def _set(options: argparse.Namespace) -> int:
     client = open_client(options)
     policy = client.call("PUT", policy_path(client, options), document)["lifecycle_policy"]
     when = time_text(policy["next_run_at"])
-    tell(
+    echo(
         f"Set; it runs at {when}: "
         f"'entrepot lifecycle preview {options.repository}' shows what would expire",
         options.output,
@@ -98,5 +98,5 @@ def _delete(options: argparse.Namespace) -> int:
     path = policy_path(client, options)
     confirm(options, f"Take the lifecycle policy of {options.repository} away?")
     client.call("DELETE", path)
-    tell(f"{options.repository} has no lifecycle policy any more", options.output)
+    echo(f"{options.repository} has no lifecycle policy any more", options.output)
     return 0

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from registry.cli.api import Client
+from registry.cli.api import ApiClient
 from registry.cli.documents import read_document
-from registry.cli.failure import Failure, Missing
+from registry.cli.failure import CommandFailure, Missing
 from registry.cli.references import find_repository
-from registry.cli.transport import Refused
+from registry.cli.transport import RequestRefused
 
 
-def policy_path(client: Client, options: argparse.Namespace) -> str:
+def policy_path(client: ApiClient, options: argparse.Namespace) -> str:
     """Return the path of the policy of the repository that the command line names."""
     repository = find_repository(client, options.repository)
     return f"/v1/repositories/{repository['id']}/lifecycle-policy"
@@ -25,7 +25,7 @@ def read_rules(name: str) -> dict[str, Any]:
     return {"rules": document["rules"]} if "revision" in document else document
 
 
-def no_policy(error: Refused, options: argparse.Namespace) -> Failure:
+def no_policy(error: RequestRefused, options: argparse.Namespace) -> CommandFailure:
     """Return what to tell of a refusal about a policy."""
     if error.status != 404:
         return error

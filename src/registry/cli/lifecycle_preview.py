@@ -11,13 +11,13 @@ from registry.cli.lifecycle_policy import no_policy, policy_path, read_rules
 from registry.cli.options import Verbs, add_file, add_repository, add_verb
 from registry.cli.output import (
     column,
+    echo,
     size_text,
-    tell,
     time_text,
     write_record,
     write_records,
 )
-from registry.cli.transport import Refused
+from registry.cli.transport import RequestRefused
 
 _PREVIEW_COLUMNS: Final = (
     column("RULE", "rule", is_number=True),
@@ -46,7 +46,7 @@ def show_preview(options: argparse.Namespace) -> int:
     pages = client.pages("POST", f"{policy_path(client, options)}/preview", document)
     try:
         first = next(pages)
-    except Refused as error:
+    except RequestRefused as error:
         raise no_policy(error, options) from None
     images = list(first["images"])
     for page in pages:
@@ -55,7 +55,7 @@ def show_preview(options: argparse.Namespace) -> int:
         write_record({"images": images, "summary": first["summary"]}, options.output)
         return 0
     write_records(images, _PREVIEW_COLUMNS, options.output)
-    tell(_summary(first["summary"]), options.output)
+    echo(_summary(first["summary"]), options.output)
     return 0
 
 

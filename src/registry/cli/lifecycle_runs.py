@@ -7,13 +7,13 @@ from typing import Final
 
 from registry.cli.api import Record, open_client
 from registry.cli.confirmation import add_confirmation, confirm
-from registry.cli.failure import Failure
+from registry.cli.failure import CommandFailure
 from registry.cli.lifecycle_policy import no_policy, policy_path
 from registry.cli.lifecycle_preview import freed_text, show_preview
 from registry.cli.options import Verbs, add_repository, add_verb
-from registry.cli.output import column, size_text, tell, text_of, time_text, write_records
+from registry.cli.output import column, echo, size_text, text_of, time_text, write_records
 from registry.cli.runs import await_run
-from registry.cli.transport import Refused
+from registry.cli.transport import RequestRefused
 
 _RUN_COLUMNS: Final = (
     column("ID", "id", is_whole=True),
@@ -48,17 +48,17 @@ def _run(options: argparse.Namespace) -> int:
     confirm(options, f"Delete what expires in {options.repository}?")
     try:
         run = client.create(path)["run"]
-    except Refused as error:
+    except RequestRefused as error:
         raise no_policy(error, options) from None
     if not options.wait:
         advice = f"'entrepot lifecycle runs {options.repository}' shows how far it has come"
-        tell(f"Started run {run['id']}; {advice}", options.output, run)
+        echo(f"Started run {run['id']}; {advice}", options.output, run)
         return 0
     run = await_run(client, path, run, _progress)
     words = f"{run['status'].capitalize()}: expired {run['expired']} of {run['evaluated']} images"
-    tell(f"{words}, {freed_text(run['freed_bytes'])}", options.output, run)
+    echo(f"{words}, {freed_text(run['freed_bytes'])}", options.output, run)
     if run["status"] == "failed":
-        raise Failure(f"the run failed: {text_of(run['fault'])}")
+        raise CommandFailure(f"the run failed: {text_of(run['fault'])}")
     return 0
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from registry.cli import container_login
 from registry.cli.credentials import Credential, changing, credentials_path
-from registry.cli.failure import FAILED, Failure, Missing, Misuse
+from registry.cli.failure import FAILED, CommandFailure, Missing, Misuse
 from registry.cli.options import Verbs
 from registry.cli.output import printable
 from registry.cli.sign_in import (
@@ -28,7 +28,7 @@ from registry.cli.sign_in import (
     post_form,
     token_of,
 )
-from registry.cli.transport import Refused, Transport
+from registry.cli.transport import RequestRefused, Transport
 
 OUT_OF_BAND: Final = "urn:ietf:wg:oauth:2.0:oob"
 _KEY_PAIR_SECONDS: Final = 12 * 3600
@@ -62,7 +62,7 @@ def sign_in(options: argparse.Namespace) -> int:
             credential = _by_key_pair(transport, options.access_key_id)
         else:
             credential = _by_person(transport)
-    except Refused as error:
+    except RequestRefused as error:
         if error.status != 404:
             raise
         raise Missing(
@@ -99,7 +99,7 @@ def sign_out(options: argparse.Namespace) -> int:
         return 0
     try:
         _end(transport, credential)
-    except Failure as error:
+    except CommandFailure as error:
         sys.stderr.write(
             f"entrepot: forgotten here, but not ended at the registry: {printable(str(error))}\n"
         )
@@ -115,7 +115,7 @@ def _keep(path: Path, url: str, credential: Credential) -> Credential | None:
             replaced = credentials.get(url)
             credentials[url] = credential
     except OSError as error:
-        raise Failure(
+        raise CommandFailure(
             f"signed in, but cannot write {path}: {error.strerror}; "
             "ENTREPOT_CREDENTIALS may name another file"
         ) from None
@@ -135,7 +135,7 @@ def _end_quietly(transport: Transport, credential: Credential) -> None:
     """End a sign-in that a newer one has replaced; should that fail, it ends by itself."""
     try:
         _end(transport, credential)
-    except Failure:
+    except CommandFailure:
         return
 
 

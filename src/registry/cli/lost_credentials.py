@@ -16,7 +16,7 @@ from cloudcore.identity.services.access_keys import new_access_key
 from cloudcore.identity.services.users import new_password
 from cloudcore.serving.logs import configure_logging
 from registry.cli.failure import Missing, Misuse
-from registry.cli.running import tell
+from registry.cli.running import log_line
 from registry.cli.serve import check_signing_keys, no_account, open_keyring
 from registry.main import open_context, prepare
 from registry.settings import Settings, SettingsError
@@ -39,7 +39,7 @@ def run_reset_password(settings: Settings, address: str, *, resumes: bool) -> in
     except Conflict as error:
         raise Misuse(str(error)) from None
     _log.warning("the password of %s was reset on this machine; its sessions have ended", email)
-    tell(
+    log_line(
         "All sessions of the person have ended. The password is shown only once:\n\n"
         f"  person              {email}\n"
         f"  one-time password   {password}\n\n"
@@ -82,7 +82,7 @@ def run_new_access_key(settings: Settings, name: str, handle: str | None, *, rep
         name,
         account.handle,
     )
-    tell(
+    log_line(
         f"A key of the service account {name} of {account.handle}. It is shown only once:\n\n"
         f"  access key id       {key.access_key_id}\n"
         f"  secret access key   {key.secret}\n\n"

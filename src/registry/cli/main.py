@@ -27,7 +27,7 @@ from registry.cli import (
     storage,
     tags,
 )
-from registry.cli.failure import FAILED, MISUSE, Failure
+from registry.cli.failure import FAILED, MISUSE, CommandFailure
 from registry.cli.parser import CommandParser, Group, Version
 from registry.settings import SettingsError
 
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("\n")
         return _INTERRUPTED
-    except Failure as error:
+    except CommandFailure as error:
         return _tell(str(error), error.exit_status)
     except (SettingsError, PlatformError) as error:
         return _tell(str(error), MISUSE)

@@ -74,7 +74,7 @@ def write_record(record: Record, form: str, out: TextIO | None = None) -> None:
     write_table(headings, rows, out)
 
 
-def tell(text: str, form: str, record: Record | None = None, out: TextIO | None = None) -> None:
+def echo(text: str, form: str, record: Record | None = None, out: TextIO | None = None) -> None:
     """Say to a person what was done; a program gets the record, when there is one."""
     if form == "json":
         if record is not None:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from registry.cli.api import open_client
 from registry.cli.options import Verbs, add_image, add_verb
-from registry.cli.output import column, tell, time_text, write_records
+from registry.cli.output import column, echo, time_text, write_records
 from registry.cli.references import image_path
 
 _COLUMNS: Final = (
@@ -70,7 +70,7 @@ def _pin(options: argparse.Namespace) -> int:
     path = f"{image_path(client, options.image)}/pins/{quote(options.name, safe='')}"
     pin = client.call("PUT", path, {"expires_at": expires_at})["pin"]
     until = "it is unpinned" if pin["expires_at"] is None else time_text(pin["expires_at"])
-    tell(f"Pinned {options.image} as {pin['name']} until {until}", options.output, pin)
+    echo(f"Pinned {options.image} as {pin['name']} until {until}", options.output, pin)
     return 0
 
 
@@ -78,7 +78,7 @@ def _unpin(options: argparse.Namespace) -> int:
     client = open_client(options)
     path = f"{image_path(client, options.image)}/pins/{quote(options.name, safe='')}"
     client.call("DELETE", path)
-    tell(f"Unpinned {options.image}: {options.name}", options.output)
+    echo(f"Unpinned {options.image}: {options.name}", options.output)
     return 0
 
 

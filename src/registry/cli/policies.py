@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from registry.cli.api import Client, open_client
+from registry.cli.api import ApiClient, open_client
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.documents import read_document
 from registry.cli.failure import Missing
 from registry.cli.options import Verbs, add_file, add_noun, add_repository, add_verb
-from registry.cli.output import column, tell, write_record, write_records
+from registry.cli.output import column, echo, write_record, write_records
 from registry.cli.references import find_repository
-from registry.cli.transport import Refused
+from registry.cli.transport import RequestRefused
 
 _COLUMNS: Final = (
     column("SID", "sid"),
@@ -36,7 +36,7 @@ def add_parsers(commands: Verbs) -> None:
     add_confirmation(deletion)
 
 
-def _path(client: Client, options: argparse.Namespace) -> str:
+def _path(client: ApiClient, options: argparse.Namespace) -> str:
     return f"/v1/repositories/{find_repository(client, options.repository)['id']}/policy"
 
 
@@ -45,7 +45,7 @@ def _show(options: argparse.Namespace) -> int:
     path = _path(client, options)
     try:
         policy = client.call("GET", path)["policy"]
-    except Refused as error:
+    except RequestRefused as error:
         if error.status != 404:
             raise
         raise Missing(
@@ -68,7 +68,7 @@ def _set(options: argparse.Namespace) -> int:
     query = {"force": options.force or None}
     policy = client.call("PUT", path, document, query)["policy"]
     words = f"{options.repository} has revision {policy['revision']} of its policy"
-    tell(words, options.output, policy)
+    echo(words, options.output, policy)
     return 0
 
 
@@ -77,5 +77,5 @@ def _delete(options: argparse.Namespace) -> int:
     path = _path(client, options)
     confirm(options, f"Take the policy of {options.repository} away?")
     client.call("DELETE", path)
-    tell(f"{options.repository} has no policy any more", options.output)
+    echo(f"{options.repository} has no policy any more", options.output)
     return 0

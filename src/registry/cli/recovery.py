@@ -6,9 +6,9 @@ import asyncio
 from typing import Final
 
 from cloudcore.errors import NotFound
-from registry.cli.failure import Failure, Missing, Misuse
+from registry.cli.failure import CommandFailure, Missing, Misuse
 from registry.cli.output import duration_text
-from registry.cli.running import tell
+from registry.cli.running import log_line
 from registry.errors import BlobUnknown, DigestMismatch
 from registry.gc.recovery import recover_blob
 from registry.main import open_context, prepare
@@ -36,9 +36,11 @@ def run_recovery(settings: Settings, repository: str, digest: str) -> int:
     except NotFound as error:
         raise Missing(str(error)) from None
     except DigestMismatch as error:
-        raise Failure(f"{wanted} is damaged and stays in quarantine: {error}") from None
+        raise CommandFailure(f"{wanted} is damaged and stays in quarantine: {error}") from None
     grace = duration_text(settings.delays.gc_grace_seconds)
-    tell(f"Recovered {wanted}: {name} keeps it for {grace}, and while a manifest references it\n")
+    log_line(
+        f"Recovered {wanted}: {name} keeps it for {grace}, and while a manifest references it\n"
+    )
     return 0
 
 

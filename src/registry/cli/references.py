@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from cloudcore.uuids import parse_uuid
-from registry.cli.api import Client, Record
+from registry.cli.api import ApiClient, Record
 from registry.cli.failure import Missing, Misuse
 from registry.cli.output import printable
-from registry.cli.transport import Refused
+from registry.cli.transport import RequestRefused
 from registry.errors import DigestInvalid
 from registry.oci.digest import Digest
 from registry.oci.reference import is_tag
@@ -22,7 +22,7 @@ _NAME_PARTS: Final = 2
 """How many components may stand before a repository's name: host and account."""
 
 
-class Reference(NamedTuple):
+class TypedReference(NamedTuple):
     """A reference taken apart."""
 
     repository: str
@@ -32,7 +32,7 @@ class Reference(NamedTuple):
     """Or the id of an image."""
 
 
-def parse_reference(text: str) -> Reference:
+def parse_typed_reference(text: str) -> TypedReference:
     """Return a reference taken apart, its syntax checked.
 
     Raises:
@@ -49,7 +49,7 @@ def parse_reference(text: str) -> Reference:
         raise Misuse(f"no repository is named in {printable(text)!r}")
     if at and not is_image(digest):
         raise Misuse(f"what follows the @ is no digest: {printable(digest)!r}; write all of it")
-    return Reference(head, check_tag(tag) if tag else None, digest or None)
+    return TypedReference(head, check_tag(tag) if tag else None, digest or None)
 
 
 def is_image(text: str) -> bool:
@@ -81,14 +81,14 @@ def check_tag(text: str) -> str:
     return text
 
 
-def repository_path(client: Client, written: str) -> str:
+def repository_path(client: ApiClient, written: str) -> str:
     """Return the path of a repository, which need not be of the account if its id is written."""
     if is_id(written):
         return f"/v1/repositories/{written}"
     return f"/v1/repositories/{find_repository(client, written)['id']}"
 
 
-def find_repository(client: Client, written: str) -> Record:
+def find_repository(client: ApiClient, written: str) -> Record:
     """Return the record of a repository of the account.
 
     Raises:
@@ -110,7 +110,7 @@ def find_repository(client: Client, written: str) -> Record:
             break
         try:
             rows = client.call("GET", "/v1/repositories", query={"name": parts[skipped]})
-        except Refused as error:
+        except RequestRefused as error:
             refused = refused or error
             continue
         for row in rows["repositories"]:
@@ -125,7 +125,7 @@ def find_repository(client: Client, written: str) -> Record:
     )
 
 
-def image_path(client: Client, written: str) -> str:
+def image_path(client: ApiClient, written: str) -> str:
     """Return the path of an image, which was written as ``REPO:TAG`` or ``REPO@DIGEST``.
 
     Raises:
@@ -133,21 +133,21 @@ def image_path(client: Client, written: str) -> str:
         Missing: there is no such repository or tag.
 
     """
-    reference = parse_reference(written)
+    reference = parse_typed_reference(written)
     if reference.digest is None and reference.tag is None:
         raise Misuse(f"which image of {printable(written)}? write REPO:TAG or REPO@DIGEST")
     path = repository_path(client, reference.repository)
     return f"{path}/images/{digest_of(client, path, reference)}"
 
 
-def digest_of(client: Client, path: str, reference: Reference) -> str:
+def digest_of(client: ApiClient, path: str, reference: TypedReference) -> str:
     """Return the digest (or id) that a reference names in the repository at `path`."""
     if reference.digest is not None:
         return reference.digest
     assert reference.tag is not None
     try:
         digest: str = client.call("GET", tag_path(path, reference.tag))["tag"]["digest"]
-    except Refused as error:
+    except RequestRefused as error:
         raise missing_tag(error, reference) from None
     return digest
 
@@ -157,7 +157,7 @@ def tag_path(repository: str, tag: str) -> str:
     return f"{repository}/tags/{quote(tag, safe='')}"
 
 
-def missing_tag(error: Refused, reference: Reference) -> Refused | Missing:
+def missing_tag(error: RequestRefused, reference: TypedReference) -> RequestRefused | Missing:
     """Return what to tell of a refusal about a tag."""
     if error.status != 404:
         return error

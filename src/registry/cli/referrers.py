@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from registry.cli.api import Client, Record, open_client
+from registry.cli.api import ApiClient, Record, open_client
 from registry.cli.options import Verbs, add_image, add_verb
 from registry.cli.output import json_text, printable, size_text, time_text
 from registry.cli.references import image_path
@@ -38,7 +38,7 @@ def _show_tree(options: argparse.Namespace) -> int:
 
 
 def _about(
-    client: Client, images: str, reference: str, artifact_type: str | None, depth: int = 1
+    client: ApiClient, images: str, reference: str, artifact_type: str | None, depth: int = 1
 ) -> list[Record]:
     """Return the referrers of an image, each with its own under ``referrers``."""
     query = {"artifact_type": artifact_type}

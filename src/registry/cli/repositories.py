@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from registry.cli.api import Client, Record, open_client
+from registry.cli.api import ApiClient, Record, open_client
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.failure import Missing, Misuse
 from registry.cli.options import Verbs, add_noun, add_repository, add_verb, repeatable
 from registry.cli.output import (
     column,
+    echo,
     printable,
     size_text,
-    tell,
     time_text,
     write_record,
     write_records,
@@ -123,7 +123,7 @@ def _show_storage(options: argparse.Namespace) -> int:
 def _create(options: argparse.Namespace) -> int:
     document = {"name": options.name, **_fields(options)}
     made = open_client(options).create("/v1/repositories", document)["repository"]
-    tell(f"Created {made['name']}; push to {made['uri']}:TAG", options.output, made)
+    echo(f"Created {made['name']}; push to {made['uri']}:TAG", options.output, made)
     return 0
 
 
@@ -136,7 +136,7 @@ def _update(options: argparse.Namespace) -> int:
     client = open_client(options)
     found = find_repository(client, options.repository)
     changed = client.call("PATCH", f"/v1/repositories/{found['id']}", fields)["repository"]
-    tell(f"Changed {changed['name']}", options.output, changed)
+    echo(f"Changed {changed['name']}", options.output, changed)
     return 0
 
 
@@ -148,7 +148,7 @@ def _delete(options: argparse.Namespace) -> int:
         raise Misuse(f"{name} holds images ({count}); --force deletes it with them")
     confirm(options, f"Delete the repository {name} and the images it holds ({count})?")
     client.call("DELETE", f"/v1/repositories/{found['id']}", query={"force": options.force})
-    tell(
+    echo(
         f"Deleted {name}; 'entrepot repositories deleted' shows how long it can be restored",
         options.output,
     )
@@ -166,11 +166,11 @@ def _restore(options: argparse.Namespace) -> int:
     found = _find_deleted(client, options.repository)
     restored = client.create(f"/v1/repositories/{found['id']}/restore")["repository"]
     words = f"Restored {restored['name']}; images in it: {restored['image_count']}"
-    tell(words, options.output, restored)
+    echo(words, options.output, restored)
     return 0
 
 
-def _find_deleted(client: Client, written: str) -> Record:
+def _find_deleted(client: ApiClient, written: str) -> Record:
     """Return the deleted repository of a name or id."""
     rows = client.rows("/v1/repositories/deleted", "repositories")
     found = [row for row in rows if written in (row["name"], row["id"])]

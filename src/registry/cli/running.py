@@ -40,7 +40,7 @@ def serve_application(
         ) from None
 
 
-def tell(text: str) -> None:
+def log_line(text: str) -> None:
     """Write to the person at once."""
     sys.stdout.write(text)
     sys.stdout.flush()

@@ -14,10 +14,10 @@ from cloudcore.identity.rows.accounts import is_any_account
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyring
 from registry.cli.operating import DEFAULT_DATA
-from registry.cli.running import serve_application, tell
+from registry.cli.running import log_line, serve_application
 from registry.main import open_context, prepare
 from registry.served import create_app
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 from registry.settings import Settings, SettingsError
 
 
@@ -38,7 +38,7 @@ def run_serve(settings: Settings) -> int:
 def _greet(settings: Settings, url: str) -> None:
     """Tell where it is, and where clients and people find it."""
     shown = settings.url if settings.public_url or settings.hosts else url
-    tell(f"Entrepot is ready on {url} (console: {shown}/console, stop with Ctrl+C)\n")
+    log_line(f"Entrepot is ready on {url} (console: {shown}/console, stop with Ctrl+C)\n")
 
 
 def run_init(settings: Settings, handle: str, email: str) -> int:
@@ -53,7 +53,7 @@ def run_init(settings: Settings, handle: str, email: str) -> int:
     prepare(settings)
     first = asyncio.run(_create(settings, handle, email))
     where = "" if settings.data == DEFAULT_DATA else f" --data {quote(str(settings.data))}"
-    tell(
+    log_line(
         f"Account {first.handle} ({first.account_id}) is made. These are shown this once:\n\n"
         f"  person              {first.email}\n"
         f"  one-time password   {first.one_time_password}\n\n"
@@ -103,7 +103,7 @@ async def _create(settings: Settings, handle: str, email: str) -> FirstCredentia
         )
 
 
-async def check_signing_keys(settings: Settings, ctx: Context, keyring: Keyring) -> None:
+async def check_signing_keys(settings: Settings, ctx: ServiceContext, keyring: Keyring) -> None:
     """Open the signing keys, or make the first ones: so a wrong root key shows at once."""
     try:
         await SigningKeys(ctx.database, keyring, ctx.clock).refresh()

@@ -11,9 +11,9 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from registry.cli.credentials import Credential, Token, changing, load
-from registry.cli.failure import Misuse, SignedOut
-from registry.cli.transport import Refused, Transport, base_url
+from registry.cli.credentials import ApiToken, Credential, changing, load
+from registry.cli.failure import Misuse, NotSignedIn
+from registry.cli.transport import RequestRefused, Transport, base_url
 
 CLIENT: Final = "cli"
 _EARLY_SECONDS: Final = 30
@@ -47,7 +47,7 @@ class SignIn:
         with changing(self._path) as credentials:
             credential = credentials.get(self._transport.url)
             if credential is None:
-                raise SignedOut(f"not signed in to {self._transport.url}: {self._advice}")
+                raise NotSignedIn(f"not signed in to {self._transport.url}: {self._advice}")
             acting = credential.acting
             if acting and _is_live(acting) and acting.access_token != refused:
                 return acting.access_token
@@ -63,20 +63,20 @@ class SignIn:
             f"run 'entrepot login {self._transport.url} --role ROLE'"
         )
 
-    def _renew(self, kept: dict[str, Credential], credential: Credential) -> Token:
+    def _renew(self, kept: dict[str, Credential], credential: Credential) -> ApiToken:
         """Get a new token to act with, and put into `kept` what is got on the way."""
         source = credential.token
         if credential.role is not None and _is_live(source):
             try:
                 return self._act(kept, credential)
-            except Refused as error:
+            except RequestRefused as error:
                 if error.status != 401:
                     raise
         # From here on the old refresh token is spent, whatever becomes of the rest.
         credential = kept[self._transport.url] = self._refreshed(credential)
         return self._act(kept, credential)
 
-    def _act(self, kept: dict[str, Credential], credential: Credential) -> Token:
+    def _act(self, kept: dict[str, Credential], credential: Credential) -> ApiToken:
         if credential.role is None:
             return credential.token
         token = assume_role(self._transport, credential.token.access_token, credential.role)
@@ -84,7 +84,7 @@ class SignIn:
         return token
 
     def _refreshed(self, credential: Credential) -> Credential:
-        over = SignedOut(f"the sign-in to {self._transport.url} is over: {self._advice}")
+        over = NotSignedIn(f"the sign-in to {self._transport.url} is over: {self._advice}")
         if credential.refresh_token is None:
             raise over
         form = {
@@ -94,7 +94,7 @@ class SignIn:
         }
         try:
             answer = post_form(self._transport, "/v1/oauth/token", form)
-        except Refused as error:
+        except RequestRefused as error:
             raise (over if error.code == "invalid_grant" else error) from None
         return msgspec.structs.replace(
             credential, token=token_of(answer), refresh_token=answer.get("refresh_token")
@@ -120,11 +120,11 @@ def choose_registry(given: str | None, environ: Mapping[str, str], path: Path) -
     if len(urls) > 1:
         raise Misuse(f"name one of the registries you are signed in to: {', '.join(urls)}")
     if not urls:
-        raise SignedOut("not signed in: run 'entrepot login URL'")
+        raise NotSignedIn("not signed in: run 'entrepot login URL'")
     return urls[0]
 
 
-def assume_role(transport: Transport, access_token: str, role: str) -> Token:
+def assume_role(transport: Transport, access_token: str, role: str) -> ApiToken:
     """Return a token that acts in a role."""
     headers = {"Content-Type": "application/json", **bearer(access_token)}
     body = msgspec.json.encode({"role": role})
@@ -150,10 +150,10 @@ def bearer(access_token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {access_token}"}
 
 
-def token_of(answer: Mapping[str, Any]) -> Token:
+def token_of(answer: Mapping[str, Any]) -> ApiToken:
     """Return the access token of an answer; its end is reckoned by this machine's clock."""
-    return Token(answer["access_token"], int(time.time()) + answer["expires_in"])
+    return ApiToken(answer["access_token"], int(time.time()) + answer["expires_in"])
 
 
-def _is_live(token: Token) -> bool:
+def _is_live(token: ApiToken) -> bool:
     return time.time() < token.expires_at - _EARLY_SECONDS

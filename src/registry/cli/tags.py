@@ -5,24 +5,24 @@ from __future__ import annotations
 import argparse
 from typing import Final, NamedTuple
 
-from registry.cli.api import Client, open_client
+from registry.cli.api import ApiClient, open_client
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.deletion import delete_items
 from registry.cli.failure import Misuse
 from registry.cli.options import Verbs, add_noun, add_repository, add_verb
-from registry.cli.output import column, tell, time_text, write_record, write_records
+from registry.cli.output import column, echo, time_text, write_record, write_records
 from registry.cli.references import (
-    Reference,
+    TypedReference,
     check_tag,
     digest_of,
     is_id,
     is_image,
     missing_tag,
-    parse_reference,
+    parse_typed_reference,
     repository_path,
     tag_path,
 )
-from registry.cli.transport import Refused
+from registry.cli.transport import RequestRefused
 
 _COLUMNS: Final = (
     column("TAG", "name"),
@@ -51,7 +51,7 @@ class _Tag(NamedTuple):
 
     repository: str
     """Its path."""
-    reference: Reference
+    reference: TypedReference
 
     @property
     def path(self) -> str:
@@ -91,9 +91,9 @@ def _add_tag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="REPOSITORY:TAG")
 
 
-def _find(client: Client, target: str) -> _Tag:
+def _find(client: ApiClient, target: str) -> _Tag:
     """Return the tag that is written as ``REPOSITORY:TAG``; it may not be there."""
-    reference = parse_reference(target)
+    reference = parse_typed_reference(target)
     if reference.tag is None or reference.digest is not None:
         raise Misuse(f"which tag of {reference.repository}? write REPOSITORY:TAG")
     return _Tag(repository_path(client, reference.repository), reference)
@@ -112,7 +112,7 @@ def _show(options: argparse.Namespace) -> int:
     tag = _find(client, options.target)
     try:
         found = client.call("GET", tag.path)["tag"]
-    except Refused as error:
+    except RequestRefused as error:
         raise missing_tag(error, tag.reference) from None
     write_record(found, options.output)
     return 0
@@ -126,7 +126,7 @@ def _set(options: argparse.Namespace) -> int:
     if is_id(digest):
         digest = client.call("GET", f"{tag.repository}/images/{digest}")["image"]["digest"]
     pointed = client.put_if(_condition(options), tag.path, {"digest": digest})["tag"]
-    tell(f"{tag.words} points to {pointed['digest']}", options.output, pointed)
+    echo(f"{tag.words} points to {pointed['digest']}", options.output, pointed)
     return 0
 
 
@@ -142,20 +142,20 @@ def _condition(options: argparse.Namespace) -> dict[str, str]:
     return {"If-None-Match": "*"} if options.if_absent else {}
 
 
-def _source(target: Reference, written: str) -> Reference:
+def _source(target: TypedReference, written: str) -> TypedReference:
     """Return what a tag is to point to: a digest, a tag, or a whole reference."""
     if is_image(written):
-        return Reference(target.repository, digest=written)
+        return TypedReference(target.repository, digest=written)
     if ":" not in written and "@" not in written:
-        return Reference(target.repository, check_tag(written))
-    source = parse_reference(written)
+        return TypedReference(target.repository, check_tag(written))
+    source = parse_typed_reference(written)
     if source.repository != target.repository:
         raise Misuse("a tag points to an image of its own repository")
     return source
 
 
 def _delete(options: argparse.Namespace) -> int:
-    reference = parse_reference(options.target)
+    reference = parse_typed_reference(options.target)
     tags = [*filter(None, [reference.tag]), *map(check_tag, options.tags)]
     if not tags or reference.digest is not None:
         raise Misuse("name tags; 'entrepot images delete' deletes images by digest")
@@ -171,7 +171,7 @@ def _show_history(options: argparse.Namespace) -> int:
     rows = client.rows(f"{tag.path}/history", "history")
     try:
         write_records(rows, _HISTORY_COLUMNS, options.output)
-    except Refused as error:
+    except RequestRefused as error:
         raise missing_tag(error, tag.reference) from None
     return 0
 
@@ -188,5 +188,5 @@ def _restore(options: argparse.Namespace) -> int:
     client = open_client(options)
     tag = _find(client, options.target)
     restored = client.create(f"{tag.path}/restore")["tag"]
-    tell(f"{tag.words} points to {restored['digest']} again", options.output, restored)
+    echo(f"{tag.words} points to {restored['digest']} again", options.output, restored)
     return 0

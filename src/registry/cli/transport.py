@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from registry.cli.failure import NOT_FOUND, SIGNED_OUT, Failure, Misuse
+from registry.cli.failure import NOT_FOUND, SIGNED_OUT, CommandFailure, Misuse
 from registry.cli.output import printable
 
 _TIMEOUT_SECONDS: Final = 30
 _EXIT_STATUSES: Final = {401: SIGNED_OUT, 404: NOT_FOUND}
 
 
-class Refused(Failure):
+class RequestRefused(CommandFailure):
     """The registry answered, and it was no.
 
     `code` is the error code of its envelope, or OAuth's; empty when the answer had neither.
@@ -32,7 +32,7 @@ class Refused(Failure):
         self.exit_status = _EXIT_STATUSES.get(status, self.exit_status)
 
 
-class Lost(Failure):
+class Lost(CommandFailure):
     """The connection broke after the request was sent: what became of it is not known."""
 
 
@@ -44,7 +44,7 @@ class _Answer(dict[str, Any]):
         self._url = url
 
     def __missing__(self, name: str) -> None:
-        raise Failure(
+        raise CommandFailure(
             f"the answer of {self._url} has no {name!r}: it is no registry, "
             "or its version is another than 'entrepot --version' tells"
         )
@@ -62,13 +62,15 @@ class Transport:
     ) -> dict[str, Any]:
         """Return the JSON object that the registry answers; ``{}`` for an empty body.
 
-        Raises what `fetch` raises, and `Failure` when something else answers at this URL.
+        Raises what `fetch` raises, and `CommandFailure` when something else answers at this URL.
         """
         text = self.fetch(method, path, headers, body)
         try:
             document = msgspec.json.decode(text, type=dict[str, Any]) if text else {}
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise Failure(f"what answers at {self.url} is no registry; check the URL") from None
+            raise CommandFailure(
+                f"what answers at {self.url} is no registry; check the URL"
+            ) from None
         return _Answer(self.url, document)
 
     def fetch(
@@ -101,16 +103,18 @@ class Transport:
         except http.client.IncompleteRead as error:
             raise Lost(self._trouble(error)) from None
         except (OSError, http.client.HTTPException) as error:
-            raise Failure(self._trouble(error)) from None
+            raise CommandFailure(self._trouble(error)) from None
 
-    def _refusal(self, error: urllib.error.HTTPError) -> Refused:
+    def _refusal(self, error: urllib.error.HTTPError) -> RequestRefused:
         status, target = error.code, error.headers.get("Location")
         if 300 <= status < 400 and target:
-            return Refused(f"{self.url} redirects to {printable(target)}; use that URL", status)
+            return RequestRefused(
+                f"{self.url} redirects to {printable(target)}; use that URL", status
+            )
         try:
             document = msgspec.json.decode(error.read(), type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError, OSError, http.client.HTTPException):
-            return Refused(
+            return RequestRefused(
                 f"{self.url} answered {status} without saying why; "
                 "is it the URL of the registry, and is there a proxy before it?",
                 status,
@@ -118,7 +122,7 @@ class Transport:
         code, message = _told(document)
         if code == "RATE_LIMITED" and (seconds := error.headers.get("Retry-After")):
             message += f"; try again in {printable(seconds)} seconds, not before"
-        return Refused(message or f"the registry answered {status}", status, code)
+        return RequestRefused(message or f"the registry answered {status}", status, code)
 
     def _trouble(self, error: Exception) -> str:
         """Say why there was no answer, and what to do where that is known."""

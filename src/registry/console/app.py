@@ -40,7 +40,7 @@ from registry.console.rendering import Pages
 from registry.console.routing import Needs, Parameters, Route, Router
 from registry.console.sessions import COOKIE, CookieJar, NoRole, Session, Sessions, SignedOut
 from registry.console.visit import House, Visit
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 
 _HEADERS: Final = {
     "cache-control": "no-store",
@@ -87,7 +87,7 @@ ROUTES: Final = [
 class Console:
     """Pages over the control plane that it is given."""
 
-    def __init__(self, control: Application, platform: Platform, storage: Context) -> None:
+    def __init__(self, control: Application, platform: Platform, storage: ServiceContext) -> None:
         self._control = control
         self._router = Router(ROUTES)
         self._house = House(

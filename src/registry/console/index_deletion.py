@@ -16,7 +16,7 @@ from registry.console.messages import Response
 from registry.console.of_repository import PATH, api_path, read_repository, unless_refused
 from registry.console.routing import Parameters, Route
 from registry.console.visit import Visit
-from registry.metadata.storage_usage import Member, edges_to, sum_blobs_of, tree_of
+from registry.metadata.storage_usage import TreeMember, edges_to, sum_blobs_of, tree_of
 
 MOST: Final = 100
 """How many images one request deletes; for more there is the command."""
@@ -115,7 +115,7 @@ async def read_plan(
 
 def _read_tree(
     tx: Connection, repository_id: str, manifest_id: str, now: int
-) -> tuple[Sequence[Member], Sequence[tuple[str, str]]]:
+) -> tuple[Sequence[TreeMember], Sequence[tuple[str, str]]]:
     """Return an index with all that is under it, and which index lists which of these."""
     members = tree_of(tx, repository_id, manifest_id, now)
     return members, edges_to(tx, repository_id, [member.id for member in members])

@@ -10,7 +10,7 @@ from registry.console.control_plane import ControlPlaneClient
 from registry.console.messages import Request, Response, redirect
 from registry.console.rendering import Pages
 from registry.console.sessions import COOKIE, CookieJar, Session, Sessions, SignedOut
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 
 SAID: Final = {
     "repository-created": "The repository is there. Push to it with the lines below.",
@@ -44,7 +44,7 @@ class House:
     sessions: Sessions
     jar: CookieJar
     auth_url: str
-    storage: Context
+    storage: ServiceContext
     """To read the configuration of an image that ``/v1`` has shown."""
 
     @property

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from cloudcore.web.context import Context
-from registry.services.changes import Act, Site
+from cloudcore.web.context import RequestContext
+from registry.services.changes import Change, RegistryHost
 
 
-def site_of(ctx: Context) -> Site:
+def host_of(ctx: RequestContext) -> RegistryHost:
     """Return where this registry stands."""
-    return Site(ctx.settings.region, ctx.settings.host)
+    return RegistryHost(ctx.settings.region, ctx.settings.host)
 
 
-def act_of(ctx: Context) -> Act:
+def change_of(ctx: RequestContext) -> Change:
     """Return the caller's change, made now."""
     assert ctx.caller is not None
-    return Act(ctx.caller.crn, ctx.clock(), site_of(ctx))
+    return Change(ctx.caller.crn, ctx.clock(), host_of(ctx))

@@ -10,17 +10,17 @@ from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
 from cloudcore.crn import Crn
-from cloudcore.identity.routes.callers import account_of
-from cloudcore.web.context import Context
-from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import RequestContext
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.services.logins import USERNAME, mint_login, new_password
 
 
-class GetAuthorizationToken(Request):
+class GetAuthorizationToken(RequestBody):
     """There is nothing to choose."""
 
 
-class AuthorizationToken(Answer):
+class AuthorizationToken(ResponseBody):
     """A login for container clients; its password is shown in this answer only."""
 
     username: str
@@ -41,7 +41,7 @@ class AuthorizationToken(Answer):
     opt={"action": "registry:GetAuthorizationToken"},
 )
 async def get_authorization_token(
-    ctx: NamedDependency[Context],
+    ctx: NamedDependency[RequestContext],
     data: JSONBody[GetAuthorizationToken | None] = None,  # noqa: ARG001 - read to refuse fields
 ) -> Response[AuthorizationToken]:
     """Mint a password that container clients log in with, for twelve hours at most.

@@ -11,12 +11,13 @@ from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
 from cloudcore.crn import Crn
-from cloudcore.identity.routes.callers import account_of, read_page
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.uuids import Uuid
-from cloudcore.web.context import Context, Reply
-from cloudcore.web.pagination import Page, PageMeta
-from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.listing import read_page
+from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.metadata.event_rules import EventRule, count_rules, list_rules
 from registry.services import event_rules
 
@@ -27,7 +28,7 @@ _PUBLISH: Final = "notifications:Publish"
 EventTypes = Annotated[list[str], Meta(min_length=1, max_length=20)]
 
 
-class CreateEventRule(Request):
+class CreateEventRule(RequestBody):
     """A new rule."""
 
     topic: Annotated[str, Meta(max_length=512)]
@@ -38,7 +39,7 @@ class CreateEventRule(Request):
     """What the names of the repositories begin with; empty: all of the account's."""
 
 
-class TopicReference(Answer):
+class TopicReference(ResponseBody):
     """A reference to a topic, which need not exist yet."""
 
     id: Uuid | None
@@ -47,7 +48,7 @@ class TopicReference(Answer):
     name: str
 
 
-class EventRuleAnswer(Answer):
+class EventRuleAnswer(ResponseBody):
     """An event rule."""
 
     id: Uuid
@@ -58,24 +59,24 @@ class EventRuleAnswer(Answer):
     created_at: RFC3339
 
 
-class OneEventRule(Answer):
+class OneEventRule(ResponseBody):
     """An event rule, wrapped."""
 
     event_rule: EventRuleAnswer
 
 
-class ManyEventRules(Answer):
+class ManyEventRules(ResponseBody):
     """A page of event rules."""
 
     event_rules: Sequence[EventRuleAnswer]
     meta: PageMeta
 
 
-def _crn(ctx: Context, account_id: str, rule_id: str) -> str:
+def _crn(ctx: RequestContext, account_id: str, rule_id: str) -> str:
     return str(Crn("registry", ctx.settings.region, account_id, "event-rule", rule_id))
 
 
-def _answer(ctx: Context, rule: EventRule) -> EventRuleAnswer:
+def _answer(ctx: RequestContext, rule: EventRule) -> EventRuleAnswer:
     return EventRuleAnswer(
         id=rule.id,
         crn=_crn(ctx, rule.account_id, rule.id),
@@ -86,7 +87,7 @@ def _answer(ctx: Context, rule: EventRule) -> EventRuleAnswer:
     )
 
 
-def _one(ctx: Context, rule: EventRule) -> OneEventRule:
+def _one(ctx: RequestContext, rule: EventRule) -> OneEventRule:
     return OneEventRule(event_rule=_answer(ctx, rule))
 
 
@@ -96,7 +97,7 @@ def _one(ctx: Context, rule: EventRule) -> OneEventRule:
     opt={"action": "registry:PutEventRule", "idempotent": True, "statuses": (409,)},
 )
 async def create_event_rule(
-    data: JSONBody[CreateEventRule], ctx: NamedDependency[Context]
+    data: JSONBody[CreateEventRule], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneEventRule]:
     """Let a topic be told of events; the caller must be allowed to publish there itself."""
     account_id = account_of(ctx)
@@ -124,33 +125,35 @@ async def create_event_rule(
     )
 
 
-@get(_PATH, opt={"action": "registry:DescribeEventRules", "query": Page})
-async def list_event_rules(ctx: NamedDependency[Context]) -> ManyEventRules:
+@get(_PATH, opt={"action": "registry:DescribeEventRules", "query": PageQuery})
+async def list_event_rules(ctx: NamedDependency[RequestContext]) -> ManyEventRules:
     """List the account's event rules, the oldest first."""
     account_id = account_of(ctx)
     ctx.authorize(_crn(ctx, account_id, "*"))
     found, meta = await read_page(
-        ctx, ctx.query(Page), list_rules, count_rules, account_id, key=lambda rule: rule.id
+        ctx, ctx.query(PageQuery), list_rules, count_rules, account_id, key=lambda rule: rule.id
     )
     return ManyEventRules(event_rules=[_answer(ctx, rule) for rule in found], meta=meta)
 
 
 @get(_ONE, opt={"action": "registry:DescribeEventRules"})
 async def get_event_rule(
-    event_rule_id: FromPath[str], ctx: NamedDependency[Context]
+    event_rule_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneEventRule:
     """Return an event rule."""
     return _one(ctx, await _authorized(ctx, event_rule_id))
 
 
 @delete(_ONE, opt={"action": "registry:DeleteEventRule"})
-async def delete_event_rule(event_rule_id: FromPath[str], ctx: NamedDependency[Context]) -> None:
+async def delete_event_rule(
+    event_rule_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> None:
     """Delete an event rule; events of before are delivered still."""
     rule = await _authorized(ctx, event_rule_id)
     await ctx.database.write(event_rules.delete_rule, rule.account_id, rule.id)
 
 
-async def _authorized(ctx: Context, rule_id: str) -> EventRule:
+async def _authorized(ctx: RequestContext, rule_id: str) -> EventRule:
     """Return a rule with which the caller may do what the route does."""
     account_id = account_of(ctx)
     rule = await ctx.database.read(event_rules.get_rule, account_id, rule_id)

@@ -12,12 +12,13 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 
 from cloudcore.errors import NotFound
-from cloudcore.identity.routes.callers import account_of, read_page
 from cloudcore.uuids import Uuid
-from cloudcore.web.context import Context, Reply
-from cloudcore.web.pagination import Page, PageMeta
-from cloudcore.wire import RFC3339, Answer, rfc3339
-from registry.control.changes import act_of
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.listing import read_page
+from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.wire import RFC3339, ResponseBody, rfc3339
+from registry.control.changes import change_of
 from registry.metadata.collector.collection import Amount
 from registry.metadata.collector.runs import Run, count_runs, find_run, list_runs
 from registry.services import collector_runs as collection
@@ -27,7 +28,7 @@ from registry.settings import Delays
 _PATH = "/v1/garbage-collection"
 
 
-class GarbageCollectionRun(Answer):
+class GarbageCollectionRun(ResponseBody):
     """A run of the collector over the account."""
 
     id: Uuid
@@ -52,7 +53,7 @@ class GarbageCollectionRun(Answer):
     finished_at: RFC3339 | None
 
 
-class GarbageCollectionStatus(Answer):
+class GarbageCollectionStatus(ResponseBody):
     """What waits to be collected, stage by stage."""
 
     status: Literal["idle", "running"]
@@ -74,19 +75,19 @@ class GarbageCollectionStatus(Answer):
     last_run: GarbageCollectionRun | None
 
 
-class OneGarbageCollectionStatus(Answer):
+class OneGarbageCollectionStatus(ResponseBody):
     """What waits to be collected, wrapped."""
 
     garbage_collection: GarbageCollectionStatus
 
 
-class OneGarbageCollectionRun(Answer):
+class OneGarbageCollectionRun(ResponseBody):
     """A run, wrapped."""
 
     run: GarbageCollectionRun
 
 
-class ManyGarbageCollectionRuns(Answer):
+class ManyGarbageCollectionRuns(ResponseBody):
     """A page of runs."""
 
     runs: Sequence[GarbageCollectionRun]
@@ -114,7 +115,7 @@ def _one(run: Run) -> OneGarbageCollectionRun:
     return OneGarbageCollectionRun(run=_run_answer(run))
 
 
-def _authorized(ctx: Context) -> str:
+def _authorized(ctx: RequestContext) -> str:
     """Return the caller's own account, all of whose repositories the action is about."""
     account_id = account_of(ctx)
     ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
@@ -126,33 +127,35 @@ def _authorized(ctx: Context) -> str:
     status_code=202,
     opt={"action": "registry:StartGarbageCollection", "idempotent": True},
 )
-async def start_garbage_collection(ctx: NamedDependency[Context]) -> Reply[OneGarbageCollectionRun]:
+async def start_garbage_collection(
+    ctx: NamedDependency[RequestContext],
+) -> Reply[OneGarbageCollectionRun]:
     """Collect now what is due; while a run is under way, return that one."""
     account_id = _authorized(ctx)
     return await ctx.commit(
         collection.start_run,
         account_id,
         ctx.new_id(),
-        act_of(ctx),
+        change_of(ctx),
         wrap=_one,
         location=lambda run: f"{_PATH}/runs/{run.id}",
     )
 
 
-@get(f"{_PATH}/runs", opt={"action": "registry:DescribeGarbageCollection", "query": Page})
+@get(f"{_PATH}/runs", opt={"action": "registry:DescribeGarbageCollection", "query": PageQuery})
 async def list_garbage_collection_runs(
-    ctx: NamedDependency[Context],
+    ctx: NamedDependency[RequestContext],
 ) -> ManyGarbageCollectionRuns:
     """List the collector's runs over the account, the newest first."""
     found, meta = await read_page(
-        ctx, ctx.query(Page), list_runs, count_runs, _authorized(ctx), key=lambda run: run.id
+        ctx, ctx.query(PageQuery), list_runs, count_runs, _authorized(ctx), key=lambda run: run.id
     )
     return ManyGarbageCollectionRuns(runs=[_run_answer(run) for run in found], meta=meta)
 
 
 @get(f"{_PATH}/runs/{{run_id:str}}", opt={"action": "registry:DescribeGarbageCollection"})
 async def get_garbage_collection_run(
-    run_id: FromPath[str], ctx: NamedDependency[Context]
+    run_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneGarbageCollectionRun:
     """Return a run of the collector over the account."""
     run = await ctx.database.read(find_run, _authorized(ctx), run_id)
@@ -166,7 +169,7 @@ def garbage_collection_handlers(delays: Delays) -> Sequence[HTTPRouteHandler]:
 
     @get(_PATH, opt={"action": "registry:DescribeGarbageCollection"})
     async def get_garbage_collection(
-        ctx: NamedDependency[Context],
+        ctx: NamedDependency[RequestContext],
     ) -> OneGarbageCollectionStatus:
         """Say what waits to be collected in the account, and what the last run did."""
         found = await ctx.database.read(collection.status, _authorized(ctx))

@@ -13,17 +13,17 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field
 
 from cloudcore.uuids import Uuid
-from cloudcore.web.context import Context, Reply
+from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.envelope import rendering
 from cloudcore.web.pagination import PageMeta, UuidPage
 from cloudcore.web.query import PLUS
-from cloudcore.wire import RFC3339, Answer, Request, rfc3339
-from registry.control.changes import act_of
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from registry.control.changes import change_of
 from registry.control.visible_repositories import PATH, authorized
 from registry.metadata.images.details import NEWEST, ImageRow, TagStatus
 from registry.oci.media_types import MANIFEST_TYPES
 from registry.services.images import details as images
-from registry.services.images.details import BatchOutcome, Failure
+from registry.services.images.details import BatchFailure, BatchOutcome
 from registry.services.images.manifest_damage import damaged, is_whole
 
 _IMAGES: Final = f"{PATH}/images"
@@ -51,14 +51,14 @@ class DeleteImageQuery(msgspec.Struct):
     """Delete them though pins hold them."""
 
 
-class BatchDelete(Request):
+class BatchDelete(RequestBody):
     """What is deleted: images, each with its tags, and tags alone."""
 
     digests: Annotated[list[str], Meta(max_length=100)] = field(default_factory=list)
     tags: Annotated[list[str], Meta(max_length=100)] = field(default_factory=list)
 
 
-class ImageAnswer(Answer):
+class ImageAnswer(ResponseBody):
     """An image: a manifest with its tags."""
 
     id: Uuid
@@ -80,27 +80,27 @@ class ImageAnswer(Answer):
     """The digest this image is about."""
 
 
-class OneImage(Answer):
+class OneImage(ResponseBody):
     """An image, wrapped."""
 
     image: ImageAnswer
 
 
-class ManyImages(Answer):
+class ManyImages(ResponseBody):
     """A page of images."""
 
     images: Sequence[ImageAnswer]
     meta: PageMeta
 
 
-class DeletedImage(Answer):
+class DeletedImage(ResponseBody):
     """What one item of a batch took away."""
 
     digest: str
     tags: Sequence[str]
 
 
-class FailedDeletion(Answer):
+class FailedDeletion(ResponseBody):
     """Why one item of a batch did nothing."""
 
     digest: str | None
@@ -111,7 +111,7 @@ class FailedDeletion(Answer):
     """As in the error of a single deletion: the pins or the indexes that hold an image."""
 
 
-class BatchDeletion(Answer):
+class BatchDeletion(ResponseBody):
     """What became of each item of a batch."""
 
     deleted: Sequence[DeletedImage]
@@ -138,7 +138,9 @@ def image_answer(image: ImageRow) -> ImageAnswer:
 
 
 @get(_IMAGES, opt={"action": "registry:DescribeImages", "query": ImageQuery})
-async def list_images(repository_id: FromPath[str], ctx: NamedDependency[Context]) -> ManyImages:
+async def list_images(
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> ManyImages:
     """List a repository's images, the newest first, each with its tags."""
     found = await authorized(ctx, repository_id)
     query = ctx.query(ImageQuery)
@@ -158,7 +160,7 @@ async def list_images(repository_id: FromPath[str], ctx: NamedDependency[Context
 
 @get(_IMAGE, opt={"action": "registry:DescribeImages"})
 async def get_image(
-    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[Context]
+    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneImage:
     """Return an image, by any digest of its manifest or by its id."""
     found = await authorized(ctx, repository_id)
@@ -170,7 +172,7 @@ async def get_image(
     opt={"action": "registry:DescribeImages", "media_types": tuple(sorted(MANIFEST_TYPES))},
 )
 async def get_image_manifest(
-    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[Context]
+    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> Response[bytes]:
     """Return the bytes of an image's manifest, in the type they were pushed with."""
     found = await authorized(ctx, repository_id)
@@ -182,7 +184,7 @@ async def get_image_manifest(
 
 @get(f"{_IMAGE}/referrers", opt={"action": "registry:DescribeImages", "query": ReferrerQuery})
 async def list_image_referrers(
-    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[Context]
+    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyImages:
     """List the images about another (signatures, SBOMs, attestations), the newest first."""
     found = await authorized(ctx, repository_id)
@@ -201,12 +203,12 @@ async def list_image_referrers(
     opt={"action": "registry:DeleteImage", "query": DeleteImageQuery, "statuses": (409,)},
 )
 async def delete_image(
-    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[Context]
+    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
     """Delete an image and every tag that points to it."""
     found = await authorized(ctx, repository_id)
     force = ctx.query(DeleteImageQuery).force
-    await ctx.database.write(images.delete_image, found, digest, act_of(ctx), force=force)
+    await ctx.database.write(images.delete_image, found, digest, change_of(ctx), force=force)
 
 
 @post(
@@ -215,13 +217,15 @@ async def delete_image(
     opt={"action": "registry:DeleteImage", "query": DeleteImageQuery, "idempotent": True},
 )
 async def batch_delete_images(
-    repository_id: FromPath[str], data: JSONBody[BatchDelete], ctx: NamedDependency[Context]
+    repository_id: FromPath[str], data: JSONBody[BatchDelete], ctx: NamedDependency[RequestContext]
 ) -> Reply[BatchDeletion]:
     """Delete images and tags; what cannot go is told one by one."""
     found = await authorized(ctx, repository_id)
     force = ctx.query(DeleteImageQuery).force
     change = partial(images.delete_batch, force=force)
-    return await ctx.commit(change, found, data.digests, data.tags, act_of(ctx), wrap=_batch_answer)
+    return await ctx.commit(
+        change, found, data.digests, data.tags, change_of(ctx), wrap=_batch_answer
+    )
 
 
 def _batch_answer(outcome: BatchOutcome) -> BatchDeletion:
@@ -231,7 +235,7 @@ def _batch_answer(outcome: BatchOutcome) -> BatchDeletion:
     )
 
 
-def _failure_answer(failure: Failure) -> FailedDeletion:
+def _failure_answer(failure: BatchFailure) -> FailedDeletion:
     _, code = rendering(type(failure.error))
     return FailedDeletion(
         digest=failure.digest,

@@ -12,14 +12,15 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
-from cloudcore.identity.routes.callers import NamedThing, read_page
 from cloudcore.uuids import Uuid
-from cloudcore.web.context import Context, Reply
-from cloudcore.web.pagination import Page, PageMeta
-from cloudcore.wire import RFC3339, Answer, Request, rfc3339
-from registry.control.changes import act_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.listing import read_page
+from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.references import ResourceRef
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from registry.control.changes import change_of
 from registry.control.repositories import authorized, crn_of
-from registry.metadata.lifecycle.policies import Run, StoredPolicy, count_runs, list_runs
+from registry.metadata.lifecycle.policies import Run, StoredLifecyclePolicy, count_runs, list_runs
 from registry.metadata.repositories.details import RepositoryRecord
 from registry.services.lifecycle.policies import delete_policy, get_policy, put_policy
 from registry.services.lifecycle.preview import Previews, Taken, read_taken
@@ -36,22 +37,22 @@ _PATH: Final = "/v1/repositories/{repository_id:str}/lifecycle-policy"
 _PREVIEWS: Final = Previews()
 
 
-class PutLifecyclePolicy(Request):
+class PutLifecyclePolicy(RequestBody):
     """A policy."""
 
     rules: Rules
 
 
-class PreviewLifecyclePolicy(Request):
+class PreviewLifecyclePolicy(RequestBody):
     """Whose preview is asked for; without rules, that of the policy the repository has."""
 
     rules: Rules | None = None
 
 
-class LifecyclePolicy(Answer):
+class LifecyclePolicy(ResponseBody):
     """A repository's lifecycle policy."""
 
-    repository: NamedThing
+    repository: ResourceRef
     rules: Sequence[LifecycleRule]
     revision: int
     """Grows by one with every change."""
@@ -60,13 +61,13 @@ class LifecyclePolicy(Answer):
     updated_at: RFC3339
 
 
-class OneLifecyclePolicy(Answer):
+class OneLifecyclePolicy(ResponseBody):
     """A repository's lifecycle policy, wrapped."""
 
     lifecycle_policy: LifecyclePolicy
 
 
-class PreviewedImage(Answer):
+class PreviewedImage(ResponseBody):
     """An image that would expire."""
 
     id: Uuid
@@ -83,7 +84,7 @@ class PreviewedImage(Answer):
     artifact_type: str | UnsetType = UNSET
 
 
-class PreviewSummary(Answer):
+class PreviewSummary(ResponseBody):
     """What a run would do in all."""
 
     evaluated: int
@@ -101,7 +102,7 @@ class PreviewSummary(Answer):
     """By which moment ages are told."""
 
 
-class LifecyclePreview(Answer):
+class LifecyclePreview(ResponseBody):
     """A page of what would expire, the newest first, and the sum of all pages."""
 
     images: Sequence[PreviewedImage]
@@ -109,7 +110,7 @@ class LifecyclePreview(Answer):
     meta: PageMeta
 
 
-class LifecycleRun(Answer):
+class LifecycleRun(ResponseBody):
     """A run of a policy."""
 
     id: Uuid
@@ -126,23 +127,25 @@ class LifecycleRun(Answer):
     finished_at: RFC3339 | None
 
 
-class OneLifecycleRun(Answer):
+class OneLifecycleRun(ResponseBody):
     """A run, wrapped."""
 
     run: LifecycleRun
 
 
-class ManyLifecycleRuns(Answer):
+class ManyLifecycleRuns(ResponseBody):
     """A page of runs."""
 
     runs: Sequence[LifecycleRun]
     meta: PageMeta
 
 
-def _one(ctx: Context, repository: RepositoryRecord, stored: StoredPolicy) -> OneLifecyclePolicy:
+def _one(
+    ctx: RequestContext, repository: RepositoryRecord, stored: StoredLifecyclePolicy
+) -> OneLifecyclePolicy:
     return OneLifecyclePolicy(
         lifecycle_policy=LifecyclePolicy(
-            repository=NamedThing(
+            repository=ResourceRef(
                 id=repository.id, crn=crn_of(ctx, repository), name=repository.name
             ),
             rules=parse_rules(stored.document),
@@ -185,7 +188,7 @@ def _taken_answer(taken: Taken) -> PreviewedImage:
 
 @get(_PATH, opt={"action": "registry:GetLifecyclePolicy"})
 async def get_lifecycle_policy(
-    repository_id: FromPath[str], ctx: NamedDependency[Context]
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneLifecyclePolicy:
     """Return a repository's lifecycle policy."""
     repository = await authorized(ctx, repository_id)
@@ -196,7 +199,7 @@ async def get_lifecycle_policy(
 async def put_lifecycle_policy(
     repository_id: FromPath[str],
     data: JSONBody[PutLifecyclePolicy],
-    ctx: NamedDependency[Context],
+    ctx: NamedDependency[RequestContext],
 ) -> Reply[OneLifecyclePolicy]:
     """Give a repository a lifecycle policy in place of the one it had; it runs every day."""
     repository = await authorized(ctx, repository_id)
@@ -211,7 +214,7 @@ async def put_lifecycle_policy(
 
 @delete(_PATH, opt={"action": "registry:DeleteLifecyclePolicy"})
 async def delete_lifecycle_policy(
-    repository_id: FromPath[str], ctx: NamedDependency[Context]
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
     """Take a repository's lifecycle policy away; a run under way stops."""
     repository = await authorized(ctx, repository_id)
@@ -221,11 +224,11 @@ async def delete_lifecycle_policy(
 @post(
     f"{_PATH}/preview",
     status_code=200,
-    opt={"action": "registry:GetLifecyclePolicy", "query": Page},
+    opt={"action": "registry:GetLifecyclePolicy", "query": PageQuery},
 )
 async def preview_lifecycle_policy(
     repository_id: FromPath[str],
-    ctx: NamedDependency[Context],
+    ctx: NamedDependency[RequestContext],
     data: JSONBody[PreviewLifecyclePolicy | None] = None,
 ) -> LifecyclePreview:
     """Say which images a run would delete now, by which rule, and what that frees."""
@@ -234,7 +237,7 @@ async def preview_lifecycle_policy(
         document = (await ctx.database.read(get_policy, repository.id)).document
     else:
         document = check_rules(data.rules)
-    pager = ctx.pager(ctx.query(Page), document)
+    pager = ctx.pager(ctx.query(PageQuery), document)
     moment, after = pager.position or (ctx.clock(), None)
     found = await _PREVIEWS.get(ctx.database, repository.id, document, moment)
     # Ids sort as they were made, the newest first here.
@@ -261,7 +264,7 @@ async def preview_lifecycle_policy(
     opt={"action": "registry:StartLifecycleRun", "idempotent": True},
 )
 async def start_lifecycle_run(
-    repository_id: FromPath[str], ctx: NamedDependency[Context]
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneLifecycleRun]:
     """Run a repository's lifecycle policy now; while a run is under way, return that one."""
     repository = await authorized(ctx, repository_id)
@@ -269,27 +272,27 @@ async def start_lifecycle_run(
         start_run,
         repository.id,
         ctx.new_id(),
-        act_of(ctx),
+        change_of(ctx),
         wrap=lambda run: OneLifecycleRun(run=_run_answer(run)),
         location=lambda run: f"/v1/repositories/{repository.id}/lifecycle-policy/runs/{run.id}",
     )
 
 
-@get(f"{_PATH}/runs", opt={"action": "registry:GetLifecyclePolicy", "query": Page})
+@get(f"{_PATH}/runs", opt={"action": "registry:GetLifecyclePolicy", "query": PageQuery})
 async def list_lifecycle_runs(
-    repository_id: FromPath[str], ctx: NamedDependency[Context]
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyLifecycleRuns:
     """List the runs of a repository's lifecycle policies, the newest first."""
     repository = await authorized(ctx, repository_id)
     found, meta = await read_page(
-        ctx, ctx.query(Page), list_runs, count_runs, repository.id, key=lambda run: run.id
+        ctx, ctx.query(PageQuery), list_runs, count_runs, repository.id, key=lambda run: run.id
     )
     return ManyLifecycleRuns(runs=[_run_answer(run) for run in found], meta=meta)
 
 
 @get(f"{_PATH}/runs/{{run_id:str}}", opt={"action": "registry:GetLifecyclePolicy"})
 async def get_lifecycle_run(
-    repository_id: FromPath[str], run_id: FromPath[str], ctx: NamedDependency[Context]
+    repository_id: FromPath[str], run_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneLifecycleRun:
     """Return a run of a repository's lifecycle policies: how far it has come, or how it ended."""
     repository = await authorized(ctx, repository_id)

@@ -10,10 +10,10 @@ from litestar import delete, get, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
-from cloudcore.web.context import Context, Reply
-from cloudcore.web.pagination import Page, PageMeta
-from cloudcore.wire import RFC3339, Answer, Request, Timestamp, moment_of, rfc3339
-from registry.control.changes import act_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, Timestamp, moment_of, rfc3339
+from registry.control.changes import change_of
 from registry.control.visible_repositories import PATH, authorized
 from registry.services.images import pins
 from registry.services.images.pins import Pinned
@@ -22,14 +22,14 @@ _PINS: Final = f"{PATH}/images/{{digest:str}}/pins"
 _PIN: Final = f"{_PINS}/{{name:str}}"
 
 
-class PutPin(Request):
+class PutPin(RequestBody):
     """Until when an image is pinned."""
 
     expires_at: Timestamp | None = None
     """In the future; null: until the pin is taken away."""
 
 
-class PinAnswer(Answer):
+class PinAnswer(ResponseBody):
     """A pin."""
 
     name: str
@@ -41,13 +41,13 @@ class PinAnswer(Answer):
     created_at: RFC3339
 
 
-class OnePin(Answer):
+class OnePin(ResponseBody):
     """A pin, wrapped."""
 
     pin: PinAnswer
 
 
-class ManyPins(Answer):
+class ManyPins(ResponseBody):
     """A page of pins."""
 
     pins: Sequence[PinAnswer]
@@ -65,13 +65,13 @@ def _answer(pinned: Pinned) -> PinAnswer:
     )
 
 
-@get(_PINS, opt={"action": "registry:DescribeImages", "query": Page})
+@get(_PINS, opt={"action": "registry:DescribeImages", "query": PageQuery})
 async def list_pins(
-    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[Context]
+    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyPins:
     """List the pins that hold an image now, by name."""
     found = await authorized(ctx, repository_id)
-    pager = ctx.pager(ctx.query(Page))
+    pager = ctx.pager(ctx.query(PageQuery))
     (after,) = pager.position or ("",)
     held = await ctx.database.read(pins.list_pins, found, digest, ctx.clock())
     rows = [each for each in held if each.pin.name > after]
@@ -85,11 +85,11 @@ async def put_pin(
     digest: FromPath[str],
     name: FromPath[str],
     data: JSONBody[PutPin],
-    ctx: NamedDependency[Context],
+    ctx: NamedDependency[RequestContext],
 ) -> Reply[OnePin]:
     """Pin an image, or renew a pin; a pinned image is never expired by a lifecycle policy."""
     found = await authorized(ctx, repository_id)
-    act = act_of(ctx)
+    act = change_of(ctx)
     expires_at = None if data.expires_at is None else moment_of(data.expires_at)
     pins.check_pin(name, expires_at, act.now)
     pinned = await ctx.database.write(pins.put_pin, found, digest, name, expires_at, act)
@@ -102,7 +102,7 @@ async def delete_pin(
     repository_id: FromPath[str],
     digest: FromPath[str],
     name: FromPath[str],
-    ctx: NamedDependency[Context],
+    ctx: NamedDependency[RequestContext],
 ) -> None:
     """Take a pin away; what else holds the image holds it still."""
     found = await authorized(ctx, repository_id)

@@ -12,12 +12,12 @@ from litestar.params import FromPath, JSONBody
 
 from cloudcore.errors import NotFound
 from cloudcore.iam.decision import Caller
-from cloudcore.identity.routes.callers import NamedThing
-from cloudcore.web.context import Context, Reply
-from cloudcore.wire import RFC3339, Answer, rfc3339
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.references import ResourceRef
+from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 from registry.control.repositories import authorized, crn_of
 from registry.metadata.repositories.details import RepositoryRecord
-from registry.metadata.repositories.policies import StoredPolicy, find_policy
+from registry.metadata.repositories.policies import StoredResourcePolicy, find_policy
 from registry.services.repositories.policies import Setter, delete_policy, put_policy
 
 _PATH: Final = "/v1/repositories/{repository_id:str}/policy"
@@ -30,10 +30,10 @@ class PutPolicyQuery(msgspec.Struct):
     """Set it though it denies the caller what it would be allowed without."""
 
 
-class RepositoryPolicy(Answer):
+class RepositoryPolicy(ResponseBody):
     """A repository's policy."""
 
-    repository: NamedThing
+    repository: ResourceRef
     document: dict[str, Any]
     """As it was written, but with the id of the repository's account in place of its handle."""
     revision: int
@@ -41,16 +41,18 @@ class RepositoryPolicy(Answer):
     updated_at: RFC3339
 
 
-class OneRepositoryPolicy(Answer):
+class OneRepositoryPolicy(ResponseBody):
     """A repository's policy, wrapped."""
 
     policy: RepositoryPolicy
 
 
-def _one(ctx: Context, repository: RepositoryRecord, stored: StoredPolicy) -> OneRepositoryPolicy:
+def _one(
+    ctx: RequestContext, repository: RepositoryRecord, stored: StoredResourcePolicy
+) -> OneRepositoryPolicy:
     return OneRepositoryPolicy(
         policy=RepositoryPolicy(
-            repository=NamedThing(
+            repository=ResourceRef(
                 id=repository.id, crn=crn_of(ctx, repository), name=repository.name
             ),
             document=stored.document,
@@ -60,7 +62,7 @@ def _one(ctx: Context, repository: RepositoryRecord, stored: StoredPolicy) -> On
     )
 
 
-def _setter(ctx: Context, repository: RepositoryRecord) -> Setter:
+def _setter(ctx: RequestContext, repository: RepositoryRecord) -> Setter:
     assert ctx.caller is not None
     return Setter(
         caller=Caller(ctx.caller.crn, ctx.caller.account_id),
@@ -78,7 +80,7 @@ def _none() -> NotFound:
 
 @get(_PATH, opt={"action": "registry:GetRepositoryPolicy"})
 async def get_repository_policy(
-    repository_id: FromPath[str], ctx: NamedDependency[Context]
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneRepositoryPolicy:
     """Return a repository's policy."""
     repository = await authorized(ctx, repository_id)
@@ -99,7 +101,7 @@ async def get_repository_policy(
 async def put_repository_policy(
     repository_id: FromPath[str],
     data: JSONBody[dict[str, Any]],
-    ctx: NamedDependency[Context],
+    ctx: NamedDependency[RequestContext],
 ) -> Reply[OneRepositoryPolicy]:
     """Give a repository a policy in place of the one it had; bare, or under `policy`.
 
@@ -120,7 +122,7 @@ async def put_repository_policy(
 
 @delete(_PATH, opt={"action": "registry:DeleteRepositoryPolicy"})
 async def delete_repository_policy(
-    repository_id: FromPath[str], ctx: NamedDependency[Context]
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
     """Take a repository's policy away; from then on only its own account's policies count."""
     repository = await authorized(ctx, repository_id)

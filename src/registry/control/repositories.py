@@ -11,13 +11,15 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field
 
-from cloudcore.identity.routes.callers import NamedThing, account_of, changes_of, read_page
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.uuids import Uuid
-from cloudcore.web.context import Context, Reply
-from cloudcore.web.pagination import Page, PageMeta
-from cloudcore.wire import RFC3339, Answer, Request, rfc3339
-from registry.control.changes import act_of
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.listing import read_page
+from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.references import ResourceRef
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
+from registry.control.changes import change_of
 from registry.metadata.repositories.details import (
     NameRange,
     NewRepository,
@@ -37,7 +39,7 @@ Source = Literal["user", "push", "pull_through_cache"]
 _PATH: Final = "/v1/repositories/{repository_id:str}"
 
 
-class CreateRepository(Request):
+class CreateRepository(RequestBody):
     """A new repository."""
 
     name: RepositoryName
@@ -47,7 +49,7 @@ class CreateRepository(Request):
     immutable_tag_exclusions: list[str] = field(default_factory=list)
 
 
-class UpdateRepository(Request):
+class UpdateRepository(RequestBody):
     """Changes of a repository; its name stays."""
 
     description: Description | UnsetType | None = UNSET
@@ -56,7 +58,7 @@ class UpdateRepository(Request):
     immutable_tag_exclusions: list[str] | UnsetType = UNSET
 
 
-class RepositoryQuery(Page):
+class RepositoryQuery(PageQuery):
     """Which repositories are listed."""
 
     name: str | None = None
@@ -70,15 +72,15 @@ class DeleteQuery(msgspec.Struct):
     """Delete it with the images it holds."""
 
 
-class Encryption(Answer):
+class Encryption(ResponseBody):
     """How a repository's blobs are encrypted at rest."""
 
     source: Literal["repository", "account", "platform"] = "platform"
     """Whose decision it is."""
-    kms_key: NamedThing | None = None
+    kms_key: ResourceRef | None = None
 
 
-class RepositoryAnswer(Answer):
+class RepositoryAnswer(ResponseBody):
     """A repository."""
 
     id: Uuid
@@ -104,30 +106,30 @@ class RepositoryAnswer(Answer):
     updated_at: RFC3339
 
 
-class OneRepository(Answer):
+class OneRepository(ResponseBody):
     """A repository, wrapped."""
 
     repository: RepositoryAnswer
 
 
-class ManyRepositories(Answer):
+class ManyRepositories(ResponseBody):
     """A page of repositories."""
 
     repositories: Sequence[RepositoryAnswer]
     meta: PageMeta
 
 
-def crn_of(ctx: Context, repository: RepositoryRecord) -> str:
+def crn_of(ctx: RequestContext, repository: RepositoryRecord) -> str:
     """Return the CRN of a repository."""
     return repository_crn(ctx.settings.region, repository.account_id, repository.name)
 
 
-def uri_of(ctx: Context, handle: str, name: str) -> str:
+def uri_of(ctx: RequestContext, handle: str, name: str) -> str:
     """Return what a client pulls a repository's images from, without a tag."""
     return f"{ctx.settings.host}/{handle}/{name}"
 
 
-async def authorized(ctx: Context, repository_id: str) -> RepositoryRecord:
+async def authorized(ctx: RequestContext, repository_id: str) -> RepositoryRecord:
     """Return a repository on which the caller may do what the route does."""
     found = await ctx.database.read(
         repository_records.get_repository, account_of(ctx), repository_id
@@ -136,7 +138,7 @@ async def authorized(ctx: Context, repository_id: str) -> RepositoryRecord:
     return found
 
 
-def repository_answer(ctx: Context, found: RepositoryRecord) -> RepositoryAnswer:
+def repository_answer(ctx: RequestContext, found: RepositoryRecord) -> RepositoryAnswer:
     """Return a repository as it is shown."""
     return RepositoryAnswer(
         id=found.id,
@@ -166,7 +168,7 @@ def repository_answer(ctx: Context, found: RepositoryRecord) -> RepositoryAnswer
     opt={"action": "registry:CreateRepository", "idempotent": True, "statuses": (409,)},
 )
 async def create_repository(
-    data: JSONBody[CreateRepository], ctx: NamedDependency[Context]
+    data: JSONBody[CreateRepository], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneRepository]:
     """Create a repository."""
     account_id = account_of(ctx)
@@ -180,7 +182,7 @@ async def create_repository(
         account_id,
         ctx.new_id(),
         new,
-        act_of(ctx),
+        change_of(ctx),
         wrap=lambda found: OneRepository(repository=repository_answer(ctx, found)),
         status=201,
         location=lambda found: f"/v1/repositories/{found.id}",
@@ -191,7 +193,7 @@ async def create_repository(
     "/v1/repositories",
     opt={"action": "registry:DescribeRepositories", "query": RepositoryQuery},
 )
-async def list_repositories(ctx: NamedDependency[Context]) -> ManyRepositories:
+async def list_repositories(ctx: NamedDependency[RequestContext]) -> ManyRepositories:
     """List the account's repositories by name."""
     account_id = account_of(ctx)
     query = ctx.query(RepositoryQuery)
@@ -209,7 +211,7 @@ async def list_repositories(ctx: NamedDependency[Context]) -> ManyRepositories:
 
 @get(_PATH, opt={"action": "registry:DescribeRepositories"})
 async def get_repository(
-    repository_id: FromPath[str], ctx: NamedDependency[Context]
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneRepository:
     """Return a repository."""
     return OneRepository(repository=repository_answer(ctx, await authorized(ctx, repository_id)))
@@ -219,7 +221,7 @@ async def get_repository(
 async def update_repository(
     repository_id: FromPath[str],
     data: JSONBody[UpdateRepository],
-    ctx: NamedDependency[Context],
+    ctx: NamedDependency[RequestContext],
 ) -> Reply[OneRepository]:
     """Change a repository; what is given is replaced whole."""
     found = await authorized(ctx, repository_id)
@@ -242,14 +244,16 @@ async def update_repository(
     _PATH,
     opt={"action": "registry:DeleteRepository", "query": DeleteQuery, "statuses": (409,)},
 )
-async def delete_repository(repository_id: FromPath[str], ctx: NamedDependency[Context]) -> None:
+async def delete_repository(
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> None:
     """Delete a repository; its name is free at once. It can be restored for a while."""
     found = await authorized(ctx, repository_id)
     await ctx.database.write(
         repository_records.delete_repository,
         found.account_id,
         found.id,
-        act_of(ctx),
+        change_of(ctx),
         force=ctx.query(DeleteQuery).force,
     )
 

@@ -12,14 +12,14 @@ from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound, PlatformError
-from cloudcore.identity.routes.callers import account_of
 from cloudcore.identity.rows.accounts import Account, find_account
 from cloudcore.uuids import Uuid
-from cloudcore.web.context import Context, Reply
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.envelope import rendering
-from cloudcore.web.pagination import Page, PageMeta
-from cloudcore.wire import RFC3339, Answer, Request, rfc3339
-from registry.control.changes import act_of
+from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from registry.control.changes import change_of
 from registry.control.repositories import (
     OneRepository,
     authorized,
@@ -40,8 +40,8 @@ from registry.metadata.tags.deleted import DeletedTag, count_deleted_tags, list_
 from registry.metadata.tags.history import TagEvent, count_tag_events, list_tag_events
 from registry.metadata.tags.pointers import find_tag
 from registry.services.access import repository_crn
-from registry.services.changes import Act
-from registry.services.events import Event, publish
+from registry.services.changes import Change
+from registry.services.events import RegistryEvent, publish
 from registry.services.images import restoration
 from registry.services.images.restoration import Restored
 from registry.services.repositories.details import get_repository
@@ -50,7 +50,7 @@ _REPOSITORY: Final = "/v1/repositories/{repository_id:str}"
 _Digest = Annotated[str, Meta(max_length=135)]
 
 
-class DeletedRepositoryAnswer(Answer):
+class DeletedRepositoryAnswer(ResponseBody):
     """A repository that was deleted with its content."""
 
     id: Uuid
@@ -68,14 +68,14 @@ class DeletedRepositoryAnswer(Answer):
     restorable_until: RFC3339
 
 
-class ManyDeletedRepositories(Answer):
+class ManyDeletedRepositories(ResponseBody):
     """A page of deleted repositories."""
 
     repositories: Sequence[DeletedRepositoryAnswer]
     meta: PageMeta
 
 
-class DeletedImageAnswer(Answer):
+class DeletedImageAnswer(ResponseBody):
     """An image that was deleted with its tags."""
 
     id: Uuid
@@ -92,14 +92,14 @@ class DeletedImageAnswer(Answer):
     artifact_type: str | UnsetType = UNSET
 
 
-class ManyDeletedImages(Answer):
+class ManyDeletedImages(ResponseBody):
     """A page of deleted images."""
 
     images: Sequence[DeletedImageAnswer]
     meta: PageMeta
 
 
-class TagChange(Answer):
+class TagChange(ResponseBody):
     """What became of a tag."""
 
     tag: str
@@ -112,27 +112,27 @@ class TagChange(Answer):
     occurred_at: RFC3339
 
 
-class ManyTagChanges(Answer):
+class ManyTagChanges(ResponseBody):
     """A page of changes, the newest first."""
 
     history: Sequence[TagChange]
     meta: PageMeta
 
 
-class ManyDeletedTags(Answer):
+class ManyDeletedTags(ResponseBody):
     """A page of deleted tags, the last deleted first."""
 
     tags: Sequence[TagChange]
     meta: PageMeta
 
 
-class RestoreImages(Request):
+class RestoreImages(RequestBody):
     """Which deleted images are wanted back."""
 
     digests: Annotated[list[_Digest], Meta(min_length=1, max_length=100)]
 
 
-class RestoredImage(Answer):
+class RestoredImage(ResponseBody):
     """An image that is there again."""
 
     digest: str
@@ -140,7 +140,7 @@ class RestoredImage(Answer):
     """Those that point to it again."""
 
 
-class NotRestored(Answer):
+class NotRestored(ResponseBody):
     """Why an image is not there again."""
 
     digest: str
@@ -148,21 +148,21 @@ class NotRestored(Answer):
     message: str
 
 
-class RestoreOutcome(Answer):
+class RestoreOutcome(ResponseBody):
     """What became of each image asked for, and of the children that came with it."""
 
     restored: list[RestoredImage]
     failures: list[NotRestored]
 
 
-class RestoredTag(Answer):
+class RestoredTag(ResponseBody):
     """A tag that is there again."""
 
     name: str
     digest: str
 
 
-class OneRestoredTag(Answer):
+class OneRestoredTag(ResponseBody):
     """A restored tag, wrapped."""
 
     tag: RestoredTag
@@ -170,13 +170,13 @@ class OneRestoredTag(Answer):
 
 @get(
     "/v1/repositories/deleted",
-    opt={"action": "registry:DescribeRepositories", "query": Page},
+    opt={"action": "registry:DescribeRepositories", "query": PageQuery},
 )
-async def list_deleted(ctx: NamedDependency[Context]) -> ManyDeletedRepositories:
+async def list_deleted(ctx: NamedDependency[RequestContext]) -> ManyDeletedRepositories:
     """List the account's deleted repositories that can be restored, the last made first."""
     account_id = account_of(ctx)
     ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
-    pager = ctx.pager(ctx.query(Page))
+    pager = ctx.pager(ctx.query(PageQuery))
     (before,) = pager.position or (None,)
     now = ctx.clock()
 
@@ -199,7 +199,7 @@ async def list_deleted(ctx: NamedDependency[Context]) -> ManyDeletedRepositories
     opt={"action": "registry:RestoreRepository", "idempotent": True, "statuses": (409,)},
 )
 async def restore_repository(
-    repository_id: FromPath[str], ctx: NamedDependency[Context]
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneRepository]:
     """Restore a deleted repository with all it held; its name must be free."""
     account_id = account_of(ctx)
@@ -211,21 +211,21 @@ async def restore_repository(
         _restore_repository,
         account_id,
         repository_id,
-        act_of(ctx),
+        change_of(ctx),
         wrap=lambda record: OneRepository(repository=repository_answer(ctx, record)),
     )
 
 
 @get(
     _REPOSITORY + "/images/deleted",
-    opt={"action": "registry:DescribeImages", "query": Page},
+    opt={"action": "registry:DescribeImages", "query": PageQuery},
 )
 async def list_deleted_images(
-    repository_id: FromPath[str], ctx: NamedDependency[Context]
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyDeletedImages:
     """List the images that can be restored, the last deleted first."""
     repository = (await authorized_own(ctx, repository_id)).repository
-    pager = ctx.pager(ctx.query(Page))
+    pager = ctx.pager(ctx.query(PageQuery))
     now = ctx.clock()
     before = None if pager.position is None else (pager.position[0], pager.position[1])
 
@@ -243,25 +243,27 @@ async def list_deleted_images(
     opt={"action": "registry:RestoreImage", "idempotent": True},
 )
 async def restore_images(
-    repository_id: FromPath[str], data: JSONBody[RestoreImages], ctx: NamedDependency[Context]
+    repository_id: FromPath[str],
+    data: JSONBody[RestoreImages],
+    ctx: NamedDependency[RequestContext],
 ) -> Reply[RestoreOutcome]:
     """Restore deleted images, each as it was, with the tags that mean nothing else by now."""
     repository = await authorized(ctx, repository_id)
     return await ctx.commit(
-        _restore_images, repository, data.digests, act_of(ctx), wrap=lambda outcome: outcome
+        _restore_images, repository, data.digests, change_of(ctx), wrap=lambda outcome: outcome
     )
 
 
 @get(
     _REPOSITORY + "/deleted-tags",
-    opt={"action": "registry:DescribeImages", "query": Page},
+    opt={"action": "registry:DescribeImages", "query": PageQuery},
 )
 async def list_deleted_tag_names(
-    repository_id: FromPath[str], ctx: NamedDependency[Context]
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyDeletedTags:
     """List the tags that can be restored while their image is there, the last deleted first."""
     repository = (await authorized_own(ctx, repository_id)).repository
-    pager = ctx.pager(ctx.query(Page))
+    pager = ctx.pager(ctx.query(PageQuery))
     (before,) = pager.position or (None,)
     now = ctx.clock()
 
@@ -279,7 +281,7 @@ async def list_deleted_tag_names(
     opt={"action": "registry:RestoreImage", "idempotent": True, "statuses": (409,)},
 )
 async def restore_tag(
-    repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[Context]
+    repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneRestoredTag]:
     """Point a deleted tag to the image it pointed to."""
     repository = await authorized(ctx, repository_id)
@@ -287,21 +289,21 @@ async def restore_tag(
         _restore_tag,
         repository,
         tag,
-        act_of(ctx),
+        change_of(ctx),
         wrap=lambda digest: OneRestoredTag(tag=RestoredTag(name=tag, digest=digest)),
     )
 
 
 @get(
     _REPOSITORY + "/tags/{tag:str}/history",
-    opt={"action": "registry:DescribeImages", "query": Page},
+    opt={"action": "registry:DescribeImages", "query": PageQuery},
 )
 async def get_tag_history(
-    repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[Context]
+    repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyTagChanges:
     """List what became of a tag, the newest first, with who did it; for a year."""
     repository = (await authorized_own(ctx, repository_id)).repository
-    pager = ctx.pager(ctx.query(Page))
+    pager = ctx.pager(ctx.query(PageQuery))
     (before,) = pager.position or (None,)
 
     def read(tx: Connection) -> tuple[list[TagEvent], int]:
@@ -316,21 +318,21 @@ async def get_tag_history(
 
 
 def _restore_repository(
-    tx: Connection, account_id: str, repository_id: str, act: Act
+    tx: Connection, account_id: str, repository_id: str, act: Change
 ) -> RepositoryRecord:
     restoration.restore_repository(tx, account_id, repository_id, act)
     return get_repository(tx, account_id, repository_id)
 
 
 def _restore_images(
-    tx: Connection, record: RepositoryRecord, digests: Sequence[str], act: Act
+    tx: Connection, record: RepositoryRecord, digests: Sequence[str], act: Change
 ) -> RestoreOutcome:
     repository = lock_repository(tx, record.id)
     if repository is None:
         raise NotFound("there is no such repository")
     restored: list[Restored] = []
     failures: list[NotRestored] = []
-    events: list[Event] = []
+    events: list[RegistryEvent] = []
     for asked in dict.fromkeys(digests):
         digest = blobs.canonical_digest(tx, record.handle, asked) or asked
         if any(each.digest == digest for each in restored):
@@ -351,7 +353,7 @@ def _restore_images(
     )
 
 
-def _restore_tag(tx: Connection, record: RepositoryRecord, tag: str, act: Act) -> str:
+def _restore_tag(tx: Connection, record: RepositoryRecord, tag: str, act: Change) -> str:
     repository = lock_repository(tx, record.id)
     if repository is None:
         raise NotFound("there is no such repository")
@@ -361,7 +363,9 @@ def _restore_tag(tx: Connection, record: RepositoryRecord, tag: str, act: Act) -
     return event.digest
 
 
-def _repository(ctx: Context, handle: str, found: DeletedRepository) -> DeletedRepositoryAnswer:
+def _repository(
+    ctx: RequestContext, handle: str, found: DeletedRepository
+) -> DeletedRepositoryAnswer:
     return DeletedRepositoryAnswer(
         id=found.id,
         crn=repository_crn(ctx.settings.region, found.account_id, found.name),

@@ -11,10 +11,10 @@ from litestar.params import JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.crn import Crn
-from cloudcore.identity.routes.callers import account_of, changes_of
-from cloudcore.web.context import Context, Reply
-from cloudcore.wire import RFC3339, Answer, Request, rfc3339
-from registry.metadata.settings import Settings, find_settings
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
+from registry.metadata.settings import AccountSettings, find_settings
 from registry.services.registry_settings import update_settings
 
 _PATH: Final = "/v1/registry-settings"
@@ -23,7 +23,7 @@ UndeleteDays = Annotated[int, Meta(ge=0, le=90)]
 Patterns = Annotated[list[Annotated[str, Meta(min_length=1, max_length=512)]], Meta(max_length=50)]
 
 
-class UpdateSettings(Request):
+class UpdateSettings(RequestBody):
     """Changes of an account's settings."""
 
     undelete_days: UndeleteDays | UnsetType = UNSET
@@ -33,7 +33,7 @@ class UpdateSettings(Request):
     """CRNs of principals whose pulls are not recorded; ``*`` is any run of characters."""
 
 
-class SettingsAnswer(Answer):
+class SettingsAnswer(ResponseBody):
     """An account's settings."""
 
     undelete_days: int
@@ -43,13 +43,13 @@ class SettingsAnswer(Answer):
     """Null while they are those every account begins with."""
 
 
-class OneSettings(Answer):
+class OneSettings(ResponseBody):
     """An account's settings, wrapped."""
 
     registry_settings: SettingsAnswer
 
 
-def _one(found: Settings) -> OneSettings:
+def _one(found: AccountSettings) -> OneSettings:
     return OneSettings(
         registry_settings=SettingsAnswer(
             undelete_days=found.undelete_days,
@@ -59,7 +59,7 @@ def _one(found: Settings) -> OneSettings:
     )
 
 
-def _authorize(ctx: Context) -> str:
+def _authorize(ctx: RequestContext) -> str:
     """Let the caller do what the route does, and return its account."""
     account_id = account_of(ctx)
     crn = Crn("registry", ctx.settings.region, account_id, "registry-settings", "default")
@@ -68,14 +68,14 @@ def _authorize(ctx: Context) -> str:
 
 
 @get(_PATH, opt={"action": "registry:GetRegistrySettings"})
-async def get_settings(ctx: NamedDependency[Context]) -> OneSettings:
+async def get_settings(ctx: NamedDependency[RequestContext]) -> OneSettings:
     """Return the account's settings."""
     return _one(await ctx.database.read(find_settings, _authorize(ctx)))
 
 
 @patch(_PATH, opt={"action": "registry:UpdateRegistrySettings"})
 async def patch_settings(
-    data: JSONBody[UpdateSettings], ctx: NamedDependency[Context]
+    data: JSONBody[UpdateSettings], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneSettings]:
     """Change the account's settings; who may pull uncounted is known within five minutes."""
     account_id = _authorize(ctx)

@@ -11,9 +11,10 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 from msgspec import UNSET, UnsetType
 
-from cloudcore.identity.routes.callers import NamedThing, account_of
-from cloudcore.web.context import Context
-from cloudcore.wire import RFC3339, Answer, rfc3339
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import RequestContext
+from cloudcore.web.references import ResourceRef
+from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 from registry.control.repositories import authorized
 from registry.control.visible_repositories import PATH, authorized_own
 from registry.metadata.blobs.damage import DamagedImage, DamagedObject
@@ -31,7 +32,7 @@ class UsageQuery(msgspec.Struct):
     """Tell each repository's part too."""
 
 
-class ImageStorageAnswer(Answer):
+class ImageStorageAnswer(ResponseBody):
     """What an image takes, with everything under it if it is an index."""
 
     size_bytes: int
@@ -50,13 +51,13 @@ class ImageStorageAnswer(Answer):
     """Those: an index before what it lists, so they can be deleted in this order after it."""
 
 
-class OneImageStorage(Answer):
+class OneImageStorage(ResponseBody):
     """What an image takes, wrapped."""
 
     storage: ImageStorageAnswer
 
 
-class RepositoryStorageAnswer(Answer):
+class RepositoryStorageAnswer(ResponseBody):
     """What a repository takes."""
 
     logical_bytes: int
@@ -75,7 +76,7 @@ class RestorableStorageAnswer(RepositoryStorageAnswer):
     restorable_bytes: int
 
 
-class OneRepositoryStorage(Answer):
+class OneRepositoryStorage(ResponseBody):
     """What a repository takes, wrapped."""
 
     storage: RestorableStorageAnswer
@@ -84,21 +85,21 @@ class OneRepositoryStorage(Answer):
 class RepositoryUsage(RepositoryStorageAnswer):
     """A repository's part of what its account takes."""
 
-    repository: NamedThing
+    repository: ResourceRef
     image_count: int
 
 
 Damage = Literal["absent", "size", "digest", "unreadable"]
 
 
-class DamagedImageAnswer(Answer):
+class DamagedImageAnswer(ResponseBody):
     """An image that needs a damaged blob."""
 
-    repository: NamedThing
+    repository: ResourceRef
     digest: str
 
 
-class DamagedBlobAnswer(Answer):
+class DamagedBlobAnswer(ResponseBody):
     """A blob whose stored bytes are missing or wrong. A push of the same bytes heals it."""
 
     digest: str
@@ -110,7 +111,7 @@ class DamagedBlobAnswer(Answer):
     """Images that need it; 100 at most over all damaged blobs."""
 
 
-class StorageUsageAnswer(Answer):
+class StorageUsageAnswer(ResponseBody):
     """What an account takes. Deleting frees nothing at once; the collector does, later."""
 
     logical_bytes: int
@@ -132,7 +133,7 @@ class StorageUsageAnswer(Answer):
     """The largest first, by what deleting them would free; only if asked for."""
 
 
-class OneStorageUsage(Answer):
+class OneStorageUsage(ResponseBody):
     """What an account takes, wrapped."""
 
     storage_usage: StorageUsageAnswer
@@ -140,7 +141,7 @@ class OneStorageUsage(Answer):
 
 @get(f"{PATH}/images/{{digest:str}}/storage", opt={"action": "registry:DescribeImages"})
 async def get_image_storage(
-    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[Context]
+    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneImageStorage:
     """Say what an image takes, and what deleting it would free."""
     found = await authorized_own(ctx, repository_id)
@@ -156,7 +157,7 @@ async def get_image_storage(
 
 @get(f"{PATH}/storage", opt={"action": "registry:DescribeRepositories"})
 async def get_repository_storage(
-    repository_id: FromPath[str], ctx: NamedDependency[Context]
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneRepositoryStorage:
     """Say what a repository takes, and what deleting it would free."""
     found = await authorized(ctx, repository_id)
@@ -176,7 +177,7 @@ async def get_repository_storage(
     "/v1/storage-usage",
     opt={"action": "registry:DescribeStorageUsage", "query": UsageQuery},
 )
-async def get_storage_usage(ctx: NamedDependency[Context]) -> OneStorageUsage:
+async def get_storage_usage(ctx: NamedDependency[RequestContext]) -> OneStorageUsage:
     """Say what the account takes, and what deduplication saves."""
     account_id = account_of(ctx)
     query = ctx.query(UsageQuery)
@@ -201,11 +202,11 @@ async def get_storage_usage(ctx: NamedDependency[Context]) -> OneStorageUsage:
 
 
 def _usage(
-    ctx: Context, account_id: str, named: NamedRepository, measured: RepositoryStorage
+    ctx: RequestContext, account_id: str, named: NamedRepository, measured: RepositoryStorage
 ) -> RepositoryUsage:
     crn = repository_crn(ctx.settings.region, account_id, named.name)
     return RepositoryUsage(
-        repository=NamedThing(id=named.id, crn=crn, name=named.name),
+        repository=ResourceRef(id=named.id, crn=crn, name=named.name),
         image_count=named.image_count,
         **measured._asdict(),
         shared_bytes=measured.shared_bytes,
@@ -213,7 +214,7 @@ def _usage(
 
 
 def _damaged(
-    ctx: Context, account_id: str, found: DamagedObject, images: Sequence[DamagedImage]
+    ctx: RequestContext, account_id: str, found: DamagedObject, images: Sequence[DamagedImage]
 ) -> DamagedBlobAnswer:
     return DamagedBlobAnswer(
         digest=found.digest,
@@ -222,7 +223,7 @@ def _damaged(
         found_at=rfc3339(found.damaged_at),
         images=[
             DamagedImageAnswer(
-                repository=NamedThing(
+                repository=ResourceRef(
                     id=image.repository_id,
                     crn=repository_crn(ctx.settings.region, account_id, image.repository),
                     name=image.repository,

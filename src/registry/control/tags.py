@@ -13,10 +13,10 @@ from litestar.params import FromPath, JSONBody
 
 from cloudcore.errors import InvalidInput
 from cloudcore.uuids import Uuid
-from cloudcore.web.context import Context, Reply
-from cloudcore.web.pagination import Page, PageMeta
-from cloudcore.wire import RFC3339, Answer, Request, rfc3339
-from registry.control.changes import act_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from registry.control.changes import change_of
 from registry.control.visible_repositories import PATH, authorized
 from registry.errors import DigestInvalid, TagInvalid
 from registry.metadata.repositories.visible import ImageRepository
@@ -31,21 +31,21 @@ _TAGS: Final = f"{PATH}/tags"
 _TAG: Final = f"{_TAGS}/{{tag:str}}"
 
 
-class TagQuery(Page):
+class TagQuery(PageQuery):
     """Which tags are listed."""
 
     prefix: str = ""
     """Tags that begin so; every character stands for itself."""
 
 
-class PutTag(Request):
+class PutTag(RequestBody):
     """Where a tag points."""
 
     digest: str
     """Of an image in the same repository."""
 
 
-class TagAnswer(Answer):
+class TagAnswer(ResponseBody):
     """A tag."""
 
     name: str
@@ -59,13 +59,13 @@ class TagAnswer(Answer):
     """When it last moved."""
 
 
-class OneTag(Answer):
+class OneTag(ResponseBody):
     """A tag, wrapped."""
 
     tag: TagAnswer
 
 
-class ManyTags(Answer):
+class ManyTags(ResponseBody):
     """A page of tags."""
 
     tags: Sequence[TagAnswer]
@@ -84,7 +84,7 @@ def _answer(found: ImageRepository, tag: TagRecord) -> TagAnswer:
 
 
 @get(_TAGS, opt={"action": "registry:DescribeImages", "query": TagQuery})
-async def list_tags(repository_id: FromPath[str], ctx: NamedDependency[Context]) -> ManyTags:
+async def list_tags(repository_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> ManyTags:
     """List a repository's tags in byte order."""
     found = await authorized(ctx, repository_id)
     query = ctx.query(TagQuery)
@@ -99,7 +99,7 @@ async def list_tags(repository_id: FromPath[str], ctx: NamedDependency[Context])
 
 @get(_TAG, opt={"action": "registry:DescribeImages"})
 async def get_tag(
-    repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[Context]
+    repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneTag:
     """Return a tag."""
     found = await authorized(ctx, repository_id)
@@ -112,7 +112,7 @@ async def put_tag(
     tag: FromPath[str],
     data: JSONBody[PutTag],
     request: LitestarRequest[Any, Any, Any],
-    ctx: NamedDependency[Context],
+    ctx: NamedDependency[RequestContext],
 ) -> Reply[OneTag]:
     """Point a tag to an image of the repository: a new tag, or one that moves.
 
@@ -122,7 +122,7 @@ async def put_tag(
     found = await authorized(ctx, repository_id)
     name, digest = _checked(tag, data.digest)
     pointed = await ctx.database.write(
-        tag_records.put_tag, found, name, digest, _precondition(request), act_of(ctx)
+        tag_records.put_tag, found, name, digest, _precondition(request), change_of(ctx)
     )
     body = msgspec.json.encode(OneTag(tag=_answer(found, pointed.tag)))
     return Reply(201 if pointed.is_new else 200, body)
@@ -151,12 +151,12 @@ async def delete_tag(
     repository_id: FromPath[str],
     tag: FromPath[str],
     request: LitestarRequest[Any, Any, Any],
-    ctx: NamedDependency[Context],
+    ctx: NamedDependency[RequestContext],
 ) -> None:
     """Delete a tag; its image stays. `If-Match: "sha256:..."` deletes it only from there."""
     found = await authorized(ctx, repository_id)
     await ctx.database.write(
-        tag_records.delete_tag, found, tag, _precondition(request), act_of(ctx)
+        tag_records.delete_tag, found, tag, _precondition(request), change_of(ctx)
     )
 
 

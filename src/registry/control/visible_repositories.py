@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.errors import NotFound
-from cloudcore.identity.routes.callers import account_of
-from cloudcore.web.context import Context, refusal
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import RequestContext, refusal
 from registry.metadata.repositories.visible import ImageRepository, find_image_repository
-from registry.services.access import PolicyTooCostly, Subject, repository_crn, verdict_on
+from registry.services.access import AccessSubject, PolicyTooCostly, repository_crn, verdict_on
 
 PATH: Final = "/v1/repositories/{repository_id:str}"
 
 
-async def authorized(ctx: Context, repository_id: str) -> ImageRepository:
+async def authorized(ctx: RequestContext, repository_id: str) -> ImageRepository:
     """Return a repository in which the caller may do what the route does.
 
     The same policies decide as on the data plane, those of the repository too (rule 8).
@@ -31,7 +31,7 @@ async def authorized(ctx: Context, repository_id: str) -> ImageRepository:
         raise _unknown()
     repository = found.repository
     region = ctx.settings.region
-    subject = Subject(ctx.caller, ctx.policies, ctx.source_ip)
+    subject = AccessSubject(ctx.caller, ctx.policies, ctx.source_ip)
     is_own = repository.account_id == account_id
     try:
         verdict = verdict_on(subject, action, found.target, repository.name, region, ctx.clock())
@@ -46,7 +46,7 @@ async def authorized(ctx: Context, repository_id: str) -> ImageRepository:
     return found
 
 
-async def authorized_own(ctx: Context, repository_id: str) -> ImageRepository:
+async def authorized_own(ctx: RequestContext, repository_id: str) -> ImageRepository:
     """Return such a repository of the caller's own account.
 
     For what is no partner's business: what was deleted and by whom, and what an image shares

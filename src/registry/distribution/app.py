@@ -17,19 +17,19 @@ from cloudcore.serving.body import Receive, Scope, Send
 from registry.distribution import blobs, lists, manifests, uploads
 from registry.distribution.auth import CATALOG, DELETE, MOUNT, PROBE, PULL, PUSH, Access, Need
 from registry.distribution.errors import internal_error, render
-from registry.distribution.request import Request
+from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import Response, json_response, send_response
 from registry.distribution.routing import Endpoint, Match, match_path
 from registry.distribution.token import TokenEndpoint
 from registry.errors import ExtensionUnknown
 from registry.oci.digest import Digest
 from registry.oci.reference import Name, parse_name
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 
 _log = logging.getLogger(__name__)
 _NO_NAME: Final = Name("", "")
 
-Handler = Callable[[Context, Request], Awaitable[Response]]
+Handler = Callable[[ServiceContext, DataPlaneRequest], Awaitable[Response]]
 
 
 class Route(NamedTuple):
@@ -39,7 +39,7 @@ class Route(NamedTuple):
     need: Need | None
 
 
-async def ping(ctx: Context, request: Request) -> Response:
+async def ping(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-1: GET ``/v2/``: the API is here, and the credential, if one is asked for, is good."""
     del ctx, request
     return json_response(b"{}")
@@ -84,7 +84,9 @@ ROUTES: Final[dict[Endpoint, dict[str, Route]]] = {
 class DataPlane:
     """The ASGI application for everything under ``/v2``."""
 
-    def __init__(self, ctx: Context, access: Access, token: TokenEndpoint | None = None) -> None:
+    def __init__(
+        self, ctx: ServiceContext, access: Access, token: TokenEndpoint | None = None
+    ) -> None:
         """Without a `token` endpoint there is no sign-in, and nothing at its path."""
         self._ctx = ctx
         self._access = access
@@ -117,7 +119,7 @@ class DataPlane:
             raise MethodNotAllowed(f"this endpoint answers {allow}", allow=allow)
         name = _checked_name(match)
         grant = self._access.authorize(scope, name, route.need)
-        request = Request(scope, receive, name or _NO_NAME, match.argument, grant)
+        request = DataPlaneRequest(scope, receive, name or _NO_NAME, match.argument, grant)
         return await route.handler(self._ctx, request)
 
 

@@ -12,17 +12,17 @@ from registry.distribution.conditions import (
     require_match,
 )
 from registry.distribution.ranges import parse_range
-from registry.distribution.request import Request
+from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import Response, empty
 from registry.services.blobs import links as blobs
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 
 _OCTETS: Final = (b"content-type", b"application/octet-stream")
 _RANGES: Final = (b"accept-ranges", b"bytes")
 _CACHE: Final = (b"cache-control", b"private, max-age=31536000, immutable")
 
 
-async def get_blob(ctx: Context, request: Request) -> Response:
+async def get_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-2: GET and HEAD of a blob; HEAD ignores ``Range`` and keeps the blob from a sweep."""
     digest = request.digest
     link = await blobs.stat_blob(ctx, request.name, digest, keep=request.is_head)
@@ -45,7 +45,7 @@ async def get_blob(ctx: Context, request: Request) -> Response:
     return Response(206 if span else 200, headers, body, look_again)
 
 
-async def delete_blob(ctx: Context, request: Request) -> Response:
+async def delete_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-10: DELETE of a blob; the link goes, the bytes are left to the collector."""
     require_match(request, request.digest)
     await blobs.detach_blob(ctx, request.name, request.digest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cloudcore.errors import PreconditionFailed
-from registry.distribution.request import Request
+from registry.distribution.request import DataPlaneRequest
 from registry.services.tags import preconditions
 from registry.services.tags.pointers import Precondition
 from registry.services.tags.preconditions import digests_named
@@ -14,7 +14,7 @@ def etag(digest: str) -> tuple[bytes, bytes]:
     return (b"etag", b'"%b"' % digest.encode())
 
 
-def require_match(request: Request, digest: str) -> None:
+def require_match(request: DataPlaneRequest, digest: str) -> None:
     """Check ``If-Match`` before every other condition (RFC 9110 §13.2.2).
 
     Raises:
@@ -30,19 +30,19 @@ def require_match(request: Request, digest: str) -> None:
         )
 
 
-def is_not_modified(request: Request, digest: str) -> bool:
+def is_not_modified(request: DataPlaneRequest, digest: str) -> bool:
     """Say whether ``If-None-Match`` names what the client would get, so that 304 is the answer."""
     header = request.list_header(b"if-none-match")
     return header is not None and not digests_named(header).isdisjoint({digest, "*"})
 
 
-def range_still_holds(request: Request, digest: str) -> bool:
+def range_still_holds(request: DataPlaneRequest, digest: str) -> bool:
     """Say whether a ``Range`` applies: there is no ``If-Range``, or it names this content."""
     header = request.header(b"if-range")
     return header is None or header.strip() == f'"{digest}"'
 
 
-def tag_precondition(request: Request) -> Precondition | None:
+def tag_precondition(request: DataPlaneRequest) -> Precondition | None:
     """Return what must hold for a tag before a PUT moves it."""
     return preconditions.tag_precondition(
         request.list_header(b"if-match"), request.list_header(b"if-none-match")

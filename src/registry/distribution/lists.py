@@ -7,20 +7,20 @@ from typing import Any, Final
 import msgspec
 
 from registry.distribution.query import next_link, page_cursor, page_size
-from registry.distribution.request import Request
+from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import Response, json_headers, json_response
 from registry.metadata.images.manifests import Referrer
 from registry.oci.media_types import OCI_INDEX
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 from registry.services.images.referrers import ReferrerPage, list_referrers
-from registry.services.repositories.names import Page, list_repositories
+from registry.services.repositories.names import NamePage, list_repositories
 from registry.services.tags.pointers import list_tags
 
 MAX_PAGE: Final = 1000
 MAX_REFERRERS: Final = 200
 
 
-async def get_tags(ctx: Context, request: Request) -> Response:
+async def get_tags(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-8a, end-8b: tags in byte order, paged by ``n`` and ``last``."""
     limit = page_size(request.query, MAX_PAGE, MAX_PAGE)
     page = await list_tags(ctx, request.name, page_cursor(request.query), limit)
@@ -28,7 +28,7 @@ async def get_tags(ctx: Context, request: Request) -> Response:
     return json_response(body, *_next(f"/v2/{request.name}/tags/list", page, limit))
 
 
-async def get_catalog(ctx: Context, request: Request) -> Response:
+async def get_catalog(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """List the repositories of the caller's own account (not OCI; tools expect it)."""
     limit = page_size(request.query, MAX_PAGE, MAX_PAGE)
     after = page_cursor(request.query)
@@ -38,7 +38,7 @@ async def get_catalog(ctx: Context, request: Request) -> Response:
     return json_response(body, *_next("/v2/_catalog", page, limit))
 
 
-async def get_referrers(ctx: Context, request: Request) -> Response:
+async def get_referrers(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-12a, end-12b: an index of the manifests about a digest; empty when there are none."""
     subject = request.digest
     artifact_type = request.query.one("artifactType") or ""
@@ -72,7 +72,7 @@ def _descriptor(referrer: Referrer, annotations: str) -> dict[str, Any]:
     return descriptor
 
 
-def _next(path: str, page: Page, limit: int) -> list[tuple[bytes, bytes]]:
+def _next(path: str, page: NamePage, limit: int) -> list[tuple[bytes, bytes]]:
     if not page.has_more or not page.names:
         return []
     return [next_link(path, n=limit, last=page.names[-1])]

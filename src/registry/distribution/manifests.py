@@ -13,13 +13,13 @@ from registry.distribution.conditions import (
     require_match,
     tag_precondition,
 )
-from registry.distribution.request import Request
+from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import Headers, Response, empty
 from registry.errors import ManifestTooLarge, ManifestUnknown, SizeInvalid, TagInvalid, TooManyTags
 from registry.oci.digest import Digest
 from registry.oci.manifest import MAX_BYTES
 from registry.oci.reference import parse_reference, parse_tag
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 from registry.services.images import manifests
 from registry.services.images.manifests import MAX_TAGS, ManifestPut
 from registry.services.tags import pointers as tags
@@ -27,7 +27,7 @@ from registry.services.tags import pointers as tags
 MAX_WARNINGS: Final = 20
 
 
-async def get_manifest(ctx: Context, request: Request) -> Response:
+async def get_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-3: GET and HEAD; the stored bytes and type, whatever ``Accept`` says."""
     reference = _existing(request)
     found = await manifests.get_manifest(ctx, request.name, reference)
@@ -45,7 +45,7 @@ async def get_manifest(ctx: Context, request: Request) -> Response:
     return Response(200, headers, found.body)
 
 
-async def put_manifest(ctx: Context, request: Request) -> Response:
+async def put_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-7a, end-7b: PUT by tag, or by digest with any number of ``?tag=``."""
     reference = parse_reference(request.argument)
     expected = reference if isinstance(reference, Digest) else None
@@ -72,7 +72,7 @@ async def put_manifest(ctx: Context, request: Request) -> Response:
     return empty(201, *headers)
 
 
-async def delete_manifest(ctx: Context, request: Request) -> Response:
+async def delete_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-9: DELETE; a tag goes alone, a digest takes its tags with it."""
     reference = _existing(request)
     if isinstance(reference, Digest):
@@ -97,7 +97,7 @@ def _warnings(wrong_sizes: Sequence[str]) -> Headers:
     return [(b"warning", f'299 - "{each}"'.encode()) for each in words]
 
 
-def _existing(request: Request) -> str | Digest:
+def _existing(request: DataPlaneRequest) -> str | Digest:
     """Return the path's reference; what cannot be a tag names nothing we have."""
     try:
         return parse_reference(request.argument)
@@ -105,14 +105,14 @@ def _existing(request: Request) -> str | Digest:
         raise ManifestUnknown(error.message, **error.params) from None
 
 
-def _tags(request: Request) -> tuple[str, ...]:
+def _tags(request: DataPlaneRequest) -> tuple[str, ...]:
     named = request.query.all("tag")
     if len(named) > MAX_TAGS:
         raise TooManyTags(f"one request sets at most {MAX_TAGS} tags", limit=MAX_TAGS)
     return tuple(dict.fromkeys(map(parse_tag, named)))
 
 
-async def _read(request: Request, hold: Hold) -> bytes:
+async def _read(request: DataPlaneRequest, hold: Hold) -> bytes:
     """Return the document, refused by its declared length before any of it is read."""
     too_large = ManifestTooLarge(f"a manifest has at most {MAX_BYTES} bytes", limit=MAX_BYTES)
     if (request.content_length or 0) > MAX_BYTES:

@@ -15,7 +15,7 @@ from registry.oci.reference import Name
 T = TypeVar("T")
 
 
-class Request:
+class DataPlaneRequest:
     """One request to ``/v2``, after its path was matched and its caller authorized."""
 
     def __init__(

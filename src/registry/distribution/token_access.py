@@ -17,7 +17,14 @@ from registry.distribution.query import mount_source
 from registry.errors import TokenDenied, TokenRequired
 from registry.oci.reference import Name
 from registry.services.access import CREATE, DESCRIBE, PERMISSIONS
-from registry.services.tokens import CATALOG, LISTING_STEPS, Bearer, Entry, Tokens, Turns
+from registry.services.tokens import (
+    CATALOG,
+    LISTING_STEPS,
+    Bearer,
+    BearerTokens,
+    DecisionTurns,
+    Entry,
+)
 
 _MAX_VERIFIED: Final = 4096
 _MAX_REFUSALS: Final = 1024
@@ -56,7 +63,7 @@ class TokenAccess:
 
     def __init__(
         self,
-        tokens: Tokens,
+        tokens: BearerTokens,
         challenges: Challenges,
         clock: Clock,
         trusted_proxies: Sequence[Network] = (),
@@ -252,7 +259,7 @@ class BearerGrant:
         if subject is None or login is None:
             challenge = self._access.challenges.bearer(self._scope, error="invalid_token")
             raise TokenRequired("sign in again", challenge)
-        turns = Turns(LISTING_STEPS)
+        turns = DecisionTurns(LISTING_STEPS)
         return Listing(login.handle, partial(tokens.may_describe, subject, login, turns))
 
     async def _allowed(self, action: str, names: Sequence[Name]) -> frozenset[Name]:

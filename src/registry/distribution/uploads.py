@@ -7,19 +7,19 @@ from typing import Final
 
 from registry.distribution.errors import render
 from registry.distribution.ranges import parse_content_range
-from registry.distribution.request import Request
+from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import Headers, Response, empty
 from registry.errors import DigestInvalid, NameInvalid, UploadOutOfOrder, UploadUnknown
 from registry.oci.digest import Digest, parse_algorithm
 from registry.oci.reference import Name, parse_name
 from registry.services.blobs import uploads
 from registry.services.blobs.links import mount_blob
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 
 _UPLOAD_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-async def start_upload(ctx: Context, request: Request) -> Response:
+async def start_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-4a, end-4b, end-4c, end-11: POST; a mount that cannot be had becomes an upload."""
     algorithm = request.query.one("digest-algorithm", DigestInvalid)
     if algorithm is not None:
@@ -40,7 +40,7 @@ async def start_upload(ctx: Context, request: Request) -> Response:
     return empty(202, *_session(request.name, upload_id, 0))
 
 
-async def append_chunk(ctx: Context, request: Request) -> Response:
+async def append_chunk(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-5: PATCH; with ``Content-Range`` a chunk in its place, without it a stream."""
     upload_id = _upload_id(request)
     try:
@@ -51,7 +51,7 @@ async def append_chunk(ctx: Context, request: Request) -> Response:
     return empty(202, *_session(request.name, upload_id, received))
 
 
-async def finish_upload(ctx: Context, request: Request) -> Response:
+async def finish_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-6: PUT ``?digest=``; a body, if any, is the last chunk."""
     upload_id = _upload_id(request)
     expected = _digest(request, "digest")
@@ -63,19 +63,19 @@ async def finish_upload(ctx: Context, request: Request) -> Response:
     return _created(request.name, expected)
 
 
-async def get_upload(ctx: Context, request: Request) -> Response:
+async def get_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-13: GET and HEAD of a session: how far it has come."""
     upload = await uploads.find_upload(ctx, request.name, _upload_id(request))
     return Response(204, _session(request.name, upload.id, upload.received_bytes))
 
 
-async def cancel_upload(ctx: Context, request: Request) -> Response:
+async def cancel_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-14: DELETE of a session."""
     await uploads.cancel_upload(ctx, request.name, _upload_id(request))
     return Response(204, [])
 
 
-async def _mount(ctx: Context, request: Request, digest: Digest) -> bool:
+async def _mount(ctx: ServiceContext, request: DataPlaneRequest, digest: Digest) -> bool:
     """Try a mount; a source we cannot use is one we do not have (end-11)."""
     source: Name | None = None
     if request.query.has("from"):
@@ -87,7 +87,7 @@ async def _mount(ctx: Context, request: Request, digest: Digest) -> bool:
 
 
 async def _out_of_order(
-    ctx: Context, request: Request, upload_id: str, error: UploadOutOfOrder
+    ctx: ServiceContext, request: DataPlaneRequest, upload_id: str, error: UploadOutOfOrder
 ) -> Response:
     """Answer 416 and say where the session is, which spares the client a request."""
     upload = await uploads.find_upload(ctx, request.name, upload_id)
@@ -96,21 +96,21 @@ async def _out_of_order(
     return answer
 
 
-def _span(request: Request) -> uploads.Span | None:
+def _span(request: DataPlaneRequest) -> uploads.Span | None:
     return parse_content_range(request.header(b"content-range"), request.content_length)
 
 
-def _chunk(request: Request, span: uploads.Span | None = None) -> uploads.Chunk:
+def _chunk(request: DataPlaneRequest, span: uploads.Span | None = None) -> uploads.Chunk:
     return uploads.Chunk(request.body, request.content_length, span)
 
 
-def _upload_id(request: Request) -> str:
+def _upload_id(request: DataPlaneRequest) -> str:
     if not _UPLOAD_ID.fullmatch(request.argument):
         raise UploadUnknown("there is no such upload here, or it has ended")
     return request.argument
 
 
-def _digest(request: Request, parameter: str) -> Digest:
+def _digest(request: DataPlaneRequest, parameter: str) -> Digest:
     """Return a digest of the query; absent, empty or given twice, it is invalid."""
     return Digest.parse(request.query.one(parameter, DigestInvalid) or "")
 

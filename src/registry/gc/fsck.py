@@ -27,7 +27,7 @@ from cloudcore.db.base import Database
 from registry.blobstore.base import BlobReader, BlobSweeper, ObjectUnknown, StoredObject
 from registry.errors import StoreUnavailable
 from registry.gc.collector.consistency_check import manifest_problem
-from registry.gc.stored_objects import Verdict, confirm, look
+from registry.gc.stored_objects import FileState, confirm, look
 from registry.metadata.blobs import damage
 from registry.metadata.collector import audit
 from registry.metadata.collector.audit import ManifestBody, ObjectRow
@@ -52,7 +52,7 @@ class Finding(NamedTuple):
         return f"{self.invariant}  {self.subject}: {self.problem}"
 
 
-class Progress(NamedTuple):
+class FsckProgress(NamedTuple):
     """How far the check has come."""
 
     stage: str
@@ -78,7 +78,7 @@ class Report:
 async def check(
     database: Database,
     store: Store,
-    tell: Callable[[Progress], None],
+    tell: Callable[[FsckProgress], None],
     *,
     clock: Clock,
     read_objects: bool = True,
@@ -95,7 +95,7 @@ async def check(
         store,
         clock,
         report,
-        lambda done: tell(Progress("blobs", done, total_objects, report.read_bytes)),
+        lambda done: tell(FsckProgress("blobs", done, total_objects, report.read_bytes)),
         reads=read_objects,
     )
     async for document in _manifests(database):
@@ -104,7 +104,7 @@ async def check(
             subject = f"manifest {document.digest} in {document.repository}"
             report.violations.append(Finding("I3", subject, problem))
         report.manifest_count += 1
-        tell(Progress("manifests", report.manifest_count, total_manifests, report.read_bytes))
+        tell(FsckProgress("manifests", report.manifest_count, total_manifests, report.read_bytes))
     await _check_pointers(database, report)
     await _check_counts(database, report)
     await _check_staged(database, store, clock, report)
@@ -139,7 +139,7 @@ async def _check_objects(
 
 
 async def _report_damage(
-    database: Database, row: ObjectRow, verdict: Verdict, now: int, report: Report
+    database: Database, row: ObjectRow, verdict: FileState, now: int, report: Report
 ) -> None:
     if not await database.read(audit.is_unchanged, row):
         return  # it was swept, or replaced, while we looked

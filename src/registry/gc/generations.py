@@ -19,7 +19,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import PlatformError
 from registry.blobstore.base import BlobSweeper
 from registry.metadata.collector import generations
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 
 EVERY_SECONDS: Final = 30
 """How often a process checks for bytes that came since the last generation."""
@@ -42,7 +42,7 @@ class DatabaseWentBack(Exception):
         )
 
 
-async def check_generation(ctx: Context, sweeper: BlobSweeper) -> None:
+async def check_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
     """Check that the database is the one the blobs were used with last, or a later state of it.
 
     Raises:
@@ -54,7 +54,7 @@ async def check_generation(ctx: Context, sweeper: BlobSweeper) -> None:
         raise DatabaseWentBack
 
 
-async def renew_generation(ctx: Context, sweeper: BlobSweeper) -> None:
+async def renew_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
     """Begin a new generation.
 
     Raises:
@@ -67,7 +67,7 @@ async def renew_generation(ctx: Context, sweeper: BlobSweeper) -> None:
     await asyncio.to_thread(sweeper.note_generation, new)
 
 
-async def accept_database(ctx: Context, sweeper: BlobSweeper) -> None:
+async def accept_database(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
     """Accept this database as the right one: stored bytes that it does not know are orphans."""
     new = ctx.new_id()
     await ctx.database.write(generations.accept, new, ctx.clock())
@@ -77,7 +77,7 @@ async def accept_database(ctx: Context, sweeper: BlobSweeper) -> None:
 class Generations:
     """The generations that one process begins."""
 
-    def __init__(self, ctx: Context, sweeper: BlobSweeper) -> None:
+    def __init__(self, ctx: ServiceContext, sweeper: BlobSweeper) -> None:
         self._ctx = ctx
         self._sweeper = sweeper
         self._newest = ""

@@ -14,10 +14,12 @@ from registry.metadata.collector import collection
 from registry.metadata.collector.collection import Swept
 from registry.metadata.repositories.live import is_live
 from registry.oci.digest import new_hasher
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 
 
-async def recover_blob(ctx: Context, account_id: str, repository_id: str, digest: str) -> None:
+async def recover_blob(
+    ctx: ServiceContext, account_id: str, repository_id: str, digest: str
+) -> None:
     """Bring the blob of this sha256 back from the quarantine, into a repository of its account.
 
     Raises:

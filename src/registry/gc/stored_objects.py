@@ -14,7 +14,7 @@ from registry.metadata.collector.audit import ObjectRow
 from registry.oci.digest import new_hasher
 
 
-class Verdict(NamedTuple):
+class FileState(NamedTuple):
     """The result of checking an object's file."""
 
     problem: str | None = None
@@ -26,14 +26,14 @@ class Verdict(NamedTuple):
     """True if all bytes were read and hash to the digest."""
 
 
-def look(store: BlobReader, row: ObjectRow, *, reads: bool) -> Verdict:
+def look(store: BlobReader, row: ObjectRow, *, reads: bool) -> FileState:
     """Check an object's file: its presence and size, and with `reads` its hash. Blocks."""
     try:
         stored = store.open(row.id, 0, row.size, row.size)
     except ObjectUnknown:
-        return Verdict("its bytes are gone", damage.ABSENT)
+        return FileState("its bytes are gone", damage.ABSENT)
     except ObjectDamaged as error:
-        return Verdict(str(error), damage.SIZE)
+        return FileState(str(error), damage.SIZE)
     except StoreUnavailable as error:
         return _unreadable(error)
     size = 0
@@ -50,23 +50,23 @@ def look(store: BlobReader, row: ObjectRow, *, reads: bool) -> Verdict:
         stored.close()
     actual = f"sha256:{hasher.hexdigest()}"
     if actual != row.digest:
-        return Verdict(f"its bytes hash to {actual}", damage.DIGEST, size)
-    return Verdict(read_bytes=size, is_verified=True)
+        return FileState(f"its bytes hash to {actual}", damage.DIGEST, size)
+    return FileState(read_bytes=size, is_verified=True)
 
 
-def _known(row: ObjectRow) -> Verdict:
+def _known(row: ObjectRow) -> FileState:
     """Return a problem if the object is marked in a way that only reading its bytes can clear."""
     if row.damage in (damage.DIGEST, damage.UNREADABLE):
-        return Verdict("it was found damaged before; without --quick its bytes are read again")
-    return Verdict()
+        return FileState("it was found damaged before; without --quick its bytes are read again")
+    return FileState()
 
 
-def _unreadable(error: StoreUnavailable) -> Verdict:
+def _unreadable(error: StoreUnavailable) -> FileState:
     """Return the problem of unreadable bytes; an I/O error of the medium is damage."""
     refusal = error.__cause__
     is_damage = isinstance(refusal, OSError) and refusal.errno == errno.EIO
     problem = f"its bytes cannot be read: {error.message}"
-    return Verdict(problem, damage.UNREADABLE if is_damage else None)
+    return FileState(problem, damage.UNREADABLE if is_damage else None)
 
 
 def confirm(tx: Connection, rows: Sequence[ObjectRow], now: int) -> None:

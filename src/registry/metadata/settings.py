@@ -18,7 +18,7 @@ _s = registry_settings.c
 DEFAULT_UNDELETE_DAYS: Final = 7
 
 
-class Settings(NamedTuple):
+class AccountSettings(NamedTuple):
     """An account's settings."""
 
     undelete_days: int = DEFAULT_UNDELETE_DAYS
@@ -61,10 +61,10 @@ _LOCK: Final = Statement(
 )
 
 
-def find_settings(tx: Connection, account_id: str) -> Settings:
+def find_settings(tx: Connection, account_id: str) -> AccountSettings:
     """Return the settings of an account."""
     row = tx.row(_FIND, account_id=account_id)
-    return _settings(row) if row else Settings()
+    return _settings(row) if row else AccountSettings()
 
 
 def uncounted_pullers_of(tx: Connection, account_ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -73,21 +73,23 @@ def uncounted_pullers_of(tx: Connection, account_ids: Sequence[str]) -> dict[str
     return {row[0]: _patterns(row[1]) for row in rows if row[1] != "[]"}
 
 
-def lock_settings(tx: Connection, account_id: str, now: int) -> Settings:
+def lock_settings(tx: Connection, account_id: str, now: int) -> AccountSettings:
     """Return the settings of an account; other changes of them wait until this one ends."""
-    tx.execute(_ADD_DEFAULTS, account_id=account_id, **_values(Settings(), now))
+    tx.execute(_ADD_DEFAULTS, account_id=account_id, **_values(AccountSettings(), now))
     row = tx.row(_LOCK, account_id=account_id)
     assert row is not None
     return _settings(row)
 
 
-def put_settings(tx: Connection, account_id: str, changed: Settings, now: int) -> Settings:
+def put_settings(
+    tx: Connection, account_id: str, changed: AccountSettings, now: int
+) -> AccountSettings:
     """Store an account's settings in place of those it had, and return them."""
     tx.execute(_PUT, account_id=account_id, **_values(changed, now))
     return find_settings(tx, account_id)
 
 
-def _values(settings: Settings, now: int) -> dict[str, object]:
+def _values(settings: AccountSettings, now: int) -> dict[str, object]:
     return {
         "undelete_days": settings.undelete_days,
         "uncounted_pullers": msgspec.json.encode(settings.uncounted_pullers).decode(),
@@ -95,8 +97,8 @@ def _values(settings: Settings, now: int) -> dict[str, object]:
     }
 
 
-def _settings(row: tuple[int, str, int]) -> Settings:
-    return Settings(row[0], _patterns(row[1]), row[2])
+def _settings(row: tuple[int, str, int]) -> AccountSettings:
+    return AccountSettings(row[0], _patterns(row[1]), row[2])
 
 
 def _patterns(document: str) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ class LinkSums(NamedTuple):
     """Of blobs that no other repository of the account needs."""
 
 
-class StoredObject(NamedTuple):
+class MeasuredObject(NamedTuple):
     """A blob's bytes, stored once for an account."""
 
     id: str
@@ -102,7 +102,7 @@ class SharedSums(NamedTuple):
     """The part of that which something restorable needs too."""
 
 
-class Member(NamedTuple):
+class TreeMember(NamedTuple):
     """A manifest of a tree."""
 
     id: str
@@ -322,10 +322,10 @@ def sum_links(
     return LinkSums(row[0], row[1], *map(int, row[2:]))
 
 
-def list_objects(tx: Connection, account_id: str, after: str, limit: int) -> list[StoredObject]:
+def list_objects(tx: Connection, account_id: str, after: str, limit: int) -> list[MeasuredObject]:
     """Return up to `limit` objects of an account after the digest `after`, in that order."""
     rows = tx.rows(_OBJECTS, account_id=account_id, after=after, limit=limit)
-    return [StoredObject(*row) for row in rows]
+    return [MeasuredObject(*row) for row in rows]
 
 
 def uses_of(tx: Connection, account_id: str, object_ids: Sequence[str]) -> list[Use]:
@@ -371,10 +371,10 @@ def buried_objects(tx: Connection, account_id: str, tombstones: Sequence[str]) -
     return {row[0]: row[1] for row in rows}
 
 
-def tree_of(tx: Connection, repository_id: str, manifest_id: str, now: int) -> list[Member]:
+def tree_of(tx: Connection, repository_id: str, manifest_id: str, now: int) -> list[TreeMember]:
     """Return a manifest and all its descendants."""
     rows = tx.rows(_TREE, repository_id=repository_id, manifest_id=manifest_id, now=now)
-    return [Member(row[0], row[1], bool(row[2])) for row in rows]
+    return [TreeMember(row[0], row[1], bool(row[2])) for row in rows]
 
 
 def edges_to(tx: Connection, repository_id: str, children: Sequence[str]) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from cloudcore.crn import Crn
 from cloudcore.errors import AccessDenied
 from cloudcore.iam.decision import Caller, Question, Verdict, decide
 from cloudcore.iam.patterns import Work
-from cloudcore.iam.policy import Kind, Policy
+from cloudcore.iam.policy import Policy, PolicyKind
 from cloudcore.iam.principal import Principal
 from cloudcore.identity.documents import is_meant, read_stored
 from registry.metadata.repositories.policies import Target
@@ -48,7 +48,7 @@ class Rights(Protocol):
         ...
 
 
-class Subject(NamedTuple):
+class AccessSubject(NamedTuple):
     """Someone who asks for rights, with the policies that hold for them now."""
 
     principal: Principal | None
@@ -67,7 +67,7 @@ class PolicyTooCostly(AccessDenied):
 
 
 def is_allowed(
-    subject: Subject,
+    subject: AccessSubject,
     action: str,
     target: Target,
     repository: str,
@@ -80,7 +80,7 @@ def is_allowed(
 
 
 def verdict_on(
-    subject: Subject,
+    subject: AccessSubject,
     action: str,
     target: Target,
     repository: str,
@@ -109,7 +109,7 @@ def verdict_on(
     )
     attached = None
     if target.document is not None:
-        attached = read_stored(target.document, target.principal_ids or "{}", Kind.RESOURCE)
+        attached = read_stored(target.document, target.principal_ids or "{}", PolicyKind.RESOURCE)
     verdict = decide(question, subject.policies, attached)
     if verdict is Verdict.TOO_COSTLY:
         raise too_costly()

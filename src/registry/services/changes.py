@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Site(NamedTuple):
+class RegistryHost(NamedTuple):
     """Where this registry stands: what the names of its things begin with."""
 
     region: str
@@ -13,11 +13,11 @@ class Site(NamedTuple):
     """Host, and port if any, of image references."""
 
 
-class Act(NamedTuple):
+class Change(NamedTuple):
     """One caller's change at one moment."""
 
     principal: str
     """CRN of who does it; empty when nobody has signed in."""
     now: int
     """Microseconds since the epoch."""
-    site: Site
+    site: RegistryHost

@@ -17,8 +17,8 @@ from registry.metadata.collector import runs as gc_runs
 from registry.metadata.collector.collection import Amount
 from registry.metadata.collector.runs import Run
 from registry.services.access import repository_crn
-from registry.services.changes import Act
-from registry.services.context import Context
+from registry.services.changes import Change
+from registry.services.context import ServiceContext
 
 KIND: Final = "registry.garbage_collection"
 KEPT: Final = 30 * 24 * 3600 * MICROSECONDS
@@ -43,7 +43,7 @@ class Status(NamedTuple):
     last_run: Run | None
 
 
-def start_run(tx: Connection, account_id: str, run_id: str, act: Act) -> Run:
+def start_run(tx: Connection, account_id: str, run_id: str, act: Change) -> Run:
     """Start a run over an account, or join the one under way, and return it."""
     gc_runs.lock_account(tx, account_id)
     running = gc_runs.find_running(tx, account_id)
@@ -75,7 +75,7 @@ def status(tx: Connection, account_id: str) -> Status:
     )
 
 
-async def start_due_runs(ctx: Context) -> int:
+async def start_due_runs(ctx: ServiceContext) -> int:
     """Start a run over every account of which something is to be collected; return how many.
 
     Any number of processes may do so at once: an account has one run at a time.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from registry.blobstore.base import BlobReader, BlobWriter
-from registry.services.changes import Act, Site
+from registry.services.changes import Change, RegistryHost
 from registry.services.images.manifest_damage import ManifestDamage
 from registry.services.images.manifest_reading import ManifestReader
 from registry.services.images.pulls import PullLog
@@ -20,7 +20,7 @@ def _count_nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class ServiceContext:
     """The surroundings of a service call; one for the life of a process."""
 
     database: Database
@@ -30,13 +30,13 @@ class Context:
     new_id: Callable[[], str]
     limits: Limits
     pulls: PullLog
-    site: Site
+    site: RegistryHost
     delays: Delays = field(default_factory=Delays)
     manifest_reader: ManifestReader = field(default_factory=ManifestReader)
     manifest_damage: ManifestDamage = field(default_factory=ManifestDamage)
     on_damage: Callable[[], None] = _count_nothing
     """Called when a blob or a manifest is newly found damaged."""
 
-    def act(self, principal: str) -> Act:
+    def act(self, principal: str) -> Change:
         """Return what history and events tell of a change that `principal` makes now."""
-        return Act(principal, self.clock(), self.site)
+        return Change(principal, self.clock(), self.site)

@@ -16,7 +16,7 @@ from registry.metadata.event_rules import EventRule, find_rules
 from registry.metadata.images.manifests import Description, describe
 from registry.metadata.repositories.live import Repository
 from registry.services.access import repository_crn
-from registry.services.changes import Act
+from registry.services.changes import Change
 
 IMAGE_PUSHED: Final = "registry.image.pushed"
 IMAGE_DELETED: Final = "registry.image.deleted"
@@ -27,7 +27,7 @@ REPOSITORY_DELETED: Final = "registry.repository.deleted"
 LIFECYCLE_COMPLETED: Final = "registry.lifecycle.completed"
 
 
-class Event(NamedTuple):
+class RegistryEvent(NamedTuple):
     """Something that happened in a repository."""
 
     type: str
@@ -46,7 +46,9 @@ def descriptions(
     return dict.fromkeys(ids, Description()) | found
 
 
-def publish(tx: Connection, act: Act, repository: Repository, events: Sequence[Event]) -> None:
+def publish(
+    tx: Connection, act: Change, repository: Repository, events: Sequence[RegistryEvent]
+) -> None:
     """Put into the outbox what the account's rules ask for of `events`.
 
     Make it a change's last act: until the change ends, others of the account may wait here.
@@ -61,7 +63,7 @@ def publish(tx: Connection, act: Act, repository: Repository, events: Sequence[E
             emit(tx, event.type, repository.account_id, {"topics": topics, "data": data}, act.now)
 
 
-def _asks(rule: EventRule, event: Event, repository: Repository) -> bool:
+def _asks(rule: EventRule, event: RegistryEvent, repository: Repository) -> bool:
     """Say whether a rule asks for an event: by its exact type, or by what its type begins with."""
     return repository.name.startswith(rule.repository_prefix) and any(
         event.type.startswith(wanted[:-1]) if wanted.endswith("*") else event.type == wanted
@@ -69,7 +71,9 @@ def _asks(rule: EventRule, event: Event, repository: Repository) -> bool:
     )
 
 
-def _data(event: Event, act: Act, repository: Repository, handle: str) -> dict[str, object]:
+def _data(
+    event: RegistryEvent, act: Change, repository: Repository, handle: str
+) -> dict[str, object]:
     """Return what subscribers are told (C3)."""
     crn = repository_crn(act.site.region, repository.account_id, repository.name)
     return {

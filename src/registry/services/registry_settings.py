@@ -18,7 +18,7 @@ from cloudcore.iam.patterns import Patterns, Work
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.uuids import parse_uuid
 from registry.metadata import settings
-from registry.metadata.settings import Settings
+from registry.metadata.settings import AccountSettings
 
 _FIELD: Final = "uncounted_pullers"
 _PATTERN: Final = re.compile(r"\*|crn:iam::([a-z0-9*?-]{1,36}):([!-~]{1,512})")
@@ -26,7 +26,7 @@ _PATTERN: Final = re.compile(r"\*|crn:iam::([a-z0-9*?-]{1,36}):([!-~]{1,512})")
 
 def update_settings(
     tx: Connection, account_id: str, changes: Mapping[str, Any], now: int
-) -> Settings:
+) -> AccountSettings:
     """Change what `changes` gives of an account's settings and return them.
 
     What was deleted before can be restored for as long as was set then.

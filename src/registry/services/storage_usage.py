@@ -17,7 +17,7 @@ from cloudcore.db.base import Connection, Database
 from registry.metadata import storage_usage as storage
 from registry.metadata.collector.collection import measure_quarantined
 from registry.metadata.repositories.visible import ImageRepository
-from registry.metadata.storage_usage import Member, NamedRepository, StoredObject, Use
+from registry.metadata.storage_usage import MeasuredObject, NamedRepository, TreeMember, Use
 from registry.services.images.details import find_manifest
 
 _SLICE: Final = 500
@@ -198,7 +198,7 @@ async def measure_account(database: Database, account_id: str, now: int) -> Stor
 class _Slice(NamedTuple):
     """Some of an account's objects, and what keeps them."""
 
-    objects: Sequence[StoredObject]
+    objects: Sequence[MeasuredObject]
     uses: Sequence[Use]
     restorable: Collection[str]
     """The ids of those that have no use but can be restored."""
@@ -257,7 +257,7 @@ async def _let_others() -> None:
 
 
 def _unused(
-    manifest_id: str, tree: Sequence[Member], edges: Sequence[tuple[str, str]]
+    manifest_id: str, tree: Sequence[TreeMember], edges: Sequence[tuple[str, str]]
 ) -> list[str]:
     """Return what of a tree nothing else uses once its root is gone, the root first.
 

@@ -29,7 +29,7 @@ from registry.oci.reference import Name, parse_name
 from registry.services.access import (
     DESCRIBE,
     PERMISSIONS,
-    Subject,
+    AccessSubject,
     is_allowed,
     too_costly,
     verdict_on,
@@ -50,7 +50,7 @@ SLICE_STEPS: Final = 2_000_000
 Address = IPv4Address | IPv6Address
 
 
-class Turns:
+class DecisionTurns:
     """The work of one request, and the turns it gives to other requests."""
 
     def __init__(self, steps: int = REQUEST_STEPS) -> None:
@@ -122,7 +122,7 @@ class PolicySource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class BearerTokens:
     """The token service of one process."""
 
     database: Database
@@ -189,7 +189,7 @@ class Tokens:
             return frozenset()
         targets = await self.database.read(_targets, names)
         now = self.clock()
-        turns = Turns()
+        turns = DecisionTurns()
         allowed = set()
         for name, target in zip(names, targets, strict=True):
             await turns.give()
@@ -199,7 +199,7 @@ class Tokens:
 
     async def find_subject(
         self, bearer: Bearer, source_ip: Address | None
-    ) -> tuple[Subject, Login | None] | None:
+    ) -> tuple[AccessSubject, Login | None] | None:
         """Return who stands behind a bearer now; None when its login has ended."""
         login: Login | None = None
         if bearer.login_id is not None:
@@ -208,7 +208,9 @@ class Tokens:
                 return None
         return await self._subject(login, source_ip), login
 
-    async def may_describe(self, subject: Subject, login: Login, turns: Turns, name: Name) -> bool:
+    async def may_describe(
+        self, subject: AccessSubject, login: Login, turns: DecisionTurns, name: Name
+    ) -> bool:
         """Return True if `subject` may see a repository of its own account."""
         await turns.give()
         target = Target(login.account_id, None, None, None)
@@ -221,19 +223,19 @@ class Tokens:
             raise wrong_login()
         return login
 
-    async def _subject(self, login: Login | None, source_ip: Address | None) -> Subject:
+    async def _subject(self, login: Login | None, source_ip: Address | None) -> AccessSubject:
         if login is None:
-            return Subject(None, (), source_ip)
+            return AccessSubject(None, (), source_ip)
         principal = principal_of(login)
-        return Subject(principal, await self.source.policies_of(principal), source_ip)
+        return AccessSubject(principal, await self.source.policies_of(principal), source_ip)
 
     async def _entries(
-        self, subject: Subject, requested: Mapping[Name, tuple[str, ...]], now: int
+        self, subject: AccessSubject, requested: Mapping[Name, tuple[str, ...]], now: int
     ) -> dict[Name, Entry]:
         names = [name for name in requested if name != CATALOG]
         targets, uncounted = await self.database.read(_targets_and_uncounted, names)
         crn = "" if subject.principal is None else subject.principal.crn
-        turns = Turns()
+        turns = DecisionTurns()
         entries = {}
         for name, target in zip(names, targets, strict=True):
             verdicts: dict[str, Verdict] = {}
@@ -251,7 +253,7 @@ class Tokens:
         return entries
 
 
-def _is_own(subject: Subject, target: Target) -> bool:
+def _is_own(subject: AccessSubject, target: Target) -> bool:
     return subject.principal is not None and subject.principal.account_id == target.account_id
 
 

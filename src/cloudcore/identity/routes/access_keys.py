@@ -12,7 +12,6 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.routes.callers import NamedThing, read_page
 from cloudcore.identity.routes.service_accounts import authorized, crn_of
 from cloudcore.identity.rows.service_accounts import (
     AccessKey,
@@ -22,30 +21,32 @@ from cloudcore.identity.rows.service_accounts import (
 )
 from cloudcore.identity.services import access_keys
 from cloudcore.uuids import Uuid
-from cloudcore.web.context import Context, Reply
-from cloudcore.web.pagination import Page, PageMeta
-from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.listing import read_page
+from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.references import ResourceRef
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 KeyStatus = Literal["active", "inactive"]
 _PATH: Final = "/v1/service-accounts/{service_account_id:str}/access-keys"
 
 
-class CreateAccessKey(Request):
+class CreateAccessKey(RequestBody):
     """A new access key; there is nothing to choose."""
 
 
-class UpdateAccessKey(Request):
+class UpdateAccessKey(RequestBody):
     """Changes of an access key."""
 
     status: KeyStatus | UnsetType = UNSET
 
 
-class AccessKeyRecord(Answer):
+class AccessKeyRecord(ResponseBody):
     """An access key, without its secret."""
 
     id: Uuid
     crn: str
-    service_account: NamedThing
+    service_account: ResourceRef
     access_key_id: str
     status: KeyStatus
     last_used_at: RFC3339 | None
@@ -58,19 +59,19 @@ class NewAccessKeyRecord(AccessKeyRecord):
     secret_access_key: str
 
 
-class OneAccessKey(Answer):
+class OneAccessKey(ResponseBody):
     """An access key, wrapped."""
 
     access_key: AccessKeyRecord
 
 
-class OneNewAccessKey(Answer):
+class OneNewAccessKey(ResponseBody):
     """A new access key, wrapped."""
 
     access_key: NewAccessKeyRecord
 
 
-class ManyAccessKeys(Answer):
+class ManyAccessKeys(ResponseBody):
     """A page of access keys."""
 
     access_keys: Sequence[AccessKeyRecord]
@@ -81,7 +82,7 @@ def _record(owner: ServiceAccount, key: AccessKey) -> AccessKeyRecord:
     return AccessKeyRecord(
         id=key.id,
         crn=iam_crn(key.account_id, "access-key", key.access_key_id),
-        service_account=NamedThing(id=owner.id, crn=crn_of(owner), name=owner.name),
+        service_account=ResourceRef(id=owner.id, crn=crn_of(owner), name=owner.name),
         access_key_id=key.access_key_id,
         status="active" if key.status == "active" else "inactive",
         last_used_at=None if key.last_used_at is None else rfc3339(key.last_used_at),
@@ -102,7 +103,7 @@ def _new(owner: ServiceAccount, secret: str, key: AccessKey) -> OneNewAccessKey:
 @post(_PATH, status_code=201, opt={"action": "iam:CreateAccessKey", "idempotent": True})
 async def create_access_key(
     service_account_id: FromPath[str],
-    ctx: NamedDependency[Context],
+    ctx: NamedDependency[RequestContext],
     data: JSONBody[CreateAccessKey | None] = None,  # noqa: ARG001 - read to refuse unknown fields
 ) -> Reply[OneNewAccessKey]:
     """Create an access key; its secret is shown in this answer only."""
@@ -118,15 +119,15 @@ async def create_access_key(
     )
 
 
-@get(_PATH, opt={"action": "iam:ListAccessKeys", "query": Page})
+@get(_PATH, opt={"action": "iam:ListAccessKeys", "query": PageQuery})
 async def list_service_account_keys(
-    service_account_id: FromPath[str], ctx: NamedDependency[Context]
+    service_account_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyAccessKeys:
     """List the access keys of a service account, oldest first."""
     owner = await authorized(ctx, service_account_id)
     found, meta = await read_page(
         ctx,
-        ctx.query(Page),
+        ctx.query(PageQuery),
         list_access_keys,
         count_access_keys,
         owner.account_id,
@@ -138,7 +139,7 @@ async def list_service_account_keys(
 
 @get(_PATH + "/{key_id:str}", opt={"action": "iam:GetAccessKey"})
 async def get_access_key(
-    service_account_id: FromPath[str], key_id: FromPath[str], ctx: NamedDependency[Context]
+    service_account_id: FromPath[str], key_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneAccessKey:
     """Return an access key; `key_id` is the id of the record."""
     owner = await authorized(ctx, service_account_id)
@@ -151,7 +152,7 @@ async def update_access_key(
     service_account_id: FromPath[str],
     key_id: FromPath[str],
     data: JSONBody[UpdateAccessKey],
-    ctx: NamedDependency[Context],
+    ctx: NamedDependency[RequestContext],
 ) -> Reply[OneAccessKey]:
     """Let an access key work, or not."""
     owner = await authorized(ctx, service_account_id)
@@ -167,7 +168,7 @@ async def update_access_key(
 
 @delete(_PATH + "/{key_id:str}", opt={"action": "iam:DeleteAccessKey"})
 async def delete_access_key(
-    service_account_id: FromPath[str], key_id: FromPath[str], ctx: NamedDependency[Context]
+    service_account_id: FromPath[str], key_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
     """Delete an access key, with the login credentials that were made by it."""
     owner = await authorized(ctx, service_account_id)

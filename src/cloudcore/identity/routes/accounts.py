@@ -17,7 +17,6 @@ from cloudcore.iam.principal import Principal
 from cloudcore.identity.founding import check_founds_accounts
 from cloudcore.identity.names import check_handle, iam_crn, missing
 from cloudcore.identity.permissions import membership
-from cloudcore.identity.routes.callers import NamedThing, changes_of, read_page
 from cloudcore.identity.routes.fields import Handle, Status
 from cloudcore.identity.routes.organizations import membership_policy, organization_reference
 from cloudcore.identity.rows.accounts import (
@@ -31,14 +30,16 @@ from cloudcore.identity.services import accounts
 from cloudcore.identity.services.members import organization_of
 from cloudcore.identity.services.organizations import get_joined
 from cloudcore.uuids import Uuid
-from cloudcore.web.context import Context, Reply
-from cloudcore.web.pagination import Page, PageMeta
-from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.listing import read_page
+from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.references import ResourceRef
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
 
 Ts = TypeVarTuple("Ts")
 
 
-class CreateAccount(Request):
+class CreateAccount(RequestBody):
     """A new account."""
 
     handle: Handle
@@ -48,33 +49,33 @@ class CreateAccount(Request):
     ) = None
 
 
-class UpdateAccount(Request):
+class UpdateAccount(RequestBody):
     """Changes of an account; its handle stays."""
 
     auto_create_repositories: bool | UnsetType = UNSET
     status: Status | UnsetType = UNSET
 
 
-class AccountRecord(Answer):
+class AccountRecord(ResponseBody):
     """An account."""
 
     id: Uuid
     crn: str
     handle: str
-    organization: NamedThing | None
+    organization: ResourceRef | None
     """The organization that owns it."""
     status: Status
     auto_create_repositories: bool
     created_at: RFC3339
 
 
-class OneAccount(Answer):
+class OneAccount(ResponseBody):
     """An account, wrapped."""
 
     account: AccountRecord
 
 
-class ManyAccounts(Answer):
+class ManyAccounts(ResponseBody):
     """A page of accounts."""
 
     accounts: Sequence[AccountRecord]
@@ -89,7 +90,7 @@ class _Owned(NamedTuple):
     """An account, and the organization that owns it."""
 
     account: Account
-    organization: NamedThing | None
+    organization: ResourceRef | None
 
 
 def _owned(tx: Connection, found: Sequence[Account]) -> list[_Owned]:
@@ -123,7 +124,7 @@ def _one(owned: _Owned) -> OneAccount:
     return OneAccount(account=_record(owned))
 
 
-def _caller(ctx: Context) -> Principal:
+def _caller(ctx: RequestContext) -> Principal:
     assert ctx.caller is not None
     return ctx.caller
 
@@ -144,7 +145,7 @@ def _find(tx: Connection, caller: Principal, account_id: str) -> tuple[Account, 
         raise missing("account") from None
 
 
-async def _authorized(ctx: Context, account_id: str) -> Account:
+async def _authorized(ctx: RequestContext, account_id: str) -> Account:
     caller = _caller(ctx)
     account, joined = await ctx.database.read(_find, caller, account_id)
     policy = joined and membership(joined.membership.role, caller.crn)
@@ -175,7 +176,7 @@ def _home(tx: Connection, caller: Principal, named: str | None) -> tuple[str, Jo
     },
 )
 async def create_account(
-    data: JSONBody[CreateAccount], ctx: NamedDependency[Context]
+    data: JSONBody[CreateAccount], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneAccount]:
     """Create an account with a role `admin` that the caller may assume, if the operator allows it.
 
@@ -218,8 +219,8 @@ def _count_own(_: Connection, __: str) -> int:
     return 1
 
 
-@get("/v1/accounts", opt={"action": "iam:ListAccounts", "query": Page})
-async def list_accounts(ctx: NamedDependency[Context]) -> ManyAccounts:
+@get("/v1/accounts", opt={"action": "iam:ListAccounts", "query": PageQuery})
+async def list_accounts(ctx: NamedDependency[RequestContext]) -> ManyAccounts:
     """List accounts by handle: the caller's own, or those of a person's organizations."""
     caller = _caller(ctx)
     scope = caller.account_id or caller.organization_id or ""
@@ -227,7 +228,7 @@ async def list_accounts(ctx: NamedDependency[Context]) -> ManyAccounts:
     is_person = caller.account_id is None
     found, meta = await read_page(
         ctx,
-        ctx.query(Page),
+        ctx.query(PageQuery),
         list_accounts_of_member if is_person else _own,
         count_accounts_of_member if is_person else _count_own,
         caller.id if is_person else scope,
@@ -238,7 +239,9 @@ async def list_accounts(ctx: NamedDependency[Context]) -> ManyAccounts:
 
 
 @get("/v1/accounts/{account_id:str}", opt={"action": "iam:GetAccount"})
-async def get_account(account_id: FromPath[str], ctx: NamedDependency[Context]) -> OneAccount:
+async def get_account(
+    account_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> OneAccount:
     """Return an account."""
     account = await _authorized(ctx, account_id)
     (owned,) = await ctx.database.read(_owned, [account])
@@ -247,7 +250,7 @@ async def get_account(account_id: FromPath[str], ctx: NamedDependency[Context]) 
 
 @patch("/v1/accounts/{account_id:str}", opt={"action": "iam:UpdateAccount"})
 async def update_account(
-    account_id: FromPath[str], data: JSONBody[UpdateAccount], ctx: NamedDependency[Context]
+    account_id: FromPath[str], data: JSONBody[UpdateAccount], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneAccount]:
     """Change an account; only a person who owns it by its organization suspends or resumes it."""
     account = await _authorized(ctx, account_id)

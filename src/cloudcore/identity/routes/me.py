@@ -14,19 +14,20 @@ from cloudcore.errors import InvalidInput
 from cloudcore.iam.passwords import check_new_password
 from cloudcore.identity.attempts import attempt_of
 from cloudcore.identity.names import missing
-from cloudcore.identity.routes.callers import NamedThing, person_of
 from cloudcore.identity.routes.organizations import organization_reference
 from cloudcore.identity.routes.users import UserRecord, user_record
 from cloudcore.identity.rows.organizations import organization_names
 from cloudcore.identity.rows.users import User, find_current_organization, find_user
 from cloudcore.identity.services.users import change_password
-from cloudcore.web.context import Context
-from cloudcore.wire import Answer, Request
+from cloudcore.web.callers import person_of
+from cloudcore.web.context import RequestContext
+from cloudcore.web.references import ResourceRef
+from cloudcore.wire import RequestBody, ResponseBody
 
 _Password = Annotated[str, Meta(min_length=1, max_length=1024)]
 
 
-class ChangePassword(Request):
+class ChangePassword(RequestBody):
     """A new password, and the one it replaces."""
 
     current_password: _Password
@@ -36,17 +37,17 @@ class ChangePassword(Request):
 class MyRecord(UserRecord):
     """The caller."""
 
-    organization: NamedThing
+    organization: ResourceRef
     """The organization the session works in."""
 
 
-class Myself(Answer):
+class Myself(ResponseBody):
     """The caller, wrapped."""
 
     user: MyRecord
 
 
-def _find(tx: Connection, user_id: str, sid: str) -> tuple[User, NamedThing]:
+def _find(tx: Connection, user_id: str, sid: str) -> tuple[User, ResourceRef]:
     user = find_user(tx, user_id)
     if user is None:
         raise missing("user")
@@ -55,7 +56,7 @@ def _find(tx: Connection, user_id: str, sid: str) -> tuple[User, NamedThing]:
 
 
 @get("/v1/users/me", opt={"action": "iam:GetUser"})
-async def get_myself(ctx: NamedDependency[Context]) -> Myself:
+async def get_myself(ctx: NamedDependency[RequestContext]) -> Myself:
     """Return the person who asks, and the organization its session works in."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
@@ -71,7 +72,7 @@ async def get_myself(ctx: NamedDependency[Context]) -> Myself:
     opt={"action": "iam:ChangePassword", "statuses": (409, 429)},
 )
 async def change_own_password(
-    data: JSONBody[ChangePassword], ctx: NamedDependency[Context]
+    data: JSONBody[ChangePassword], ctx: NamedDependency[RequestContext]
 ) -> None:
     """Change the password; the person's other sessions end.
 

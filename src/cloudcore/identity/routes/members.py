@@ -12,8 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from cloudcore.errors import AccessDenied, NotFound
 from cloudcore.identity.address_lookups import counted_lookup
-from cloudcore.identity.names import email_address
-from cloudcore.identity.routes.callers import NamedThing, person_crn, person_of, read_page
+from cloudcore.identity.names import email_address, person_crn
 from cloudcore.identity.routes.fields import Email
 from cloudcore.identity.routes.organizations import (
     MemberRole,
@@ -25,42 +24,45 @@ from cloudcore.identity.routes.organizations import (
 )
 from cloudcore.identity.rows.organizations import Member, count_members, list_members
 from cloudcore.identity.services import organizations
-from cloudcore.web.context import Context, Reply
-from cloudcore.web.pagination import Page, PageMeta
-from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+from cloudcore.web.callers import person_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.listing import read_page
+from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.references import ResourceRef
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 _PATH: Final = "/v1/organizations/{organization_id:str}/members"
 
 
-class CreateInvitation(Request):
+class CreateInvitation(RequestBody):
     """An offer to join."""
 
     email: Email
     role: MemberRole = "member"
 
 
-class UpdateMember(Request):
+class UpdateMember(RequestBody):
     """Changes of a member's part."""
 
     role: MemberRole | UnsetType = UNSET
 
 
-class MemberRecord(Answer):
+class MemberRecord(ResponseBody):
     """A person's part in an organization."""
 
-    user: NamedThing
+    user: ResourceRef
     role: MemberRole
     status: MemberStatus
     created_at: RFC3339
 
 
-class OneMember(Answer):
+class OneMember(ResponseBody):
     """A member, wrapped."""
 
     member: MemberRecord
 
 
-class ManyMembers(Answer):
+class ManyMembers(ResponseBody):
     """A page of members."""
 
     members: Sequence[MemberRecord]
@@ -71,7 +73,7 @@ def _record(member: Member) -> MemberRecord:
     user_id = member.membership.user_id
     crn = person_crn(member.personal_organization_id, user_id)
     return MemberRecord(
-        user=NamedThing(id=user_id, crn=crn, name=member.email),
+        user=ResourceRef(id=user_id, crn=crn, name=member.email),
         role=member_role(member.membership.role),
         status=member_status(member.membership.status),
         created_at=rfc3339(member.membership.created_at),
@@ -95,7 +97,7 @@ def _one(member: Member) -> OneMember:
 async def invite_member(
     organization_id: FromPath[str],
     data: JSONBody[CreateInvitation],
-    ctx: NamedDependency[Context],
+    ctx: NamedDependency[RequestContext],
 ) -> Reply[OneMember]:
     """Invite a person, who has no part in the organization until accepting.
 
@@ -117,15 +119,15 @@ async def invite_member(
         )
 
 
-@get(_PATH, opt={"action": "iam:ListMembers", "query": Page})
+@get(_PATH, opt={"action": "iam:ListMembers", "query": PageQuery})
 async def list_organization_members(
-    organization_id: FromPath[str], ctx: NamedDependency[Context]
+    organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyMembers:
     """List the members, also those who have not accepted yet."""
     await authorized(ctx, organization_id)
     found, meta = await read_page(
         ctx,
-        ctx.query(Page),
+        ctx.query(PageQuery),
         list_members,
         count_members,
         organization_id,
@@ -139,7 +141,7 @@ async def update_member(
     organization_id: FromPath[str],
     user_id: FromPath[str],
     data: JSONBody[UpdateMember],
-    ctx: NamedDependency[Context],
+    ctx: NamedDependency[RequestContext],
 ) -> Reply[OneMember]:
     """Give a member another part; the last owner stays one."""
     await authorized(ctx, organization_id)
@@ -151,7 +153,7 @@ async def update_member(
 
 @delete(_PATH + "/{user_id:str}", opt={"action": "iam:RemoveMember", "statuses": (409,)})
 async def remove_member(
-    organization_id: FromPath[str], user_id: FromPath[str], ctx: NamedDependency[Context]
+    organization_id: FromPath[str], user_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
     """Remove a member, leave, or decline; the roles in the organization's accounts go too."""
     person = person_of(ctx)

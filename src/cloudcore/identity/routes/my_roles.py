@@ -9,26 +9,28 @@ from litestar import get
 from litestar.di import NamedDependency
 
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.routes.callers import NamedThing, person_of, read_page
 from cloudcore.identity.rows.assumable_roles import AssumableRole, count_assigned, list_assigned
 from cloudcore.uuids import Uuid
-from cloudcore.web.context import Context
-from cloudcore.web.pagination import Page, PageMeta
-from cloudcore.wire import Answer
+from cloudcore.web.callers import person_of
+from cloudcore.web.context import RequestContext
+from cloudcore.web.listing import read_page
+from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.references import ResourceRef
+from cloudcore.wire import ResponseBody
 
 
-class MyRole(Answer):
+class MyRole(ResponseBody):
     """A role that is assigned to the caller."""
 
     id: Uuid
     crn: str
     name: str
-    account: NamedThing
+    account: ResourceRef
     """Where it lets the caller act; the name is the handle."""
     max_session_seconds: int
 
 
-class ManyMyRoles(Answer):
+class ManyMyRoles(ResponseBody):
     """A page of roles."""
 
     roles: Sequence[MyRole]
@@ -40,7 +42,7 @@ def _record(role: AssumableRole) -> MyRole:
         id=role.id,
         crn=iam_crn(role.account_id, "role", role.name),
         name=role.name,
-        account=NamedThing(
+        account=ResourceRef(
             id=role.account_id,
             crn=iam_crn(role.account_id, "account", role.handle),
             name=role.handle,
@@ -49,13 +51,18 @@ def _record(role: AssumableRole) -> MyRole:
     )
 
 
-@get("/v1/users/me/roles", opt={"action": "iam:GetUser", "query": Page})
-async def list_my_roles(ctx: NamedDependency[Context]) -> ManyMyRoles:
+@get("/v1/users/me/roles", opt={"action": "iam:GetUser", "query": PageQuery})
+async def list_my_roles(ctx: NamedDependency[RequestContext]) -> ManyMyRoles:
     """List the roles that are assigned to the person who asks."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
     found, meta = await read_page(
-        ctx, ctx.query(Page), list_assigned, count_assigned, person.id, key=lambda role: role.id
+        ctx,
+        ctx.query(PageQuery),
+        list_assigned,
+        count_assigned,
+        person.id,
+        key=lambda role: role.id,
     )
     return ManyMyRoles(roles=[_record(role) for role in found], meta=meta)
 

@@ -16,7 +16,6 @@ from cloudcore.iam.policy import Policy
 from cloudcore.identity.founding import check_founds_organizations
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.permissions import membership
-from cloudcore.identity.routes.callers import NamedThing, person_of, read_page
 from cloudcore.identity.routes.fields import Title
 from cloudcore.identity.rows.organizations import (
     Joined,
@@ -26,27 +25,30 @@ from cloudcore.identity.rows.organizations import (
 )
 from cloudcore.identity.services import organizations
 from cloudcore.uuids import Uuid
-from cloudcore.web.context import Context, Reply
-from cloudcore.web.pagination import Page, PageMeta
-from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+from cloudcore.web.callers import person_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.listing import read_page
+from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.references import ResourceRef
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 MemberRole = Literal["owner", "member", "billing"]
 MemberStatus = Literal["invited", "active"]
 
 
-class CreateOrganization(Request):
+class CreateOrganization(RequestBody):
     """A new organization."""
 
     name: Title
 
 
-class UpdateOrganization(Request):
+class UpdateOrganization(RequestBody):
     """Changes of an organization."""
 
     name: Title | UnsetType = UNSET
 
 
-class OrganizationRecord(Answer):
+class OrganizationRecord(ResponseBody):
     """An organization, and the caller's part in it."""
 
     id: Uuid
@@ -59,13 +61,13 @@ class OrganizationRecord(Answer):
     updated_at: RFC3339
 
 
-class OneOrganization(Answer):
+class OneOrganization(ResponseBody):
     """An organization, wrapped."""
 
     organization: OrganizationRecord
 
 
-class ManyOrganizations(Answer):
+class ManyOrganizations(ResponseBody):
     """A page of organizations."""
 
     organizations: Sequence[OrganizationRecord]
@@ -86,9 +88,9 @@ def _crn(organization_id: str) -> str:
     return iam_crn(organization_id, "organization", organization_id)
 
 
-def organization_reference(organization_id: str, name: str) -> NamedThing:
+def organization_reference(organization_id: str, name: str) -> ResourceRef:
     """Return the reference to an organization."""
-    return NamedThing(id=organization_id, crn=_crn(organization_id), name=name)
+    return ResourceRef(id=organization_id, crn=_crn(organization_id), name=name)
 
 
 def _record(joined: Joined) -> OrganizationRecord:
@@ -109,7 +111,7 @@ def _one(joined: Joined) -> OneOrganization:
     return OneOrganization(organization=_record(joined))
 
 
-async def authorized(ctx: Context, organization_id: str) -> Joined:
+async def authorized(ctx: RequestContext, organization_id: str) -> Joined:
     """Return an organization in which the person's part lets it do what the route does."""
     person = person_of(ctx)
     joined = await ctx.database.read(organizations.get_joined, organization_id, person.id)
@@ -119,7 +121,7 @@ async def authorized(ctx: Context, organization_id: str) -> Joined:
     return joined
 
 
-async def membership_policy(ctx: Context, resource: str) -> Policy | None:
+async def membership_policy(ctx: RequestContext, resource: str) -> Policy | None:
     """Return what the organization that a CRN names lets the caller do; None for a program.
 
     Raises:
@@ -140,7 +142,7 @@ async def membership_policy(ctx: Context, resource: str) -> Policy | None:
     opt={"action": "iam:CreateOrganization", "idempotent": True},
 )
 async def create_organization(
-    data: JSONBody[CreateOrganization], ctx: NamedDependency[Context]
+    data: JSONBody[CreateOrganization], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneOrganization]:
     """Create an organization owned by the caller, if the operator allows it."""
     person = person_of(ctx)
@@ -160,14 +162,14 @@ async def create_organization(
     )
 
 
-@get("/v1/organizations", opt={"action": "iam:ListOrganizations", "query": Page})
-async def list_organizations(ctx: NamedDependency[Context]) -> ManyOrganizations:
+@get("/v1/organizations", opt={"action": "iam:ListOrganizations", "query": PageQuery})
+async def list_organizations(ctx: NamedDependency[RequestContext]) -> ManyOrganizations:
     """List the organizations the caller belongs to or is invited to, oldest first."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
     found, meta = await read_page(
         ctx,
-        ctx.query(Page),
+        ctx.query(PageQuery),
         list_joined,
         count_joined,
         person.id,
@@ -178,7 +180,7 @@ async def list_organizations(ctx: NamedDependency[Context]) -> ManyOrganizations
 
 @get("/v1/organizations/{organization_id:str}", opt={"action": "iam:GetOrganization"})
 async def get_organization(
-    organization_id: FromPath[str], ctx: NamedDependency[Context]
+    organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneOrganization:
     """Return an organization the caller belongs to."""
     return _one(await authorized(ctx, organization_id))
@@ -188,7 +190,7 @@ async def get_organization(
 async def update_organization(
     organization_id: FromPath[str],
     data: JSONBody[UpdateOrganization],
-    ctx: NamedDependency[Context],
+    ctx: NamedDependency[RequestContext],
 ) -> Reply[OneOrganization]:
     """Change an organization."""
     joined = await authorized(ctx, organization_id)
@@ -207,7 +209,7 @@ async def update_organization(
     opt={"action": "iam:DeleteOrganization", "statuses": (409,)},
 )
 async def delete_organization(
-    organization_id: FromPath[str], ctx: NamedDependency[Context]
+    organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
     """Delete an organization that owns no account."""
     joined = await authorized(ctx, organization_id)
@@ -222,7 +224,7 @@ async def delete_organization(
     opt={"action": "iam:AcceptInvitation", "idempotent": True},
 )
 async def accept_invitation(
-    organization_id: FromPath[str], ctx: NamedDependency[Context]
+    organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneOrganization]:
     """Join an organization that has invited the caller."""
     person = person_of(ctx)
@@ -236,7 +238,7 @@ async def accept_invitation(
     opt={"action": "iam:SwitchOrganization", "idempotent": True},
 )
 async def switch_organization(
-    organization_id: FromPath[str], ctx: NamedDependency[Context]
+    organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneOrganization]:
     """Make an organization the one this session works in, where a request names none."""
     person = person_of(ctx)

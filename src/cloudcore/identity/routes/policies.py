@@ -14,7 +14,6 @@ from msgspec import UNSET, UnsetType
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.names import check_name, iam_crn
-from cloudcore.identity.routes.callers import NamedThing, account_of, changes_of, read_page
 from cloudcore.identity.routes.fields import Description, Document, Name, Reference
 from cloudcore.identity.rows.policies import (
     Attached,
@@ -29,12 +28,15 @@ from cloudcore.identity.services import policies
 from cloudcore.identity.services.roles import resolve_role
 from cloudcore.identity.services.service_accounts import resolve_service_account
 from cloudcore.uuids import Uuid
-from cloudcore.web.context import Context, Reply
-from cloudcore.web.pagination import Page, PageMeta
-from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.listing import read_page
+from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.references import ResourceRef
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
 
 
-class CreatePolicy(Request):
+class CreatePolicy(RequestBody):
     """A new policy."""
 
     name: Name
@@ -42,21 +44,21 @@ class CreatePolicy(Request):
     description: Description = ""
 
 
-class UpdatePolicy(Request):
+class UpdatePolicy(RequestBody):
     """Changes of a policy; its name stays."""
 
     document: Document | UnsetType = UNSET
     description: Description | UnsetType = UNSET
 
 
-class CreateAttachment(Request):
+class CreateAttachment(RequestBody):
     """What a policy shall hold for: one of the two."""
 
     service_account: Reference | None = None
     role: Reference | None = None
 
 
-class PolicyRecord(Answer):
+class PolicyRecord(ResponseBody):
     """A policy."""
 
     id: Uuid
@@ -69,36 +71,36 @@ class PolicyRecord(Answer):
     updated_at: RFC3339
 
 
-class AttachmentRecord(Answer):
+class AttachmentRecord(ResponseBody):
     """A policy on a service account or a role; the other one is null."""
 
     id: Uuid
-    policy: NamedThing
-    service_account: NamedThing | None
-    role: NamedThing | None
+    policy: ResourceRef
+    service_account: ResourceRef | None
+    role: ResourceRef | None
     created_at: RFC3339
 
 
-class OnePolicy(Answer):
+class OnePolicy(ResponseBody):
     """A policy, wrapped."""
 
     policy: PolicyRecord
 
 
-class ManyPolicies(Answer):
+class ManyPolicies(ResponseBody):
     """A page of policies."""
 
     policies: Sequence[PolicyRecord]
     meta: PageMeta
 
 
-class OneAttachment(Answer):
+class OneAttachment(ResponseBody):
     """An attachment, wrapped."""
 
     attachment: AttachmentRecord
 
 
-class ManyAttachments(Answer):
+class ManyAttachments(ResponseBody):
     """A page of attachments."""
 
     attachments: Sequence[AttachmentRecord]
@@ -126,26 +128,26 @@ def _one(policy: PolicyRow) -> OnePolicy:
     return OnePolicy(policy=_record(policy))
 
 
-def _target(attached: Attached, kind: str) -> NamedThing | None:
+def _target(attached: Attached, kind: str) -> ResourceRef | None:
     attachment = attached.attachment
     target = attachment.role_id if kind == "role" else attachment.service_account_id
     if target is None:
         return None
     crn = iam_crn(attachment.account_id, kind, attached.name)
-    return NamedThing(id=target, crn=crn, name=attached.name)
+    return ResourceRef(id=target, crn=crn, name=attached.name)
 
 
 def _attachment(policy: PolicyRow, attached: Attached) -> AttachmentRecord:
     return AttachmentRecord(
         id=attached.attachment.id,
-        policy=NamedThing(id=policy.id, crn=_crn(policy), name=policy.name),
+        policy=ResourceRef(id=policy.id, crn=_crn(policy), name=policy.name),
         service_account=_target(attached, "service-account"),
         role=_target(attached, "role"),
         created_at=rfc3339(attached.attachment.created_at),
     )
 
 
-async def _authorized(ctx: Context, policy_id: str) -> PolicyRow:
+async def _authorized(ctx: RequestContext, policy_id: str) -> PolicyRow:
     policy = await ctx.database.read(policies.get_policy, account_of(ctx), policy_id)
     ctx.authorize(_crn(policy))
     return policy
@@ -153,7 +155,7 @@ async def _authorized(ctx: Context, policy_id: str) -> PolicyRow:
 
 @post("/v1/policies", status_code=201, opt={"action": "iam:CreatePolicy", "idempotent": True})
 async def create_policy(
-    data: JSONBody[CreatePolicy], ctx: NamedDependency[Context]
+    data: JSONBody[CreatePolicy], ctx: NamedDependency[RequestContext]
 ) -> Reply[OnePolicy]:
     """Create a policy, attached to nothing yet."""
     check_name(data.name)
@@ -170,14 +172,14 @@ async def create_policy(
     )
 
 
-@get("/v1/policies", opt={"action": "iam:ListPolicies", "query": Page})
-async def list_account_policies(ctx: NamedDependency[Context]) -> ManyPolicies:
+@get("/v1/policies", opt={"action": "iam:ListPolicies", "query": PageQuery})
+async def list_account_policies(ctx: NamedDependency[RequestContext]) -> ManyPolicies:
     """List policies by name."""
     account_id = account_of(ctx)
     ctx.authorize(iam_crn(account_id, "policy", "*"))
     found, meta = await read_page(
         ctx,
-        ctx.query(Page),
+        ctx.query(PageQuery),
         list_policies,
         count_policies,
         account_id,
@@ -187,14 +189,14 @@ async def list_account_policies(ctx: NamedDependency[Context]) -> ManyPolicies:
 
 
 @get("/v1/policies/{policy_id:str}", opt={"action": "iam:GetPolicy"})
-async def get_policy(policy_id: FromPath[str], ctx: NamedDependency[Context]) -> OnePolicy:
+async def get_policy(policy_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> OnePolicy:
     """Return a policy."""
     return _one(await _authorized(ctx, policy_id))
 
 
 @patch("/v1/policies/{policy_id:str}", opt={"action": "iam:UpdatePolicy"})
 async def update_policy(
-    policy_id: FromPath[str], data: JSONBody[UpdatePolicy], ctx: NamedDependency[Context]
+    policy_id: FromPath[str], data: JSONBody[UpdatePolicy], ctx: NamedDependency[RequestContext]
 ) -> Reply[OnePolicy]:
     """Change a policy, wherever it is attached, at once."""
     policy = await _authorized(ctx, policy_id)
@@ -209,7 +211,7 @@ async def update_policy(
 
 
 @delete("/v1/policies/{policy_id:str}", opt={"action": "iam:DeletePolicy", "statuses": (409,)})
-async def delete_policy(policy_id: FromPath[str], ctx: NamedDependency[Context]) -> None:
+async def delete_policy(policy_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
     """Delete a policy that is attached to nothing."""
     policy = await _authorized(ctx, policy_id)
     await ctx.database.write(policies.delete_policy, policy.account_id, policy.id)
@@ -232,7 +234,7 @@ def _resolve(tx: Connection, account_id: str, data: CreateAttachment) -> tuple[s
     opt={"action": "iam:AttachPolicy", "idempotent": True},
 )
 async def create_attachment(
-    policy_id: FromPath[str], data: JSONBody[CreateAttachment], ctx: NamedDependency[Context]
+    policy_id: FromPath[str], data: JSONBody[CreateAttachment], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneAttachment]:
     """Attach a policy; the caller must be allowed to on the policy and on what it is put on."""
     policy = await _authorized(ctx, policy_id)
@@ -257,16 +259,16 @@ async def create_attachment(
 
 @get(
     "/v1/policies/{policy_id:str}/attachments",
-    opt={"action": "iam:ListPolicyAttachments", "query": Page},
+    opt={"action": "iam:ListPolicyAttachments", "query": PageQuery},
 )
 async def list_policy_attachments(
-    policy_id: FromPath[str], ctx: NamedDependency[Context]
+    policy_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyAttachments:
     """List what a policy is attached to."""
     policy = await _authorized(ctx, policy_id)
     found, meta = await read_page(
         ctx,
-        ctx.query(Page),
+        ctx.query(PageQuery),
         list_attachments,
         count_attachments,
         policy.account_id,
@@ -281,7 +283,7 @@ async def list_policy_attachments(
     opt={"action": "iam:DetachPolicy"},
 )
 async def delete_attachment(
-    policy_id: FromPath[str], attachment_id: FromPath[str], ctx: NamedDependency[Context]
+    policy_id: FromPath[str], attachment_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
     """Detach a policy; the caller must be allowed to on both, as for attaching."""
     policy = await _authorized(ctx, policy_id)

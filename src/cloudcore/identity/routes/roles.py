@@ -11,14 +11,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from cloudcore.identity.names import check_name, iam_crn
-from cloudcore.identity.routes.callers import (
-    NamedThing,
-    account_of,
-    changes_of,
-    person_crn,
-    read_page,
-)
+from cloudcore.identity.names import check_name, iam_crn, person_crn
 from cloudcore.identity.routes.fields import Description, Document, Name
 from cloudcore.identity.rows.roles import (
     Assigned,
@@ -30,14 +23,17 @@ from cloudcore.identity.rows.roles import (
 )
 from cloudcore.identity.services import roles
 from cloudcore.uuids import Uuid
-from cloudcore.web.context import Context, Reply
-from cloudcore.web.pagination import Page, PageMeta
-from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.listing import read_page
+from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.references import ResourceRef
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
 
 SessionSeconds = Annotated[int, Meta(ge=3600, le=43_200)]
 
 
-class CreateRole(Request):
+class CreateRole(RequestBody):
     """A new role."""
 
     name: Name
@@ -46,7 +42,7 @@ class CreateRole(Request):
     max_session_seconds: SessionSeconds = 3600
 
 
-class UpdateRole(Request):
+class UpdateRole(RequestBody):
     """Changes of a role; its name stays."""
 
     trust_policy: Document | UnsetType = UNSET
@@ -54,13 +50,13 @@ class UpdateRole(Request):
     max_session_seconds: SessionSeconds | UnsetType = UNSET
 
 
-class CreateAssignment(Request):
+class CreateAssignment(RequestBody):
     """A person who shall be able to assume a role."""
 
     user: Annotated[str, Meta(max_length=300, description="UUID, e-mail address or CRN")]
 
 
-class RoleRecord(Answer):
+class RoleRecord(ResponseBody):
     """A role."""
 
     id: Uuid
@@ -73,34 +69,34 @@ class RoleRecord(Answer):
     updated_at: RFC3339
 
 
-class AssignmentRecord(Answer):
+class AssignmentRecord(ResponseBody):
     """A role assigned to a person."""
 
-    role: NamedThing
-    user: NamedThing
+    role: ResourceRef
+    user: ResourceRef
     created_at: RFC3339
 
 
-class OneRole(Answer):
+class OneRole(ResponseBody):
     """A role, wrapped."""
 
     role: RoleRecord
 
 
-class ManyRoles(Answer):
+class ManyRoles(ResponseBody):
     """A page of roles."""
 
     roles: Sequence[RoleRecord]
     meta: PageMeta
 
 
-class OneAssignment(Answer):
+class OneAssignment(ResponseBody):
     """An assignment, wrapped."""
 
     assignment: AssignmentRecord
 
 
-class ManyAssignments(Answer):
+class ManyAssignments(ResponseBody):
     """A page of assignments."""
 
     assignments: Sequence[AssignmentRecord]
@@ -132,8 +128,8 @@ def _one(role: Role) -> OneRole:
 def _assignment(role: Role, assigned: Assigned) -> AssignmentRecord:
     user_id = assigned.assignment.user_id
     return AssignmentRecord(
-        role=NamedThing(id=role.id, crn=crn_of(role), name=role.name),
-        user=NamedThing(
+        role=ResourceRef(id=role.id, crn=crn_of(role), name=role.name),
+        user=ResourceRef(
             id=user_id,
             crn=person_crn(assigned.personal_organization_id, user_id),
             name=assigned.email,
@@ -142,14 +138,16 @@ def _assignment(role: Role, assigned: Assigned) -> AssignmentRecord:
     )
 
 
-async def _authorized(ctx: Context, role_id: str) -> Role:
+async def _authorized(ctx: RequestContext, role_id: str) -> Role:
     role = await ctx.database.read(roles.get_role, account_of(ctx), role_id)
     ctx.authorize(crn_of(role))
     return role
 
 
 @post("/v1/roles", status_code=201, opt={"action": "iam:CreateRole", "idempotent": True})
-async def create_role(data: JSONBody[CreateRole], ctx: NamedDependency[Context]) -> Reply[OneRole]:
+async def create_role(
+    data: JSONBody[CreateRole], ctx: NamedDependency[RequestContext]
+) -> Reply[OneRole]:
     """Create a role."""
     check_name(data.name)
     now = ctx.clock()
@@ -174,26 +172,26 @@ async def create_role(data: JSONBody[CreateRole], ctx: NamedDependency[Context])
     )
 
 
-@get("/v1/roles", opt={"action": "iam:ListRoles", "query": Page})
-async def list_account_roles(ctx: NamedDependency[Context]) -> ManyRoles:
+@get("/v1/roles", opt={"action": "iam:ListRoles", "query": PageQuery})
+async def list_account_roles(ctx: NamedDependency[RequestContext]) -> ManyRoles:
     """List roles by name."""
     account_id = account_of(ctx)
     ctx.authorize(iam_crn(account_id, "role", "*"))
     found, meta = await read_page(
-        ctx, ctx.query(Page), list_roles, count_roles, account_id, key=lambda role: role.name
+        ctx, ctx.query(PageQuery), list_roles, count_roles, account_id, key=lambda role: role.name
     )
     return ManyRoles(roles=[_record(role) for role in found], meta=meta)
 
 
 @get("/v1/roles/{role_id:str}", opt={"action": "iam:GetRole"})
-async def get_role(role_id: FromPath[str], ctx: NamedDependency[Context]) -> OneRole:
+async def get_role(role_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> OneRole:
     """Return a role."""
     return _one(await _authorized(ctx, role_id))
 
 
 @patch("/v1/roles/{role_id:str}", opt={"action": "iam:UpdateRole"})
 async def update_role(
-    role_id: FromPath[str], data: JSONBody[UpdateRole], ctx: NamedDependency[Context]
+    role_id: FromPath[str], data: JSONBody[UpdateRole], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneRole]:
     """Change a role; another trust policy ends the sessions that exist."""
     role = await _authorized(ctx, role_id)
@@ -203,7 +201,7 @@ async def update_role(
 
 
 @delete("/v1/roles/{role_id:str}", opt={"action": "iam:DeleteRole"})
-async def delete_role(role_id: FromPath[str], ctx: NamedDependency[Context]) -> None:
+async def delete_role(role_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
     """Delete a role; its sessions end at once."""
     role = await _authorized(ctx, role_id)
     await ctx.database.write(roles.delete_role, role.account_id, role.id)
@@ -215,7 +213,7 @@ async def delete_role(role_id: FromPath[str], ctx: NamedDependency[Context]) -> 
     opt={"action": "iam:AssignRole", "idempotent": True},
 )
 async def create_assignment(
-    role_id: FromPath[str], data: JSONBody[CreateAssignment], ctx: NamedDependency[Context]
+    role_id: FromPath[str], data: JSONBody[CreateAssignment], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneAssignment]:
     """Assign a role to a member of the organization; the trust policy stays as it is."""
     role = await _authorized(ctx, role_id)
@@ -232,16 +230,17 @@ async def create_assignment(
 
 
 @get(
-    "/v1/roles/{role_id:str}/assignments", opt={"action": "iam:ListRoleAssignments", "query": Page}
+    "/v1/roles/{role_id:str}/assignments",
+    opt={"action": "iam:ListRoleAssignments", "query": PageQuery},
 )
 async def list_role_assignments(
-    role_id: FromPath[str], ctx: NamedDependency[Context]
+    role_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyAssignments:
     """List whom a role is assigned to."""
     role = await _authorized(ctx, role_id)
     found, meta = await read_page(
         ctx,
-        ctx.query(Page),
+        ctx.query(PageQuery),
         list_assignments,
         count_assignments,
         role.id,
@@ -252,7 +251,7 @@ async def list_role_assignments(
 
 @delete("/v1/roles/{role_id:str}/assignments/{user_id:str}", opt={"action": "iam:UnassignRole"})
 async def delete_assignment(
-    role_id: FromPath[str], user_id: FromPath[str], ctx: NamedDependency[Context]
+    role_id: FromPath[str], user_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
     """Take a role from a person; the sessions in which the person has it end."""
     role = await _authorized(ctx, role_id)

@@ -11,7 +11,6 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
 from cloudcore.identity.names import check_name, iam_crn
-from cloudcore.identity.routes.callers import account_of, changes_of, read_page
 from cloudcore.identity.routes.fields import Description, Name, Status
 from cloudcore.identity.rows.service_accounts import (
     ServiceAccount,
@@ -20,26 +19,28 @@ from cloudcore.identity.rows.service_accounts import (
 )
 from cloudcore.identity.services import service_accounts
 from cloudcore.uuids import Uuid
-from cloudcore.web.context import Context, Reply
-from cloudcore.web.pagination import Page, PageMeta
-from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.listing import read_page
+from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
 
 
-class CreateServiceAccount(Request):
+class CreateServiceAccount(RequestBody):
     """A new service account."""
 
     name: Name
     description: Description = ""
 
 
-class UpdateServiceAccount(Request):
+class UpdateServiceAccount(RequestBody):
     """Changes of a service account; its name stays."""
 
     description: Description | UnsetType = UNSET
     status: Status | UnsetType = UNSET
 
 
-class ServiceAccountRecord(Answer):
+class ServiceAccountRecord(ResponseBody):
     """A service account."""
 
     id: Uuid
@@ -51,13 +52,13 @@ class ServiceAccountRecord(Answer):
     updated_at: RFC3339
 
 
-class OneServiceAccount(Answer):
+class OneServiceAccount(ResponseBody):
     """A service account, wrapped."""
 
     service_account: ServiceAccountRecord
 
 
-class ManyServiceAccounts(Answer):
+class ManyServiceAccounts(ResponseBody):
     """A page of service accounts."""
 
     service_accounts: Sequence[ServiceAccountRecord]
@@ -85,7 +86,7 @@ def _one(found: ServiceAccount) -> OneServiceAccount:
     return OneServiceAccount(service_account=_record(found))
 
 
-async def authorized(ctx: Context, service_account_id: str) -> ServiceAccount:
+async def authorized(ctx: RequestContext, service_account_id: str) -> ServiceAccount:
     """Return a service account on which the caller may do what the route does."""
     found = await ctx.database.read(
         service_accounts.get_service_account, account_of(ctx), service_account_id
@@ -100,7 +101,7 @@ async def authorized(ctx: Context, service_account_id: str) -> ServiceAccount:
     opt={"action": "iam:CreateServiceAccount", "idempotent": True},
 )
 async def create_service_account(
-    data: JSONBody[CreateServiceAccount], ctx: NamedDependency[Context]
+    data: JSONBody[CreateServiceAccount], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneServiceAccount]:
     """Create a service account, which may do nothing until a policy is attached to it."""
     check_name(data.name)
@@ -118,14 +119,16 @@ async def create_service_account(
     )
 
 
-@get("/v1/service-accounts", opt={"action": "iam:ListServiceAccounts", "query": Page})
-async def list_account_service_accounts(ctx: NamedDependency[Context]) -> ManyServiceAccounts:
+@get("/v1/service-accounts", opt={"action": "iam:ListServiceAccounts", "query": PageQuery})
+async def list_account_service_accounts(
+    ctx: NamedDependency[RequestContext],
+) -> ManyServiceAccounts:
     """List service accounts by name."""
     account_id = account_of(ctx)
     ctx.authorize(iam_crn(account_id, "service-account", "*"))
     found, meta = await read_page(
         ctx,
-        ctx.query(Page),
+        ctx.query(PageQuery),
         list_service_accounts,
         count_service_accounts,
         account_id,
@@ -136,7 +139,7 @@ async def list_account_service_accounts(ctx: NamedDependency[Context]) -> ManySe
 
 @get("/v1/service-accounts/{service_account_id:str}", opt={"action": "iam:GetServiceAccount"})
 async def get_service_account(
-    service_account_id: FromPath[str], ctx: NamedDependency[Context]
+    service_account_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneServiceAccount:
     """Return a service account."""
     return _one(await authorized(ctx, service_account_id))
@@ -146,7 +149,7 @@ async def get_service_account(
 async def update_service_account(
     service_account_id: FromPath[str],
     data: JSONBody[UpdateServiceAccount],
-    ctx: NamedDependency[Context],
+    ctx: NamedDependency[RequestContext],
 ) -> Reply[OneServiceAccount]:
     """Change a service account; suspended, none of its keys and tokens works."""
     found = await authorized(ctx, service_account_id)
@@ -162,7 +165,7 @@ async def update_service_account(
 
 @delete("/v1/service-accounts/{service_account_id:str}", opt={"action": "iam:DeleteServiceAccount"})
 async def delete_service_account(
-    service_account_id: FromPath[str], ctx: NamedDependency[Context]
+    service_account_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
     """Delete a service account with its access keys; its tokens end at once."""
     found = await authorized(ctx, service_account_id)

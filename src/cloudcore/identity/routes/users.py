@@ -21,9 +21,8 @@ from cloudcore.errors import AccessDenied, Conflict
 from cloudcore.iam.passwords import Asker
 from cloudcore.iam.principal import Principal
 from cloudcore.identity.address_lookups import counted_lookup
-from cloudcore.identity.names import email_address, iam_crn, missing
+from cloudcore.identity.names import email_address, iam_crn, missing, person_crn
 from cloudcore.identity.permissions import membership
-from cloudcore.identity.routes.callers import person_crn, person_of, read_page
 from cloudcore.identity.routes.fields import Email, Status
 from cloudcore.identity.routes.organizations import membership_policy
 from cloudcore.identity.rows.organizations import Joined
@@ -38,12 +37,14 @@ from cloudcore.identity.services import users
 from cloudcore.identity.services.members import organization_of
 from cloudcore.identity.services.organizations import get_joined
 from cloudcore.uuids import Uuid
-from cloudcore.web.context import Context, Reply
-from cloudcore.web.pagination import Page, PageMeta
-from cloudcore.wire import RFC3339, Answer, Request, rfc3339
+from cloudcore.web.callers import person_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.listing import read_page
+from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 
-class CreateUser(Request):
+class CreateUser(RequestBody):
     """A new person."""
 
     email: Email
@@ -53,13 +54,13 @@ class CreateUser(Request):
     ) = None
 
 
-class UpdateUser(Request):
+class UpdateUser(RequestBody):
     """Changes of a person."""
 
     status: Status | UnsetType = UNSET
 
 
-class UserRecord(Answer):
+class UserRecord(ResponseBody):
     """A person."""
 
     id: Uuid
@@ -77,19 +78,19 @@ class NewUserRecord(UserRecord):
     one_time_password: str
 
 
-class OneUser(Answer):
+class OneUser(ResponseBody):
     """A person, wrapped."""
 
     user: UserRecord
 
 
-class OneNewUser(Answer):
+class OneNewUser(ResponseBody):
     """A new person, wrapped."""
 
     user: NewUserRecord
 
 
-class ManyUsers(Answer):
+class ManyUsers(ResponseBody):
     """A page of persons."""
 
     users: Sequence[UserRecord]
@@ -133,7 +134,7 @@ def _shared(tx: Connection, person: Principal, user_id: str) -> Joined:
     return get_joined(tx, organization_id, person.id)
 
 
-def _authorize(ctx: Context, joined: Joined, user_id: str) -> None:
+def _authorize(ctx: RequestContext, joined: Joined, user_id: str) -> None:
     """Let a person do the route's action on a user, as far as its part in the organization goes."""
     person = person_of(ctx)
     ctx.authorize(
@@ -142,7 +143,7 @@ def _authorize(ctx: Context, joined: Joined, user_id: str) -> None:
     )
 
 
-async def _governed(ctx: Context, user_id: str) -> Joined:
+async def _governed(ctx: RequestContext, user_id: str) -> Joined:
     """Return the organization that a person owns and a user is a member of.
 
     Raises:
@@ -155,7 +156,7 @@ async def _governed(ctx: Context, user_id: str) -> Joined:
     return joined
 
 
-async def _seen_from(ctx: Context) -> str:
+async def _seen_from(ctx: RequestContext) -> str:
     """Return the organization whose users the caller may list."""
     assert ctx.caller is not None
     if ctx.caller.account_id is None:
@@ -177,7 +178,7 @@ async def _seen_from(ctx: Context) -> str:
     },
 )
 async def create_user(
-    data: JSONBody[CreateUser], ctx: NamedDependency[Context]
+    data: JSONBody[CreateUser], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneNewUser]:
     """Create a person, a member of the organization with no role yet; for its owners.
 
@@ -214,13 +215,13 @@ async def create_user(
         )
 
 
-@get("/v1/users", opt={"action": "iam:ListUsers", "query": Page})
-async def list_users(ctx: NamedDependency[Context]) -> ManyUsers:
+@get("/v1/users", opt={"action": "iam:ListUsers", "query": PageQuery})
+async def list_users(ctx: NamedDependency[RequestContext]) -> ManyUsers:
     """List the persons of the organization that owns the account, or that a person works in."""
     organization_id = await _seen_from(ctx)
     found, meta = await read_page(
         ctx,
-        ctx.query(Page),
+        ctx.query(PageQuery),
         list_active_members,
         count_active_members,
         organization_id,
@@ -230,7 +231,7 @@ async def list_users(ctx: NamedDependency[Context]) -> ManyUsers:
 
 
 @get("/v1/users/{user_id:str}", opt={"action": "iam:GetUser"})
-async def get_user(user_id: FromPath[str], ctx: NamedDependency[Context]) -> OneUser:
+async def get_user(user_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> OneUser:
     """Return a person of the organization that owns the account, or that the caller is in too."""
     assert ctx.caller is not None
     if ctx.caller.account_id is None:
@@ -244,7 +245,7 @@ async def get_user(user_id: FromPath[str], ctx: NamedDependency[Context]) -> One
 
 @patch("/v1/users/{user_id:str}", opt={"action": "iam:UpdateUser", "statuses": (409,)})
 async def update_user(
-    user_id: FromPath[str], data: JSONBody[UpdateUser], ctx: NamedDependency[Context]
+    user_id: FromPath[str], data: JSONBody[UpdateUser], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneUser]:
     """Suspend a person who is in no other organization, or let it in again; for owners."""
     joined = await _governed(ctx, user_id)
@@ -255,7 +256,7 @@ async def update_user(
 
 
 @delete("/v1/users/{user_id:str}", opt={"action": "iam:DeleteUser", "statuses": (409,)})
-async def delete_user(user_id: FromPath[str], ctx: NamedDependency[Context]) -> None:
+async def delete_user(user_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
     """Delete a person who is in no other organization and owns no account; for owners."""
     joined = await _governed(ctx, user_id)
     await ctx.database.write(users.delete_user, joined.organization.id, user_id, ctx.clock())

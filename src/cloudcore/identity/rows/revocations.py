@@ -15,7 +15,7 @@ _t = revoked_tokens.c
 _l = login_credentials.c
 
 
-class Login(NamedTuple):
+class LoginHolder(NamedTuple):
     """A login credential of a container client, and what it hangs on."""
 
     id: str
@@ -48,10 +48,10 @@ def is_token_revoked(tx: Connection, jti: str) -> bool:
     return tx.row(_IS_REVOKED, jti=jti, limit=1) is not None
 
 
-def find_login(tx: Connection, password_sha256: str) -> Login | None:
+def find_login(tx: Connection, password_sha256: str) -> LoginHolder | None:
     """Return the login credential of a password, whether it still holds or not."""
     row = tx.row(_FIND_LOGIN, hash=password_sha256)
-    return Login(*row) if row else None
+    return LoginHolder(*row) if row else None
 
 
 def revoke_login(tx: Connection, login_id: str, now: int) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
-from cloudcore.iam.policy import MAX_PRINCIPAL_BYTES, Kind
+from cloudcore.iam.policy import MAX_PRINCIPAL_BYTES, PolicyKind
 from cloudcore.identity.documents import stored_document
 from cloudcore.identity.names import missing
 from cloudcore.identity.rows import policies as rows
@@ -22,7 +22,7 @@ MAX_ATTACHMENTS: Final = 10
 def create_policy(tx: Connection, policy: PolicyRow, document: dict[str, Any]) -> PolicyRow:
     """Add a policy of this document."""
     raise_revision(tx, policy.account_id)
-    stored = stored_document(tx, document, Kind.IDENTITY, policy.account_id)
+    stored = stored_document(tx, document, PolicyKind.IDENTITY, policy.account_id)
     made = policy._replace(document=stored.text, account_ids=stored.encoded_ids)
     if not rows.add_policy(tx, made):
         raise Conflict("there is a policy of this name", name=policy.name)
@@ -49,7 +49,7 @@ def update_policy(
     raise_revision(tx, account_id)
     policy = get_policy(tx, account_id, policy_id)
     if "document" in changes:
-        stored = stored_document(tx, changes["document"], Kind.IDENTITY, account_id)
+        stored = stored_document(tx, changes["document"], PolicyKind.IDENTITY, account_id)
         if len(stored.text) > len(policy.document):
             _check_size(len(stored.text) + rows.largest_size_beside(tx, policy.id))
         new: dict[str, Any] = {"document": stored.text, "account_ids": stored.encoded_ids}

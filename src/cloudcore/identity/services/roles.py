@@ -6,9 +6,9 @@ from typing import Any
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
-from cloudcore.iam.policy import Kind
+from cloudcore.iam.policy import PolicyKind
 from cloudcore.identity.documents import stored_document
-from cloudcore.identity.names import missing, parse_reference
+from cloudcore.identity.names import missing, parse_iam_reference
 from cloudcore.identity.rows import roles as rows
 from cloudcore.identity.rows.accounts import raise_revision
 from cloudcore.identity.rows.roles import Assigned, Assignment, Role
@@ -22,7 +22,7 @@ from cloudcore.identity.services.members import find_person, lock_organization, 
 def create_role(tx: Connection, role: Role, trust_policy: dict[str, Any]) -> Role:
     """Add a role that `trust_policy` says who may assume."""
     raise_revision(tx, role.account_id)
-    stored = stored_document(tx, trust_policy, Kind.TRUST, role.account_id)
+    stored = stored_document(tx, trust_policy, PolicyKind.TRUST, role.account_id)
     made = role._replace(trust_policy=stored.text, trust_ids=stored.encoded_ids)
     if not rows.add_role(tx, made):
         raise Conflict("there is a role of this name", name=role.name)
@@ -39,7 +39,7 @@ def get_role(tx: Connection, account_id: str, role_id: str) -> Role:
 
 def resolve_role(tx: Connection, account_id: str, text: str) -> Role:
     """Return the role that a caller's `role` refers to."""
-    reference = parse_reference(tx, text, field="role", kind="role", account_id=account_id)
+    reference = parse_iam_reference(tx, text, field="role", kind="role", account_id=account_id)
     if reference.id is not None:
         return get_role(tx, account_id, reference.id)
     found = rows.find_role_named(tx, account_id, reference.name or "")
@@ -55,7 +55,7 @@ def update_role(
     raise_revision(tx, account_id)
     role = get_role(tx, account_id, role_id)
     if "trust_policy" in changes:
-        stored = stored_document(tx, changes["trust_policy"], Kind.TRUST, account_id)
+        stored = stored_document(tx, changes["trust_policy"], PolicyKind.TRUST, account_id)
         new: dict[str, Any] = {"trust_policy": stored.text, "trust_ids": stored.encoded_ids}
         changes = {**changes, **new}
         if role._replace(**new) != role:

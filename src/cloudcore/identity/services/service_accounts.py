@@ -6,7 +6,7 @@ from typing import Any
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
-from cloudcore.identity.names import missing, parse_reference
+from cloudcore.identity.names import missing, parse_iam_reference
 from cloudcore.identity.rows import service_accounts as rows
 from cloudcore.identity.rows.accounts import raise_revision
 from cloudcore.identity.rows.service_accounts import ServiceAccount
@@ -30,7 +30,7 @@ def get_service_account(tx: Connection, account_id: str, service_account_id: str
 
 def resolve_service_account(tx: Connection, account_id: str, text: str) -> ServiceAccount:
     """Return the service account that a caller's `service_account` refers to."""
-    reference = parse_reference(
+    reference = parse_iam_reference(
         tx, text, field="service_account", kind="service-account", account_id=account_id
     )
     if reference.id is not None:

@@ -11,12 +11,12 @@ from registry.metadata.collector import collection
 from registry.metadata.collector import runs as gc_runs
 from registry.metadata.collector.collection import UnreferencedLink
 from registry.metadata.collector.runs import Progress, Run
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 
 _BATCH: Final = 200
 
 
-async def mark(ctx: Context, run: Run) -> bool:
+async def mark(ctx: ServiceContext, run: Run) -> bool:
     """Take a batch of links away, and say whether there may be more.
 
     A link that was touched or referenced since it was listed stays.

@@ -12,12 +12,12 @@ from registry.errors import StoreUnavailable
 from registry.metadata.collector import collection
 from registry.metadata.collector import runs as gc_runs
 from registry.metadata.collector.runs import Progress, Run
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 
 _BATCH: Final = 100
 
 
-async def remove(sweeper: BlobSweeper, ctx: Context, run: Run) -> bool:
+async def remove(sweeper: BlobSweeper, ctx: ServiceContext, run: Run) -> bool:
     """Remove the bytes of a batch of swept objects, and say whether there may be more.
 
     That they are given up is committed before the first is deleted, and they are forgotten after

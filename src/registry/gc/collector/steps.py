@@ -17,7 +17,7 @@ import msgspec
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Unavailable
-from cloudcore.jobs.kinds import Done, Kind, Next, StepFailed
+from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job
 from registry.blobstore.base import BlobSweeper
 from registry.errors import StoreUnavailable
@@ -29,7 +29,7 @@ from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.metadata.collector import runs as gc_runs
 from registry.metadata.collector.runs import Progress, Run
 from registry.services.collector_runs import KIND, Arguments
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 from registry.services.run_log import log_end
 
 MAX_ATTEMPTS: Final = 10
@@ -42,16 +42,16 @@ SQLite, the same writer: while batch follows batch, they take three times as lon
 _LONGEST_REST: Final = 5.0
 """In seconds."""
 
-Phase = Callable[[Context, Run], Awaitable[bool]]
+Phase = Callable[[ServiceContext, Run], Awaitable[bool]]
 """Does one batch and says whether there may be more."""
 
 
-def collection_kind(ctx: Context, sweeper: BlobSweeper) -> Kind:
+def collection_kind(ctx: ServiceContext, sweeper: BlobSweeper) -> JobKind:
     """Return the kind of job that collects; only it is given the way to delete bytes."""
     # The run itself must end with its job: so the step, and not the queue, gives up.
     check = partial(check_generation, ctx, sweeper)
     step = partial(run_step, ctx, phases_of(sweeper), check=check)
-    return Kind(name=KIND, step=step, max_attempts=None)
+    return JobKind(name=KIND, step=step, max_attempts=None)
 
 
 def phases_of(sweeper: BlobSweeper) -> Sequence[Phase]:
@@ -66,7 +66,11 @@ async def _pass() -> None:
 
 
 async def run_step(
-    ctx: Context, phases: Sequence[Phase], job: Job, *, check: Callable[[], Awaitable[None]] = _pass
+    ctx: ServiceContext,
+    phases: Sequence[Phase],
+    job: Job,
+    *,
+    check: Callable[[], Awaitable[None]] = _pass,
 ) -> Next | Done:
     """Do some batches of the job's current phase; `check` raises when none may be done.
 

@@ -9,12 +9,12 @@ from registry.gc.collector.consistency_check import IndexIncomplete
 from registry.metadata.collector import collection
 from registry.metadata.collector import runs as gc_runs
 from registry.metadata.collector.runs import Progress, Run
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 
 _BATCH: Final = 100
 
 
-async def sweep(ctx: Context, run: Run) -> bool:
+async def sweep(ctx: ServiceContext, run: Run) -> bool:
     """Sweep a batch of condemned objects, and say whether there may be more.
 
     One that something refers to again lives on. Whatever the check before did not see, the
@@ -36,7 +36,7 @@ async def sweep(ctx: Context, run: Run) -> bool:
 
 def _sweep(tx: Connection, run: Run, before: int, now: int) -> bool:
     found = collection.lock_condemned(tx, run.account_id, before, _BATCH)
-    spared = collection.spare_referred(tx, run.account_id, [one.id for one in found])
+    spared = collection.unmark_referred(tx, run.account_id, [one.id for one in found])
     doomed = [one for one in found if one.id not in spared]
     needed = collection.unlinked_edge(tx, run.account_id, [one.digest for one in doomed])
     if needed is not None:
@@ -48,5 +48,5 @@ def _sweep(tx: Connection, run: Run, before: int, now: int) -> bool:
 
 def _spare(tx: Connection, run: Run, before: int) -> None:
     found = collection.lock_condemned(tx, run.account_id, before, _BATCH)
-    spared = collection.spare_referred(tx, run.account_id, [one.id for one in found])
+    spared = collection.unmark_referred(tx, run.account_id, [one.id for one in found])
     gc_runs.advance_run(tx, run.account_id, run.id, Progress(kept=len(spared)))

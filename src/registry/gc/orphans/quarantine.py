@@ -14,7 +14,7 @@ from typing import Final
 from registry.blobstore.base import BlobSweeper, Orphan
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.metadata.collector import audit
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 
 _BATCH: Final = 500
 
@@ -29,7 +29,7 @@ async def list_orphans(sweeper: BlobSweeper) -> Sequence[Orphan]:
     )
 
 
-async def take_back_owned(ctx: Context, sweeper: BlobSweeper) -> int:
+async def take_back_owned(ctx: ServiceContext, sweeper: BlobSweeper) -> int:
     """Put back every orphan that a row owns now; return how many there were."""
     orphans = await list_orphans(sweeper)
     count = 0
@@ -42,7 +42,7 @@ async def take_back_owned(ctx: Context, sweeper: BlobSweeper) -> int:
     return count
 
 
-async def remove_overdue(ctx: Context, sweeper: BlobSweeper) -> int:
+async def remove_overdue(ctx: ServiceContext, sweeper: BlobSweeper) -> int:
     """Delete the orphans whose time is over and that still belong to no row; return how many.
 
     Delete nothing while the database is not the one the blobs were used with last.
@@ -69,7 +69,7 @@ async def remove_overdue(ctx: Context, sweeper: BlobSweeper) -> int:
     return count
 
 
-async def tend_orphans(ctx: Context, sweeper: BlobSweeper) -> None:
+async def tend_orphans(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
     """Put back the orphans that a row owns now, and delete those whose time is over."""
     await take_back_owned(ctx, sweeper)
     await remove_overdue(ctx, sweeper)

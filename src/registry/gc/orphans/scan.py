@@ -21,7 +21,7 @@ from registry.blobstore.folders import SHARDS
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.orphans.quarantine import tend_orphans
 from registry.metadata.collector import audit, generations
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 
 PLACES: Final = SHARDS + 1
 """The shards of objects, and what is staged."""
@@ -100,7 +100,7 @@ class Patrol:
     began left its leaks there.
     """
 
-    def __init__(self, ctx: Context, sweeper: BlobSweeper) -> None:
+    def __init__(self, ctx: ServiceContext, sweeper: BlobSweeper) -> None:
         self._ctx = ctx
         self._sweeper = sweeper
         self._since = ctx.clock() - RECENT
@@ -124,7 +124,7 @@ class Patrol:
 
 
 async def patrol(
-    ctx: Context, sweeper: BlobSweeper, places: Sequence[int], *, since: int = 0
+    ctx: ServiceContext, sweeper: BlobSweeper, places: Sequence[int], *, since: int = 0
 ) -> int:
     """Set the leaks of some places aside, of uploads begun `since`; return how many there were.
 
@@ -157,7 +157,7 @@ async def patrol(
 
 
 async def quarantine_leaks(
-    ctx: Context, sweeper: BlobSweeper, place: int, *, since: int = 0
+    ctx: ServiceContext, sweeper: BlobSweeper, place: int, *, since: int = 0
 ) -> int:
     """Set aside the leaks of a shard of objects, or, in the last place, of what is staged.
 
@@ -181,7 +181,9 @@ async def quarantine_leaks(
     return moved
 
 
-async def find_leaks(ctx: Context, sweeper: BlobSweeper, place: int, *, since: int = 0) -> Found:
+async def find_leaks(
+    ctx: ServiceContext, sweeper: BlobSweeper, place: int, *, since: int = 0
+) -> Found:
     """Return what is stored in a place, and which of it seems to be leaks; change nothing.
 
     Only uploads begun `since` (microseconds since the epoch) are looked at.
@@ -195,7 +197,7 @@ async def find_leaks(ctx: Context, sweeper: BlobSweeper, place: int, *, since: i
     return Found(files, files - len(unowned), leaks, accepted)
 
 
-async def check_newest(ctx: Context, sweeper: BlobSweeper, leaks: Sequence[str]) -> None:
+async def check_newest(ctx: ServiceContext, sweeper: BlobSweeper, leaks: Sequence[str]) -> None:
     """Check that few leaks are newer than the newest row.
 
     An older copy of a database lacks the newest rows. A crash leaves only a few such files.
@@ -226,7 +228,7 @@ def begun_at(object_id: str) -> int:
     return (UUID(object_id).int >> 80) * 1000
 
 
-async def _may_judge(ctx: Context, sweeper: BlobSweeper) -> bool:
+async def _may_judge(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
     try:
         await check_generation(ctx, sweeper)
     except DatabaseWentBack as error:
@@ -257,7 +259,7 @@ def _ids(sweeper: BlobSweeper, place: int) -> Iterator[str]:
 
 
 async def _find(
-    ctx: Context, listing: Callable[[], Iterator[str]], since: int
+    ctx: ServiceContext, listing: Callable[[], Iterator[str]], since: int
 ) -> tuple[int, Sequence[str]]:
     """Return how many files are listed, and which of them no row names."""
     listed = await asyncio.to_thread(
@@ -271,7 +273,7 @@ async def _find(
     return len(listed), leaks
 
 
-def _is_held(ctx: Context, object_id: str) -> bool:
+def _is_held(ctx: ServiceContext, object_id: str) -> bool:
     """Return True if these bytes are being written, or are gone. Blocks briefly."""
     try:
         ctx.writer.resume(object_id).close()
@@ -280,7 +282,7 @@ def _is_held(ctx: Context, object_id: str) -> bool:
     return False
 
 
-async def _set_aside(ctx: Context, sweeper: BlobSweeper, object_id: str) -> bool:
+async def _set_aside(ctx: ServiceContext, sweeper: BlobSweeper, object_id: str) -> bool:
     """Set one leak aside, if it still has no row under the hold on its bytes."""
     try:
         staged = await asyncio.to_thread(ctx.writer.resume, object_id)

@@ -12,14 +12,14 @@ from registry.metadata.collector.collection import condemn, lock_objects
 from registry.metadata.images.manifests import remove_body
 from registry.metadata.images.tombstones import Tombstone, forget_tombstone, lock_over, objects_of
 from registry.metadata.tags.history import forget_tag_events
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 
 _BATCH: Final = 50
 _HISTORY: Final = 365 * 24 * 3600 * MICROSECONDS
 """How long a change of a tag is told of."""
 
 
-async def purge_tombstones(ctx: Context) -> int:
+async def purge_tombstones(ctx: ServiceContext) -> int:
     """Remove the tombstones whose time is over, and return how many; bytes go to the collector."""
     gone = 0
     while removed := await ctx.database.write(_purge_batch, ctx.clock()):
@@ -27,7 +27,7 @@ async def purge_tombstones(ctx: Context) -> int:
     return gone
 
 
-async def forget_tag_history(ctx: Context) -> None:
+async def forget_tag_history(ctx: ServiceContext) -> None:
     """Delete the events of tags that happened long ago."""
     while await ctx.database.write_relaxed(forget_tag_events, ctx.clock() - _HISTORY, _BATCH):
         pass

@@ -12,7 +12,7 @@ from registry.metadata.images.tombstones import tombstones_of
 from registry.metadata.repositories import purge
 from registry.metadata.repositories.live import Repository
 from registry.metadata.tags.history import remove_tag_events
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 from registry.services.images.deletion import drop_manifests
 
 _BATCH: Final = 50
@@ -21,7 +21,7 @@ _GRACE: Final = 3600 * MICROSECONDS
 """A request that found the repository before it was deleted is over by then."""
 
 
-async def purge_deleted_repositories(ctx: Context) -> int:
+async def purge_deleted_repositories(ctx: ServiceContext) -> int:
     """Empty every repository whose restoration is over; return how many are gone altogether.
 
     Bytes are left to the collector. Open uploads are left to `discard_expired_uploads`, and

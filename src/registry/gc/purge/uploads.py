@@ -7,12 +7,12 @@ from typing import Final
 
 from registry.blobstore.base import ObjectUnknown, StageBusy, Staged
 from registry.metadata.blobs import uploads
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 
 _BATCH: Final = 100
 
 
-async def discard_expired_uploads(ctx: Context) -> int:
+async def discard_expired_uploads(ctx: ServiceContext) -> int:
     """End every session whose time is over and return how many there were.
 
     A session someone is writing to this moment is left alone: its time is being renewed. So is
@@ -32,7 +32,7 @@ async def discard_expired_uploads(ctx: Context) -> int:
             return discarded
 
 
-async def _discard(ctx: Context, upload_id: str) -> bool:
+async def _discard(ctx: ServiceContext, upload_id: str) -> bool:
     """End one session, unless it goes on after all."""
     staged: Staged | None = None
     try:

@@ -346,7 +346,7 @@ def linked_object(tx: Connection, repository_id: str, digest: str) -> KeptObject
     return KeptObject(*row) if row else None
 
 
-def revive_object(tx: Connection, object_id: str) -> bool:
+def undelete_object(tx: Connection, object_id: str) -> bool:
     """Take an object back from the collector and lock it; return False if it is gone or damaged."""
     return tx.execute(_REVIVE_OBJECT, id=object_id) == 1
 

@@ -279,7 +279,7 @@ def lock_condemned(tx: Connection, account_id: str, before: int, limit: int) -> 
     return [Swept(*row) for row in rows]
 
 
-def spare_referred(tx: Connection, account_id: str, object_ids: Sequence[str]) -> set[str]:
+def unmark_referred(tx: Connection, account_id: str, object_ids: Sequence[str]) -> set[str]:
     """Let those condemned objects live that something refers to again; return their ids."""
     rows = tx.rows(_SPARE, account_id=account_id, ids=text_list(object_ids))
     return {row[0] for row in rows}

@@ -226,7 +226,7 @@ _OF_REPOSITORY: Final = Statement(
 )
 
 
-def bury(
+def soft_delete(
     tx: Connection,
     tags: Mapping[str, Sequence[tuple[str, str]]],
     *,
@@ -285,7 +285,7 @@ def children_of(tx: Connection, tombstone_id: str) -> list[str]:
     return [row[0] for row in tx.rows(_CHILDREN, manifest_id=tombstone_id)]
 
 
-def raise_manifest(tx: Connection, tombstone: Tombstone, now: int) -> list[str]:
+def undelete(tx: Connection, tombstone: Tombstone, now: int) -> list[str]:
     """Put the manifest's row back, and links to its blobs; return the digests of the blobs.
 
     Its edges, tags and counts are the caller's to make.

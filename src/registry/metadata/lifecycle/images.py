@@ -50,7 +50,7 @@ class ImageColumns(NamedTuple):
     is_pinned: bool
 
 
-class Link(NamedTuple):
+class LinkedBlob(NamedTuple):
     """A blob of the repository, and who needs it."""
 
     digest: str
@@ -250,12 +250,12 @@ def references_of(tx: Connection, ids: Sequence[str]) -> Sequence[str]:
 
 
 def links_of(tx: Connection, repository_id: str, digests: Sequence[str]) -> Sequence[Row]:
-    """Return the repository's links of these blobs, as `Link`."""
+    """Return the repository's links of these blobs, as `LinkedBlob`."""
     return tx.rows(_LINKS, repository_id=repository_id, digests=text_list(digests))
 
 
 def page_of_links(tx: Connection, repository_id: str, after: str, limit: int) -> Sequence[Row]:
-    """Return up to `limit` links of a repository after the digest `after`, as `Link`."""
+    """Return up to `limit` links of a repository after the digest `after`, as `LinkedBlob`."""
     return tx.rows(_LINK_PAGE, repository_id=repository_id, after=after, limit=limit)
 
 

@@ -18,7 +18,7 @@ _LAST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 """Sorts after every id, in whatever language the database sorts."""
 
 
-class StoredPolicy(NamedTuple):
+class StoredLifecyclePolicy(NamedTuple):
     """A repository's policy as it was accepted."""
 
     document: str
@@ -145,7 +145,7 @@ _FORGET: Final = Statement(
 
 def put_policy(
     tx: Connection, repository_id: str, document: str, now: int, next_run_at: int
-) -> StoredPolicy:
+) -> StoredLifecyclePolicy:
     """Store a policy in place of the one a repository had, and return it.
 
     It runs when the one before it would have, and not after `next_run_at`.
@@ -158,10 +158,10 @@ def put_policy(
     return stored
 
 
-def find_policy(tx: Connection, repository_id: str) -> StoredPolicy | None:
+def find_policy(tx: Connection, repository_id: str) -> StoredLifecyclePolicy | None:
     """Return a repository's policy."""
     row = tx.row(_FIND, repository_id=repository_id)
-    return StoredPolicy(*row) if row else None
+    return StoredLifecyclePolicy(*row) if row else None
 
 
 def remove_policy(tx: Connection, repository_id: str) -> bool:

@@ -19,7 +19,7 @@ from registry.metadata.tables import repositories
 _r = repositories.c
 
 
-class Account(NamedTuple):
+class RegistryAccount(NamedTuple):
     """An account: the unit of isolation, named in image references by its handle."""
 
     id: str
@@ -142,15 +142,15 @@ _LIST_ACCOUNTS: Final = Statement(
 )
 
 
-def find_account(tx: Connection, handle: str) -> Account | None:
+def find_account(tx: Connection, handle: str) -> RegistryAccount | None:
     """Return the active account of this handle."""
     row = tx.row(_FIND_ACCOUNT, handle=handle)
-    return Account(row[0], row[1], bool(row[2])) if row else None
+    return RegistryAccount(row[0], row[1], bool(row[2])) if row else None
 
 
-def list_accounts(tx: Connection) -> list[Account]:
+def list_accounts(tx: Connection) -> list[RegistryAccount]:
     """Return all accounts, by handle."""
-    return [Account(row[0], row[1], bool(row[2])) for row in tx.rows(_LIST_ACCOUNTS)]
+    return [RegistryAccount(row[0], row[1], bool(row[2])) for row in tx.rows(_LIST_ACCOUNTS)]
 
 
 def add_account(
@@ -192,7 +192,7 @@ def is_live(tx: Connection, repository_id: str) -> bool:
 def add_repository(
     tx: Connection,
     repository_id: str,
-    account: Account,
+    account: RegistryAccount,
     name: str,
     now: int,
     *,

@@ -18,7 +18,7 @@ from registry.metadata.tables import repositories, resource_policies
 _p = resource_policies.c
 
 
-class StoredPolicy(NamedTuple):
+class StoredResourcePolicy(NamedTuple):
     """A repository's policy as it was accepted."""
 
     document: Any
@@ -89,7 +89,9 @@ _TARGET: Final = Statement(
 )
 
 
-def put_policy(tx: Connection, repository_id: str, new: NewPolicy, now: int) -> StoredPolicy:
+def put_policy(
+    tx: Connection, repository_id: str, new: NewPolicy, now: int
+) -> StoredResourcePolicy:
     """Store a repository's policy in place of the one it had, and return it.
 
     Lock the repository first.
@@ -107,10 +109,10 @@ def put_policy(tx: Connection, repository_id: str, new: NewPolicy, now: int) -> 
     return stored
 
 
-def find_policy(tx: Connection, repository_id: str) -> StoredPolicy | None:
+def find_policy(tx: Connection, repository_id: str) -> StoredResourcePolicy | None:
     """Return a repository's policy."""
     row = tx.row(_FIND, repository_id=repository_id)
-    return StoredPolicy(msgspec.json.decode(row[0]), row[1], row[2]) if row else None
+    return StoredResourcePolicy(msgspec.json.decode(row[0]), row[1], row[2]) if row else None
 
 
 def remove_policy(tx: Connection, repository_id: str) -> bool:

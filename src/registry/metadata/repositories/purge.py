@@ -25,7 +25,7 @@ _m = manifests.c
 _l = repository_blobs.c
 
 
-class Deleted(NamedTuple):
+class PurgeableRepository(NamedTuple):
     """A deleted repository that cannot be restored any more, and is not purged yet."""
 
     id: str
@@ -90,13 +90,18 @@ _REMOVE: Final = Statement(
 )
 
 
-def list_deleted(tx: Connection, now: int, after: tuple[int, str], limit: int) -> list[Deleted]:
+def list_deleted(
+    tx: Connection, now: int, after: tuple[int, str], limit: int
+) -> list[PurgeableRepository]:
     """Return up to `limit` repositories whose restoration is over, in the order it ended.
 
     They come after the one whose restoration ended at the moment and has the id of `after`.
     """
     until, last = after
-    return [Deleted(*row) for row in tx.rows(_LIST, now=now, until=until, after=last, limit=limit)]
+    return [
+        PurgeableRepository(*row)
+        for row in tx.rows(_LIST, now=now, until=until, after=last, limit=limit)
+    ]
 
 
 def lock_deleted(tx: Connection, repository_id: str, now: int) -> Repository | None:

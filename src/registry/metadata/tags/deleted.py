@@ -173,7 +173,7 @@ def remove_deleted_tag(tx: Connection, repository_id: str, name: str) -> int:
     return int(row is not None and bool(row[0]))
 
 
-def lose_images(
+def detach_deleted_tags(
     tx: Connection, repository_id: str, digests: Sequence[str], until: int | None
 ) -> int:
     """Let tags wait for images that are about to go; return how many fewer count.
@@ -186,7 +186,7 @@ def lose_images(
     return tx.execute(_LOSE_IMAGES, **of, until=until)
 
 
-def regain_image(tx: Connection, repository_id: str, digest: str) -> int:
+def attach_deleted_tags(tx: Connection, repository_id: str, digest: str) -> int:
     """Let the tags that waited for an image be restorable again; return how many more count."""
     return tx.execute(_REGAIN_IMAGE, repository_id=repository_id, digest=digest)
 

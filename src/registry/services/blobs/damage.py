@@ -17,7 +17,7 @@ from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
 from registry.metadata.blobs import damage
 from registry.metadata.blobs.damage import DamagedImage, DamagedObject
 from registry.metadata.blobs.objects import Link
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 
 MAX_LISTED: Final = 100
 """How many damaged blobs are listed, and how many images that need one of them."""
@@ -41,7 +41,7 @@ def find_damage(reader: BlobReader, object_id: str, size: int) -> str | None:
     return None
 
 
-async def note_damage(ctx: Context, link: Link, found: str) -> bool:
+async def note_damage(ctx: ServiceContext, link: Link, found: str) -> bool:
     """Mark a link's object; return False if it was marked before, was replaced, or is gone.
 
     The first to find the damage counts it and logs it as an error. If the database cannot take the

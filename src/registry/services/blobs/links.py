@@ -19,7 +19,7 @@ from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.access import Rights
 from registry.services.blobs.damage import find_damage, note_damage
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 from registry.services.repositories.names import lock, name_unknown, repository_for_push
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ _MOUNT_CANDIDATES: Final = 100
 """How many repositories of the account are looked at for a mount that names no source."""
 
 
-async def stat_blob(ctx: Context, name: Name, digest: Digest, *, keep: bool = False) -> Link:
+async def stat_blob(ctx: ServiceContext, name: Name, digest: Digest, *, keep: bool = False) -> Link:
     """Return the link of a blob in a repository.
 
     With `keep`, a client will rely on the blob being there (HEAD before a push): its file is
@@ -60,7 +60,9 @@ async def stat_blob(ctx: Context, name: Name, digest: Digest, *, keep: bool = Fa
     return link
 
 
-async def open_blob(ctx: Context, name: Name, link: Link, start: int, stop: int) -> StoredRange:
+async def open_blob(
+    ctx: ServiceContext, name: Name, link: Link, start: int, stop: int
+) -> StoredRange:
     """Open bytes ``[start, stop)`` of a linked blob; the caller closes it.
 
     A file that is absent or has not the blob's size is marked as damaged.
@@ -75,7 +77,7 @@ async def open_blob(ctx: Context, name: Name, link: Link, start: int, stop: int)
     )
 
 
-async def check_blob(ctx: Context, name: Name, link: Link) -> None:
+async def check_blob(ctx: ServiceContext, name: Name, link: Link) -> None:
     """Check that a linked blob's file is there with the blob's size; mark it if it is damaged.
 
     Raises:
@@ -85,7 +87,7 @@ async def check_blob(ctx: Context, name: Name, link: Link) -> None:
     await _look(ctx, name, link, lambda link: ctx.reader.check(link.object_id, link.size))
 
 
-async def _look(ctx: Context, name: Name, link: Link, look: Callable[[Link], T]) -> T:
+async def _look(ctx: ServiceContext, name: Name, link: Link, look: Callable[[Link], T]) -> T:
     """Return what `look` finds of a link's file, or mark the file as damaged."""
     for _ in range(_LOOKS):
         try:
@@ -101,13 +103,13 @@ async def _look(ctx: Context, name: Name, link: Link, look: Callable[[Link], T])
     raise _damaged(name, link.digest)
 
 
-async def look_again(ctx: Context, name: Name, link: Link) -> None:
+async def look_again(ctx: ServiceContext, name: Name, link: Link) -> None:
     """Check a file that could not be sent to its end; mark it if it is damaged."""
     with suppress(BlobUnknown, NameUnknown, StoreUnavailable):
         await check_blob(ctx, name, link)
 
 
-async def _is_back(ctx: Context, link: Link) -> bool:
+async def _is_back(ctx: ServiceContext, link: Link) -> bool:
     """Remove the mark of a file that was absent, or of another size, and is right again.
 
     The medium had not been mounted, or a backup was restored. A mark for a wrong hash or unreadable
@@ -123,7 +125,7 @@ async def _is_back(ctx: Context, link: Link) -> bool:
 
 
 async def mount_blob(
-    ctx: Context,
+    ctx: ServiceContext,
     name: Name,
     digest: Digest,
     source: Name | None,
@@ -152,7 +154,7 @@ async def mount_blob(
     return link
 
 
-async def detach_blob(ctx: Context, name: Name, digest: Digest) -> None:
+async def detach_blob(ctx: ServiceContext, name: Name, digest: Digest) -> None:
     """Remove a blob from a repository; its bytes are left to the collector (end-10).
 
     Raises:
@@ -187,7 +189,7 @@ def _mount(
     if target is None or canonical is None:
         return None
     found = _source_link(tx, target.account_id, name, canonical, source, may_pull)
-    if found is None or not blobs.revive_object(tx, found.object_id):
+    if found is None or not blobs.undelete_object(tx, found.object_id):
         return None
     blobs.link_object(tx, target.id, target.account_id, canonical, found.object_id, found.size, now)
     return found._replace(repository_id=target.id, touched_at=now)

@@ -30,7 +30,7 @@ from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.objects import KeptObject, NewObject
 from registry.metadata.repositories import live as repositories
 from registry.services.blobs.damage import find_damage
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 
 VERIFIED_FOR: Final = 7 * 24 * 3600 * MICROSECONDS
 """How long kept bytes of the right size are assumed to hash to their digest."""
@@ -59,7 +59,9 @@ class _NotSeenError(Exception):
     """The account keeps another object than the one that was checked."""
 
 
-async def record_blob(ctx: Context, repository_id: str, account_id: str, stored: Stored) -> None:
+async def record_blob(
+    ctx: ServiceContext, repository_id: str, account_id: str, stored: Stored
+) -> None:
     """Write the rows that make stored bytes a blob; drop them when the account has the same.
 
     Raises:
@@ -85,7 +87,7 @@ async def record_blob(ctx: Context, repository_id: str, account_id: str, stored:
 
 
 async def _record(
-    ctx: Context, repository_id: str, account_id: str, stored: Stored
+    ctx: ServiceContext, repository_id: str, account_id: str, stored: Stored
 ) -> _Kept | None:
     while True:
         seen = await _look(ctx, account_id, stored)
@@ -105,7 +107,7 @@ async def _record(
             return _Kept(there.id)
 
 
-async def _look(ctx: Context, account_id: str, stored: Stored) -> _Seen | None:
+async def _look(ctx: ServiceContext, account_id: str, stored: Stored) -> _Seen | None:
     """Check presence and size of the object the account keeps of these bytes, if any."""
     object_id = await ctx.database.read(damage.kept_object, account_id, stored.digest)
     if object_id is None:

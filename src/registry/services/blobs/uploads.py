@@ -29,7 +29,7 @@ from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.access import Rights
 from registry.services.blobs.recording import record_blob
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 from registry.services.repositories.names import repository_for_push
 
 T = TypeVar("T")
@@ -73,7 +73,9 @@ class _Progress(NamedTuple):
     stored: Stored | None = None
 
 
-async def start_upload(ctx: Context, name: Name, rights: Rights, algorithm: str | None) -> str:
+async def start_upload(
+    ctx: ServiceContext, name: Name, rights: Rights, algorithm: str | None
+) -> str:
     """Open an upload session and return its id (end-4a, end-4c).
 
     Raises:
@@ -97,7 +99,7 @@ async def start_upload(ctx: Context, name: Name, rights: Rights, algorithm: str 
     return upload_id
 
 
-async def _check_open_uploads(ctx: Context, repository: Repository, now: int) -> None:
+async def _check_open_uploads(ctx: ServiceContext, repository: Repository, now: int) -> None:
     """Refuse one more session where too many are open.
 
     Read before the change, so that refusals cost the one writer nothing; concurrent requests may
@@ -115,7 +117,7 @@ async def _check_open_uploads(ctx: Context, repository: Repository, now: int) ->
         )
 
 
-async def find_upload(ctx: Context, name: Name, upload_id: str) -> Upload:
+async def find_upload(ctx: ServiceContext, name: Name, upload_id: str) -> Upload:
     """Return an open session of this repository (end-13).
 
     Raises:
@@ -130,7 +132,7 @@ async def find_upload(ctx: Context, name: Name, upload_id: str) -> Upload:
     return found
 
 
-async def append_chunk(ctx: Context, name: Name, upload_id: str, chunk: Chunk) -> int:
+async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: Chunk) -> int:
     """Append a chunk and return how many bytes the session has now (end-5).
 
     Raises:
@@ -155,7 +157,7 @@ async def append_chunk(ctx: Context, name: Name, upload_id: str, chunk: Chunk) -
 
 
 async def finish_upload(
-    ctx: Context, name: Name, upload_id: str, expected: Digest, chunk: Chunk
+    ctx: ServiceContext, name: Name, upload_id: str, expected: Digest, chunk: Chunk
 ) -> None:
     """Append the last chunk, if any, and make the bytes a blob of the repository (end-6).
 
@@ -187,7 +189,7 @@ async def finish_upload(
 
 
 async def push_blob(
-    ctx: Context, name: Name, rights: Rights, expected: Digest, chunk: Chunk
+    ctx: ServiceContext, name: Name, rights: Rights, expected: Digest, chunk: Chunk
 ) -> None:
     """Take a whole blob in one request (end-4b).
 
@@ -219,7 +221,7 @@ async def push_blob(
         await record_blob(ctx, repository.id, repository.account_id, stored)
 
 
-async def cancel_upload(ctx: Context, name: Name, upload_id: str) -> None:
+async def cancel_upload(ctx: ServiceContext, name: Name, upload_id: str) -> None:
     """End a session and drop its bytes (end-14).
 
     Raises:
@@ -257,7 +259,7 @@ def _held(writer: BlobWriter, upload_id: str) -> Iterator[Staged]:
 
 
 async def _take_up(
-    ctx: Context, name: Name, upload_id: str, staged: Staged, chunk: Chunk
+    ctx: ServiceContext, name: Name, upload_id: str, staged: Staged, chunk: Chunk
 ) -> Upload:
     """Read how far the session has come, under the hold, and go there."""
     try:
@@ -278,7 +280,7 @@ async def _take_up(
     return upload
 
 
-def _limited(ctx: Context, staged: Staged) -> Callable[[memoryview], None]:
+def _limited(ctx: ServiceContext, staged: Staged) -> Callable[[memoryview], None]:
     """Return a sink into `staged` that refuses to grow a blob over the limit."""
 
     def sink(view: memoryview) -> None:
@@ -288,7 +290,7 @@ def _limited(ctx: Context, staged: Staged) -> Callable[[memoryview], None]:
     return sink
 
 
-def _check_limit(ctx: Context, size: int) -> None:
+def _check_limit(ctx: ServiceContext, size: int) -> None:
     """Refuse a blob over the limit, by its declared length before any of it is read."""
     limit = ctx.limits.max_blob_bytes
     if size > limit:
@@ -300,7 +302,7 @@ def _check_length(staged: Staged, upload: Upload, span: Span | None, *, is_compl
         raise _unlike_its_span()
 
 
-async def _advance(ctx: Context, upload_id: str, progress: _Progress) -> None:
+async def _advance(ctx: ServiceContext, upload_id: str, progress: _Progress) -> None:
     known = await ctx.database.write(
         uploads.advance_upload,
         upload_id,

@@ -20,18 +20,18 @@ from registry.metadata.images.manifests import ManifestRow
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Counts, Repository
 from registry.metadata.settings import find_settings
-from registry.metadata.tags.deleted import add_deleted_tags, lose_images
+from registry.metadata.tags.deleted import add_deleted_tags, detach_deleted_tags
 from registry.metadata.tags.history import add_deletions
 from registry.metadata.tags.pointers import tags_of
-from registry.services.changes import Act
-from registry.services.events import IMAGE_DELETED, TAG_DELETED, Event, descriptions
+from registry.services.changes import Change
+from registry.services.events import IMAGE_DELETED, TAG_DELETED, RegistryEvent, descriptions
 
 _DAY: Final = 24 * 3600 * MICROSECONDS
 
 
 def delete_image(
-    tx: Connection, repository: Repository, manifest: ManifestRow, act: Act
-) -> list[Event]:
+    tx: Connection, repository: Repository, manifest: ManifestRow, act: Change
+) -> list[RegistryEvent]:
     """Delete a manifest and every tag that points to it, and return what to publish (rule 3).
 
     Raises:
@@ -52,8 +52,8 @@ def referenced(tx: Connection, repository: Repository, manifest: ManifestRow) ->
 
 
 def delete_unlisted(
-    tx: Connection, repository: Repository, images: Sequence[ManifestRow], act: Act
-) -> list[Event]:
+    tx: Connection, repository: Repository, images: Sequence[ManifestRow], act: Change
+) -> list[RegistryEvent]:
     """Delete manifests that no index lists; see `delete_image`.
 
     One more statement for each image, and some for all of them.
@@ -69,9 +69,9 @@ def delete_unlisted(
         event
         for each in images
         for event in (
-            Event(IMAGE_DELETED, each.digest, None, *described[each.id]),
+            RegistryEvent(IMAGE_DELETED, each.digest, None, *described[each.id]),
             *(
-                Event(TAG_DELETED, each.digest, tag, *described[each.id])
+                RegistryEvent(TAG_DELETED, each.digest, tag, *described[each.id])
                 for tag, _ in tags[each.id]
             ),
         )
@@ -84,18 +84,18 @@ def _bury(
     images: Sequence[ManifestRow],
     tags: Mapping[str, Sequence[tuple[str, str]]],
     until: int,
-    act: Act,
+    act: Change,
 ) -> Counts:
     """Keep what a restoration of images and their tags needs; return what that counts."""
     digests = [each.digest for each in images]
-    uncounted = lose_images(tx, repository.id, digests, until)
+    uncounted = detach_deleted_tags(tx, repository.id, digests, until)
     principal, now = act.principal, act.now
     older = tombstones.find_older(tx, repository.id, digests)
     held = {object_id for each in older for object_id in tombstones.objects_of(tx, each)}
     if older:
         lock_objects(tx, repository.account_id, held)
         tombstones.remove_older(tx, repository.id, digests)
-    tombstones.bury(tx, tags, principal=principal, now=now, restorable_until=until)
+    tombstones.soft_delete(tx, tags, principal=principal, now=now, restorable_until=until)
     if held:
         condemn(tx, repository.account_id, held, now)  # what only the older ones still held
     names = [tag for pairs in tags.values() for tag, _ in pairs]
@@ -134,7 +134,7 @@ def drop_manifests(
     manifests.remove_manifests(tx, ids)
     if buried is None:
         digests = [each.digest for each in images]
-        buried = Counts(deleted_tags=-lose_images(tx, repository.id, digests, None))
+        buried = Counts(deleted_tags=-detach_deleted_tags(tx, repository.id, digests, None))
         for digest in digests:
             manifests.remove_body(tx, repository.account_id, digest)
     for count in sorted(set(references.values())):

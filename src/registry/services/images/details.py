@@ -22,8 +22,8 @@ from registry.metadata.repositories.live import Repository, lock_repository
 from registry.metadata.repositories.visible import ImageRepository
 from registry.metadata.tags.details import find_tag_record
 from registry.oci.digest import Digest
-from registry.services.changes import Act
-from registry.services.events import Event, publish
+from registry.services.changes import Change
+from registry.services.events import RegistryEvent, publish
 from registry.services.images.deletion import delete_image as delete_unpinned
 from registry.services.images.deletion import delete_unlisted, referenced
 from registry.services.tags.pointers import drop_tag
@@ -37,14 +37,14 @@ class ImagePage(NamedTuple):
     total: int
 
 
-class Deleted(NamedTuple):
+class DeletedItem(NamedTuple):
     """What one item of a batch took away: an image with its tags, or a tag of an image."""
 
     digest: str
     tags: Sequence[str]
 
 
-class Failure(NamedTuple):
+class BatchFailure(NamedTuple):
     """Why one item of a batch did nothing: the digest or the tag as it was given."""
 
     digest: str | None
@@ -55,8 +55,8 @@ class Failure(NamedTuple):
 class BatchOutcome(NamedTuple):
     """What became of each item of a batch."""
 
-    deleted: list[Deleted]
-    failures: list[Failure]
+    deleted: list[DeletedItem]
+    failures: list[BatchFailure]
 
 
 def list_images(
@@ -179,7 +179,7 @@ def lock(tx: Connection, found: ImageRepository) -> Repository:
 
 
 def delete_image(
-    tx: Connection, found: ImageRepository, reference: str, act: Act, *, force: bool
+    tx: Connection, found: ImageRepository, reference: str, act: Change, *, force: bool
 ) -> None:
     """Delete an image and every tag that points to it (rule 3).
 
@@ -202,7 +202,7 @@ def delete_batch(
     found: ImageRepository,
     digests: Sequence[str],
     tags: Sequence[str],
-    act: Act,
+    act: Change,
     *,
     force: bool,
 ) -> BatchOutcome:
@@ -221,10 +221,10 @@ def delete_batch(
         try:
             events.append(drop_tag(tx, repository, tag, None, act))
         except (ManifestUnknown, Conflict) as error:
-            outcome.failures.append(Failure(None, tag, error))
+            outcome.failures.append(BatchFailure(None, tag, error))
         else:
             assert record is not None
-            outcome.deleted.append(Deleted(record.digest, [tag]))
+            outcome.deleted.append(DeletedItem(record.digest, [tag]))
     publish(tx, act, repository, events)
     return outcome
 
@@ -234,16 +234,16 @@ def _delete_images(
     found: ImageRepository,
     repository: Repository,
     digests: Sequence[str],
-    act: Act,
+    act: Change,
     outcome: BatchOutcome,
     *,
     force: bool,
-) -> list[Event]:
+) -> list[RegistryEvent]:
     asked = _find_asked(tx, found, digests, outcome)
     ids = sorted(asked, reverse=True)
     tags = images.tags_of(tx, repository.id, ids)
     pins = {} if force else images.pins_of(tx, repository.id, ids, act.now)
-    events: list[Event] = []
+    events: list[RegistryEvent] = []
     waiting = [each for each in ids if each not in pins]
     # In turns: what an index of this turn lists can go in the next.
     while waiting:
@@ -252,14 +252,16 @@ def _delete_images(
         if not free:
             break
         events += delete_unlisted(tx, repository, [asked[each][1] for each in free], act)
-        outcome.deleted.extend(Deleted(asked[each][1].digest, tags[each]) for each in free)
+        outcome.deleted.extend(DeletedItem(asked[each][1].digest, tags[each]) for each in free)
         waiting = [each for each in waiting if each in kept]
     for each in ids:
         digest, manifest = asked[each]
         if each in pins:
-            outcome.failures.append(Failure(digest, None, _pinned(pins[each])))
+            outcome.failures.append(BatchFailure(digest, None, _pinned(pins[each])))
         elif each in waiting:
-            outcome.failures.append(Failure(digest, None, referenced(tx, repository, manifest)))
+            outcome.failures.append(
+                BatchFailure(digest, None, referenced(tx, repository, manifest))
+            )
     return events
 
 
@@ -274,7 +276,7 @@ def _find_asked(
         if name in rows:
             asked.setdefault(rows[name].id, (digest, rows[name]))
         else:
-            outcome.failures.append(Failure(digest, None, _unknown(digest)))
+            outcome.failures.append(BatchFailure(digest, None, _unknown(digest)))
     return asked
 
 

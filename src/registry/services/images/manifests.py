@@ -18,15 +18,15 @@ from registry.metadata.images.manifests import KeptBody, ManifestRow, NewManifes
 from registry.metadata.images.trees import TreeBounds, measure_tree
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Counts, Repository
-from registry.metadata.tags.deleted import regain_image
+from registry.metadata.tags.deleted import attach_deleted_tags
 from registry.oci.digest import Digest
 from registry.oci.manifest import Manifest, is_specific
 from registry.oci.media_types import is_foreign_layer
 from registry.oci.reference import Name
 from registry.services.access import Rights
-from registry.services.changes import Act
-from registry.services.context import Context
-from registry.services.events import IMAGE_PUSHED, Event, publish
+from registry.services.changes import Change
+from registry.services.context import ServiceContext
+from registry.services.events import IMAGE_PUSHED, RegistryEvent, publish
 from registry.services.images.deletion import delete_image
 from registry.services.images.manifest_reading import ReadManifest
 from registry.services.repositories.names import find_repository, lock, repository_for_push
@@ -60,7 +60,7 @@ class PutResult(NamedTuple):
     """Digests whose descriptor gives another size than the stored bytes have."""
 
 
-async def get_manifest(ctx: Context, name: Name, reference: str | Digest) -> StoredManifest:
+async def get_manifest(ctx: ServiceContext, name: Name, reference: str | Digest) -> StoredManifest:
     """Return a manifest by tag or digest.
 
     Raises:
@@ -77,7 +77,9 @@ async def get_manifest(ctx: Context, name: Name, reference: str | Digest) -> Sto
     return found
 
 
-async def put_manifest(ctx: Context, name: Name, rights: Rights, put: ManifestPut) -> PutResult:
+async def put_manifest(
+    ctx: ServiceContext, name: Name, rights: Rights, put: ManifestPut
+) -> PutResult:
     """Store a manifest and point its tags to it (end-7a, end-7b); the same bytes are a no-op.
 
     Bytes that are kept already are compared, and replaced if they were damaged.
@@ -101,7 +103,7 @@ async def put_manifest(ctx: Context, name: Name, rights: Rights, put: ManifestPu
     return result
 
 
-async def delete_manifest(ctx: Context, name: Name, digest: Digest, principal: str) -> None:
+async def delete_manifest(ctx: ServiceContext, name: Name, digest: Digest, principal: str) -> None:
     """Delete a manifest and every tag that points to it (rule 3, end-9).
 
     Raises:
@@ -129,14 +131,14 @@ def _put(
     put: ManifestPut,
     read: ReadManifest,
     manifest_id: str,
-    act: Act,
+    act: Change,
 ) -> tuple[PutResult, KeptBody]:
     repository = lock(tx, name, repository_id)
     parsed, digest = read.manifest, read.digest
     pushed = put.expected or digest
     wrong_sizes: tuple[str, ...] = ()
     manifest = manifests.find_manifest(tx, repository.id, digest)
-    events: list[Event | None] = []
+    events: list[RegistryEvent | None] = []
     if manifest is None:
         manifest, wrong_sizes, kept = _store(
             tx, repository, parsed, put.body, digest, manifest_id, act.now
@@ -159,8 +161,8 @@ def _put(
     return PutResult(pushed, parsed.subject, wrong_sizes), kept
 
 
-def _pushed(digest: Digest, parsed: Manifest, tags: Sequence[str]) -> Event:
-    return Event(
+def _pushed(digest: Digest, parsed: Manifest, tags: Sequence[str]) -> RegistryEvent:
+    return RegistryEvent(
         IMAGE_PUSHED,
         digest=digest,
         tag=tags[0] if tags else None,
@@ -215,7 +217,7 @@ def _store(
     regained = 0
     kept = manifests.add_manifest(tx, new, body, now)
     if kept is not KeptBody.NEW:  # else no tombstone held the bytes
-        regained = regain_image(tx, repository.id, digest)
+        regained = attach_deleted_tags(tx, repository.id, digest)
     if links:
         manifests.add_blob_edges(tx, manifest_id, repository.id, list(links))
         blobs.add_references(tx, repository.id, list(links))
@@ -249,7 +251,7 @@ def _size_of_tree(tx: Connection, children: Sequence[str]) -> int:
     return found.size_bytes
 
 
-def _delete(tx: Connection, name: Name, repository_id: str, digest: Digest, act: Act) -> None:
+def _delete(tx: Connection, name: Name, repository_id: str, digest: Digest, act: Change) -> None:
     repository = lock(tx, name, repository_id)
     canonical = blobs.canonical_digest(tx, name.handle, digest)
     manifest = manifests.find_manifest(tx, repository.id, canonical) if canonical else None

@@ -11,7 +11,7 @@ from cloudcore.wire import LAST_MOMENT
 from registry.metadata.images import pins
 from registry.metadata.images.pins import Pin
 from registry.metadata.repositories.visible import ImageRepository
-from registry.services.changes import Act
+from registry.services.changes import Change
 from registry.services.images.details import find_manifest, lock
 
 MAX_PINS: Final = 50
@@ -55,7 +55,7 @@ def put_pin(
     reference: str,
     name: str,
     expires_at: int | None,
-    act: Act,
+    act: Change,
 ) -> Pinned:
     """Pin an image, or let a pin that holds it end at another time.
 

@@ -12,7 +12,7 @@ from registry.metadata.images.manifests import Referrer
 from registry.metadata.repositories import live as repositories
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
-from registry.services.context import Context
+from registry.services.context import ServiceContext
 
 MAX_BYTES: Final = 3 * 1024 * 1024
 """Most bytes of the manifests of a page, which bounds their annotations; a single one may exceed
@@ -34,7 +34,7 @@ class ReferrerPage(NamedTuple):
 
 
 async def list_referrers(
-    ctx: Context, name: Name, subject: Digest, artifact_type: str, after: str, limit: int
+    ctx: ServiceContext, name: Name, subject: Digest, artifact_type: str, after: str, limit: int
 ) -> ReferrerPage:
     """Return a page of the manifests about `subject` (end-12); an unknown subject has none.
 

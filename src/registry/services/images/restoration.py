@@ -18,8 +18,8 @@ from registry.metadata.images.tombstones import (
     Tombstone,
     children_of,
     find_tombstone,
-    raise_manifest,
     remove_tombstone,
+    undelete,
 )
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.deleted import (
@@ -30,10 +30,10 @@ from registry.metadata.repositories.deleted import (
 from registry.metadata.repositories.deleted import restore_repository as revive
 from registry.metadata.repositories.details import find_record
 from registry.metadata.repositories.live import Counts, Repository, lock_repository
-from registry.metadata.tags.deleted import find_deleted_tag, regain_image
+from registry.metadata.tags.deleted import attach_deleted_tags, find_deleted_tag
 from registry.metadata.tags.pointers import find_tag
-from registry.services.changes import Act
-from registry.services.events import IMAGE_PUSHED, REPOSITORY_CREATED, Event, publish
+from registry.services.changes import Change
+from registry.services.events import IMAGE_PUSHED, REPOSITORY_CREATED, RegistryEvent, publish
 from registry.services.tags.pointers import restore_tag as point_restored
 
 
@@ -51,8 +51,8 @@ each costs the one writer a dozen statements."""
 
 
 def restore_image(
-    tx: Connection, repository: Repository, digest: str, act: Act, most: int = MAX_RESTORED
-) -> tuple[list[Restored], list[Event]]:
+    tx: Connection, repository: Repository, digest: str, act: Change, most: int = MAX_RESTORED
+) -> tuple[list[Restored], list[RegistryEvent]]:
     """Restore the image of this sha256, after the deleted children it needs.
 
     Return the restored images, children first, and the events to publish. The caller holds the
@@ -67,7 +67,7 @@ def restore_image(
     if manifests.find_manifest(tx, repository.id, digest):
         raise Conflict(f"the image {digest} is there", digest=digest)
     restored: list[Restored] = []
-    events: list[Event] = []
+    events: list[RegistryEvent] = []
     for tombstone, children in _plan(tx, repository, digest, act.now, most):
         tags, told = _raise(tx, repository, tombstone, children, act)
         restored.append(Restored(tombstone.digest, tags))
@@ -119,7 +119,7 @@ def _with_children(
     return tombstone, children_of(tx, tombstone.id) if tombstone.is_index else []
 
 
-def restore_tag(tx: Connection, repository: Repository, tag: str, act: Act) -> Event:
+def restore_tag(tx: Connection, repository: Repository, tag: str, act: Change) -> RegistryEvent:
     """Point a deleted tag to what it pointed to, and return what to publish.
 
     Raises:
@@ -157,7 +157,7 @@ def name_to_restore(tx: Connection, account_id: str, repository_id: str, now: in
 
 
 def restore_repository(
-    tx: Connection, account_id: str, repository_id: str, act: Act
+    tx: Connection, account_id: str, repository_id: str, act: Change
 ) -> DeletedRepository:
     """Let a deleted repository live again with all it held.
 
@@ -174,7 +174,7 @@ def restore_repository(
         raise Conflict("there is a repository of this name; delete it first", name=found.name)
     repository = lock_repository(tx, repository_id)
     assert repository is not None
-    publish(tx, act, repository, [Event(REPOSITORY_CREATED)])
+    publish(tx, act, repository, [RegistryEvent(REPOSITORY_CREATED)])
     return found
 
 
@@ -184,10 +184,10 @@ def _restorable(tx: Connection, repository: Repository, digest: str, now: int) -
 
 
 def _raise(
-    tx: Connection, repository: Repository, tombstone: Tombstone, children: list[str], act: Act
-) -> tuple[list[str], list[Event]]:
+    tx: Connection, repository: Repository, tombstone: Tombstone, children: list[str], act: Change
+) -> tuple[list[str], list[RegistryEvent]]:
     """Put an image back whose children are there, and return its tags and what to publish."""
-    digests = raise_manifest(tx, tombstone, act.now)
+    digests = undelete(tx, tombstone, act.now)
     links = blobs.linked_blobs(tx, repository.id, digests)
     if digests:
         manifests.add_blob_edges(tx, tombstone.id, repository.id, digests)
@@ -195,7 +195,7 @@ def _raise(
     if children:
         manifests.add_child_edges(tx, tombstone.id, repository.id, children)
     gained = sum(link.size for link in links.values() if link.manifest_refs == 0)
-    regained = regain_image(tx, repository.id, tombstone.digest)
+    regained = attach_deleted_tags(tx, repository.id, tombstone.digest)
     counts = Counts(images=1, size=gained, deleted_images=-1, deleted_tags=regained)
     repositories.add_to_counters(tx, repository.id, act.now, counts)
     manifest = ManifestRow(
@@ -207,7 +207,7 @@ def _raise(
     ]
     remove_tombstone(tx, tombstone.id)
     tags = [tag for tag, event in moved if event]
-    pushed = Event(
+    pushed = RegistryEvent(
         IMAGE_PUSHED,
         digest=tombstone.digest,
         tag=tags[0] if tags else None,

@@ -8,7 +8,7 @@ from typing import Final
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from registry.metadata.lifecycle import policies as lifecycle
-from registry.metadata.lifecycle.policies import StoredPolicy
+from registry.metadata.lifecycle.policies import StoredLifecyclePolicy
 from registry.metadata.repositories.live import lock_repository
 from registry.services.lifecycle.rules import DAY, LifecycleRule, check_rules
 
@@ -17,7 +17,7 @@ RUN_EVERY: Final = DAY
 
 def put_policy(
     tx: Connection, repository_id: str, rules: Sequence[LifecycleRule], now: int
-) -> StoredPolicy:
+) -> StoredLifecyclePolicy:
     """Give a repository a policy in place of the one it had.
 
     The first run is a day off, so that there is time to see a preview; a change of the policy
@@ -34,7 +34,7 @@ def put_policy(
     return lifecycle.put_policy(tx, repository_id, document, now, now + RUN_EVERY)
 
 
-def get_policy(tx: Connection, repository_id: str) -> StoredPolicy:
+def get_policy(tx: Connection, repository_id: str) -> StoredLifecyclePolicy:
     """Return a repository's policy, or raise `NotFound`."""
     stored = lifecycle.find_policy(tx, repository_id)
     if stored is None:

@@ -13,7 +13,7 @@ from cloudcore.db.base import Connection, Database
 from registry.metadata.lifecycle import images as rows
 from registry.metadata.lifecycle.images import ShownImage
 from registry.services.lifecycle.freed import freed_bytes
-from registry.services.lifecycle.rules import Policy, policy_of
+from registry.services.lifecycle.rules import LifecyclePolicy, policy_of
 from registry.services.lifecycle.scan import read_all
 from registry.services.lifecycle.selection import Expired, Selection, select
 
@@ -81,7 +81,9 @@ class Previews:
             del self._kept[each]
 
 
-async def preview(database: Database, repository_id: str, policy: Policy, now: int) -> Preview:
+async def preview(
+    database: Database, repository_id: str, policy: LifecyclePolicy, now: int
+) -> Preview:
     """Return what a policy would take of a repository."""
     images, children = await read_all(database, repository_id, policy, now)
     selection = await asyncio.to_thread(select, policy, images, children, now)
@@ -98,7 +100,7 @@ async def preview(database: Database, repository_id: str, policy: Policy, now: i
 
 
 def read_taken(
-    tx: Connection, repository_id: str, policy: Policy, found: Preview, ids: Sequence[str]
+    tx: Connection, repository_id: str, policy: LifecyclePolicy, found: Preview, ids: Sequence[str]
 ) -> list[Taken]:
     """Return those of `ids`, of a preview, that are still there."""
     shown = rows.shown_images(tx, repository_id, ids)
@@ -123,6 +125,6 @@ def read_taken(
     return taken
 
 
-def _expired_by_rule(policy: Policy, selection: Selection) -> dict[int, int]:
+def _expired_by_rule(policy: LifecyclePolicy, selection: Selection) -> dict[int, int]:
     counts = Counter(each.rule for each in selection.expired.values())
     return {policy.rules[n].priority: count for n, count in counts.items() if n is not None}

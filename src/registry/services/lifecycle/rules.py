@@ -27,7 +27,7 @@ from msgspec import Meta, field
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import InvalidInput
 from cloudcore.iam.patterns import Patterns
-from cloudcore.wire import Request
+from cloudcore.wire import RequestBody
 
 DAY: Final = 24 * 3600 * MICROSECONDS
 MAX_BYTES: Final = 20 * 1024
@@ -48,7 +48,7 @@ _TAG_PARTS: Final = (
 _CONDITIONS: Final = ("older_than_days", "not_pulled_for_days", "keep_last")
 
 
-class LifecycleRule(Request):
+class LifecycleRule(RequestBody):
     """A rule as its owner writes it."""
 
     priority: Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -95,7 +95,7 @@ class Rule(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class LifecyclePolicy:
     """Checked rules by priority. Sets of them are integers: bit ``n`` stands for ``rules[n]``."""
 
     rules: tuple[Rule, ...]
@@ -146,11 +146,11 @@ def parse_rules(document: str) -> list[LifecycleRule]:
     return msgspec.json.decode(document, type=dict[str, list[LifecycleRule]])["rules"]
 
 
-def policy_of(document: str) -> Policy:
+def policy_of(document: str) -> LifecyclePolicy:
     """Return a document of `check_rules` in the form that is evaluated."""
     by_priority = sorted(parse_rules(document), key=lambda each: each.priority)
     rules = tuple(_compiled(each) for each in by_priority)
-    return Policy(
+    return LifecyclePolicy(
         rules,
         keeping=_bits(rule.is_keep for rule in rules),
         of_untagged=_bits(rule.selector != "tagged" for rule in rules),

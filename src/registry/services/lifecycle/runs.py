@@ -17,7 +17,7 @@ import msgspec
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
-from cloudcore.jobs.kinds import Done, Kind, Next
+from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import Job, NewJob, enqueue
 from registry.metadata.images import manifests
 from registry.metadata.lifecycle import images as lifecycle_images
@@ -25,13 +25,13 @@ from registry.metadata.lifecycle import policies as lifecycle
 from registry.metadata.lifecycle.policies import Run
 from registry.metadata.repositories.live import Repository, lock_repository
 from registry.services.access import repository_crn
-from registry.services.changes import Act
-from registry.services.context import Context
-from registry.services.events import LIFECYCLE_COMPLETED, Event, publish
+from registry.services.changes import Change
+from registry.services.context import ServiceContext
+from registry.services.events import LIFECYCLE_COMPLETED, RegistryEvent, publish
 from registry.services.images.deletion import delete_image
 from registry.services.lifecycle.plans import Cursor, Plan, Plans, divided_subjects
 from registry.services.lifecycle.policies import RUN_EVERY, no_policy
-from registry.services.lifecycle.rules import DAY, Policy, policy_of
+from registry.services.lifecycle.rules import DAY, LifecyclePolicy, policy_of
 from registry.services.lifecycle.scan import Images, read_all, read_some
 from registry.services.lifecycle.selection import select
 from registry.services.run_log import log_end
@@ -55,19 +55,19 @@ class Portion(NamedTuple):
     """What one transaction of a run deletes, if it is still to go."""
 
     plan: Plan
-    policy: Policy
+    policy: LifecyclePolicy
     ids: Sequence[str]
     subjects: Collection[str]
     is_last: bool
 
 
-def lifecycle_kind(ctx: Context) -> Kind:
+def lifecycle_kind(ctx: ServiceContext) -> JobKind:
     """Return the kind of job that runs policies."""
     # The run itself must end with its job: so the step, and not the queue, gives up.
-    return Kind(name=KIND, step=partial(run_step, ctx, Plans()), max_attempts=None)
+    return JobKind(name=KIND, step=partial(run_step, ctx, Plans()), max_attempts=None)
 
 
-def start_run(tx: Connection, repository_id: str, run_id: str, act: Act) -> Run:
+def start_run(tx: Connection, repository_id: str, run_id: str, act: Change) -> Run:
     """Start a run of a repository's policy, or join the one under way, and return it.
 
     Raises:
@@ -105,7 +105,7 @@ def get_run(tx: Connection, repository_id: str, run_id: str) -> Run:
     return run
 
 
-async def start_due_runs(ctx: Context) -> int:
+async def start_due_runs(ctx: ServiceContext) -> int:
     """Start the runs whose time has come, and return how many they are.
 
     Any number of processes may do so at once: each run is started by one of them.
@@ -119,14 +119,14 @@ async def start_due_runs(ctx: Context) -> int:
     return started
 
 
-def _start_due_run(tx: Connection, repository_id: str, run_id: str, act: Act) -> bool:
+def _start_due_run(tx: Connection, repository_id: str, run_id: str, act: Change) -> bool:
     is_live = lock_repository(tx, repository_id) is not None
     if not lifecycle.postpone(tx, repository_id, act.now, act.now + RUN_EVERY):
         return False
     return is_live and start_run(tx, repository_id, run_id, act).id == run_id
 
 
-async def run_step(ctx: Context, plans: Plans, job: Job) -> Next | Done:
+async def run_step(ctx: ServiceContext, plans: Plans, job: Job) -> Next | Done:
     """Plan a run, or delete the next portion of its plan."""
     arguments = msgspec.convert(job.arguments, Arguments)
     if job.attempts > MAX_ATTEMPTS:
@@ -157,7 +157,9 @@ async def run_step(ctx: Context, plans: Plans, job: Job) -> Next | Done:
     return Next(cursor_after, change, committed=partial(_log_end, job))
 
 
-async def make_plan(ctx: Context, run: Run, policy: Policy, subjects: Collection[str] = ()) -> Plan:
+async def make_plan(
+    ctx: ServiceContext, run: Run, policy: LifecyclePolicy, subjects: Collection[str] = ()
+) -> Plan:
     """Return what a run is going to do; `subjects` are digests whose referrers are to follow."""
     now = ctx.clock()
     read = await read_all(ctx.database, run.repository_id, policy, now, frozenset(subjects))
@@ -172,7 +174,7 @@ async def make_plan(ctx: Context, run: Run, policy: Policy, subjects: Collection
     )
 
 
-def delete_portion(run: Run, portion: Portion, act: Act, tx: Connection) -> Run | None:
+def delete_portion(run: Run, portion: Portion, act: Change, tx: Connection) -> Run | None:
     """Delete what of a portion must still go; return the run if it has ended with that.
 
     With its last portion the run has succeeded.
@@ -191,7 +193,7 @@ def delete_portion(run: Run, portion: Portion, act: Act, tx: Connection) -> Run 
     ended = None
     if portion.is_last:
         ended = lifecycle.finish_run(tx, run.repository_id, run.id, act.now)
-        events.append(Event(LIFECYCLE_COMPLETED))
+        events.append(RegistryEvent(LIFECYCLE_COMPLETED))
     publish(tx, act, repository, events)
     return ended
 
@@ -221,10 +223,10 @@ def _still_expired(tx: Connection, run: Run, portion: Portion, now: int) -> list
 
 
 def _delete(
-    tx: Connection, repository: Repository, run: Run, ids: Sequence[str], act: Act
-) -> list[Event]:
+    tx: Connection, repository: Repository, run: Run, ids: Sequence[str], act: Change
+) -> list[RegistryEvent]:
     """Delete images and count what that frees."""
-    events: list[Event] = []
+    events: list[RegistryEvent] = []
     digests = lifecycle_images.digests_of(tx, repository.id, ids)
     rows = manifests.find_manifests(tx, repository.id, list(digests.values()))
     freed = 0
@@ -256,7 +258,7 @@ def _log_end(job: Job, run: Run | None) -> None:
         )
 
 
-def _act(ctx: Context, run: Run, job: Job) -> Act:
+def _act(ctx: ServiceContext, run: Run, job: Job) -> Change:
     region = ctx.site.region
     return ctx.act(f"crn:registry:{region}:{job.account_id}:lifecycle-run/{run.id}")
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from cloudcore.db.base import Connection, Database, Row
 from registry.metadata.lifecycle import images as rows
 from registry.metadata.lifecycle.images import ImageColumns
-from registry.services.lifecycle.rules import Policy
+from registry.services.lifecycle.rules import LifecyclePolicy
 from registry.services.lifecycle.selection import Image
 from registry.services.lifecycle.tagging import Tagging
 
@@ -32,7 +32,7 @@ class Images(NamedTuple):
 async def read_all(
     database: Database,
     repository_id: str,
-    policy: Policy,
+    policy: LifecyclePolicy,
     now: int,
     subjects: Collection[str] = frozenset(),
 ) -> Images:
@@ -63,7 +63,7 @@ async def read_all(
 def read_some(
     tx: Connection,
     repository_id: str,
-    policy: Policy,
+    policy: LifecyclePolicy,
     ids: Sequence[str],
     now: int,
     *,
@@ -97,7 +97,7 @@ def read_some(
 
 
 def _image(
-    columns: ImageColumns, policy: Policy, tagging: Tagging, subjects: Collection[str]
+    columns: ImageColumns, policy: LifecyclePolicy, tagging: Tagging, subjects: Collection[str]
 ) -> Image:
     if columns.tag_count:
         rules, renewed_at = tagging.of(columns.id)

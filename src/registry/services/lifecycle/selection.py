@@ -23,7 +23,7 @@ from heapq import heappush, heappushpop
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
-from registry.services.lifecycle.rules import Policy, Rule
+from registry.services.lifecycle.rules import LifecyclePolicy, Rule
 
 HOUR: Final = 3600 * MICROSECONDS
 """How long what was pushed or restored is left alone."""
@@ -34,7 +34,7 @@ class Image(NamedTuple):
 
     id: str
     rules: int
-    """Those that select it (see `Policy`)."""
+    """Those that select it (see `LifecyclePolicy`)."""
     pushed_at: int
     """The newest of `keep_last` are told by this."""
     arrived_at: int
@@ -75,7 +75,10 @@ class Selection(NamedTuple):
 
 
 def select(
-    policy: Policy, images: Sequence[Image], children: Mapping[str, Sequence[str]], now: int
+    policy: LifecyclePolicy,
+    images: Sequence[Image],
+    children: Mapping[str, Sequence[str]],
+    now: int,
 ) -> Selection:
     """Return what `policy` takes of `images`; `children` are those of each index, by ids.
 
@@ -89,7 +92,7 @@ class _Evaluation:
 
     def __init__(
         self,
-        policy: Policy,
+        policy: LifecyclePolicy,
         images: Sequence[Image],
         children: Mapping[str, Sequence[str]],
         now: int,

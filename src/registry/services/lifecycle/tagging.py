@@ -14,12 +14,12 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Row
 from registry.metadata.lifecycle.images import ImageColumns
-from registry.services.lifecycle.rules import Policy
+from registry.services.lifecycle.rules import LifecyclePolicy
 
 _DIGEST_TAG: Final = re.compile(r"(sha256)-([0-9a-f]{64})(?:\..+)?")
 
 
-class Subject(NamedTuple):
+class SubjectImage(NamedTuple):
     """What an image is about."""
 
     id: str | None
@@ -32,7 +32,7 @@ class Subject(NamedTuple):
 class Tagging:
     """The tags of some images, as far as rules look at them."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: LifecyclePolicy) -> None:
         self._policy = policy
         self._found: dict[str, tuple[int, int]] = {}
         self._named: dict[str, list[str]] = {}
@@ -60,12 +60,12 @@ class Tagging:
         """Return the rules that select an image for its tags, and when the last tag came."""
         return self._found.get(image, (self._policy.of_any, 0))
 
-    def subject_of(self, image: ImageColumns) -> Subject:
+    def subject_of(self, image: ImageColumns) -> SubjectImage:
         """Return what an image is about: by its manifest, else by its tags."""
         named = self._named.get(image.id)
         if named is None or image.subject_digest is not None:
-            return Subject(image.subject_id, image.subject_digest)
+            return SubjectImage(image.subject_id, image.subject_digest)
         present = {self._present[each] for each in named if each in self._present} - {image.id}
         if len(set(named)) > 1 or len(named) != image.tag_count:
-            return Subject(None, None, is_held=bool(present))
-        return Subject(next(iter(present), None), named[0])
+            return SubjectImage(None, None, is_held=bool(present))
+        return SubjectImage(next(iter(present), None), named[0])

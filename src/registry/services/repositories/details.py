@@ -13,8 +13,8 @@ from registry.metadata.repositories import details as records
 from registry.metadata.repositories.details import NewRepository, RepositoryRecord
 from registry.metadata.repositories.live import lock_repository
 from registry.oci.reference import MAX_NAME_LENGTH, parse_name
-from registry.services.changes import Act
-from registry.services.events import REPOSITORY_CREATED, REPOSITORY_DELETED, Event, publish
+from registry.services.changes import Change
+from registry.services.events import REPOSITORY_CREATED, REPOSITORY_DELETED, RegistryEvent, publish
 from registry.services.images.deletion import restorable_until
 
 MAX_TAGS: Final = 50
@@ -26,7 +26,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def create_repository(
-    tx: Connection, account_id: str, repository_id: str, new: NewRepository, act: Act
+    tx: Connection, account_id: str, repository_id: str, new: NewRepository, act: Change
 ) -> RepositoryRecord:
     """Make a repository and return it.
 
@@ -38,7 +38,7 @@ def create_repository(
         raise Conflict("there is a repository of this name", name=new.name)
     repository = lock_repository(tx, repository_id)
     assert repository is not None
-    publish(tx, act, repository, [Event(REPOSITORY_CREATED)])
+    publish(tx, act, repository, [RegistryEvent(REPOSITORY_CREATED)])
     return get_repository(tx, account_id, repository_id)
 
 
@@ -62,7 +62,7 @@ def update_repository(
 
 
 def delete_repository(
-    tx: Connection, account_id: str, repository_id: str, act: Act, *, force: bool
+    tx: Connection, account_id: str, repository_id: str, act: Change, *, force: bool
 ) -> None:
     """Delete a repository: its name is free and its content unreachable at once.
 
@@ -80,7 +80,7 @@ def delete_repository(
         )
     until = restorable_until(tx, account_id, act.now)
     records.mark_deleted(tx, repository, act.principal, until, act.now)
-    publish(tx, act, repository, [Event(REPOSITORY_DELETED)])
+    publish(tx, act, repository, [RegistryEvent(REPOSITORY_DELETED)])
 
 
 def check_repository(handle: str, new: NewRepository) -> None:

@@ -11,12 +11,12 @@ from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Repository
 from registry.oci.reference import Name
 from registry.services.access import Rights
-from registry.services.changes import Act
-from registry.services.context import Context
-from registry.services.events import REPOSITORY_CREATED, Event, publish
+from registry.services.changes import Change
+from registry.services.context import ServiceContext
+from registry.services.events import REPOSITORY_CREATED, RegistryEvent, publish
 
 
-class Page(NamedTuple):
+class NamePage(NamedTuple):
     """Names in byte order, and whether more follow."""
 
     names: list[str]
@@ -28,7 +28,7 @@ def name_unknown(name: Name) -> NameUnknown:
     return NameUnknown(f"there is no repository {name}", name=str(name))
 
 
-async def find_repository(ctx: Context, name: Name) -> Repository:
+async def find_repository(ctx: ServiceContext, name: Name) -> Repository:
     """Return the repository of this name.
 
     Raises:
@@ -41,7 +41,7 @@ async def find_repository(ctx: Context, name: Name) -> Repository:
     return found
 
 
-async def repository_for_push(ctx: Context, name: Name, rights: Rights) -> Repository:
+async def repository_for_push(ctx: ServiceContext, name: Name, rights: Rights) -> Repository:
     """Return the repository of this name, made now when account and caller let a push make it.
 
     Raises:
@@ -57,23 +57,23 @@ async def repository_for_push(ctx: Context, name: Name, rights: Rights) -> Repos
     return await ctx.database.write(_create, name, ctx.new_id(), ctx.act(rights.principal))
 
 
-def _create(tx: Connection, name: Name, repository_id: str, act: Act) -> Repository:
+def _create(tx: Connection, name: Name, repository_id: str, act: Change) -> Repository:
     account = repositories.find_account(tx, name.handle)
     if account is None or not account.auto_create_repositories:
         raise name_unknown(name)
     found = repositories.add_repository(tx, repository_id, account, name.repository, act.now)
     if found.id == repository_id:
-        publish(tx, act, found, [Event(REPOSITORY_CREATED)])
+        publish(tx, act, found, [RegistryEvent(REPOSITORY_CREATED)])
     return found
 
 
 async def list_repositories(
-    ctx: Context,
+    ctx: ServiceContext,
     handle: str,
     after: str,
     limit: int,
     may_describe: Callable[[Name], Awaitable[bool]],
-) -> Page:
+) -> NamePage:
     """Return a page of an account's repositories as full names after the full name `after`.
 
     Those the caller may not describe are not there.
@@ -81,7 +81,7 @@ async def list_repositories(
     prefix = f"{handle}/"
     if not after.startswith(prefix):
         if after > prefix:
-            return Page([], has_more=False)
+            return NamePage([], has_more=False)
         after = prefix
     last = after.removeprefix(prefix)
     found: list[str] = []
@@ -91,7 +91,7 @@ async def list_repositories(
         if len(batch) <= limit:
             break
         last = batch[-1]
-    return Page([prefix + name for name in found[:limit]], has_more=len(found) > limit)
+    return NamePage([prefix + name for name in found[:limit]], has_more=len(found) > limit)
 
 
 def lock(tx: Connection, name: Name, repository_id: str) -> Repository:

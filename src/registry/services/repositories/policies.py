@@ -12,13 +12,13 @@ from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.iam.decision import Caller, Question, decide
-from cloudcore.iam.policy import EVERYONE, RESOURCE_ACTIONS, Effect, Kind, Policy, policy_of
+from cloudcore.iam.policy import EVERYONE, RESOURCE_ACTIONS, Effect, Policy, PolicyKind, policy_of
 from cloudcore.identity.documents import stored_document
 from cloudcore.identity.rows.roles import find_role_named
 from cloudcore.identity.rows.service_accounts import find_service_account_named
 from registry.metadata.repositories import policies
 from registry.metadata.repositories.live import lock_repository
-from registry.metadata.repositories.policies import NewPolicy, StoredPolicy
+from registry.metadata.repositories.policies import NewPolicy, StoredResourcePolicy
 
 
 class Setter(NamedTuple):
@@ -52,7 +52,7 @@ def put_policy(
     document: Any,  # noqa: ANN401 - JSON, not yet checked
     now: int,
     setter: Setter | None = None,
-) -> StoredPolicy:
+) -> StoredResourcePolicy:
     """Give a repository of `account_id` a policy in place of the one it had (C4).
 
     The ids its names mean are kept, so that a principal that takes a name later gains nothing.
@@ -64,7 +64,7 @@ def put_policy(
 
     """
     lock_repository(tx, repository_id)
-    stored = stored_document(tx, document, Kind.RESOURCE, account_id)
+    stored = stored_document(tx, document, PolicyKind.RESOURCE, account_id)
     policy = stored.policy
     names = {name for each in policy.statements for name in each.principals}
     own = {
@@ -91,7 +91,7 @@ def _check_lock_out(tx: Connection, repository_id: str, policy: Policy, setter: 
     denial already may set it again.
     """
     stored = policies.find_policy(tx, repository_id)
-    before = _NO_POLICY if stored is None else policy_of(stored.document, Kind.RESOURCE)
+    before = _NO_POLICY if stored is None else policy_of(stored.document, PolicyKind.RESOURCE)
     undenied = Policy(tuple(each for each in policy.statements if each.effect is Effect.ALLOW))
     lost = [
         action

@@ -13,7 +13,7 @@ from registry.errors import ManifestUnknown
 from registry.metadata.repositories.visible import ImageRepository
 from registry.metadata.tags import details as tag_records
 from registry.metadata.tags.details import TagRecord
-from registry.services.changes import Act
+from registry.services.changes import Change
 from registry.services.events import publish
 from registry.services.images.details import find_manifest, lock
 from registry.services.tags.pointers import Precondition, drop_tag, point_tag
@@ -63,7 +63,7 @@ def put_tag(
     tag: str,
     digest: str,
     precondition: Precondition | None,
-    act: Act,
+    act: Change,
 ) -> PointedTag:
     """Point a tag to an image of the repository, without a pull or a push.
 
@@ -83,7 +83,7 @@ def put_tag(
 
 
 def delete_tag(
-    tx: Connection, found: ImageRepository, tag: str, precondition: Precondition | None, act: Act
+    tx: Connection, found: ImageRepository, tag: str, precondition: Precondition | None, act: Change
 ) -> None:
     """Remove a tag; its image stays (rule 4).
 

@@ -25,11 +25,11 @@ from registry.metadata.tags.deleted import add_deleted_tags, remove_deleted_tag
 from registry.metadata.tags.history import add_tag_event
 from registry.metadata.tags.pointers import Tag
 from registry.oci.reference import Name
-from registry.services.changes import Act
-from registry.services.context import Context
-from registry.services.events import TAG_DELETED, TAG_MOVED, Event, descriptions, publish
+from registry.services.changes import Change
+from registry.services.context import ServiceContext
+from registry.services.events import TAG_DELETED, TAG_MOVED, RegistryEvent, descriptions, publish
 from registry.services.images.deletion import restorable_until
-from registry.services.repositories.names import Page, find_repository, lock, name_unknown
+from registry.services.repositories.names import NamePage, find_repository, lock, name_unknown
 
 
 class Precondition(NamedTuple):
@@ -67,8 +67,8 @@ def point_tag(
     manifest: ManifestRow,
     pushed_digest: str,
     precondition: Precondition | None,
-    act: Act,
-) -> Event | None:
+    act: Change,
+) -> RegistryEvent | None:
     """Point a tag to a manifest of the repository, whose lock the caller holds.
 
     Returns what to publish; None when the tag points there already.
@@ -109,8 +109,8 @@ def restore_tag(
     tag: str,
     manifest: ManifestRow,
     pushed_digest: str,
-    act: Act,
-) -> Event | None:
+    act: Change,
+) -> RegistryEvent | None:
     """Point a deleted tag to a manifest again; None when there is a tag of this name by now."""
     if tags.find_tag(tx, repository.id, tag) is not None:
         return None
@@ -125,8 +125,8 @@ def _point(
     manifest: ManifestRow,
     pushed_digest: str,
     action: str,
-    act: Act,
-) -> Event:
+    act: Change,
+) -> RegistryEvent:
     tagged = 0
     if current is not None and manifests.add_to_tag_count(tx, current.manifest_id, -1) == 0:
         tagged -= 1
@@ -150,10 +150,10 @@ def _point(
         now=act.now,
     )
     described = descriptions(tx, repository, [manifest.id])
-    return Event(TAG_MOVED, manifest.digest, tag, *described[manifest.id])
+    return RegistryEvent(TAG_MOVED, manifest.digest, tag, *described[manifest.id])
 
 
-async def list_tags(ctx: Context, name: Name, after: str, limit: int) -> Page:
+async def list_tags(ctx: ServiceContext, name: Name, after: str, limit: int) -> NamePage:
     """Return a page of tags in byte order after `after`, which need not exist (end-8).
 
     Raises:
@@ -163,11 +163,11 @@ async def list_tags(ctx: Context, name: Name, after: str, limit: int) -> Page:
     names = await ctx.database.read(tags.list_tags, name.handle, name.repository, after, limit + 1)
     if names is None:
         raise name_unknown(name)
-    return Page(names[:limit], has_more=len(names) > limit)
+    return NamePage(names[:limit], has_more=len(names) > limit)
 
 
 async def delete_tag(
-    ctx: Context, name: Name, tag: str, precondition: Precondition | None, principal: str
+    ctx: ServiceContext, name: Name, tag: str, precondition: Precondition | None, principal: str
 ) -> None:
     """Remove a tag; its manifest stays, untagged (rule 4, end-9).
 
@@ -189,15 +189,15 @@ def _delete(
     repository_id: str,
     tag: str,
     precondition: Precondition | None,
-    act: Act,
+    act: Change,
 ) -> None:
     repository = lock(tx, name, repository_id)
     publish(tx, act, repository, [drop_tag(tx, repository, tag, precondition, act)])
 
 
 def drop_tag(
-    tx: Connection, repository: Repository, tag: str, precondition: Precondition | None, act: Act
-) -> Event:
+    tx: Connection, repository: Repository, tag: str, precondition: Precondition | None, act: Change
+) -> RegistryEvent:
     """Remove a tag of the repository, whose lock the caller holds, and return what to publish.
 
     Raises:
@@ -243,4 +243,4 @@ def drop_tag(
     counts = Counts(tags=-1, tagged_images=-untagged, deleted_tags=int(until > act.now))
     repositories.add_to_counters(tx, repository.id, act.now, counts)
     described = descriptions(tx, repository, [current.manifest_id])
-    return Event(TAG_DELETED, current.digest, tag, *described[current.manifest_id])
+    return RegistryEvent(TAG_DELETED, current.digest, tag, *described[current.manifest_id])

@@ -1,0 +1,31 @@
+"""Who a route is for: programs and roles act in an account, persons as themselves."""
+
+from __future__ import annotations
+
+from cloudcore.errors import AccessDenied
+from cloudcore.iam.principal import Principal, PrincipalKind
+from cloudcore.web.context import RequestContext
+
+
+def account_of(ctx: RequestContext) -> str:
+    """Return the id of the account the caller acts in.
+
+    Raises:
+        AccessDenied: the caller is a person, who does so only in an assumed role.
+
+    """
+    if ctx.caller is None or ctx.caller.account_id is None:
+        raise AccessDenied("a person calls account services in an assumed role")
+    return ctx.caller.account_id
+
+
+def person_of(ctx: RequestContext) -> Principal:
+    """Return the caller, who must be a person.
+
+    Raises:
+        AccessDenied: it is a service account or a role session.
+
+    """
+    if ctx.caller is None or ctx.caller.kind is not PrincipalKind.USER:
+        raise AccessDenied("this needs a person")
+    return ctx.caller
