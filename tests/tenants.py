@@ -27,7 +27,7 @@ from cloudcore.identity.rows.service_accounts import ServiceAccount
 from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.services import access_keys, policies, roles, service_accounts
 from cloudcore.identity.signing_keys import SigningKeys
-from cloudcore.identity.tokens import AccessTokens, BearerSigner
+from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.web.app import create_app
@@ -40,6 +40,7 @@ from registry.distribution.challenge import Challenges
 from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess
 from registry.metadata.repositories.details import NewRepository
+from registry.services.bearers import KEY_KINDS, BearerSigner
 from registry.services.changes import RegistryHost
 from registry.services.context import ServiceContext
 from registry.services.images.pulls import PullLog
@@ -272,7 +273,7 @@ async def open_install(
     keyring = keyring or Keyring(bytes(32))
     database = open_database(url)
     try:
-        keys = SigningKeys(database, keyring, clock)
+        keys = SigningKeys(database, keyring, clock, KEY_KINDS)
         await keys.refresh()
         access_tokens = AccessTokens(keys, issuer, clock)
         permissions = Permissions(database)

@@ -15,7 +15,7 @@
     └── Unavailable             our side cannot do it now; trying again later may work
 
 A class says *what happened*. It knows no status, no error code and no wire format: each plane
-turns classes into answers by a table (`registry.distribution.errors`, `cloudcore.web.envelope`).
+turns classes into answers by a table (`cloudcore.web.envelope` for ``/v1``).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from cloudcore.identity.authorize_routes import authorize_handlers
 from cloudcore.identity.oauth_routes import ERROR_SHAPES, discovery_handlers, token_handlers
 from cloudcore.identity.permissions import Permissions
 from cloudcore.identity.signing_keys import SigningKeys
-from cloudcore.identity.tokens import AccessTokens, BearerSigner
+from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import load_keyring
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.web.app import create_app as create_control_plane
@@ -28,6 +28,7 @@ from registry.distribution.challenge import Challenges
 from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess
 from registry.main import Planes, Registry, application, repeated
+from registry.services.bearers import KEY_KINDS, BearerSigner
 from registry.services.context import ServiceContext
 from registry.services.tokens import BearerTokens
 from registry.settings import Settings
@@ -42,7 +43,7 @@ class ServedRegistry(Registry):
         """Load the keys, and build identity below both planes."""
         settings, database, clock = self._settings, ctx.database, ctx.clock
         keyring = load_keyring(settings.root_key)
-        keys = SigningKeys(database, keyring, clock)
+        keys = SigningKeys(database, keyring, clock, KEY_KINDS)
         await keys.refresh()
         tokens = AccessTokens(keys, settings.url, clock)
         authenticator = BearerAuthenticator(database, tokens, Permissions(database), clock)

@@ -190,7 +190,7 @@ def test_weak_durability_is_warned_of(
     with caplog.at_level(logging.WARNING):
         with_database(postgresql_database, lambda database: database.read(ids))
     assert [record.getMessage() for record in caplog.records] == [
-        "PostgreSQL runs with synchronous_commit = off: a crash may lose pushes"
+        "PostgreSQL runs with synchronous_commit = off: a crash may lose changes"
     ]
 
 

@@ -42,6 +42,7 @@ from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring
 from cloudcore.web.app import ControlPlane, create_app
 from cloudcore.web.context import ControlSettings, Platform, RequestContext
+from registry.services.bearers import KEY_KINDS
 
 T = TypeVar("T")
 
@@ -293,7 +294,7 @@ def make_world(database: Database, issuer: str = ISSUER) -> World:
         return world.now
 
     keyring = Keyring(b"k" * 32)
-    keys = SigningKeys(database, keyring, clock)
+    keys = SigningKeys(database, keyring, clock, KEY_KINDS)
     tokens = AccessTokens(keys, issuer, clock)
     platform = Platform(
         database=database,

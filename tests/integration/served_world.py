@@ -39,6 +39,7 @@ from cloudcore.web.route_spec import RouteSpec
 from registry.main import open_context, prepare
 from registry.oci.media_types import OCI_MANIFEST
 from registry.served import ServedRegistry
+from registry.services.bearers import KEY_KINDS
 from registry.settings import Settings
 from tests.inprocess import ManualClock
 
@@ -383,7 +384,7 @@ async def open_served(data: Path, database_url: str = "") -> AsyncIterator[Serve
         ctx = replace(opened, database=database, new_id=lambda: uuid7(clock()))
         planes = await ServedRegistry(settings).make_planes(ctx, resources)
         keyring = load_keyring(settings.root_key)
-        keys = SigningKeys(database, keyring, clock)
+        keys = SigningKeys(database, keyring, clock, KEY_KINDS)
         await keys.refresh()
         app = Dispatcher(planes.data, planes.control)
         control = cast("ControlPlane", planes.control)

@@ -12,8 +12,8 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.identity.jws import sign
-from cloudcore.identity.tokens import REGISTRY
 from cloudcore.serving.limits import ServerLimits
+from registry.services.bearers import BEARERS
 from tests.integration.bad_input.exchange import send
 from tests.integration.bad_input.identity import CASES, GROUPS
 from tests.integration.oauth_world import VERIFIER, World, authorization_query
@@ -82,7 +82,7 @@ def test_200_kilobytes_of_claims_are_refused(sqlite_database: str, registry_url:
     """A24: even rightly signed; and less, rightly signed, is what it says."""
 
     async def scenario(install: Install) -> None:
-        key = install.keys.current(REGISTRY)
+        key = install.keys.current(BEARERS)
         account = await install.add_account("acme")
         await install.add_repository(account, "r")
         now = install.clock.now // MICROSECONDS
@@ -113,7 +113,7 @@ def test_an_end_that_is_no_number_is_no_end(sqlite_database: str, end: str) -> N
     """A14: rightly signed, with an `exp` that some readers take for eternity."""
 
     async def scenario(install: Install) -> None:
-        key = install.keys.current(REGISTRY)
+        key = install.keys.current(BEARERS)
         now = install.clock.now // MICROSECONDS
         claims = {
             "iss": f"http://{HOST}",

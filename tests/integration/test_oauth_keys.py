@@ -11,8 +11,9 @@ from cloudcore.errors import Unauthenticated
 from cloudcore.identity.jws import SigningKey
 from cloudcore.identity.rows.signing_keys import list_signing_keys
 from cloudcore.identity.signing_keys import SIGNING_DAYS, SigningKeys
-from cloudcore.identity.tokens import API, REGISTRY, BearerSigner
+from cloudcore.identity.tokens import API
 from cloudcore.keyring import Keyring, KeyringError
+from registry.services.bearers import BEARERS, KEY_KINDS, BearerSigner
 from tests.integration.oauth_world import ISSUER, World, play
 
 DAY = 24 * 3600
@@ -20,7 +21,7 @@ DAY = 24 * 3600
 
 def others_keys(world: World) -> SigningKeys:
     """Return the keys as another process has them."""
-    return SigningKeys(world.database, world.keyring, lambda: world.now)
+    return SigningKeys(world.database, world.keyring, lambda: world.now, KEY_KINDS)
 
 
 async def public_kids(world: World) -> list[str]:
@@ -60,7 +61,7 @@ def test_processes_that_start_at_once_agree(database_url: str) -> None:
         world.pass_time(400 * DAY)  # the keys there are have ended
         several = [others_keys(world) for _ in range(8)]
         await asyncio.gather(*(keys.refresh() for keys in several))
-        for audience in (API, REGISTRY):
+        for audience in (API, BEARERS):
             assert {keys.current(audience).kid for keys in several} == {f"{audience}-2"}
             assert len({material(keys.current(audience)) for keys in several}) == 1
 
@@ -92,11 +93,11 @@ def test_keys_are_sealed_and_shared_by_no_audience(database_url: str) -> None:
             ("api-1", "EdDSA"),
             ("registry-1", "HS256"),
         }
-        secret = str(world.keys.current(REGISTRY).key.as_dict(private=True)["k"]).encode()
+        secret = str(world.keys.current(BEARERS).key.as_dict(private=True)["k"]).encode()
         assert all(secret not in row.material_sealed for row in rows)
         assert world.keys.find(API, "registry-1") is None
-        assert world.keys.find(REGISTRY, "api-1") is None
-        stranger = SigningKeys(world.database, Keyring(b"x" * 32), lambda: world.now)
+        assert world.keys.find(BEARERS, "api-1") is None
+        stranger = SigningKeys(world.database, Keyring(b"x" * 32), lambda: world.now, KEY_KINDS)
         with pytest.raises(KeyringError):
             await stranger.refresh()
 

@@ -14,8 +14,8 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.identity.jws import sign
-from cloudcore.identity.tokens import REGISTRY
 from registry.distribution.challenge import Challenges
+from registry.services.bearers import BEARERS
 from tests.integration.test_tokens_exchange import play
 from tests.tenants import ALLOW_ALL, HOST, URL, Install, allow, basic, bearer, let
 
@@ -120,7 +120,7 @@ def forgeries(install: Install, good: str) -> dict[str, str]:
     said = json.loads(base64.urlsafe_b64decode(payload + "=="))
     head = json.loads(base64.urlsafe_b64decode(header + "=="))
     now = install.clock.now // MICROSECONDS
-    key = install.keys.current(REGISTRY)
+    key = install.keys.current(BEARERS)
 
     def signed(**changes: Any) -> str:  # noqa: ANN401
         claims = {name: value for name, value in (said | changes).items() if value is not ...}

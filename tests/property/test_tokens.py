@@ -16,9 +16,9 @@ from cloudcore.identity.tokens import (
     MAX_SECONDS,
     MIN_SECONDS,
     AccessTokens,
-    BearerSigner,
     clamp_duration,
 )
+from registry.services.bearers import BearerSigner
 from tests.unit.identity_forgeries import ISSUER, NOW, PULL_HOST, FixedKeys
 
 KEYS = FixedKeys()

@@ -13,7 +13,8 @@ from joserfc.jwk import OctKey, OKPKey
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.identity.jws import EDDSA, HS256, SigningKey, load_key, new_material
-from cloudcore.identity.tokens import API, REGISTRY
+from cloudcore.identity.tokens import API
+from registry.services.bearers import BEARERS
 
 NOW: Final = 1_800_000_000
 ISSUER: Final = "https://registry.example.com"
@@ -29,7 +30,7 @@ class FixedKeys:
         end = (NOW + 10_000_000) * MICROSECONDS
         self.by_audience = {
             API: load_key("api-1", EDDSA, end, new_material(EDDSA)),
-            REGISTRY: load_key("registry-1", HS256, end, new_material(HS256)),
+            BEARERS: load_key("registry-1", HS256, end, new_material(HS256)),
         }
 
     def current(self, audience: str) -> SigningKey:
@@ -51,7 +52,7 @@ def good_claims(audience: str) -> Json:
         "jti": "01890000-0000-7000-8000-00000000000a",
         "akid": "AKAAAAAAAAAAAAAAAAAA",
     }
-    if audience == REGISTRY:
+    if audience == BEARERS:
         claims |= {"aud": PULL_HOST, "nbf": NOW - 15, "access": []}
         del claims["akid"]
     return claims
@@ -135,7 +136,7 @@ def _wrong_headers(audience: str, right: SigningKey) -> Iterator[tuple[str, str]
 
 def _wrong_keys(audience: str, keys: FixedKeys) -> Iterator[tuple[str, str]]:
     right = keys.by_audience[audience]
-    other = keys.by_audience[API if audience == REGISTRY else REGISTRY]
+    other = keys.by_audience[API if audience == BEARERS else BEARERS]
     claims = good_claims(audience)
     good = {"alg": right.algorithm, "typ": "JWT", "kid": right.kid}
     stranger = load_key(right.kid, right.algorithm, 0, new_material(right.algorithm))
@@ -177,7 +178,7 @@ def _wrong_claims(audience: str, right: SigningKey) -> Iterator[tuple[str, str]]
         for value in values:
             yield f"{name} {value!r}", token(header, claims | {name: value}, right)
         yield f"no {name}", token(header, {k: v for k, v in claims.items() if k != name}, right)
-    if audience == REGISTRY:
+    if audience == BEARERS:
         for nbf in (NOW + 11, str(NOW), None):
             yield f"nbf {nbf!r}", token(header, claims | {"nbf": nbf}, right)
         yield "access no list", token(header, claims | {"access": {}}, right)

@@ -12,11 +12,10 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import Unauthenticated
 from cloudcore.identity.tokens import (
     API,
-    REGISTRY,
     AccessTokens,
-    BearerSigner,
     clamp_duration,
 )
+from registry.services.bearers import BEARERS, BearerSigner
 from tests.unit.identity_forgeries import (
     ISSUER,
     NOW,
@@ -88,14 +87,14 @@ def test_a_bearer_carries_its_claims_and_those_of_every_token() -> None:
     }
 
 
-@pytest.mark.parametrize("audience", [API, REGISTRY])
+@pytest.mark.parametrize("audience", [API, BEARERS])
 def test_the_forger_can_make_a_good_token_too(audience: str) -> None:
     key = KEYS.by_audience[audience]
     header = {"alg": key.algorithm, "typ": "JWT", "kid": key.kid}
     assert verify(audience, token(header, good_claims(audience), key))
 
 
-@pytest.mark.parametrize("audience", [API, REGISTRY])
+@pytest.mark.parametrize("audience", [API, BEARERS])
 def test_no_forged_token_is_believed_nor_a_key_fetched_for_it(
     audience: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,12 +118,12 @@ def test_no_forged_token_is_believed_nor_a_key_fetched_for_it(
 def test_the_planes_do_not_take_each_others_tokens() -> None:
     """A11 and A12."""
     with pytest.raises(Unauthenticated):
-        verify(REGISTRY, api_token())
+        verify(BEARERS, api_token())
     with pytest.raises(Unauthenticated):
         verify(API, bearer())
 
 
-@pytest.mark.parametrize(("audience", "spellings"), [(API, 16), (REGISTRY, 4)])
+@pytest.mark.parametrize(("audience", "spellings"), [(API, 16), (BEARERS, 4)])
 def test_one_token_has_several_spellings_and_one_identity(audience: str, spellings: int) -> None:
     """Rule I5."""
     text = api_token() if audience == API else bearer()

@@ -80,7 +80,7 @@ class Database(Protocol):
 
         The change survives the death of the process, may be lost with the power, and is never
         lost when a later `write` was answered. For rows whose loss costs a client one retry:
-        a new upload session, a time of last use.
+        a new session, a time of last use.
         """
         ...
 

@@ -321,7 +321,10 @@ def _check_durability(url: str) -> None:
             for setting in ("fsync", "synchronous_commit", "full_page_writes"):
                 found = raw.execute(f"SHOW {setting}").fetchone()
                 if found == ("off",):
-                    _log.warning("PostgreSQL runs with %s = off: a crash may lose pushes", setting)
+                    _log.warning(
+                        "PostgreSQL runs with %s = off: a crash may lose changes",
+                        setting,
+                    )
     except psycopg.OperationalError as error:
         raise Unavailable(f"cannot reach the database: {error}") from error
 

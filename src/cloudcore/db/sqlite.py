@@ -71,7 +71,7 @@ class DatabaseDamaged(Unavailable):
 
     def __init__(self, path: Path, found: object) -> None:
         super().__init__(
-            f"the database {path} is damaged ({found}). Stop the registry, keep a copy, and"
+            f"the database {path} is damaged ({found}). Stop the server, keep a copy, and"
             " bring a backup back; without one, 'sqlite3 DAMAGED .recover | sqlite3 NEW' saves what"
             " can be read"
         )

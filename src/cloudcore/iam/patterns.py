@@ -1,6 +1,6 @@
 """Patterns of actions and resource names: ``*`` is any run of characters, ``?`` any one.
 
-The value may hold a ``*`` too: a list asks about ``repository/web-*``. A ``?`` never fits that
+The value may hold a ``*`` too: a list asks about ``bucket/web-*``. A ``?`` never fits that
 ``*``: ``web-?`` is the names of one more character, not all that begin with ``web-``.
 
 Both the patterns and the names are made by tenants, so the time of a match is bounded by counting:

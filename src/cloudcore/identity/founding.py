@@ -42,6 +42,4 @@ def check_founds_accounts(ctx: RequestContext, joined: Joined | None) -> None:
 
 def _refusal(ctx: RequestContext) -> AccessDenied:
     who = "nobody" if ctx.settings.founders == "nobody" else "only owners of an organization"
-    return AccessDenied(
-        f"{who} may found organizations and accounts here; ask the operator of this registry"
-    )
+    return AccessDenied(f"{who} may found organizations and accounts here; ask the operator")

@@ -44,7 +44,7 @@ def check_name(name: str) -> None:
 
 
 def check_handle(handle: str) -> None:
-    """Refuse what cannot stand before a repository's name (A1)."""
+    """Refuse what cannot be an account's handle."""
     if not _HANDLE.fullmatch(handle):
         raise InvalidInput(
             "a handle is 2 to 32 of a-z 0-9, in parts joined by single hyphens",

@@ -7,37 +7,42 @@ Processes that make a successor at once make it under one name, so that one of t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unavailable
-from cloudcore.identity.jws import EDDSA, HS256, SigningKey, load_key, new_material, public_jwk
+from cloudcore.identity.jws import EDDSA, SigningKey, load_key, new_material, public_jwk
 from cloudcore.identity.rows import signing_keys as rows
 from cloudcore.identity.rows.signing_keys import SigningKeyRow
-from cloudcore.identity.tokens import API, BEARER_SECONDS, MAX_SECONDS, REGISTRY
+from cloudcore.identity.tokens import API, MAX_SECONDS
 from cloudcore.keyring import Keyring
 
 SIGNING_DAYS: Final = 90
 _DAY: Final = 24 * 3600 * MICROSECONDS
 
 
-class _Kind(NamedTuple):
+class KeyKind(NamedTuple):
+    """What the keys of a set are for."""
+
     algorithm: str
     longest_token: int
-    """Microseconds."""
+    """Microseconds that a token lives at most."""
 
 
-_KINDS: Final = {
-    API: _Kind(EDDSA, MAX_SECONDS * MICROSECONDS),
-    REGISTRY: _Kind(HS256, BEARER_SECONDS * MICROSECONDS),
-}
+API_KEYS: Final[Mapping[str, KeyKind]] = {API: KeyKind(EDDSA, MAX_SECONDS * MICROSECONDS)}
+"""The key set of access tokens; families that sign tokens add theirs."""
 
 
 class SigningKeys:
     """The keys as this process knows them; `refresh` once before use and then every few minutes."""
 
-    def __init__(self, database: Database, keyring: Keyring, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, keyring: Keyring, clock: Clock, kinds: Mapping[str, KeyKind]
+    ) -> None:
+        """Keep the key sets named in `kinds`."""
+        self._kinds = kinds
         self._database = database
         self._keyring = keyring
         self._clock = clock
@@ -52,8 +57,8 @@ class SigningKeys:
         """
         now = self._clock()
         kept = await self._database.read(rows.list_signing_keys)
-        due = [row for audience in _KINDS if (row := self._successor(audience, kept, now))]
-        ended = [row.kid for row in kept if _has_ended(row, now)]
+        due = [row for audience in self._kinds if (row := self._successor(audience, kept, now))]
+        ended = [row.kid for row in kept if self._has_ended(row, now)]
         if due or ended:
             kept = await self._database.write(_replace, due, ended)
         self._keys = {
@@ -95,7 +100,7 @@ class SigningKeys:
             return None
         number = 1 + max([0, *(int(row.kid.rpartition("-")[2]) for row in of_audience)])
         kid = f"{audience}-{number}"
-        algorithm = _KINDS[audience].algorithm
+        algorithm = self._kinds[audience].algorithm
         sealed = self._keyring.seal(new_material(algorithm), _context(kid))
         return SigningKeyRow(kid, audience, algorithm, sealed, now, begins + SIGNING_DAYS * _DAY)
 
@@ -103,9 +108,9 @@ class SigningKeys:
         material = self._keyring.open(row.material_sealed, _context(row.kid))
         return load_key(row.kid, row.algorithm, row.not_after, material)
 
-
-def _has_ended(row: SigningKeyRow, now: int) -> bool:
-    return row.not_after + _KINDS[row.audience].longest_token < now
+    def _has_ended(self, row: SigningKeyRow, now: int) -> bool:
+        kind = self._kinds.get(row.audience)
+        return kind is not None and row.not_after + kind.longest_token < now
 
 
 def _replace(tx: Connection, due: list[SigningKeyRow], ended: list[str]) -> list[SigningKeyRow]:

@@ -272,6 +272,5 @@ signing_keys = Table(
     Column("material_sealed", LargeBinary, nullable=False),
     Column("created_at", Moment, nullable=False),
     Column("not_after", Moment, nullable=False),  # it signs no more; it verifies until tokens end
-    CheckConstraint("audience IN ('api', 'registry')", name="audience"),
     Index(None, "audience", "not_after"),
 )

@@ -1,14 +1,14 @@
-"""Tokens of both audiences: what they claim, for how long, and when they are believed.
+"""Access tokens (audience ``api``): their claims, their lifetimes, and how they are verified.
 
-Access tokens (audience ``api``) open the control plane. They say who somebody is and nothing of
-what they may do; verifying them is only the first step (`cloudcore.identity.authentication`).
-Bearers (the registry's audience) open the data plane for five minutes and carry their rights.
+They open the control plane. They name their principal and nothing of its rights; verifying one is
+only the first step of `cloudcore.identity.authentication`. A family that signs tokens of its own
+has a key set of its own (`cloudcore.identity.signing_keys`), and verifies them by
+`verified_claims`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -17,33 +17,31 @@ from cloudcore.errors import Unauthenticated
 from cloudcore.identity.jws import SigningKey, sign, verify
 
 API: Final = "api"
-REGISTRY: Final = "registry"
-"""Names of key sets; a bearer's own ``aud`` is the name of the registry it is for."""
+"""The key set of access tokens, and their audience."""
 
 DEFAULT_SECONDS: Final = 3600
 MIN_SECONDS: Final = 900
 MAX_SECONDS: Final = 43200
 """Lifetimes of access tokens."""
-BEARER_SECONDS: Final = 300
-_NOT_BEFORE_LEEWAY: Final = 5
-"""Seconds; there is none at the other end."""
 
-C = TypeVar("C", bound="_Claims")
+C = TypeVar("C", bound="Claims")
 
 
 class KeySets(Protocol):
-    """The signing keys of each audience."""
+    """The signing keys, in a set for each kind of token."""
 
-    def current(self, audience: str) -> SigningKey:
+    def current(self, key_set: str) -> SigningKey:
         """Return the key to sign with now."""
         ...
 
-    def find(self, audience: str, kid: str) -> SigningKey | None:
+    def find(self, key_set: str, kid: str) -> SigningKey | None:
         """Return a key whose tokens may still live."""
         ...
 
 
-class _Claims(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Claims(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The claims that every token of ours has (RFC 7519 §4.1)."""
+
     iss: str
     aud: str
     sub: str
@@ -52,7 +50,7 @@ class _Claims(msgspec.Struct, kw_only=True, omit_defaults=True):
     jti: str
 
 
-class AccessClaims(_Claims, kw_only=True, omit_defaults=True):
+class AccessClaims(Claims, kw_only=True, omit_defaults=True):
     """What an access token claims; `sub` is for readers, it is looked up by what follows."""
 
     acc: str | None = None
@@ -61,16 +59,6 @@ class AccessClaims(_Claims, kw_only=True, omit_defaults=True):
     """The session, of persons and assumed roles."""
     akid: str | None = None
     """The access key, of service accounts."""
-
-
-class BearerClaims(_Claims, kw_only=True, omit_defaults=True):
-    """What a bearer claims (B3)."""
-
-    nbf: int
-    lid: str | None = None
-    """The login credential it was exchanged for."""
-    acc: str | None = None
-    access: list[dict[str, Any]]
 
 
 def clamp_duration(seconds: int | None, most: int = MAX_SECONDS) -> int:
@@ -133,51 +121,16 @@ class AccessTokens:
 
         """
         payload = verify(token, lambda kid: self._keys.find(API, kid))
-        return _believed(payload, AccessClaims, self._issuer, API, self._clock())
+        return verified_claims(payload, AccessClaims, self._issuer, API, self._clock())
 
 
-class BearerSigner:
-    """Issues and verifies bearers of the data plane; needs no database for either."""
+def verified_claims(payload: bytes, shape: type[C], issuer: str, audience: str, now: int) -> C:
+    """Return the claims of a payload whose signature was verified.
 
-    def __init__(
-        self, keys: KeySets, issuer: str, audience: str, clock: Clock, new_id: Callable[[], str]
-    ) -> None:
-        """Sign for the registry that clients call `audience`."""
-        self._keys = keys
-        self._issuer = issuer
-        self._audience = audience
-        self._clock = clock
-        self._new_id = new_id
+    Raises:
+        Unauthenticated: of another shape, issuer or audience, or expired.
 
-    def issue_bearer(self, claims: Mapping[str, Any]) -> str:
-        """Return ``sub``, ``iat``, ``exp``, ``access`` and the like as a signed bearer."""
-        whole = {
-            "iss": self._issuer,
-            "aud": self._audience,
-            "jti": self._new_id(),
-            "nbf": claims["iat"] - _NOT_BEFORE_LEEWAY,
-            **claims,
-        }
-        return sign(whole, self._keys.current(REGISTRY))
-
-    def verify_bearer(self, token: str) -> Mapping[str, Any]:
-        """Return the claims of a bearer that is ours and whose time it is.
-
-        Raises:
-            Unauthenticated.
-
-        """
-        payload = verify(token, lambda kid: self._keys.find(REGISTRY, kid))
-        now = self._clock()
-        claims = _believed(payload, BearerClaims, self._issuer, self._audience, now)
-        if now < (claims.nbf - _NOT_BEFORE_LEEWAY) * MICROSECONDS:
-            raise Unauthenticated("the token is not valid yet")
-        found: dict[str, Any] = msgspec.to_builtins(claims)
-        return found
-
-
-def _believed(payload: bytes, shape: type[C], issuer: str, audience: str, now: int) -> C:
-    """Return claims of the right shape, issuer and audience, whose time is not over."""
+    """
     try:
         claims = msgspec.json.decode(payload, type=shape)
     except (ValueError, RecursionError):

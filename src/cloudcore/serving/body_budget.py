@@ -1,6 +1,6 @@
 """Bound the bytes of request bodies that a process keeps in memory at once.
 
-Bodies that go to a file are not kept; manifests, forms and JSON are. What counts is what arrived,
+Bodies that go to a file are not kept; documents and forms are. What counts is what arrived,
 not what was declared. Without a bound, 150 clients that hold back the end of 4 MiB keep 600 MiB.
 
 A bound alone would let sixteen of them keep everybody else out. So
@@ -30,7 +30,7 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
 SMALL_BYTES: Final = 64 * KIB
-"""The largest body that counts as small. A usual manifest has some 2 KiB."""
+"""The largest body that counts as small. A usual document has some 2 KiB."""
 SMALL_ROOM: Final = 16 * MIB
 LARGE_ROOM: Final = 48 * MIB
 PATIENCE_SECONDS: Final = 5.0

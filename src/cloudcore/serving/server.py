@@ -41,7 +41,7 @@ APPLICATION_GRACE_SECONDS = 2.0
 EXIT_GRACE_SECONDS = 4.5
 """How long after the drain a process may take to end before it is ended."""
 SWITCH_SECONDS = 0.0005
-"""Seconds for which a computing thread, such as one that reads a large manifest, may keep the
+"""Seconds for which a computing thread, such as one that parses a large document, may keep the
 interpreter's lock from the event loop. The loop asks for it several times a request, and would
 wait Python's default of 5 ms each time."""
 

@@ -1,6 +1,6 @@
 """How many bytes of answers a process keeps for clients that do not read them.
 
-An answer from memory, as a manifest of 4 MiB, is kept until the kernel has taken it all, and a
+An answer from memory, of up to some MiB, is kept until the kernel has taken it all, and a
 client may take a minute for each byte. Without a bound, 150 such clients keep 600 MiB.
 """
 

@@ -10,7 +10,7 @@
     statuses        what it can answer beside what the kernel knows of
     conditional     it checks ``If-Match`` and ``If-None-Match``, and answers 412
     pages           those of its statuses that it answers with a page of HTML
-    media_types     those of a success whose body is bytes, such as a manifest
+    media_types     those of a success whose body is bytes
     malformed_id    400 where the specification lists that instead of 404
 
 Path parameters whose names end in ``_id`` are UUIDs; handlers see them in lower case.

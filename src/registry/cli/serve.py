@@ -17,6 +17,7 @@ from registry.cli.operating import DEFAULT_DATA
 from registry.cli.running import log_line, serve_application
 from registry.main import open_context, prepare
 from registry.served import create_app
+from registry.services.bearers import KEY_KINDS
 from registry.services.context import ServiceContext
 from registry.settings import Settings, SettingsError
 
@@ -106,7 +107,7 @@ async def _create(settings: Settings, handle: str, email: str) -> FirstCredentia
 async def check_signing_keys(settings: Settings, ctx: ServiceContext, keyring: Keyring) -> None:
     """Open the signing keys, or make the first ones: so a wrong root key shows at once."""
     try:
-        await SigningKeys(ctx.database, keyring, ctx.clock).refresh()
+        await SigningKeys(ctx.database, keyring, ctx.clock, KEY_KINDS).refresh()
     except KeyringError:
         raise SettingsError(
             f"{settings.root_key} is not the root key of this install; put that one back"

@@ -10,7 +10,6 @@ from typing import Final
 import msgspec
 
 from cloudcore.errors import InvalidInput, MethodNotAllowed, Unauthenticated
-from cloudcore.identity.tokens import BEARER_SECONDS
 from cloudcore.serving.body import BodyTooLarge, Receive, Scope, read_body
 from cloudcore.serving.body_budget import BODIES
 from cloudcore.wire import rfc3339
@@ -20,6 +19,7 @@ from registry.distribution.token_access import TokenAccess
 from registry.errors import NameInvalid, TokenRequired
 from registry.oci.reference import Name, parse_name
 from registry.services.access import PERMISSIONS, PolicyTooCostly
+from registry.services.bearers import BEARER_SECONDS
 from registry.services.logins import USERNAME
 from registry.services.tokens import CATALOG, IssuedBearer, wrong_login
 

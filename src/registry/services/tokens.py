@@ -20,7 +20,6 @@ from cloudcore.iam.decision import Verdict, could_allow
 from cloudcore.iam.patterns import TooCostly, Work
 from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal
-from cloudcore.identity.tokens import BEARER_SECONDS
 from registry.metadata import logins, settings
 from registry.metadata.logins import Login
 from registry.metadata.repositories import policies
@@ -34,6 +33,7 @@ from registry.services.access import (
     too_costly,
     verdict_on,
 )
+from registry.services.bearers import BEARER_SECONDS
 from registry.services.logins import hash_of, principal_of
 from registry.services.registry_settings import counts_pulls_of
 
