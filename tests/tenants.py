@@ -29,7 +29,7 @@ from cloudcore.identity.services import access_keys, policies, roles, service_ac
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring
-from cloudcore.serving.dispatch import Application, Dispatcher
+from cloudcore.serving.dispatch import Application
 from cloudcore.web.app import create_app
 from cloudcore.web.context import ControlSettings, Origin, Platform
 from registry.blobstore.memory import MemoryStore
@@ -40,6 +40,7 @@ from registry.distribution.challenge import Challenges
 from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess
 from registry.metadata.repositories.details import NewRepository
+from registry.planes import dispatcher
 from registry.services.bearers import KEY_KINDS, BearerSigner
 from registry.services.changes import RegistryHost
 from registry.services.context import ServiceContext
@@ -308,7 +309,7 @@ async def open_install(
             site=RegistryHost(REGION, HOST),
         )
         data = DataPlane(ctx, access, TokenEndpoint(access))
-        app = Dispatcher(cast("Application", data), cast("Application", control))
+        app = dispatcher(cast("Application", data), cast("Application", control))
         yield Install(
             database, clock, app, tokens, ctx, keyring, keys, access_tokens, authenticator
         )

@@ -22,13 +22,14 @@ from cloudcore.jobs import outbox, queue
 from cloudcore.jobs.worker import JobWorker
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.dispatch import Application, Dispatcher
-from cloudcore.web import idempotency, ratelimit
+from cloudcore.web import envelope, idempotency, ratelimit
 from cloudcore.web.app import create_app as create_control_plane
 from registry.blobstore.base import BlobSweeper, ObjectUnknown
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.medium import check_folder_room
 from registry.browsers.loopback_guard import LoopbackGuard
 from registry.control.health import Readiness, readiness_handler, report_alive
+from registry.distribution import errors
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.gc import generations
@@ -45,6 +46,7 @@ from registry.metadata.collector.generations import accepted_at
 from registry.metadata.database import migrate
 from registry.metadata.images import pins
 from registry.metadata.repositories.live import add_account, find_account
+from registry.planes import dispatcher
 from registry.services.changes import RegistryHost
 from registry.services.collector_runs import start_due_runs as start_due_collections
 from registry.services.context import ServiceContext
@@ -233,8 +235,8 @@ class DevRegistry(Registry):
         )
         hosts = (*self._settings.hosts, self._settings.pull_host)
         return Planes(
-            LoopbackGuard(DataPlane(ctx, OpenAccess(DEV_ACCOUNT)), hosts),
-            LoopbackGuard(cast("Application", control), hosts),
+            LoopbackGuard(DataPlane(ctx, OpenAccess(DEV_ACCOUNT)), errors.refuse, hosts),
+            LoopbackGuard(cast("Application", control), envelope.refuse, hosts),
         )
 
 
@@ -260,14 +262,14 @@ def create_dev_app(settings: Settings) -> Dispatcher:
 
 def application(registry: Registry) -> Dispatcher:
     """Return the ASGI application of a registry; it starts and stops with it."""
-    dispatcher = Dispatcher(
+    made = dispatcher(
         registry.data_plane,
         registry.control_plane,
         startup=registry.start,
         shutdown=registry.stop,
     )
-    registry.on_damage = dispatcher.note_damage
-    return dispatcher
+    registry.on_damage = made.note_damage
+    return made
 
 
 @asynccontextmanager

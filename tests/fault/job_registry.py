@@ -20,6 +20,7 @@ from cloudcore.serving.dispatch import Dispatcher
 from registry.blobstore.base import BlobSweeper
 from registry.cli.running import serve_application
 from registry.main import DevRegistry, Registry
+from registry.planes import dispatcher
 from registry.served import ServedRegistry
 from registry.services.context import ServiceContext
 from registry.settings import Settings
@@ -58,7 +59,7 @@ def create(kind: type[Registry], pace: JobPace, is_stuck: bool, settings: Settin
             return JobWorker(ctx.database, [counting, delivering], pace=pace)
 
     registry = CountingRegistry(settings)
-    return Dispatcher(
+    return dispatcher(
         registry.data_plane,
         registry.control_plane,
         startup=registry.start,

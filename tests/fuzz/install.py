@@ -27,7 +27,7 @@ from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.rows.users import User, find_user_by_email
 from cloudcore.identity.services.users import add_person
 from cloudcore.keyring import create_root_key, load_keyring
-from cloudcore.serving.dispatch import Dispatcher
+from registry.planes import dispatcher
 from registry.served import ServedRegistry
 from registry.settings import Settings
 from tests.inprocess import ManualClock
@@ -82,7 +82,7 @@ def open_fuzzed_install(folder: Path, migrated: Path) -> Iterator[FuzzedInstall]
         first, bearers = runner.run(_people(settings))
         registry = ServedRegistry(settings)
         runner.run(registry.start())
-        app = Dispatcher(registry.data_plane, registry.control_plane)
+        app = dispatcher(registry.data_plane, registry.control_plane)
         with closing(sqlite3.connect(folder / "metadata.db", timeout=30)) as live:
             live.execute("PRAGMA synchronous = OFF")
             client = httpx.AsyncClient(transport=httpx.ASGITransport(app))

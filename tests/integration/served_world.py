@@ -33,11 +33,12 @@ from cloudcore.identity.services.users import add_person
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring, create_root_key, load_keyring
-from cloudcore.serving.dispatch import Application, Dispatcher
+from cloudcore.serving.dispatch import Application
 from cloudcore.web.app import ControlPlane
 from cloudcore.web.route_spec import RouteSpec
 from registry.main import open_context, prepare
 from registry.oci.media_types import OCI_MANIFEST
+from registry.planes import dispatcher
 from registry.served import ServedRegistry
 from registry.services.bearers import KEY_KINDS
 from registry.settings import Settings
@@ -386,7 +387,7 @@ async def open_served(data: Path, database_url: str = "") -> AsyncIterator[Serve
         keyring = load_keyring(settings.root_key)
         keys = SigningKeys(database, keyring, clock, KEY_KINDS)
         await keys.refresh()
-        app = Dispatcher(planes.data, planes.control)
+        app = dispatcher(planes.data, planes.control)
         control = cast("ControlPlane", planes.control)
         facts = [route.facts for route in control.routes]
         served = Served(app, database, keyring, AccessTokens(keys, URL, clock), clock, facts)

@@ -26,6 +26,7 @@ from cloudcore.serving.protocol import HttpProtocol, http_protocol
 from cloudcore.serving.record import RequestRecord
 from cloudcore.serving.request_cycle import Application, RequestCycle
 from cloudcore.serving.worker import ServerWorker
+from registry.planes import PLANES
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -316,7 +317,7 @@ def serving(
     """
     app = app or SampleApplication()
     records: list[RequestRecord] = []
-    worker = ServerWorker(limits, records.append)
+    worker = ServerWorker(PLANES, limits, records.append)
     config = uvicorn.Config(
         application or app,
         http=http_protocol(worker),

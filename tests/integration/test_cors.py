@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from cloudcore.keyring import create_root_key
-from cloudcore.serving.dispatch import Dispatcher
 from registry.browsers.cors import CrossOriginReads
 from registry.main import DevRegistry, Planes, Registry, open_context, prepare
+from registry.planes import dispatcher
 from registry.served import ServedRegistry
 from registry.settings import Settings
 
@@ -39,7 +39,7 @@ def play(
     async def run() -> Planes:
         async with open_context(settings) as ctx, AsyncExitStack() as resources:
             planes = await kind(settings).make_planes(ctx, resources)
-            transport = httpx.ASGITransport(cast("Any", Dispatcher(planes.data, planes.control)))
+            transport = httpx.ASGITransport(cast("Any", dispatcher(planes.data, planes.control)))
             async with httpx.AsyncClient(
                 transport=transport, base_url="http://registry.test"
             ) as client:

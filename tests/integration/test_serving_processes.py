@@ -22,6 +22,7 @@ from cloudcore.serving.dispatch import Dispatcher
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.logs import configure_logging
 from cloudcore.serving.server import run
+from registry.planes import dispatcher
 from tests.integration.serving_app import Client, SampleApplication, answer
 from tests.interrupts import interruptible
 
@@ -51,7 +52,7 @@ def make_application() -> Dispatcher:
     """Return what each worker serves."""
     if os.environ.get("BROKEN"):
         raise LookupError("no database")
-    return Dispatcher(
+    return dispatcher(
         SampleApplication(),
         control_plane,
         startup=functools.partial(note, "started"),

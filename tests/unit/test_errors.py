@@ -16,6 +16,7 @@ from cloudcore.serving.refusal import refusal_response
 from registry import errors as registry
 from registry.distribution.errors import CODES, TABLE, internal_error, render, rendering
 from registry.oci.digest import digest_of
+from registry.planes import PLANES
 
 # distribution-spec, "Error Codes", code-1 to code-14.
 OCI_CODES = {
@@ -89,7 +90,7 @@ def test_the_codes_are_those_of_the_specification_and_one_for_our_own_faults() -
 @pytest.mark.parametrize("status", [each for each in HTTPStatus if each >= 400])
 def test_the_server_refuses_in_the_codes_of_the_specification(status: HTTPStatus) -> None:
     for path in (b"/v2", b"/v2/", b"/v2/acme/app/blobs/uploads/"):
-        answer, _ = refusal_response(status, "no", path, request_id="x")
+        answer, _ = refusal_response(status, "no", PLANES.planes[PLANES.find(path)], request_id="x")
         (item,) = json.loads(answer.partition(b"\r\n\r\n")[2])["errors"]
         assert item["code"] in (CODES - OCI_CODES if status >= 500 else OCI_CODES)
 

@@ -10,9 +10,11 @@ import pytest
 
 from cloudcore.serving.body import Message, Receive, Scope, Send
 from cloudcore.serving.dispatch import Dispatcher, new_request_id
+from cloudcore.serving.planes import PLAIN, Plane, Planes
+from registry.planes import dispatcher as registry_dispatcher
 
 
-class Plane:
+class Served:
     """Notes the scopes it is given, and takes part in the lifespan."""
 
     def __init__(self, name: str, events: list[str]) -> None:
@@ -54,17 +56,82 @@ async def no_send(message: Message) -> None:
 )
 def test_the_raw_path_decides(raw_path: bytes, plane: str) -> None:
     events: list[str] = []
-    dispatcher = Dispatcher(Plane("data", events), Plane("control", events))
-    scope: dict[str, Any] = {"type": "http", "raw_path": raw_path, "path": "/v2/"}
+    dispatcher = registry_dispatcher(Served("data", events), Served("control", events))
+    scope: dict[str, Any] = {"type": "http", "raw_path": raw_path, "path": "/v2/", "headers": []}
     asyncio.run(dispatcher(scope, no_receive, no_send))
     assert events == [plane]
 
 
+def refusal_body(status: int, message: str, request_id: str) -> bytes:
+    raise AssertionError
+
+
+BUCKETS = Planes(
+    Plane("data", refusal_body, prefixes=(b"/v2",)),
+    Plane("objects", refusal_body, hosts=(b".s3.cloud.test",)),
+    Plane("pages", refusal_body, prefixes=(b"/console", b"/static"), hosts=(b"cloud.test",)),
+    Plane("control", refusal_body),
+)
+"""Planes told apart by path, by host, and by both."""
+
+
+@pytest.mark.parametrize(
+    ("host", "path", "plane"),
+    [
+        (b"cloud.test", b"/v2/", "data"),
+        (b"s3.cloud.test", b"/bucket/key", "objects"),
+        (b"bucket.S3.cloud.test:9000", b"/console", "objects"),
+        (b"xs3.cloud.test", b"/bucket/key", "control"),
+        (b"cloud.test:443", b"/console/images", "pages"),
+        (b"cloud.test", b"/static", "pages"),
+        (b"cloud.test", b"/statics", "control"),
+        (b"other.test", b"/console", "control"),
+        (b"[::1]:5000", b"/console", "control"),
+    ],
+)
+def test_host_and_path_decide_among_any_number_of_applications(
+    host: bytes, path: bytes, plane: str
+) -> None:
+    events: list[str] = []
+    served = [Served(each.name, events) for each in BUCKETS.planes]
+    scope: dict[str, Any] = {
+        "type": "http",
+        "raw_path": path,
+        "path": path.decode(),
+        "headers": [(b"accept", b"*/*"), (b"host", host)],
+    }
+    asyncio.run(Dispatcher(BUCKETS, served)(scope, no_receive, no_send))
+    assert events == [plane]
+
+
+def test_planes_that_share_a_name_are_counted_together() -> None:
+    planes = Planes(
+        Plane("control", refusal_body, prefixes=(b"/console",)),
+        Plane("data", refusal_body, prefixes=(b"/v2",)),
+        Plane("control", refusal_body),
+    )
+    assert planes.names == ("control", "data")
+    found = [planes.counted_at(planes.find(path)) for path in (b"/console", b"/v2", b"/v1/a")]
+    assert found == [0, 1, 0]
+
+
+def test_the_last_plane_owns_the_rest() -> None:
+    with pytest.raises(ValueError, match="last plane"):
+        Planes(Plane("data", refusal_body, prefixes=(b"/v2",)))
+    with pytest.raises(ValueError, match="one application for each"):
+        Dispatcher(PLAIN, [])
+
+
 def test_every_request_gets_an_id_of_its_own() -> None:
-    plane = Plane("data", [])
-    dispatcher = Dispatcher(plane, plane)
+    plane = Served("data", [])
+    dispatcher = registry_dispatcher(plane, plane)
     for _ in range(50):
-        scope: dict[str, Any] = {"type": "http", "path": "/v2/", "state": {"shared": 1}}
+        scope: dict[str, Any] = {
+            "type": "http",
+            "path": "/v2/",
+            "headers": [],
+            "state": {"shared": 1},
+        }
         asyncio.run(dispatcher(scope, no_receive, no_send))
         assert scope["state"]["shared"] == 1
     assert len(set(plane.request_ids)) == 50
@@ -104,8 +171,8 @@ def test_the_data_plane_lives_longer_than_the_control_plane() -> None:
     async def shutdown() -> None:
         events.append("shutdown")
 
-    plane = Plane("control", events)
-    live(Dispatcher(plane, plane, startup=startup, shutdown=shutdown), events)
+    plane = Served("control", events)
+    live(registry_dispatcher(plane, plane, startup=startup, shutdown=shutdown), events)
     assert events == [
         "startup",
         "control lifespan.startup",
@@ -126,7 +193,7 @@ def test_a_control_plane_that_fails_to_start_shuts_the_data_plane_down() -> None
     async def shutdown() -> None:
         events.append("shutdown")
 
-    live(Dispatcher(failing, failing, shutdown=shutdown), events)
+    live(registry_dispatcher(failing, failing, shutdown=shutdown), events)
     assert events == ["shutdown", "lifespan.startup.failed"]
 
 
@@ -136,5 +203,8 @@ def test_a_data_plane_that_fails_to_start_is_not_hidden() -> None:
 
     events: list[str] = []
     with pytest.raises(LookupError):
-        live(Dispatcher(Plane("data", []), Plane("control", events), startup=startup), events)
+        live(
+            registry_dispatcher(Served("data", []), Served("control", events), startup=startup),
+            events,
+        )
     assert events == []

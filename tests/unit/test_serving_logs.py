@@ -17,7 +17,7 @@ from cloudcore.serving.record import RequestRecord
 def record(**changes: object) -> RequestRecord:
     """Return a record with some fields changed."""
     base = RequestRecord(
-        1_790_000_000.5, 0.0123456, "id", "GET", b"/v2/", b"", 200, 1, 2, "127.0.0.1"
+        1_790_000_000.5, 0.0123456, "id", "GET", b"/v2/", b"", 200, 1, 2, "127.0.0.1", 0
     )
     return base._replace(**changes)  # type: ignore[arg-type]
 

@@ -9,11 +9,12 @@ from cloudcore.serving.body import Message
 from cloudcore.serving.counters import Counters
 from cloudcore.serving.metrics import MetricsApplication
 from cloudcore.serving.record import TLS_HELLO, RequestRecord
+from registry.planes import PLANES
 
 
 def record(method: str, path: bytes, status: int, seconds: float) -> RequestRecord:
     """Return the record of an exchange that received 3 bytes and sent 5."""
-    return RequestRecord(0.0, seconds, "", method, path, b"", status, 3, 5, "")
+    return RequestRecord(0.0, seconds, "", method, path, b"", status, 3, 5, "", PLANES.find(path))
 
 
 def scrape(figures: Counters, path: str = "/metrics") -> tuple[int, str]:
@@ -32,7 +33,7 @@ def scrape(figures: Counters, path: str = "/metrics") -> tuple[int, str]:
 
 
 def test_the_counts_of_all_workers_are_added_up() -> None:
-    figures = Counters(3)
+    figures = Counters(3, PLANES)
     for slot in range(3):
         counter = figures.counter(slot)
         counter(record("GET", b"/v2/a", 200, 0.002))
@@ -58,7 +59,7 @@ def test_the_counts_of_all_workers_are_added_up() -> None:
 
 
 def test_a_restarted_worker_goes_on_counting() -> None:
-    figures = Counters(1)
+    figures = Counters(1, PLANES)
     for _ in range(2):
         counter = figures.counter(0)
         counter(record("GET", b"/v2/", 200, 0.1))
@@ -67,7 +68,7 @@ def test_a_restarted_worker_goes_on_counting() -> None:
 
 
 def test_a_tls_hello_is_no_request() -> None:
-    figures = Counters(1)
+    figures = Counters(1, PLANES)
     counter = figures.counter(0)
     counter(record("", b"", 400, 0.0)._replace(reason=TLS_HELLO))
     counter.publish(in_flight=0)
@@ -75,7 +76,7 @@ def test_a_tls_hello_is_no_request() -> None:
 
 
 def test_odd_requests_are_counted_too() -> None:
-    figures = Counters(1)
+    figures = Counters(1, PLANES)
     counter = figures.counter(0)
     counter(record("", b"", 400, 0.0))
     counter(record("GET", b"/v2/", 0, 1e6))
@@ -86,4 +87,4 @@ def test_odd_requests_are_counted_too() -> None:
 
 
 def test_only_metrics_are_served() -> None:
-    assert scrape(Counters(1), "/")[0] == 404
+    assert scrape(Counters(1, PLANES), "/")[0] == 404

@@ -12,10 +12,9 @@ from array import array
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
+from cloudcore.serving.planes import Planes
 from cloudcore.serving.record import TLS_HELLO, RequestRecord
-from cloudcore.serving.refusal import is_data_plane
 
-PLANES = ("data", "control")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other")
 STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 120.0)
@@ -32,9 +31,9 @@ _AT_MICROSECONDS = _AT_DURATIONS + _DURATIONS
 _AT_RECEIVED = _AT_MICROSECONDS + 1
 _AT_SENT = _AT_RECEIVED + 1
 _PLANE_CELLS = _AT_SENT + 1
-_AT_IN_FLIGHT = _PLANE_CELLS * len(PLANES)
-_AT_DAMAGED = _AT_IN_FLIGHT + 1
-_SLOT_CELLS = _AT_DAMAGED + 1
+_AT_IN_FLIGHT = 0
+_AT_DAMAGED = 1
+_AT_PLANES = 2
 _CELL_BYTES = 8
 
 
@@ -52,14 +51,22 @@ class PlaneTotals:
 class Counters:
     """The slots of all workers; made before they are forked."""
 
-    def __init__(self, workers: int) -> None:
-        size = workers * _SLOT_CELLS * _CELL_BYTES
+    def __init__(self, workers: int, planes: Planes) -> None:
+        self._planes = planes
         self._slots = workers
+        self._slot_cells = _AT_PLANES + _PLANE_CELLS * len(planes.names)
+        size = workers * self._slot_cells * _CELL_BYTES
         self._cells = memoryview(mmap.mmap(-1, size)).cast("Q")
+
+    @property
+    def planes(self) -> tuple[str, ...]:
+        """Return the labels of the planes."""
+        return self._planes.names
 
     def counter(self, slot: int) -> Counter:
         """Return what worker number `slot` counts with."""
-        return Counter(self._cells[slot * _SLOT_CELLS : (slot + 1) * _SLOT_CELLS])
+        start = slot * self._slot_cells
+        return Counter(self._cells[start : start + self._slot_cells], self._planes)
 
     @property
     def in_flight(self) -> int:
@@ -67,13 +74,13 @@ class Counters:
         return self._sum(_AT_IN_FLIGHT)
 
     @property
-    def damaged_blobs(self) -> int:
-        """Return how many blobs were newly found damaged."""
+    def damaged(self) -> int:
+        """Return how many contents were newly found damaged."""
         return self._sum(_AT_DAMAGED)
 
     def totals(self, plane: str) -> PlaneTotals:
         """Return the sums of one plane over all workers."""
-        start = PLANES.index(plane) * _PLANE_CELLS
+        start = _AT_PLANES + self._planes.names.index(plane) * _PLANE_CELLS
         totals = PlaneTotals()
         for index, method in enumerate(METHODS):
             for number, status_class in enumerate(STATUS_CLASSES):
@@ -87,14 +94,15 @@ class Counters:
         return totals
 
     def _sum(self, cell: int) -> int:
-        return sum(self._cells[slot * _SLOT_CELLS + cell] for slot in range(self._slots))
+        return sum(self._cells[slot * self._slot_cells + cell] for slot in range(self._slots))
 
 
 class Counter:
     """Counts the requests of one worker, and publishes the counts now and then."""
 
-    def __init__(self, cells: memoryview) -> None:
+    def __init__(self, cells: memoryview, planes: Planes) -> None:
         """Go on from what the predecessor in this slot had published."""
+        self._planes = planes
         self._published = cells
         self._cells = array("Q", cells)
 
@@ -103,7 +111,7 @@ class Counter:
         if record.reason == TLS_HELLO:
             return  # neither a request nor an error: what follows is counted
         cells = self._cells
-        start = 0 if is_data_plane(record.path) else _PLANE_CELLS
+        start = _AT_PLANES + self._planes.counted_at(record.plane) * _PLANE_CELLS
         method = _METHOD_INDEX.get(record.method, _OTHER)
         cells[start + method * _CLASSES + record.status // 100] += 1
         cells[start + _AT_DURATIONS + bisect_left(BUCKETS, record.seconds)] += 1
@@ -112,7 +120,7 @@ class Counter:
         cells[start + _AT_SENT] += record.sent
 
     def count_damage(self) -> None:
-        """Count a blob that was found damaged."""
+        """Count content that was found damaged."""
         self._cells[_AT_DAMAGED] += 1
 
     def publish(self, in_flight: int) -> None:

@@ -1,12 +1,12 @@
-"""The front door: ``/v2`` goes to the data plane, everything else to the control plane."""
+"""Dispatch: each request to the application of its plane, and the lifespan to the last one."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from cloudcore.serving.body import Message, Receive, Scope, Send
-from cloudcore.serving.refusal import is_data_plane
+from cloudcore.serving.planes import Planes
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Hook = Callable[[], Awaitable[None]]
@@ -26,47 +26,49 @@ def _count_nothing() -> None:
 
 
 class Dispatcher:
-    """An ASGI application made of two, for our own server and any other.
+    """An ASGI application made of one for each plane, for our own server and any other.
 
-    Decides on the raw path, the only one nobody has decoded or normalised. Gives every
-    request its id (``scope["state"]["request_id"]``), which the planes put into their answers.
+    Decides on the host and the raw path, the only one nobody has decoded or normalised. Gives
+    every request its id (``scope["state"]["request_id"]``), which answers repeat.
     """
 
     def __init__(
         self,
-        data_plane: Application,
-        control_plane: Application,
+        planes: Planes,
+        applications: Sequence[Application],
         *,
         startup: Hook | None = None,
         shutdown: Hook | None = None,
     ) -> None:
-        """Run `startup` before the control plane's own, and `shutdown` after it."""
-        self._data_plane = data_plane
-        self._control_plane = control_plane
+        """Hand the requests of each of `planes` to the application of the same position.
+
+        The last application has a lifespan; `startup` runs before it and `shutdown` after it.
+        """
+        if len(applications) != len(planes.planes):
+            raise ValueError("there must be one application for each plane")
+        self.planes = planes
+        self._applications = tuple(applications)
         self._startup = startup
         self._shutdown = shutdown
         self.on_damage: Callable[[], None] = _count_nothing
-        """Called when a blob is found damaged; the server puts its counter here."""
+        """Called when stored content is found damaged; the server puts its counter here."""
 
     def note_damage(self) -> None:
-        """Count a blob that was found damaged."""
+        """Count content that was found damaged."""
         self.on_damage()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand the scope to the plane that owns it."""
-        kind = scope["type"]
-        if kind == "lifespan":
+        """Hand the scope to the application that owns it."""
+        if scope["type"] == "lifespan":
             await self._live(scope, receive, send)
             return
         scope.setdefault("state", {})["request_id"] = new_request_id()
         path = scope.get("raw_path") or scope["path"].encode()
-        if kind == "http" and is_data_plane(path):
-            await self._data_plane(scope, receive, send)
-        else:
-            await self._control_plane(scope, receive, send)
+        plane = self.planes.find(path, scope["headers"])
+        await self._applications[plane](scope, receive, send)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Wrap the control plane's lifespan in our own hooks."""
+        """Wrap the last application's lifespan in our own hooks."""
         started = False
 
         async def receive_after_startup() -> Message:
@@ -85,4 +87,4 @@ class Dispatcher:
                     await self._shutdown()
             await send(message)
 
-        await self._control_plane(scope, receive_after_startup, send_after_shutdown)
+        await self._applications[-1](scope, receive_after_startup, send_after_shutdown)

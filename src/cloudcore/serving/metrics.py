@@ -14,7 +14,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from cloudcore.serving.body import Receive, Scope, Send
-from cloudcore.serving.counters import BUCKETS, PLANES, Counters
+from cloudcore.serving.counters import BUCKETS, Counters
 
 
 class CountersCollector:
@@ -41,7 +41,7 @@ class CountersCollector:
         sent = CounterMetricFamily(
             "entrepot_http_sent_bytes", "Bytes of response bodies.", labels=("plane",)
         )
-        for plane in PLANES:
+        for plane in self._figures.planes:
             totals = self._figures.totals(plane)
             for (method, status_class), count in totals.requests.items():
                 requests.add_metric((plane, method, status_class), count)
@@ -52,7 +52,7 @@ class CountersCollector:
         yield CounterMetricFamily(
             "entrepot_damaged_blobs",
             "Blobs, and manifests, found damaged by a pull or a push and not known to be.",
-            value=self._figures.damaged_blobs,
+            value=self._figures.damaged,
         )
         yield GaugeMetricFamily(
             "entrepot_http_requests_in_flight",

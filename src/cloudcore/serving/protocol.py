@@ -250,13 +250,16 @@ class HttpProtocol(asyncio.Protocol):
         if exchange is None:
             method, path = self._buffer[:5].partition(b" ")[0], guess_path(self._buffer)
             request_id = str(uuid4())
+            headers: list[tuple[bytes, bytes]] = []
         else:
             method, path = exchange.head.method.encode(), exchange.head.path
-            request_id = exchange.request_id or str(uuid4())
+            request_id, headers = exchange.request_id or str(uuid4()), exchange.head.headers
+        planes = self.worker.planes
+        plane = planes.find(path, headers)
         answer, size = refusal_response(
             status,
             message,
-            path,
+            planes.planes[plane],
             request_id=request_id,
             common=self.common_lines(),
             bodiless=method == b"HEAD",
@@ -279,7 +282,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def record(self, exchange: RequestCycle) -> None:
         """Tell the observers of an exchange that has ended."""
-        self._observe(record_of(exchange, self._host()))
+        self._observe(record_of(exchange, self._host(), self.worker.planes))
 
     def exchange_ended(self, exchange: RequestCycle) -> None:
         """Go on to the next request, or close."""
@@ -428,9 +431,10 @@ class HttpProtocol(asyncio.Protocol):
     ) -> None:
         """Record a refusal that came before any exchange."""
         now, host = time.time(), self._host()
+        plane = self.worker.planes.find(path)
         self._observe(
             RequestRecord(
-                now, 0.0, request_id, method, path, b"", status, 0, size, host, reason=reason
+                now, 0.0, request_id, method, path, b"", status, 0, size, host, plane, reason=reason
             )
         )
 

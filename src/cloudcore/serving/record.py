@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from cloudcore.serving.planes import Planes
     from cloudcore.serving.request_cycle import RequestCycle
 
 TLS_HELLO: Final = "a TLS hello: this port speaks plain HTTP"
@@ -29,6 +30,8 @@ class RequestRecord(NamedTuple):
     sent: int
     """Bytes of the response's body that left this process, also when its transfer was cut."""
     client: str
+    plane: int
+    """The number of the plane that the request belongs to."""
     principal: str = ""
     """CRN of the caller, once a credential proved it; empty for an unauthenticated client."""
     user_agent: bytes = b""
@@ -36,7 +39,7 @@ class RequestRecord(NamedTuple):
     """Why the server itself refused or cut the exchange; empty when it did not."""
 
 
-def record_of(exchange: RequestCycle, client: str) -> RequestRecord:
+def record_of(exchange: RequestCycle, client: str, planes: Planes) -> RequestRecord:
     """Return the record of an exchange that has ended."""
     head = exchange.head
     return RequestRecord(
@@ -50,6 +53,7 @@ def record_of(exchange: RequestCycle, client: str) -> RequestRecord:
         exchange.received,
         max(0, exchange.sent - exchange.unsent),
         client,
+        planes.find(head.path, head.headers),
         exchange.principal,
         _user_agent(head.headers),
         exchange.reason,

@@ -3,24 +3,9 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Final
-
-import msgspec
 
 from cloudcore.serving.head import ALLOW
-
-_CODES: Final[dict[int, str]] = {
-    HTTPStatus.METHOD_NOT_ALLOWED: "METHOD_NOT_ALLOWED",
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "PAYLOAD_TOO_LARGE",
-    HTTPStatus.INTERNAL_SERVER_ERROR: "INTERNAL_ERROR",
-    HTTPStatus.SERVICE_UNAVAILABLE: "SERVICE_UNAVAILABLE",
-}
-"""What the control plane's own refusals of these statuses say."""
-
-
-def is_data_plane(path: bytes) -> bool:
-    """Tell whether a raw path belongs to the data plane."""
-    return path == b"/v2" or path.startswith(b"/v2/")
+from cloudcore.serving.planes import Plane
 
 
 def guess_path(data: bytes | bytearray) -> bytes:
@@ -31,23 +16,10 @@ def guess_path(data: bytes | bytearray) -> bytes:
     return b"/" + rest.partition(b"/")[2] if scheme else target
 
 
-def refusal_body(status: int, message: str, path: bytes, request_id: str) -> bytes:
-    """Return an error body as the plane that owns `path` writes them."""
-    if is_data_plane(path):
-        code = "UNKNOWN" if status >= 500 else "UNSUPPORTED"
-        return msgspec.json.encode({"errors": [{"code": code, "message": message, "detail": None}]})
-    error = {
-        "code": _CODES.get(status, "INVALID_INPUT"),
-        "message": message,
-        "request_id": request_id,
-    }
-    return msgspec.json.encode({"error": error})
-
-
 def refusal_response(
     status: int,
     message: str,
-    path: bytes = b"",
+    plane: Plane,
     *,
     request_id: str,
     common: bytes = b"",
@@ -55,17 +27,18 @@ def refusal_response(
 ) -> tuple[bytes, int]:
     """Return a whole response that ends the connection, and the length of its body.
 
+    It has the form of the `plane` that the request belongs to.
+
     `common` are the header lines of every response; `bodiless` drops the body, for HEAD.
     """
-    body = refusal_body(status, message, path, request_id)
+    body = plane.refusal_body(status, message, request_id)
     lines = [
         b"HTTP/1.1 %d %s\r\n" % (status, HTTPStatus(status).phrase.encode()),
         common,
         b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body),
         b"x-request-id: %s\r\nconnection: close\r\n" % request_id.encode(),
     ]
-    if is_data_plane(path):
-        lines.append(b"docker-distribution-api-version: registry/2.0\r\n")
+    lines.append(plane.refusal_headers)
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
         lines.append(b"allow: %s\r\n" % ALLOW)
     lines.append(b"\r\n")

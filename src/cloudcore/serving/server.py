@@ -26,6 +26,7 @@ from cloudcore.serving.access_log import AccessLog
 from cloudcore.serving.counters import Counter, Counters
 from cloudcore.serving.dispatch import Dispatcher
 from cloudcore.serving.limits import ServerLimits
+from cloudcore.serving.planes import PLAIN, Planes
 from cloudcore.serving.protocol import HttpProtocol, http_protocol
 from cloudcore.serving.request_cycle import Application
 from cloudcore.serving.supervisor import Supervisor
@@ -56,6 +57,7 @@ class Service:
     app_factory: Callable[[], Application]
     listener: socket.socket
     limits: ServerLimits
+    planes: Planes
     figures: Counters
     metrics_listener: socket.socket | None
     access_log: bool
@@ -68,6 +70,7 @@ def run(
     port: int = 0,
     *,
     workers: int = 1,
+    planes: Planes = PLAIN,
     limits: ServerLimits | None = None,
     metrics_bind: Address | None = None,
     on_ready: Callable[[str], None] | None = None,
@@ -77,7 +80,8 @@ def run(
     """Serve until SIGTERM or SIGINT, then drain; return the exit status of the process.
 
     `app_factory` is called once in each worker process. Several workers are forked from this
-    process: it must not have started threads or opened databases. `on_ready` gets the base
+    process: it must not have started threads or opened databases. `planes` are those that the
+    application dispatches to. `on_ready` gets the base
     URL once every worker accepts connections. A `port` of 0 takes any free one.
     """
     limits = limits or ServerLimits()
@@ -89,7 +93,8 @@ def run(
         app_factory,
         listener,
         replace(limits, crowd=crowd),
-        Counters(workers),
+        planes,
+        Counters(workers, planes),
         bind(*metrics_bind) if metrics_bind else None,
         access_log,
         loop,
@@ -136,7 +141,7 @@ def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
     access_log = AccessLog() if service.access_log else None
     counter = service.figures.counter(slot)
     observers = (counter, access_log) if access_log else (counter,)
-    worker = ServerWorker(service.limits, *observers)
+    worker = ServerWorker(service.planes, service.limits, *observers)
     application = service.app_factory()
     if isinstance(application, Dispatcher):
         application.on_damage = counter.count_damage
@@ -220,7 +225,7 @@ class Server(uvicorn.Server):
             "uvicorn.Config", SimpleNamespace(loaded_app=MetricsApplication(self._service.figures))
         )
         connect = functools.partial(
-            HttpProtocol, ServerWorker(self._service.limits), config, ServerState(), {}
+            HttpProtocol, ServerWorker(PLAIN, self._service.limits), config, ServerState(), {}
         )
         return await asyncio.get_running_loop().create_server(connect, sock=listener)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cloudcore.serving.body import UNIT_BYTES
 from cloudcore.serving.bulk import BulkPool
 from cloudcore.serving.limits import ServerLimits
+from cloudcore.serving.planes import Planes
 from cloudcore.serving.response import HeaderNames
 from cloudcore.serving.unsent import Unsent
 
@@ -31,8 +32,11 @@ Observer = Callable[["RequestRecord"], None]
 class ServerWorker:
     """Limits, bulk threads and the one timer of a worker process."""
 
-    def __init__(self, limits: ServerLimits | None = None, *observers: Observer) -> None:
+    def __init__(
+        self, planes: Planes, limits: ServerLimits | None = None, *observers: Observer
+    ) -> None:
         """Keep `limits`; each finished exchange is told to every observer."""
+        self.planes = planes
         self.limits = limits or ServerLimits()
         self.observers = observers
         self.crowded = False

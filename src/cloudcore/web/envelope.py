@@ -7,11 +7,15 @@ it wins. `params` never accompany a 5xx, and neither does any word about what ha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any, Final, NamedTuple
+from uuid import uuid4
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from cloudcore import errors
+from cloudcore.serving.body import Scope, Send
 from cloudcore.uuids import Uuid
 from cloudcore.wire import ResponseBody
 
@@ -47,6 +51,35 @@ def render(error: errors.PlatformError, request_id: str) -> tuple[int, dict[str,
     elif error.params and status < 500:
         content["params"] = error.params
     return status, {"error": content}
+
+
+_SERVER_CODES: Final[dict[int, str]] = {
+    HTTPStatus.METHOD_NOT_ALLOWED: "METHOD_NOT_ALLOWED",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "PAYLOAD_TOO_LARGE",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "INTERNAL_ERROR",
+    HTTPStatus.SERVICE_UNAVAILABLE: "SERVICE_UNAVAILABLE",
+}
+
+
+def server_refusal(status: int, message: str, request_id: str) -> bytes:
+    """Return the body of what the server refuses before an application sees it."""
+    code = _SERVER_CODES.get(status, "INVALID_INPUT")
+    error = {"code": code, "message": message, "request_id": request_id}
+    return msgspec.json.encode({"error": error})
+
+
+async def refuse(scope: Scope, send: Send, error: errors.PlatformError) -> None:
+    """Send a refusal from an application that wraps another."""
+    request_id = str(scope.get("state", {}).get("request_id") or uuid4())
+    status, content = render(error, request_id)
+    body = msgspec.json.encode(content)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"x-request-id", request_id.encode()),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
 
 class ErrorDetail(ResponseBody):

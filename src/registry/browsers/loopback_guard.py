@@ -9,20 +9,15 @@ the page's names: ``Host`` (RFC 9110 §7.2), ``Origin`` (RFC 6454 §7) and
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from ipaddress import IPv6Address, ip_address
 from typing import Final
-from uuid import uuid4
-
-import msgspec
 
 from cloudcore.errors import AccessDenied
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.dispatch import Application
-from cloudcore.serving.refusal import is_data_plane
-from cloudcore.web.envelope import render as render_envelope
-from registry.distribution.errors import render
-from registry.distribution.response import json_headers, send_response
+
+Refuse = Callable[[Scope, Send, AccessDenied], Awaitable[None]]
 
 _AUTHORITY: Final = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{0,5})?")
 _MAX_SHOWN: Final = 100
@@ -31,9 +26,15 @@ _MAX_SHOWN: Final = 100
 class LoopbackGuard:
     """An ASGI application that admits requests to loopback hosts, but not of other sites' pages."""
 
-    def __init__(self, application: Application, allowed_hosts: Iterable[str] = ()) -> None:
-        """Treat `allowed_hosts` as loopback hosts too; one without a port means any port."""
+    def __init__(
+        self, application: Application, refuse: Refuse, allowed_hosts: Iterable[str] = ()
+    ) -> None:
+        """Treat `allowed_hosts` as loopback hosts too; one without a port means any port.
+
+        `refuse` sends a refusal in the form of the application's clients.
+        """
         self._application = application
+        self._refuse = refuse
         self._allowed = frozenset(host.lower() for host in allowed_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -42,7 +43,7 @@ class LoopbackGuard:
         if reason is None:
             await self._application(scope, receive, send)
         else:
-            await _refuse(scope, send, AccessDenied(reason))
+            await self._refuse(scope, send, AccessDenied(reason))
 
     def _reason_to_refuse(self, scope: Scope) -> str | None:
         """Return what is wrong with the names a request sends, or None."""
@@ -97,16 +98,3 @@ def is_loopback(host: str) -> bool:
 def _shown(text: str) -> str:
     """Return foreign text as a message may repeat it."""
     return repr(text[:_MAX_SHOWN]) if text else "none"
-
-
-async def _refuse(scope: Scope, send: Send, error: AccessDenied) -> None:
-    """Send the refusal in the form of the plane that owns the path."""
-    request_id = str(scope.get("state", {}).get("request_id") or uuid4())
-    if is_data_plane(scope.get("raw_path") or scope["path"].encode()):
-        await send_response(scope, send, render(error), request_id.encode())
-        return
-    status, content = render_envelope(error, request_id)
-    body = msgspec.json.encode(content)
-    headers = [*json_headers(body), (b"x-request-id", request_id.encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

@@ -10,6 +10,7 @@ from functools import partial
 from cloudcore.serving.dispatch import Dispatcher
 from cloudcore.serving.logs import configure_logging
 from cloudcore.serving.server import run
+from registry.planes import PLANES
 from registry.settings import Settings, SettingsError
 
 
@@ -27,6 +28,7 @@ def serve_application(
             partial(create, settings),
             settings.host,
             settings.port,
+            planes=PLANES,
             workers=settings.workers,
             metrics_bind=_address(settings.metrics),
             on_ready=on_ready,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from typing import Any, Final
+from uuid import uuid4
 
 import msgspec
 
 from cloudcore import errors as platform
+from cloudcore.serving.body import Scope, Send
 from registry import errors as registry
-from registry.distribution.response import Response, json_headers
+from registry.distribution.response import Response, json_headers, send_response
 
 CODES: Final = frozenset(
     {
@@ -88,6 +90,19 @@ def render(error: platform.PlatformError) -> Response:
 def internal_error() -> Response:
     """Return the answer to a bug: nothing of what happened, which the log tells."""
     return render(platform.PlatformError("the registry failed; the log has this request's id"))
+
+
+def server_refusal(status: int, message: str, _request_id: str) -> bytes:
+    """Return the body of what the server refuses before the data plane sees it."""
+    return msgspec.json.encode(
+        {"errors": [_item("UNKNOWN" if status >= 500 else "UNSUPPORTED", message, None)]}
+    )
+
+
+async def refuse(scope: Scope, send: Send, error: platform.PlatformError) -> None:
+    """Send a refusal from an application that wraps the data plane."""
+    request_id = str(scope.get("state", {}).get("request_id") or uuid4())
+    await send_response(scope, send, render(error), request_id.encode())
 
 
 def _absent(code: str, error: registry.ManifestBlobUnknown) -> list[dict[str, Any]]:

@@ -1,0 +1,31 @@
+"""The planes of the registry, and the application that dispatches to them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cloudcore.serving.dispatch import Application, Dispatcher, Hook
+from cloudcore.serving.planes import Plane, Planes
+from cloudcore.web import envelope
+from registry.distribution import errors
+
+PLANES: Final = Planes(
+    Plane(
+        "data",
+        errors.server_refusal,
+        b"docker-distribution-api-version: registry/2.0\r\n",
+        prefixes=(b"/v2",),
+    ),
+    Plane("control", envelope.server_refusal),
+)
+
+
+def dispatcher(
+    data: Application,
+    control: Application,
+    *,
+    startup: Hook | None = None,
+    shutdown: Hook | None = None,
+) -> Dispatcher:
+    """Return one application of those of the two planes."""
+    return Dispatcher(PLANES, (data, control), startup=startup, shutdown=shutdown)
