@@ -172,6 +172,25 @@ def test_a_whole_body_gives_way_to_nobody() -> None:
     play(scenario)
 
 
+def test_a_small_body_in_one_message_counts_until_its_request_ends() -> None:
+    async def whole(size: int) -> Message:
+        return {"type": "http.request", "body": b"x" * size, "more_body": False}
+
+    async def scenario() -> None:
+        budget = BodyBudget(small=100)
+        with budget.hold() as first:
+            await first.metered(lambda: whole(60))()
+            assert (budget.small.used, len(budget.small.arriving)) == (60, 0)
+            with budget.hold() as second, pytest.raises(NoRoom):
+                await second.metered(lambda: whole(41))()
+            with budget.hold() as third:
+                await third.metered(lambda: whole(40))()
+                assert budget.used == 100
+        assert budget.used == 0
+
+    asyncio.run(scenario())
+
+
 def test_a_client_that_leaves_and_a_task_that_is_cancelled_give_back_what_they_had() -> None:
     async def scenario(senders: Senders) -> None:
         held = await senders.hold_back(9 * MIB)

@@ -21,6 +21,8 @@ from registry.services.blobs.uploads import Span
         ("bytes=-3", (7, 10)),
         ("bytes=-99", (0, 10)),
         (" bytes=9- ", (9, 10)),
+        ("Bytes=0-1", (0, 2)),
+        ("BYTES=-3", (7, 10)),
         ("bytes=0-" + "9" * 5000, (0, 10)),
         ("bytes=-" + "9" * 5000, (0, 10)),
         # Ignored, so the whole is the answer.
@@ -35,7 +37,7 @@ from registry.services.blobs.uploads import Span
         ("bytes=+1-2", None),
         ("bytes=\u0661-\u0662", None),
         ("items=0-1", None),
-        ("Bytes=0-1", None),
+        ("byte\u017f=0-1", None),
     ],
 )
 def test_the_span_a_range_asks_for(header: str | None, span: tuple[int, int] | None) -> None:

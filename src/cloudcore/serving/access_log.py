@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 from collections import deque
+from functools import lru_cache
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -68,7 +69,7 @@ def access_line(record: RequestRecord) -> AccessLine:
         round(record.seconds * 1000, 3),
         record.client,
         record.principal,
-        _printable(record.user_agent, MAX_USER_AGENT),
+        _printable_agent(record.user_agent),
         record.reason or UNSET,
     )
 
@@ -79,6 +80,11 @@ def _printable(text: bytes, limit: int) -> str:
     Terminals obey some such characters, and DEL, which JSON does not escape.
     """
     return text[:limit].replace(b"\x7f", b"?").decode("ascii", "backslashreplace")[:limit]
+
+
+@lru_cache(256)  # clients name themselves alike in all their requests
+def _printable_agent(text: bytes) -> str:
+    return _printable(text, MAX_USER_AGENT)
 
 
 class AccessLog:

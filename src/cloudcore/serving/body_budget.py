@@ -115,6 +115,8 @@ class BodyBudget:
 class Hold:
     """What is kept of one body."""
 
+    __slots__ = ("_budget", "_bytes", "_is_over", "_room", "_waiting")
+
     def __init__(self, budget: BodyBudget) -> None:
         self._budget = budget
         self._room = budget.small
@@ -139,13 +141,19 @@ class Hold:
         """
 
         async def metered() -> Message:
-            self._check()
-            is_large = max(self._bytes, declared or 0) > SMALL_BYTES
-            if not self._bytes:  # nothing is kept that another could want
-                message = await self._next(receive, is_large=is_large)
-            else:
+            if self._is_over:
+                raise NoRoom
+            is_large = (declared or 0) > SMALL_BYTES or self._bytes > SMALL_BYTES
+            if self._bytes:
                 message = await self._next_or_give_way(receive, is_large=is_large)
-            self._check()  # the message and the demand to give way may arrive in the same turn
+            else:  # nothing is kept that another could want
+                if is_large:
+                    await self._budget.turns.take()
+                message = await receive()
+                if self._takes_whole(message):
+                    return message
+            if self._is_over:  # the message and the demand to give way came in the same turn
+                raise NoRoom
             self._take(len(message.get("body", b"")))
             if not message.get("more_body", False):
                 self._room.arriving.pop(self, None)
@@ -153,24 +161,30 @@ class Hold:
 
         return metered
 
-    async def _next(self, receive: Receive, *, is_large: bool) -> Message:
-        if is_large:
-            await self._budget.turns.take()
-        return await receive()
-
     async def _next_or_give_way(self, receive: Receive, *, is_large: bool) -> Message:
         try:
             async with asyncio.timeout(None) as self._waiting:
-                return await self._next(receive, is_large=is_large)
+                if is_large:
+                    await self._budget.turns.take()
+                return await receive()
         except TimeoutError:
-            self._check()
+            if self._is_over:
+                raise NoRoom from None
             raise
         finally:
             self._waiting = None
 
-    def _check(self) -> None:
-        if self._is_over:
-            raise NoRoom from None
+    def _takes_whole(self, message: Message) -> bool:
+        """Keep a small body that came in one message, as most do, and return True if it did.
+
+        It is complete at once, so it is never among those that arrive.
+        """
+        count, room = len(message.get("body", b"")), self._budget.small
+        if message.get("more_body") or count > SMALL_BYTES or room.used + count > room.size:
+            return False
+        room.used += count
+        self._room, self._bytes = room, count
+        return True
 
     def _take(self, count: int) -> None:
         """Keep `count` bytes more."""

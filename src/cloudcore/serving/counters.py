@@ -116,8 +116,10 @@ class Counter:
         cells[start + method * _CLASSES + record.status // 100] += 1
         cells[start + _AT_DURATIONS + bisect_left(BUCKETS, record.seconds)] += 1
         cells[start + _AT_MICROSECONDS] += int(record.seconds * 1e6)
-        cells[start + _AT_RECEIVED] += record.received
-        cells[start + _AT_SENT] += record.sent
+        if record.received:
+            cells[start + _AT_RECEIVED] += record.received
+        if record.sent:
+            cells[start + _AT_SENT] += record.sent
 
     def count_damage(self) -> None:
         """Count content that was found damaged."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Sequence
+from random import getrandbits
 
 from cloudcore.serving.body import Message, Receive, Scope, Send
 from cloudcore.serving.planes import Planes
@@ -11,14 +11,20 @@ from cloudcore.serving.planes import Planes
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Hook = Callable[[], Awaitable[None]]
 
-_REQUEST_ID_BYTES = 16
+_REQUEST_ID_BITS = 128
+_FREE_BITS = (1 << _REQUEST_ID_BITS) - 1 & ~(0xF << 76) & ~(0x3 << 62)
+_VERSION_4 = 4 << 76 | 0x2 << 62
+"""The version, and the variant of RFC 9562 §4.1."""
 
 
 def new_request_id() -> str:
-    """Return a random UUID (version 4) as text, at half the cost of ``str(uuid4())``."""
-    digits = os.urandom(_REQUEST_ID_BYTES).hex()
-    variant = "89ab"[int(digits[16], 16) & 3]
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+    """Return a random UUID (version 4) as text, at a third of the cost of ``str(uuid4())``.
+
+    It must be unique and is no secret, so no system call is made for it. Python seeds the generator
+    anew in each worker process.
+    """
+    digits = f"{getrandbits(_REQUEST_ID_BITS) & _FREE_BITS | _VERSION_4:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def _count_nothing() -> None:

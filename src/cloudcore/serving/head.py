@@ -14,6 +14,7 @@ import httptools
 
 from cloudcore.serving.framing import BodyFraming, ChunkedBody, CountedBody
 from cloudcore.serving.limits import ServerLimits
+from cloudcore.serving.record import MAX_USER_AGENT
 
 METHODS = {
     name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -80,6 +81,8 @@ class Traits:
     chunked: bool = False
     expects_continue: bool = False
     keep_alive: bool = True
+    user_agent: bytes = b""
+    """The first ``User-Agent``, cut off after `MAX_USER_AGENT` bytes."""
 
     @property
     def has_body(self) -> bool:
@@ -144,6 +147,7 @@ class HeadReader:
         except httptools.HttpParserError as error:
             raise HeadError(400, "malformed request head") from error
         self._traits = interpret(version, self._meaningful)
+        self._traits.user_agent = _user_agent(self._headers)
 
 
 def check_request_line(line: bytes) -> tuple[str, bytes, str]:
@@ -247,6 +251,13 @@ _INTERPRETERS = {
     b"transfer-encoding": _take_encoding,
     b"expect": _take_expectation,
 }
+
+
+def _user_agent(headers: list[tuple[bytes, bytes]]) -> bytes:
+    for name, value in headers:
+        if name == b"user-agent":
+            return value[:MAX_USER_AGENT]
+    return b""
 
 
 def _split_absolute(target: bytes, host: bytes | None) -> tuple[bytes, bytes]:

@@ -282,7 +282,10 @@ class HttpProtocol(asyncio.Protocol):
 
     def record(self, exchange: RequestCycle) -> None:
         """Tell the observers of an exchange that has ended."""
-        self._observe(record_of(exchange, self._host(), self.worker.planes))
+        client = self.client[0] if self.client else ""
+        record = record_of(exchange, client, self.worker.planes)
+        for observe in self.worker.observers:
+            observe(record)
 
     def exchange_ended(self, exchange: RequestCycle) -> None:
         """Go on to the next request, or close."""

@@ -42,26 +42,20 @@ class RequestRecord(NamedTuple):
 def record_of(exchange: RequestCycle, client: str, planes: Planes) -> RequestRecord:
     """Return the record of an exchange that has ended."""
     head = exchange.head
+    state = exchange.scope["state"]
     return RequestRecord(
         time.time(),
         time.monotonic() - exchange.started_at,
-        exchange.request_id,
+        state.get("request_id", ""),
         head.method,
         head.path,
         head.query,
         exchange.status,
-        exchange.received,
-        max(0, exchange.sent - exchange.unsent),
+        0 if exchange.body is None else exchange.body.received,
+        max(0, exchange.sent - exchange.unsent) if exchange.unsent else exchange.sent,
         client,
         planes.find(head.path, head.headers),
-        exchange.principal,
-        _user_agent(head.headers),
+        state.get("principal", ""),
+        head.traits.user_agent,
         exchange.reason,
     )
-
-
-def _user_agent(headers: list[tuple[bytes, bytes]]) -> bytes:
-    for name, value in headers:
-        if name == b"user-agent":
-            return value[:MAX_USER_AGENT]
-    return b""

@@ -109,16 +109,6 @@ class RequestCycle:
         """Return the id the application gave the request, or an empty string."""
         return str(self.scope["state"].get("request_id", ""))
 
-    @property
-    def principal(self) -> str:
-        """Return the CRN the application found the caller to be, or an empty string."""
-        return str(self.scope["state"].get("principal", ""))
-
-    @property
-    def received(self) -> int:
-        """Return how many bytes of the request's body have arrived."""
-        return 0 if self.body is None else self.body.received
-
     async def run(self, application: Application) -> None:
         """Run the application; whatever it does, the client gets an answer or a closed door."""
         try:
@@ -211,7 +201,8 @@ class RequestCycle:
         if message["type"] != "http.response.start":
             raise ResponseError(f"expected http.response.start, got {message['type']}")
         status: int = message["status"]
-        failure = None if self.body is None else self.body.failure
+        body = self.body
+        failure = None if body is None else body.failure
         if failure is not None and status >= HTTPStatus.BAD_REQUEST:
             self.reason = failure[1]
             if failure[0] == HTTPStatus.REQUEST_TIMEOUT:
@@ -219,8 +210,7 @@ class RequestCycle:
                 self.disconnected = True  # nothing more is sent
                 return
         self.status = status
-        names = self.connection.worker.header_names
-        self._fields = read_fields(message.get("headers", ()), names)
+        self._fields = read_fields(message.get("headers", ()), self.connection.worker.header_names)
 
     def _write(self, body: bytes, *, more: bool) -> None:
         """Write a piece of the body, with the head before the first."""

@@ -62,7 +62,7 @@ def read_fields(headers: Iterable[tuple[bytes, bytes]], names: HeaderNames) -> F
     closes = False
     for name, value in headers:
         start, kind = names[name]
-        if kind == _PLAIN:
+        if not kind:  # _PLAIN, as most are
             lines += (start, value, b"\r\n")
         elif kind == _CONTENT_LENGTH:
             if _LENGTH.fullmatch(value) is None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from registry.blobstore.base import ObjectUnknown, StageBusy, Staged, Stored
@@ -66,6 +66,24 @@ def _check_linked(folder: int, path: str, descriptor: int) -> None:
     linked = os.stat(path, dir_fd=folder, follow_symlinks=False)
     if not os.path.samestat(linked, os.fstat(descriptor)):
         raise StageBusy(path)
+
+
+class _OnFailure:
+    """A context manager that calls back when the medium fails, and raises `StoreUnavailable`."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Call back if the medium failed."""
+        if isinstance(error, OSError):
+            self._call()
+            raise unavailable(error) from error
 
 
 class StagedFile(Staged):
@@ -234,22 +252,26 @@ class StagedFile(Staged):
         self._state = State.ENDED
         os.close(self._descriptor)
 
-    @contextmanager
-    def _condemning(self, *, keeps: bool = False) -> Iterator[None]:
+    def _condemning(self, *, keeps: bool = False) -> _OnFailure:
         """Let this hold write nothing more when the medium fails in the block.
 
         After a failed flush the kernel forgets which pages it lost, so a second one that
         succeeds proves nothing. With `keeps`, what was acknowledged before the hold stays for the
         next one; else all bytes are discarded, as they are when nothing was acknowledged.
         """
-        try:
-            yield
-        except OSError as error:
-            if not (keeps and self._acknowledged and self._is_suspect()):
-                with suppress(StoreUnavailable):
-                    self.discard()
+        return _OnFailure(self._condemn_new if keeps else self._condemn)
+
+    def _condemn_new(self) -> None:
+        """Condemn what was not acknowledged before this hold, if the rest can be kept."""
+        if self._acknowledged and self._is_suspect():
             self._state = State.CONDEMNED
-            raise unavailable(error) from error
+        else:
+            self._condemn()
+
+    def _condemn(self) -> None:
+        with suppress(StoreUnavailable):
+            self.discard()
+        self._state = State.CONDEMNED
 
     def _is_suspect(self) -> bool:
         """Make the file longer than what was acknowledged: `rewind` looks for that."""

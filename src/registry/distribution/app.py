@@ -28,6 +28,7 @@ from registry.services.context import ServiceContext
 
 _log = logging.getLogger(__name__)
 _NO_NAME: Final = Name("", "")
+_BY_DIGEST: Final = (Endpoint.BLOB, Endpoint.REFERRERS)
 
 Handler = Callable[[ServiceContext, DataPlaneRequest], Awaitable[Response]]
 
@@ -125,11 +126,10 @@ class DataPlane:
 
 def _checked_name(match: Match) -> Name | None:
     """Return the repository a path names, once its name and digest are known to be well formed."""
-    if match.endpoint in (Endpoint.BASE, Endpoint.CATALOG):
+    endpoint, text, argument = match
+    if not text and endpoint in (Endpoint.BASE, Endpoint.CATALOG):
         return None
-    name = parse_name(match.name)
-    if match.endpoint in (Endpoint.BLOB, Endpoint.REFERRERS) or (
-        match.endpoint is Endpoint.MANIFEST and ":" in match.argument
-    ):
-        Digest.parse(match.argument)
+    name = parse_name(text)
+    if ":" in argument if endpoint is Endpoint.MANIFEST else endpoint in _BY_DIGEST:
+        Digest.parse(argument)
     return name

@@ -68,7 +68,8 @@ async def put_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Respon
         headers.append((b"oci-subject", result.subject.encode()))
     if expected is not None and names:
         headers.append((b"oci-tag", ", ".join(names).encode()))
-    headers += _warnings(result.wrong_sizes)
+    if result.wrong_sizes:
+        headers += _warnings(result.wrong_sizes)
     return empty(201, *headers)
 
 
@@ -114,14 +115,17 @@ def _tags(request: DataPlaneRequest) -> tuple[str, ...]:
 
 async def _read(request: DataPlaneRequest, hold: Hold) -> bytes:
     """Return the document, refused by its declared length before any of it is read."""
-    too_large = ManifestTooLarge(f"a manifest has at most {MAX_BYTES} bytes", limit=MAX_BYTES)
-    if (request.content_length or 0) > MAX_BYTES:
-        raise too_large
+    declared = request.content_length
+    if (declared or 0) > MAX_BYTES:
+        raise _too_large()
     try:
-        receive = hold.metered(request.receive, request.content_length)
-        body = await read_body(receive, MAX_BYTES)
+        body = await read_body(hold.metered(request.receive, declared), MAX_BYTES)
     except BodyTooLarge:
-        raise too_large from None
+        raise _too_large() from None
     if body is None:
         raise SizeInvalid("the body ended before its declared length")
     return body
+
+
+def _too_large() -> ManifestTooLarge:
+    return ManifestTooLarge(f"a manifest has at most {MAX_BYTES} bytes", limit=MAX_BYTES)

@@ -16,7 +16,10 @@ _MAX_CURSOR: Final = 512
 
 
 class Query:
-    """The parameters of one request, each with all its values in order."""
+    """The parameters of one request, each with all its values in order.
+
+    No blank is ever in one, so a plus is a plus (RFC 3986).
+    """
 
     def __init__(self, query_string: bytes) -> None:
         self._values: dict[str, list[str]] = {}
@@ -24,7 +27,7 @@ class Query:
             return
         try:
             pairs = parse_qsl(
-                query_string.decode("ascii"),
+                query_string.replace(b"+", b"%2B").decode("ascii"),
                 keep_blank_values=True,
                 max_num_fields=_MAX_PARAMETERS,
                 errors="strict",

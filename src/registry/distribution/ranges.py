@@ -8,7 +8,7 @@ from typing import Final
 from registry.errors import RangeInvalid, RangeUnsatisfiable, SizeInvalid, UploadOutOfOrder
 from registry.services.blobs.uploads import Span
 
-_RANGE: Final = re.compile(r"bytes=([0-9]*)-([0-9]*)", re.ASCII)
+_RANGE: Final = re.compile(r"(?i:bytes)=([0-9]*)-([0-9]*)", re.ASCII)  # RFC 9110 §14.1
 _CONTENT_RANGE: Final = re.compile(r"([0-9]+)-([0-9]+)", re.ASCII)
 _MAX_DIGITS: Final = 19
 """Enough for every 63-bit number; longer ones are never converted."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import TypeVar
 
 from cloudcore.serving.body import Receive, Scope, Sink, receive_into
@@ -18,6 +17,8 @@ T = TypeVar("T")
 class DataPlaneRequest:
     """One request to ``/v2``, after its path was matched and its caller authorized."""
 
+    _query: Query | None = None
+
     def __init__(
         self, scope: Scope, receive: Receive, name: Name, argument: str, grant: Grant
     ) -> None:
@@ -27,19 +28,20 @@ class DataPlaneRequest:
         self.argument = argument
         self.grant = grant
         self.is_head = scope["method"] == "HEAD"
+        # Most fields that are asked for are not there. Of several the first counts.
+        self._fields: dict[bytes, bytes] = dict(reversed(scope["headers"]))
 
     def header(self, name: bytes) -> str | None:
         """Return a header's value, the first where there are several."""
-        for key, value in self.scope["headers"]:
-            if key == name:
-                text: str = value.decode("latin-1")
-                return text
-        return None
+        value = self._fields.get(name)
+        return None if value is None else value.decode("latin-1")
 
     def list_header(self, name: bytes) -> str | None:
         """Return a header that is a list, all its lines as one (RFC 9110 §5.3)."""
+        if name not in self._fields:
+            return None
         lines = [value.decode("latin-1") for key, value in self.scope["headers"] if key == name]
-        return ", ".join(lines) if lines else None
+        return ", ".join(lines)
 
     @property
     def digest(self) -> Digest:
@@ -51,10 +53,12 @@ class DataPlaneRequest:
         """
         return Digest.parse(self.argument)
 
-    @cached_property
+    @property
     def query(self) -> Query:
-        """Return the query parameters; no blank is ever in one, so a plus is a plus (RFC 3986)."""
-        return Query(self.scope["query_string"].replace(b"+", b"%2B"))
+        """Return the query parameters."""
+        if self._query is None:  # a cached_property takes a lock, in Python 3.11
+            self._query = Query(self.scope["query_string"])
+        return self._query
 
     @property
     def content_length(self) -> int | None:

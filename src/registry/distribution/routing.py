@@ -61,15 +61,17 @@ def match_path(raw_path: bytes) -> Match:
         return Match(Endpoint.TOKEN, "", "")
     if rest.startswith("_"):
         raise ExtensionUnknown("no extension of this name is offered here")
+    head, _, argument = rest.rpartition("/")
+    name, _, noun = head.rpartition("/")
+    endpoint = _WITH_ARGUMENT.get(noun)
+    if endpoint is not None and argument and argument != "uploads":
+        return Match(endpoint, name, argument)
     if rest.endswith("/tags/list"):
         return Match(Endpoint.TAGS, rest[:-10], "")
     if rest.endswith(("/blobs/uploads", "/blobs/uploads/")):
         return Match(Endpoint.UPLOADS, rest.rstrip("/")[:-14], "")
-    head, _, argument = rest.rpartition("/")
     if head.endswith("/blobs/uploads"):
         return Match(Endpoint.UPLOAD, head[:-14], argument)
-    name, _, noun = head.rpartition("/")
-    endpoint = _WITH_ARGUMENT.get(noun)
     if endpoint is None or not argument:
         raise ExtensionUnknown("the path is no endpoint of the distribution API")
     return Match(endpoint, name, argument)

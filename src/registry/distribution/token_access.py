@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, Generic, TypeVar
 
@@ -86,13 +86,12 @@ class TokenAccess:
             TokenRequired, TokenDenied.
 
         """
-        credential = None
-        for field, value in scope["headers"]:
-            if field == b"authorization":
-                if credential is not None:
-                    message = "the token came more than once"
-                    raise self._refusal(scope, name, need, "invalid_token", value, message)
-                credential = value
+        headers = scope["headers"]
+        fields = dict(headers)
+        credential = fields.get(b"authorization")
+        if len(fields) < len(headers) and _is_repeated(headers, b"authorization"):
+            message = "the token came more than once"
+            raise self._refusal(scope, name, need, "invalid_token", credential or b"", message)
         bearer = self._verified.get(credential or b"")
         if bearer is None or self._clock() >= bearer.expires_at:
             bearer = self._verify(scope, name, need, credential)
@@ -178,6 +177,10 @@ class TokenAccess:
             if name is not None and source is not None and source != name:
                 asked = _scopes_of_mount(name, source)
         return self.challenges.bearer(scope, asked, error)
+
+
+def _is_repeated(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bool:
+    return [field for field, _ in headers].count(name) > 1
 
 
 def _scopes_of_mount(target: Name, source: Name) -> str:

@@ -97,7 +97,8 @@ async def _out_of_order(
 
 
 def _span(request: DataPlaneRequest) -> uploads.Span | None:
-    return parse_content_range(request.header(b"content-range"), request.content_length)
+    header = request.header(b"content-range")
+    return None if header is None else parse_content_range(header, request.content_length)
 
 
 def _chunk(request: DataPlaneRequest, span: uploads.Span | None = None) -> uploads.Chunk:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from blake3 import blake3
@@ -56,11 +57,16 @@ class Digest(str):
         return self[: self.index(":")]
 
 
+_HASHERS: Final[dict[str, Callable[[], Hasher]]] = {
+    "sha256": hashlib.sha256,
+    "sha512": hashlib.sha512,
+    "blake3": blake3,
+}
+
+
 def new_hasher(algorithm: str) -> Hasher:
     """Return a hasher for one of `ALGORITHMS`."""
-    if algorithm == "blake3":
-        return blake3()
-    return hashlib.new(algorithm, usedforsecurity=True)
+    return _HASHERS[algorithm]()
 
 
 def digest_of(data: bytes, algorithm: str = "sha256") -> Digest:

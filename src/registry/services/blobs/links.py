@@ -48,7 +48,7 @@ async def stat_blob(ctx: ServiceContext, name: Name, digest: Digest, *, keep: bo
     link = await ctx.database.read(_find, name, digest)
     if link.damage is not None and not await _is_back(ctx, link):
         raise _damaged(name, digest)
-    if keep:
+    if keep and not _is_in_place(ctx, link):
         await check_blob(ctx, name, link)
     if keep and not link.manifest_refs:
         now = ctx.clock()
@@ -85,6 +85,15 @@ async def check_blob(ctx: ServiceContext, name: Name, link: Link) -> None:
 
     """
     await _look(ctx, name, link, lambda link: ctx.reader.check(link.object_id, link.size))
+
+
+def _is_in_place(ctx: ServiceContext, link: Link) -> bool:
+    """Return True if a link's file is there with the blob's size."""
+    try:
+        ctx.reader.check(link.object_id, link.size)
+    except (ObjectUnknown, ObjectDamaged):
+        return False
+    return True
 
 
 async def _look(ctx: ServiceContext, name: Name, link: Link, look: Callable[[Link], T]) -> T:

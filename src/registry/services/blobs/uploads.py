@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from registry.blobstore.base import BlobWriter, ObjectUnknown, StageBusy, Staged, Stored
@@ -200,7 +200,7 @@ async def push_blob(
     _check_limit(ctx, chunk.declared_bytes or 0)
     repository = await repository_for_push(ctx, name, rights)
     staged = ctx.writer.stage(ctx.new_id(), expected.algorithm)
-    with _closing(staged):
+    with closing(staged):
         sink = _limited(ctx, staged)
 
         def finish(is_complete: bool) -> Stored | None:  # noqa: FBT001
@@ -237,14 +237,6 @@ async def cancel_upload(ctx: ServiceContext, name: Name, upload_id: str) -> None
 
 
 @contextmanager
-def _closing(staged: Staged) -> Iterator[Staged]:
-    try:
-        yield staged
-    finally:
-        staged.close()
-
-
-@contextmanager
 def _held(writer: BlobWriter, upload_id: str) -> Iterator[Staged]:
     """Hold a session's bytes until the row that acknowledges them is committed."""
     try:
@@ -254,7 +246,7 @@ def _held(writer: BlobWriter, upload_id: str) -> Iterator[Staged]:
             staged = writer.stage(upload_id)
     except StageBusy:
         raise UploadBusy("another request is writing to this upload; try again") from None
-    with _closing(staged):
+    with closing(staged):
         yield staged
 
 

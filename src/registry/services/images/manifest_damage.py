@@ -28,9 +28,9 @@ class ManifestDamage:
         self._told: set[str] = set()
 
     async def check(
-        self, body: bytes, digest: str, where: str, on_damage: Callable[[], None]
+        self, body: bytes, digest: str, where: object, on_damage: Callable[[], None]
     ) -> None:
-        """Check that `body` hashes to its sha256.
+        """Check that `body` hashes to its sha256; `where` is the repository's name.
 
         Raises:
             ManifestUnknown: it does not, and a push of the manifest will replace it.
@@ -51,12 +51,17 @@ class ManifestDamage:
             )
         raise damaged(digest, where)
 
-    def note_healed(self, where: str, digest: str) -> None:
+    def note_healed(self, where: object, digest: str) -> None:
         """Log that a push brought the bytes of a damaged manifest."""
         self._told.discard(digest)
         _log.warning(
             "manifest %s was damaged in the database; a push to %s healed it", digest, where
         )
+
+
+def is_small_and_whole(body: bytes, digest: str) -> bool:
+    """Return whether `body` is small and hashes to its sha256: `is_whole` of most, at once."""
+    return len(body) <= INLINE_BYTES and _hashes_to(body, digest)
 
 
 async def is_whole(body: bytes, digest: str) -> bool:
@@ -71,7 +76,7 @@ def _hashes_to(body: bytes, digest: str) -> bool:
     return digest == f"sha256:{sha256(body).hexdigest()}"
 
 
-def damaged(digest: str, where: str) -> ManifestUnknown:
+def damaged(digest: str, where: object) -> ManifestUnknown:
     """Return what clients are told of a damaged manifest."""
     return ManifestUnknown(
         f"the bytes of manifest {digest} in {where} are damaged; push it again", reference=digest

@@ -28,6 +28,7 @@ from registry.services.changes import Change
 from registry.services.context import ServiceContext
 from registry.services.events import IMAGE_PUSHED, RegistryEvent, publish
 from registry.services.images.deletion import delete_image
+from registry.services.images.manifest_damage import is_small_and_whole
 from registry.services.images.manifest_reading import ReadManifest
 from registry.services.repositories.names import find_repository, lock, repository_for_push
 from registry.services.tags.pointers import Precondition, point_tag
@@ -73,7 +74,8 @@ async def get_manifest(ctx: ServiceContext, name: Name, reference: str | Digest)
     if found is None:
         await find_repository(ctx, name)
         raise _unknown(name, reference)
-    await ctx.manifest_damage.check(found.body, found.digest, str(name), ctx.on_damage)
+    if not is_small_and_whole(found.body, found.digest):
+        await ctx.manifest_damage.check(found.body, found.digest, name, ctx.on_damage)
     return found
 
 
@@ -99,7 +101,7 @@ async def put_manifest(
         _put, name, repository.id, put, read, ctx.new_id(), ctx.act(rights.principal)
     )
     if kept is KeptBody.HEALED:
-        ctx.manifest_damage.note_healed(str(name), read.digest)
+        ctx.manifest_damage.note_healed(name, read.digest)
     return result
 
 
