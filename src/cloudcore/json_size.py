@@ -35,7 +35,7 @@ def json_size(document: bytes | memoryview, most: int) -> JsonSize:
     names = values = 0
     for outside in _outside_texts(bytes(document)):
         names += outside.count(b":")
-        values += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
+        values += len(outside) - len(outside.translate(None, b",[{"))  # three counts in one
         if names + values > most:
             break
     return JsonSize(names, values + 1)
@@ -49,7 +49,9 @@ def _outside_texts(document: bytes) -> Iterator[bytes]:
         if len(step) == STEP_BYTES and (len(step) - len(step.rstrip(b"\\"))) % 2:
             step = step[:-1]  # an escape is not cut in two
         start += len(step)
-        # From left to right, so that the second of two backslashes escapes nothing.
-        pieces = step.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        if b"\\" in step:
+            # From left to right, so that the second of two backslashes escapes nothing.
+            step = step.replace(b"\\\\", b"").replace(b'\\"', b"")
+        pieces = step.split(b'"')
         yield b"".join(pieces[is_inside::2])
         is_inside ^= len(pieces) % 2 == 0

@@ -50,6 +50,7 @@ from registry.planes import dispatcher
 from registry.services.changes import RegistryHost
 from registry.services.collector_runs import start_due_runs as start_due_collections
 from registry.services.context import ServiceContext
+from registry.services.images.manifest_reading import ProcessReader
 from registry.services.images.pulls import PullLog
 from registry.services.lifecycle.runs import start_due_runs
 from registry.settings import Settings
@@ -86,6 +87,7 @@ async def open_context(
 ) -> AsyncIterator[ServiceContext]:
     """Open the stores of one process and close them at the end."""
     database = open_database(settings.database)
+    manifest_reader = ProcessReader()
     try:
         store = FilesystemStore(settings.blobs)
         pulls = PullLog(database, clock)
@@ -99,10 +101,12 @@ async def open_context(
             pulls=pulls,
             site=RegistryHost(settings.region, settings.pull_host),
             delays=settings.delays,
+            manifest_reader=manifest_reader,
             on_damage=on_damage,
         )
         await pulls.flush()
     finally:
+        manifest_reader.close()
         await database.close()
 
 

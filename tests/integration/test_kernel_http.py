@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 from uuid import UUID
 
 import pytest
 
+from cloudcore.web.app import INLINE_BYTES
+from cloudcore.web.strict_json import decode
 from tests.control_plane import Options, World, count_rows, play
 from tests.integration.test_kernel_guard import assert_envelope
 
@@ -229,5 +235,35 @@ def test_a_create_says_where_the_thing_is(sqlite_database: str) -> None:
         assert (await world.ask("GET", made.headers["location"])).json() == made.json()
         gone = await world.ask("DELETE", made.headers["location"])
         assert (gone.status_code, gone.content) == (204, b"")
+
+    play(sqlite_database, scenario)
+
+
+class NotingPool(ThreadPoolExecutor):
+    """Notes what is called in its threads."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.calls: list[tuple[object, ...]] = []
+
+    def submit(self, call: Callable[..., Any], /, *args: object, **kwargs: object) -> Future[Any]:
+        self.calls.append((call, *args))
+        return super().submit(call, *args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("size", "is_here"), [(0, True), (INLINE_BYTES, True), (INLINE_BYTES + 1, False)]
+)
+@pytest.mark.parametrize(("name", "status"), [(b'"a"', 201), (b"1", 400)])
+def test_a_long_body_is_decoded_in_a_thread(
+    sqlite_database: str, size: int, is_here: bool, name: bytes, status: int
+) -> None:
+    async def scenario(world: World) -> None:
+        pool = NotingPool()
+        asyncio.get_running_loop().set_default_executor(pool)
+        body = (b'{"name":%s}' % name).ljust(size)
+        assert (await world.ask("POST", "/v1/things", body)).status_code == status
+        in_threads = [call for call in pool.calls if decode in getattr(call[0], "args", ())]
+        assert (in_threads == []) == is_here
 
     play(sqlite_database, scenario)

@@ -178,7 +178,7 @@ class History:
             is_index=False,
             manifest_size_bytes=len(body),
             size_bytes=0,
-            annotations={},
+            annotations="{}",
         )
         add_manifest(tx, new, body, self.now)
         add_to_counters(tx, repository.id, self.now, Counts(images=1))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from cloudcore.serving.body import (
+    FREE_JOIN_BYTES,
     UNIT_BYTES,
     BodyTooLarge,
     Message,
@@ -112,3 +115,32 @@ def test_a_body_over_the_limit_is_not_read_on() -> None:
     with pytest.raises(BodyTooLarge):
         asyncio.run(read_body(receive, 5))
     assert asyncio.run(receive())["body"] == b"three"  # type: ignore[arg-type] # a coroutine
+
+
+class CountingPool(ThreadPoolExecutor):
+    """Counts what is done in its threads."""
+
+    calls = 0
+
+    def submit(self, call: Callable[..., Any], /, *args: object, **kwargs: object) -> Future[Any]:
+        self.calls += 1
+        return super().submit(call, *args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("parts", "calls"),
+    [
+        ([b"a" * FREE_JOIN_BYTES], 0),  # nothing to copy
+        ([b"a" * (FREE_JOIN_BYTES - 2), b"b"], 0),
+        ([b"a" * (FREE_JOIN_BYTES - 1), b"b"], 1),
+        ([bytes(1 << 16)] * (FREE_JOIN_BYTES >> 16), 1),
+    ],
+)
+def test_megabytes_are_copied_in_a_thread(parts: list[bytes], calls: int) -> None:
+    async def scenario() -> int:
+        pool = CountingPool(1)
+        asyncio.get_running_loop().set_default_executor(pool)
+        assert await read_body(messages(*parts), 2 * FREE_JOIN_BYTES) == b"".join(parts)
+        return pool.calls
+
+    assert asyncio.run(scenario()) == calls

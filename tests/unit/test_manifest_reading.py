@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from registry.errors import DigestMismatch, ManifestInvalid
+from registry.oci import pushed_manifest
 from registry.oci.digest import ALGORITHMS, Digest, digest_of
 from registry.oci.manifest import MAX_PARTS
-from registry.services.images import manifest_reading
-from registry.services.images.manifest_reading import INLINE_BYTES, ManifestReader, ReadManifest
+from registry.oci.pushed_manifest import ReadManifest, read_manifest
+from registry.services.images.manifest_reading import INLINE_BYTES, ThreadReader
 
 PART = {"mediaType": "a/b", "digest": digest_of(b""), "size": 0}
 
@@ -44,7 +45,7 @@ def image(size: int) -> bytes:
 def test_a_small_manifest_is_read_at_once() -> None:
     waiting = Waiting()
     body = image(INLINE_BYTES)
-    found = asyncio.run(ManifestReader(waiting).read(body, None, None))
+    found = asyncio.run(ThreadReader(thread=waiting).read(body, None, None))
     assert found.digest == digest_of(body)
     assert waiting.calls == []
 
@@ -53,7 +54,7 @@ def test_others_go_on_while_a_large_manifest_waits_to_be_read() -> None:
     async def scenario() -> ReadManifest:
         waiting = Waiting()
         reading = asyncio.ensure_future(
-            ManifestReader(waiting).read(image(INLINE_BYTES + 1), None, None)
+            ThreadReader(thread=waiting).read(image(INLINE_BYTES + 1), None, None)
         )
         await asyncio.sleep(0)
         assert not reading.done()  # and this is somebody else's turn
@@ -67,7 +68,7 @@ def test_others_go_on_while_a_large_manifest_waits_to_be_read() -> None:
 @pytest.mark.parametrize("size", [1000, INLINE_BYTES + 1])
 def test_the_bytes_are_those_of_the_digest(algorithm: str, size: int) -> None:
     body = image(size)
-    reader = ManifestReader()
+    reader = ThreadReader()
     asyncio.run(reader.read(body, None, digest_of(body, algorithm)))
     with pytest.raises(DigestMismatch):
         asyncio.run(reader.read(body, None, digest_of(body + b" ", algorithm)))
@@ -82,12 +83,12 @@ def test_what_holds_too_much_is_refused_before_it_is_hashed(
         hashed.append(algorithm)
         return digest_of(body, algorithm)
 
-    monkeypatch.setattr(manifest_reading, "digest_of", noted)
+    monkeypatch.setattr(pushed_manifest, "digest_of", noted)
     body = b'{"x":[' + b"1," * MAX_PARTS + b"1]}"
     with pytest.raises(ManifestInvalid):
-        asyncio.run(ManifestReader().read(body, None, None))
+        read_manifest(body, None, None)
     assert hashed == []
     for expected in (None, digest_of(image(1000)), digest_of(image(1000), "sha512")):
-        asyncio.run(ManifestReader().read(image(1000), None, expected))
+        read_manifest(image(1000), None, expected)
         assert sorted(hashed) == ["sha256", "sha512"]  # each once
         hashed.clear()

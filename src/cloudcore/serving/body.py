@@ -24,6 +24,8 @@ Sink = Callable[[memoryview], None]
 P = TypeVar("P")
 T = TypeVar("T")
 
+FREE_JOIN_BYTES = 1024 * 1024
+"""From this size on, `bytes.join` releases the interpreter's lock while it copies."""
 UNIT_BYTES = 256 * 1024
 """Bodies reach a sink in whole units of this size (the last may be shorter): it stays in L2."""
 
@@ -106,4 +108,13 @@ async def read_body(receive: Receive, limit: int) -> bytes | None:
             raise BodyTooLarge
         parts.append(part)
         if not message.get("more_body", False):
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+            return await _joined(parts, size)
+
+
+async def _joined(parts: list[bytes], size: int) -> bytes:
+    """Return the parts as one; copying megabytes, which takes milliseconds, in a thread."""
+    if len(parts) == 1:
+        return parts[0]
+    if size < FREE_JOIN_BYTES:
+        return b"".join(parts)
+    return await asyncio.to_thread(b"".join, parts)

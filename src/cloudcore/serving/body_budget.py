@@ -35,8 +35,9 @@ SMALL_ROOM: Final = 16 * MIB
 LARGE_ROOM: Final = 48 * MIB
 PATIENCE_SECONDS: Final = 5.0
 RETRY_SECONDS: Final = 5
-TURNS: Final = 2
-"""Pieces of large bodies, each of up to 256 KiB, read in one iteration of the event loop."""
+TURN_SECONDS: Final = 0.001
+"""From one turn to the next. A piece of up to 256 KiB takes the event loop some 0.1 ms: so reading
+large bodies leaves most of its time to others, and still takes 100 MB in a second."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -63,10 +64,12 @@ class Room:
 
 
 class ReadTurns:
-    """Turns to read a piece of a large body: `TURNS` in each iteration of the event loop."""
+    """Turns to read a piece of a large body: one in `TURN_SECONDS`."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = TURN_SECONDS) -> None:
+        self._seconds = seconds
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._given = float("-inf")
 
     async def take(self) -> None:
         """Wait for a turn, first come, first served."""
@@ -76,16 +79,22 @@ class ReadTurns:
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting.append(turn)
         if len(self._waiting) == 1:
-            loop.call_soon(self._give, loop)
+            delay = self._given + self._seconds - loop.time()
+            if delay > 0:
+                loop.call_later(delay, self._give, loop)
+            else:
+                loop.call_soon(self._give, loop)
         await turn
 
     def _give(self, loop: asyncio.AbstractEventLoop) -> None:
-        for _ in range(min(TURNS, len(self._waiting))):
+        while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():  # otherwise that waiter was cancelled
                 turn.set_result(None)
+                self._given = loop.time()
+                break
         if self._waiting:
-            loop.call_soon(self._give, loop)
+            loop.call_later(self._seconds, self._give, loop)
 
 
 class BodyBudget:

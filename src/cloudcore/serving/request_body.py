@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+PIECE_BYTES = UNIT_BYTES // 2
+"""From how many bytes on a message is full, and the rest stays in the socket. The event loop reads
+up to 250 KiB at once, and what it read is not copied."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 DISCONNECT: Message = {"type": "http.disconnect"}
 
@@ -33,7 +36,7 @@ class RequestBody:
         """Hold the body; `raw` is what arrived of it together with the head."""
         self._connection = connection
         self._raw = raw
-        self._decoded = bytearray()
+        self._decoded: bytes | bytearray = b""
         self._awaits_continue = awaits_continue
         self.given = False
         self._received = 0
@@ -75,7 +78,7 @@ class RequestBody:
             complete = self.framing.complete
             if self._decoded or complete:
                 part = bytes(self._decoded)
-                self._decoded.clear()
+                self._decoded = b""
                 self.given = complete
                 return {"type": "http.request", "body": part, "more_body": not complete}
             if self._connection.peer_closed:
@@ -91,7 +94,7 @@ class RequestBody:
         connection.pause_reading()
         self._received -= len(self._decoded)
         buffered = (bytes(self._decoded), self._raw)
-        self._decoded.clear()
+        self._decoded = b""
         self._raw = b""
         here = isinstance(self.framing, CountedBody) and self.framing.remaining <= len(buffered[1])
         worker = connection.worker
@@ -128,7 +131,7 @@ class RequestBody:
             return
         if self.framing.complete:
             self._connection.body_ended(data[used:])
-        elif len(self._decoded) >= UNIT_BYTES:
+        elif len(self._decoded) >= PIECE_BYTES:
             self._connection.pause_reading()
         self.wake()
 
@@ -151,8 +154,14 @@ class RequestBody:
             self._waiter.set_result(None)
 
     def _keep(self, part: memoryview) -> None:
-        self._decoded += part
         self._received += len(part)
+        source = part.obj
+        if not self._decoded and isinstance(source, bytes) and len(source) == len(part):
+            self._decoded = source  # uncopied, as most messages are
+            return
+        if isinstance(self._decoded, bytes):
+            self._decoded = bytearray(self._decoded)
+        self._decoded += part
 
     def _invite(self) -> None:
         """Send ``100 Continue`` when the client waits for it (RFC 9110 §10.1.1)."""

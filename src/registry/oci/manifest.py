@@ -52,7 +52,8 @@ class Manifest(msgspec.Struct, frozen=True):
     children: tuple[Descriptor, ...]
     subject: Digest | None
     artifact_type: str | None
-    annotations: dict[str, str]
+    annotations: str
+    """A JSON object of texts, of up to 4 MB; it is stored as it is."""
 
     @property
     def blobs(self) -> tuple[Descriptor, ...]:
@@ -143,7 +144,7 @@ def parse_manifest(body: bytes, content_type: str | None, *, is_stored: bool = F
         children=tuple(document.manifests or ()),
         subject=Digest(document.subject.digest) if document.subject else None,
         artifact_type=document.artifact_type or (config.media_type if config else None),
-        annotations=document.annotations or {},
+        annotations=msgspec.json.encode(document.annotations or {}).decode(),
     )
 
 

@@ -10,7 +10,7 @@ from cloudcore.db.base import Database
 from registry.blobstore.base import BlobReader, BlobWriter
 from registry.services.changes import Change, RegistryHost
 from registry.services.images.manifest_damage import ManifestDamage
-from registry.services.images.manifest_reading import ManifestReader
+from registry.services.images.manifest_reading import ManifestReader, ThreadReader
 from registry.services.images.pulls import PullLog
 from registry.settings import Delays, Limits
 
@@ -32,7 +32,7 @@ class ServiceContext:
     pulls: PullLog
     site: RegistryHost
     delays: Delays = field(default_factory=Delays)
-    manifest_reader: ManifestReader = field(default_factory=ManifestReader)
+    manifest_reader: ManifestReader = field(default_factory=ThreadReader)
     manifest_damage: ManifestDamage = field(default_factory=ManifestDamage)
     on_damage: Callable[[], None] = _count_nothing
     """Called when a blob or a manifest is newly found damaged."""

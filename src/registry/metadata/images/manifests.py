@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-import msgspec
 from sqlalchemy import Select, and_, bindparam, literal_column, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
@@ -93,7 +92,8 @@ class NewManifest(NamedTuple):
     is_index: bool
     manifest_size_bytes: int
     size_bytes: int
-    annotations: Mapping[str, str]
+    annotations: str
+    """A JSON object of texts."""
 
 
 def _served() -> Select[Any]:
@@ -274,9 +274,7 @@ def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> Kep
         kept = KeptBody.NEW
     else:
         kept = keep_body(tx, new.account_id, new.digest, body)
-    values = new._asdict()
-    values["annotations"] = msgspec.json.encode(new.annotations).decode()
-    tx.execute(_ADD, **values, pushed_at=now)
+    tx.execute(_ADD, **new._asdict(), pushed_at=now)
     return kept
 
 

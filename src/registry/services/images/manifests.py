@@ -22,6 +22,7 @@ from registry.metadata.tags.deleted import attach_deleted_tags
 from registry.oci.digest import Digest
 from registry.oci.manifest import Manifest, is_specific
 from registry.oci.media_types import is_foreign_layer
+from registry.oci.pushed_manifest import ReadManifest
 from registry.oci.reference import Name
 from registry.services.access import Rights
 from registry.services.changes import Change
@@ -29,7 +30,6 @@ from registry.services.context import ServiceContext
 from registry.services.events import IMAGE_PUSHED, RegistryEvent, publish
 from registry.services.images.deletion import delete_image
 from registry.services.images.manifest_damage import is_small_and_whole
-from registry.services.images.manifest_reading import ReadManifest
 from registry.services.repositories.names import find_repository, lock, repository_for_push
 from registry.services.tags.pointers import Precondition, point_tag
 
