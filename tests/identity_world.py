@@ -116,6 +116,29 @@ class World:
         (record,) = answer.json().values()
         return record
 
+    async def invite(
+        self, email: str, *, role: str = "member", organization: str = "", by: str = "person"
+    ) -> str:
+        """Invite an address to an organization (the first tenant's); return the code."""
+        path = f"/v1/organizations/{organization or self.acme.organization_id}/invitations"
+        made = await self.make(path, {"email": email, "role": role}, token=by)
+        code: str = made["code"]
+        return code
+
+    async def accept(self, code: str, *, token: str, organization: str = "") -> httpx.Response:
+        """Bring the code of an invitation."""
+        path = f"/v1/organizations/{organization or self.acme.organization_id}/accept"
+        return await self.ask("POST", path, {"code": code}, token=token)
+
+    async def join(
+        self, token: str, *, role: str = "member", organization: str = "", by: str = "person"
+    ) -> None:
+        """Let the person of a token join an organization."""
+        email = f"{token}@example.org"
+        code = await self.invite(email, role=role, organization=organization, by=by)
+        accepted = await self.accept(code, token=token, organization=organization)
+        assert accepted.status_code == 200, accepted.text
+
     async def program(
         self, token: str, *statements: dict[str, Any], tenant: Tenant | None = None
     ) -> ServiceAccount:
@@ -194,9 +217,7 @@ class World:
             id=uuid7(now), name=handle, is_personal=False, created_at=now, updated_at=now
         )
         organizations.add_organization(tx, organization)
-        organizations.add_membership(
-            tx, Membership(organization.id, owner.id, "owner", "active", now)
-        )
+        organizations.add_membership(tx, Membership(organization.id, owner.id, "owner", now))
         ids = FirstIds(uuid7(now), uuid7(now), uuid7(now), uuid7(now))
         account = Account(
             id=ids.account,
@@ -214,13 +235,19 @@ class World:
         return Tenant(organization.id, account.id, owner, ids.role, ids.policy, ids.attachment)
 
 
-def play(url: str, scenario: Callable[[World], Awaitable[T]], founders: Founders = "anyone") -> T:
-    """Make a world over the database at `url`, play `scenario` in it and end it."""
+def play(
+    url: str,
+    scenario: Callable[[World], Awaitable[T]],
+    founders: Founders = "anyone",
+    *,
+    wrap: Callable[[Database], Database] = lambda database: database,
+) -> T:
+    """Make a world over the (wrapped) database at `url`, play `scenario` in it and end it."""
 
     async def run() -> T:
         database = open_database(url)
         try:
-            return await scenario(await _make_world(database, founders))
+            return await scenario(await _make_world(wrap(database), founders))
         finally:
             await database.close()
 

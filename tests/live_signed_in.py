@@ -18,7 +18,7 @@ from cloudcore.clock import MICROSECONDS, system_clock, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rows.sessions import Session, add_session
-from cloudcore.identity.rows.users import find_user_by_email
+from cloudcore.identity.rows.users import list_users_by_email
 from cloudcore.keyring import load_keyring
 from tests.databases import program, program_environment
 from tests.inprocess import ManualClock
@@ -118,8 +118,7 @@ async def _add_partner(data: Path, url: str) -> tuple[str, str]:
 
 def _sign_in(tx: Connection, install: Install) -> str:
     """Sign the first person in, without the page; return the access token."""
-    user = find_user_by_email(tx, ADMIN)
-    assert user is not None
+    (user,) = list_users_by_email(tx, ADMIN)
     now = install.clock()
     end = now + 3600 * MICROSECONDS
     session = Session(uuid7(), "user", now, end, user_id=user.id)

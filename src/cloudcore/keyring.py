@@ -6,6 +6,7 @@ is, and whose) is authenticated with it, so a value moved to another row does no
 
 from __future__ import annotations
 
+import hmac
 import os
 import stat
 from pathlib import Path
@@ -31,6 +32,7 @@ class Keyring:
         if len(root_key) != KEY_BYTES:
             raise KeyringError(f"the root key must have {KEY_BYTES} bytes")
         self._cipher = AESGCM(root_key)
+        self._derivation_key = hmac.digest(root_key, b"entrepot derivation 1", "sha256")
 
     def seal(self, plaintext: bytes, context: str) -> bytes:
         """Return `plaintext` sealed for `context`."""
@@ -51,6 +53,10 @@ class Keyring:
             return self._cipher.decrypt(nonce, sealed[1 + _NONCE_BYTES :], context.encode())
         except InvalidTag:
             raise KeyringError("the value was not sealed by this key for this use") from None
+
+    def derive(self, context: str) -> bytes:
+        """Return 32 bytes that are always the same for `context`, and unknown without the key."""
+        return hmac.digest(self._derivation_key, context.encode(), "sha256")
 
 
 def create_root_key(path: Path) -> None:

@@ -18,6 +18,7 @@ from cloudcore.db.base import Database
 from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
 from cloudcore.errors import PlatformError
 from cloudcore.identity import sessions
+from cloudcore.identity.rows.invitations import forget_invitations
 from cloudcore.jobs import outbox, queue
 from cloudcore.jobs.worker import JobWorker
 from cloudcore.serving.body import Receive, Scope, Send
@@ -245,9 +246,10 @@ class DevRegistry(Registry):
 
 
 async def forget_ended(database: Database, clock: Clock) -> None:
-    """Delete rows whose time is over: of sessions, retries, rates, pins, jobs, events."""
+    """Delete rows whose time is over: sessions, invitations, retries, rates, pins, jobs, events."""
     for forget in (
         sessions.forget_ended,
+        forget_invitations,
         logins.forget_expired,
         pins.forget_over,
         idempotency.forget_expired,

@@ -24,7 +24,7 @@ from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rows.accounts import Account, add_account, find_account
 from cloudcore.identity.rows.organizations import Organization, add_organization
 from cloudcore.identity.rows.sessions import Session, add_session
-from cloudcore.identity.rows.users import User, find_user_by_email
+from cloudcore.identity.rows.users import User, list_users_by_email
 from cloudcore.identity.services.users import add_person
 from cloudcore.keyring import create_root_key, load_keyring
 from registry.planes import dispatcher
@@ -35,6 +35,7 @@ from tests.tenants import ALLOW_ALL, Install, allow, open_install
 
 EMAIL: Final = "admin@example.org"
 OUTSIDER: Final = "outsider@example.org"
+KEPT_PASSWORD: Final = f"scrypt$10$1$1${'A' * 24}${'A' * 44}"  # nobody's
 HANDLE: Final = "acme"
 _DAY: Final = 86_400 * MICROSECONDS
 _HALF_A_DAY: Final = 43_200 * MICROSECONDS
@@ -127,13 +128,12 @@ def _add_with_organization(tx: Connection, account: Account) -> None:
 
 def _add_outsider(tx: Connection, now: int) -> None:
     """Add a person who is in no organization of anybody else."""
-    add_person(tx, User(uuid7(), OUTSIDER, "", True, uuid7(), "active", now, now))
+    add_person(tx, User(uuid7(), OUTSIDER, KEPT_PASSWORD, True, uuid7(), "active", now, now))
 
 
 def _person(tx: Connection, install: Install) -> str:
     """Sign the first person in, without the page; return the access token."""
-    user = find_user_by_email(tx, EMAIL)
-    assert isinstance(user, User)
+    (user,) = list_users_by_email(tx, EMAIL)
     now = install.clock()
     session = Session(uuid7(), "user", now, now + _DAY, user_id=user.id)
     add_session(tx, session)

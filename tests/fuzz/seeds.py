@@ -44,6 +44,9 @@ def _plant_identity(install: FuzzedInstall) -> None:
     for organization in _ask(install, "GET", "/v1/organizations", person).json()["organizations"]:
         if not organization["is_personal"]:
             _ask(install, "POST", f"/v1/organizations/{organization['id']}/switch", person)
+            invited = {"email": "invited@example.org"}
+            path = f"/v1/organizations/{organization['id']}/invitations"
+            _make(install, path, invited, caller="person")
     user = _make(install, "/v1/users", {"email": "member@example.org"}, caller="person")
     trust = document({"effect": "allow", "principals": [install.first.account_id]})
     role = _make(install, "/v1/roles", {"name": "deploy", "trust_policy": trust})

@@ -224,6 +224,16 @@ class Served:
         crn = iam_crn(user.organization_id, "user", user.id)
         return user, self.tokens.issue(crn, uuid7(), now + HOUR, sid=session.id)
 
+    async def join(
+        self, organization_id: str, email: str, token: str, *, by: str, role: str = "member"
+    ) -> None:
+        """Let a person join an organization, by an owner's invitation."""
+        path = f"/v1/organizations/{organization_id}"
+        invited = {"email": email, "role": role}
+        code = (await self.make(f"{path}/invitations", invited, token=by))["code"]
+        joined = await self.ask("POST", f"{path}/accept", {"code": code}, token=token)
+        assert joined.status_code == 200, joined.text
+
     async def add_tenant(self, handle: str) -> Tenant:
         """Add an organization with an account, its owner, and a program that may do everything."""
         person, person_token = await self.add_person(f"owner-of-{handle}")
@@ -235,9 +245,7 @@ class Served:
             organizations.add_organization(
                 tx, Organization(organization_id, handle, False, now, now)
             )
-            organizations.add_membership(
-                tx, Membership(organization_id, person.id, "owner", "active", now)
-            )
+            organizations.add_membership(tx, Membership(organization_id, person.id, "owner", now))
             founder = Founder(iam_crn(person.organization_id, "user", person.id), person.id)
             account = Account(ids.account, organization_id, handle, "active", True, now)
             found_account(tx, account, founder, ids)
@@ -274,9 +282,9 @@ async def furnish(served: Served, tenant: Tenant) -> None:
     token, person = tenant.program_token, tenant.person_token
     member, member_token = await served.add_person(f"member-of-{tenant.handle}")
     organization = f"/v1/organizations/{tenant.organization_id}"
-    await served.make(f"{organization}/invitations", {"email": member.email}, token=person)
-    joined = await served.ask("POST", f"{organization}/accept", token=member_token)
-    assert joined.status_code == 200, joined.text
+    await served.join(tenant.organization_id, member.email, member_token, by=person)
+    pending = {"email": f"nobody-of-{tenant.handle}@example.org"}
+    invitation = await served.make(f"{organization}/invitations", pending, token=person)
     assert (await served.ask("POST", f"{organization}/switch", token=person)).status_code == 200
     program = await served.make("/v1/service-accounts", {"name": "owner"}, token=token)
     key = await served.make(f"/v1/service-accounts/{program['id']}/access-keys", {}, token=token)
@@ -295,6 +303,7 @@ async def furnish(served: Served, tenant: Tenant) -> None:
     tenant.ids = {
         "/v1/organizations/{}": tenant.organization_id,
         "/v1/organizations/{}/members/{}": member.id,
+        "/v1/organizations/{}/invitations/{}": invitation["id"],
         "/v1/accounts/{}": tenant.account_id,
         "/v1/users/{}": member.id,
         "/v1/service-accounts/{}": program["id"],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import signal
 import subprocess
 import sys
@@ -11,8 +13,15 @@ from pathlib import Path
 import httpx
 import pytest
 
+from cloudcore.clock import uuid7
+from cloudcore.db.base import Connection
+from cloudcore.db.opening import open_database
+from cloudcore.iam.passwords import Cost, hash_password, match_passwords, salt_of
 from cloudcore.identity.lost_credentials import reset_password
 from cloudcore.identity.rows import users
+from cloudcore.identity.rows.organizations import Organization, add_organization
+from cloudcore.identity.rows.users import User
+from cloudcore.identity.services.users import add_person, create_user
 from cloudcore.keyring import KEY_BYTES, create_root_key
 from tests.databases import program_environment
 from tests.entrepot import ADMIN, PASSWORD, Home, Install, Waiting, fetch_code, installed, told
@@ -153,13 +162,77 @@ def test_who_is_suspended_stays_so_unless_asked_for(database_url: str) -> None:
         user = await world.add_user("ann@example.com")
         await world.run("UPDATE users SET status = 'suspended'")
         with pytest.raises(Exception, match="is suspended; add --resume"):
-            await world.database.write(reset_password, user.email, "kept", world.now, resumes=False)
-        await world.database.write(reset_password, user.email, "kept", world.now, resumes=True)
+            await world.database.write(reset_password, user.id, "kept", world.now, resumes=False)
+        await world.database.write(reset_password, user.id, "kept", world.now, resumes=True)
         kept = await world.database.read(users.find_user, user.id)
         assert kept is not None
         assert (kept.status, kept.password, kept.must_change_password) == ("active", "kept", True)
 
     play(database_url, scenario)
+
+
+def test_of_several_persons_of_an_address_one_is_named_by_its_organization(
+    home: Home, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    made = home.run("init", "--account", "acme", "--admin-email", ADMIN, "--data", str(data))
+    assert made.returncode == 0, made.stderr
+    other, alone = asyncio.run(_add_namesakes(data))
+    reset = ("reset-password", ADMIN, "--data", str(data))
+    several = home.run(*reset)
+    assert (several.returncode, several.stdout) == (2, "")
+    assert "3 persons have the address" in several.stderr
+    listed = dict(re.findall(r"^  ([0-9a-f-]{36})  (.+)$", several.stderr, re.MULTILINE))
+    assert sorted(listed.values()) == ["Other", "main", "none but its own"]
+    assert (listed[other.home_organization_id or ""], listed[alone.organization_id]) == (
+        "Other",
+        "none but its own",
+    )
+    absent = home.run(*reset, "--organization", str(uuid7()))
+    assert (absent.returncode, absent.stdout) == (3, "")
+    for organization, person in (
+        ((other.home_organization_id or "").upper(), other),
+        (alone.organization_id, alone),
+    ):
+        done = home.run(*reset, "--organization", organization)
+        assert done.returncode == 0, done.stderr
+        people = asyncio.run(_people(data))
+        changed = [each.id for each in people if each.must_change_password]
+        assert person.id in changed
+        password = told("one-time password", done.stdout)
+        matches = match_passwords(password, [each.password for each in people])
+        assert [each.id for each, is_right in zip(people, matches, strict=True) if is_right] == [
+            person.id
+        ]
+        kept = next(each for each in people if each.id == person.id)
+        assert salt_of(kept.password) == salt_of(person.password)
+
+
+async def _people(data: Path) -> list[User]:
+    database = open_database(f"sqlite:///{data / 'metadata.db'}")
+    try:
+        return await database.read(users.list_users_by_email, ADMIN)
+    finally:
+        await database.close()
+
+
+async def _add_namesakes(data: Path) -> tuple[User, User]:
+    """Add a person of another organization, and one of none, who have the first one's address."""
+    (first,) = await _people(data)
+    kept = hash_password("nobody knows it", Cost(4, 8, 1), salt_of(first.password))
+    other = Organization(uuid7(), "Other", False, 1, 1)
+    made = [User(uuid7(), ADMIN, kept, False, uuid7(), "active", 1, 1) for _ in range(2)]
+
+    def add(tx: Connection) -> tuple[User, User]:
+        add_organization(tx, other)
+        return create_user(tx, other.id, made[0]), add_person(tx, made[1])
+
+    database = open_database(f"sqlite:///{data / 'metadata.db'}")
+    try:
+        created, alone = await database.write(add)
+    finally:
+        await database.close()
+    return created._replace(home_organization_id=other.id), alone
 
 
 def test_a_root_key_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

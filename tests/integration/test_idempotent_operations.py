@@ -36,6 +36,8 @@ async def asked(served: Served) -> dict[str, Asked]:
     acme = served.acme
     program, owner = acme.program_token, acme.person_token
     guest, guest_token = await served.add_person("guest")
+    invitations = f"/v1/organizations/{acme.organization_id}/invitations"
+    invited = await served.make(invitations, {"email": guest.email}, token=owner)
     trust = {"effect": "allow", "principals": [acme.account_id]}
     topic = f"crn:notifications:local:{acme.account_id}:topic/images"
     made = await served.make("/v1/repositories", {"name": "gone"}, token=program)
@@ -55,8 +57,8 @@ async def asked(served: Served) -> dict[str, Asked]:
         "/v1/repositories/{}/images/restore": Asked(program, {"digests": [acme.digest]}),
         "/v1/event-rules": Asked(program, {"topic": topic, "event_types": ["registry.tag.*"]}),
         "/v1/organizations": Asked(owner, {"name": "New"}),
-        "/v1/organizations/{}/invitations": Asked(owner, {"email": guest.email}),
-        "/v1/organizations/{}/accept": Asked(guest_token),
+        "/v1/organizations/{}/invitations": Asked(owner, {"email": "new@example.org"}),
+        "/v1/organizations/{}/accept": Asked(guest_token, {"code": invited["code"]}),
         "/v1/organizations/{}/switch": Asked(guest_token),
         "/v1/accounts": Asked(owner, {"handle": "new", "organization": acme.organization_id}),
         "/v1/users": Asked(
@@ -149,10 +151,9 @@ def test_who_has_left_the_organization_is_told_no_outcome(tmp_path: Path) -> Non
         acme = served.acme
         organization = f"/v1/organizations/{acme.organization_id}"
         other, token = await served.add_person("other-owner")
-        invited = {"email": other.email, "role": "owner"}
-        await served.make(f"{organization}/invitations", invited, token=acme.person_token)
-        joined = await served.ask("POST", f"{organization}/accept", token=token)
-        assert joined.status_code == 200, joined.text
+        await served.join(
+            acme.organization_id, other.email, token, by=acme.person_token, role="owner"
+        )
         body = {"handle": "new", "organization": acme.organization_id}
         key = {"Idempotency-Key": "k"}
         made = await served.ask("POST", "/v1/accounts", body, token=token, headers=key)

@@ -61,13 +61,12 @@ def test_a_program_founds_accounts_in_its_own_organization(database_url: str) ->
 def test_only_an_owner_suspends_an_account(database_url: str) -> None:
     async def scenario(world: World) -> None:
         guest = await world.person("guest")
-        organization = f"/v1/organizations/{world.acme.organization_id}"
-        await world.make(f"{organization}/invitations", {"email": guest.email}, token="person")
+        code = await world.invite(guest.email)
         path = f"{ACCOUNTS}/{world.acme.account_id}"
         suspend = {"status": "suspended"}
         assert (await world.ask("PATCH", path, suspend)).status_code == 403
         assert (await world.ask("PATCH", path, suspend, token="guest")).status_code == 404
-        await world.ask("POST", f"{organization}/accept", token="guest")
+        await world.accept(code, token="guest")
         assert (await world.ask("GET", path, token="guest")).status_code == 200
         assert (await world.ask("PATCH", path, suspend, token="guest")).status_code == 403
         assert (await world.ask("PATCH", path, suspend, token="outsider")).status_code == 404

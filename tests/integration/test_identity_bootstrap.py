@@ -13,7 +13,7 @@ from cloudcore.db.schema import metadata
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.iam.decision import Caller, Question, decide
-from cloudcore.iam.passwords import verify_password
+from cloudcore.iam.passwords import match_passwords
 from cloudcore.iam.policy import PolicyKind, parse_policy
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
@@ -22,7 +22,7 @@ from cloudcore.identity.rows.accounts import find_account
 from cloudcore.identity.rows.organizations import list_joined
 from cloudcore.identity.rows.roles import find_assignment, find_role_named
 from cloudcore.identity.rows.service_accounts import find_service_account_named, list_access_keys
-from cloudcore.identity.rows.users import find_user_by_email
+from cloudcore.identity.rows.users import list_users_by_email
 from cloudcore.keyring import Keyring
 from tests.databases import with_database
 
@@ -54,13 +54,14 @@ def test_one_command_makes_an_owner_who_can_do_everything(database_url: str) -> 
         account = await database.read(find_account, made.account_id)
         assert account is not None
         assert account.handle == "acme"
-        person = await database.read(find_user_by_email, "ada@example.org")
-        assert person is not None
+        (person,) = await database.read(list_users_by_email, "ada@example.org")
         assert person.must_change_password
-        assert verify_password(made.one_time_password, person.password)
+        assert match_passwords(made.one_time_password, [person.password]) == [True]
         joined = await database.read(list_joined, person.id, "", 10)
         assert {each.organization.is_personal for each in joined} == {True, False}
         assert {each.membership.role for each in joined} == {"owner"}
+        shared = {each.organization.id for each in joined if not each.organization.is_personal}
+        assert {person.home_organization_id} == shared
 
         role = await database.read(find_role_named, account.id, "admin")
         assert role is not None

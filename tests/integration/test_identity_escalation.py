@@ -96,9 +96,7 @@ def test_a_role_is_not_made_to_trust_its_finder(database_url: str) -> None:
 def test_a_guest_of_an_organization_gains_no_right_in_its_accounts(database_url: str) -> None:
     async def scenario(world: World) -> None:
         organization = f"/v1/organizations/{world.acme.organization_id}"
-        body = {"email": world.globex.person.email, "role": "owner"}
-        await world.make(f"{organization}/invitations", body, token="person")
-        await world.ask("POST", f"{organization}/accept", token="outsider")
+        await world.join("outsider", role="owner")
         assert (await world.ask("PATCH", organization, {}, token="outsider")).status_code == 200
         for path in ("/v1/roles", "/v1/policies", "/v1/service-accounts"):
             assert (await world.ask("GET", path, token="outsider")).status_code == 403

@@ -7,9 +7,7 @@ import pytest
 from cloudcore.clock import uuid7
 from cloudcore.iam.founders import Founders
 from cloudcore.iam.principal import Principal, PrincipalKind
-from cloudcore.identity.address_lookups import BUDGET
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.rows.users import find_user
 from cloudcore.identity.services.accounts import MAX_ACCOUNTS
 from cloudcore.identity.services.organizations import MAX_OWNED
 from tests.identity_world import START, World, play
@@ -21,10 +19,7 @@ SUSPEND = {"status": "suspended"}
 async def join(world: World, token: str, role: str = "member") -> str:
     """Let a new person join the first tenant's organization; return the person's id."""
     person = await world.person(token)
-    path = f"/v1/organizations/{world.acme.organization_id}"
-    body = {"email": person.email, "role": role}
-    await world.make(f"{path}/invitations", body, token="person")
-    assert (await world.ask("POST", f"{path}/accept", token=token)).status_code == 200
+    await world.join(token, role=role)
     return person.id
 
 
@@ -194,32 +189,6 @@ def test_accounts_and_people_of_others_are_as_unknown_ones(database_url: str) ->
                     request_id = answer.headers.pop("x-request-id")
                     told.append((answer.text.replace(request_id, ""), dict(answer.headers)))
                 assert told[0] == told[1], path
-
-    play(database_url, scenario)
-
-
-def test_an_organization_learns_of_few_addresses_a_day(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        acme = world.acme.organization_id
-        invitations = f"/v1/organizations/{acme}/invitations"
-        taken = {"email": world.globex.person.email, "organization": acme}
-        absent = {"email": "nobody@example.org"}
-        statuses = []
-        for number in range(BUDGET.limit + 2):
-            path, body = (USERS, taken) if number % 2 else (invitations, absent)
-            statuses.append((await world.ask("POST", path, body, token="person")).status_code)
-        assert statuses == [404, 409] * (BUDGET.limit // 2) + [429, 429]
-        world.now += BUDGET.window_seconds * 1_000_000
-        member = {"email": world.acme.person.email}
-        for number in range(BUDGET.limit + 2):  # what tells nothing of an address is not counted
-            sent = member if number % 2 else {"email": "no address"}
-            answer = await world.ask("POST", invitations, sent, token="person")
-            assert answer.status_code == (409 if number % 2 else 400)
-        for number in range(BUDGET.limit + 2):  # nor is adding people
-            body = {"email": f"new-{number}@example.org", "organization": acme}
-            made = await world.make(USERS, body, token="person")
-        kept = await world.database.read(find_user, made["id"])
-        assert kept is not None
 
     play(database_url, scenario)
 

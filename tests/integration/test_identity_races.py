@@ -74,9 +74,7 @@ def test_persons_leave_while_roles_are_assigned(database_url: str) -> None:
         organization = f"/v1/organizations/{world.acme.organization_id}"
         for turn in range(4):
             guest = await world.person(f"guest-{turn}")
-            body = {"email": guest.email, "role": "owner"}
-            await world.make(f"{organization}/invitations", body, token="person")
-            await world.ask("POST", f"{organization}/accept", token=f"guest-{turn}")
+            await world.join(f"guest-{turn}", role="owner")
             assignments = f"/v1/roles/{world.acme.role_id}/assignments"
             found = await answers(
                 world.ask("POST", assignments, {"user": guest.id}),
@@ -95,9 +93,7 @@ def test_two_owners_do_not_both_leave(database_url: str) -> None:
     async def scenario(world: World) -> None:
         guest = await world.person("guest")
         path = f"/v1/organizations/{world.acme.organization_id}"
-        body = {"email": guest.email, "role": "owner"}
-        await world.make(f"{path}/invitations", body, token="person")
-        await world.ask("POST", f"{path}/accept", token="guest")
+        await world.join("guest", role="owner")
         found = await answers(
             world.ask("DELETE", f"{path}/members/{guest.id}", token="guest"),
             world.ask("DELETE", f"{path}/members/{world.acme.person.id}", token="person"),
@@ -124,10 +120,7 @@ def test_an_account_is_not_founded_in_an_organization_that_goes(database_url: st
 async def two_owners(world: World, second: str) -> str:
     """Let a second person own the first tenant's organization; return the person's id."""
     person = await world.person(second)
-    path = f"/v1/organizations/{world.acme.organization_id}"
-    body = {"email": person.email, "role": "owner"}
-    await world.make(f"{path}/invitations", body, token="person")
-    assert (await world.ask("POST", f"{path}/accept", token=second)).status_code == 200
+    await world.join(second, role="owner")
     return person.id
 
 

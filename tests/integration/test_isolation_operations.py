@@ -42,12 +42,14 @@ CROSSING: Final = {
     "cloudcore.identity.rows.accounts._IDS": "accounts that a policy names",
     "registry.metadata.repositories.visible._FIND": "of any account; its policy decides who may",
     "cloudcore.identity.rows.organizations._LOCK": "held while a membership is looked for; no read",
+    "cloudcore.identity.rows.invitations._FIND": "for the caller's address, whose code it brings",
     "cloudcore.identity.rows.assumable_roles._BY_ID": "a role of another account may be assumed",
 }
 """Statements that may be given what belongs to another account."""
 
 
 DELETED_ONLY: Final = {
+    "/v1/organizations/{}/invitations/{}",
     "/v1/roles/{}/assignments/{}",
     "/v1/policies/{}/attachments/{}",
     "/v1/repositories/{}/images/{}/pins/{}",

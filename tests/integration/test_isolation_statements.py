@@ -59,6 +59,7 @@ LOOSE: Final = {
 NOT_OF_ACCOUNTS: Final = {
     "organizations": "owns accounts; found by membership",
     "memberships": "of persons, by organization and person",
+    "invitations": "of an organization, by address",
     "users": "persons are in no account",
     "deleted_manifest_children": "by a deleted manifest, which is a repository's",
     "role_assignments": "by a role found in its account, or by a person",

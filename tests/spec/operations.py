@@ -104,6 +104,8 @@ GET    /v1/organizations/{id}                       GetOrganization           20
 PATCH  /v1/organizations/{id}                       UpdateOrganization        200
 DELETE /v1/organizations/{id}                       DeleteOrganization        204
 POST   /v1/organizations/{id}/invitations           InviteMember              201 key
+GET    /v1/organizations/{id}/invitations           ListInvitations           200
+DELETE /v1/organizations/{id}/invitations/{invitation_id}  RevokeInvitation   204
 POST   /v1/organizations/{id}/accept                AcceptInvitation          200 key
 POST   /v1/organizations/{id}/switch                SwitchOrganization        200 key
 GET    /v1/organizations/{id}/members               ListMembers               200

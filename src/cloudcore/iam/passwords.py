@@ -1,6 +1,10 @@
 """Passwords of persons, kept as scrypt strings that carry their own parameters (RFC 7914).
 
-``scrypt$<log2 N>$<r>$<p>$<salt>$<hash>``: raising the cost later leaves old passwords readable.
+``scrypt$<log2 N>$<r>$<p>$<salt>$<hash>``. All persons of an address share a salt, so one derivation
+checks a password against all of them, and takes as long as the one for an address of nobody.
+
+To raise `COST`, keep the one before in `PREVIOUS_COSTS`. Passwords kept at it stay good until they
+are changed. Until it is removed again, each attempt takes one derivation more, at any address.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import hashlib
 import hmac
 import os
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar, TypeVarTuple
 
@@ -29,7 +33,7 @@ MAX_WAITING: Final = 32
 MAX_WAITING_EACH: Final = 8
 """Places that one asker may take."""
 
-_SALT_BYTES: Final = 16
+SALT_BYTES: Final = 16
 _HASH_BYTES: Final = 32
 _CHECKS_AT_ONCE: Final = 2
 _RETRY_SECONDS: Final = 5
@@ -56,26 +60,69 @@ class Cost(NamedTuple):
 
 
 COST: Final = Cost(log_n=15, r=8, p=3)  # 32 MiB and some 250 ms
+PREVIOUS_COSTS: Final[tuple[Cost, ...]] = ()
+"""Lower costs of passwords that may still be kept."""
 
-_NOBODY: Final = base64.b64encode(bytes(_SALT_BYTES)).decode()
+_NOBODY: Final = bytes(SALT_BYTES)
+"""The salt of an address that nobody has."""
 
 
-def hash_password(password: str, cost: Cost = COST) -> str:
-    """Return what is kept of a password; takes some 250 ms of a thread."""
-    salt = os.urandom(_SALT_BYTES)
+class _Parameters(NamedTuple):
+    """What a derivation depends on, beside the password."""
+
+    cost: Cost
+    salt: bytes
+
+
+class _Kept(NamedTuple):
+    """A kept password, parsed."""
+
+    parameters: _Parameters
+    expected: bytes
+
+
+def hash_password(password: str, cost: Cost = COST, salt: bytes | None = None) -> str:
+    """Return what is kept of a password; takes some 250 ms of a thread.
+
+    Without the `salt` of the person's address, a random one is used.
+    """
+    salt = salt or os.urandom(SALT_BYTES)
     parts = (salt, cost.derive(password, salt))
     return "$".join(["scrypt", *map(str, cost), *(base64.b64encode(p).decode() for p in parts)])
 
 
-def verify_password(password: str, kept: str | None) -> bool:
-    """Say whether a password is the one kept; without one, after the same work, it is not."""
-    kept_or_dummy = kept or f"scrypt${COST.log_n}${COST.r}${COST.p}${_NOBODY}${_NOBODY}"
-    _, log_n, r, p, salt, expected = kept_or_dummy.split("$")
-    cost = Cost(int(log_n), int(r), int(p))
+def salt_of(kept: str) -> bytes:
+    """Return the salt of a kept password."""
+    return _parse(kept).parameters.salt
+
+
+def match_passwords(password: str, kept: Sequence[str]) -> list[bool]:
+    """Return for each kept password whether it is this one.
+
+    Passwords that share salt and cost take one derivation together; so does none at all. Every one
+    is compared, in constant time.
+    """
     if len(password) > MAX_BYTES:
-        return False
-    found = cost.derive(password, base64.b64decode(salt))
-    return hmac.compare_digest(found, base64.b64decode(expected)) and kept is not None
+        return [False] * len(kept)
+    parsed = [_parse(each) for each in kept]
+    derived = {each: each.cost.derive(password, each.salt) for each in _derivations(parsed)}
+    return [hmac.compare_digest(derived[each.parameters], each.expected) for each in parsed]
+
+
+def _derivations(kept: Sequence[_Kept]) -> Iterator[_Parameters]:
+    """Yield what to derive: all that is kept, and as many in vain as there are costs without."""
+    needed = dict.fromkeys(each.parameters for each in kept)
+    yield from needed
+    spare = 1 + len(PREVIOUS_COSTS) - len(needed)
+    costs = {each.cost for each in needed}
+    unused = [cost for cost in (COST, *PREVIOUS_COSTS) if cost not in costs]
+    yield from (_Parameters(cost, _NOBODY) for cost in unused[: max(0, spare)])
+
+
+def _parse(kept: str) -> _Kept:
+    _, log_n, r, p, salt, expected = kept.split("$")
+    cost = Cost(int(log_n), int(r), int(p))
+    return _Kept(_Parameters(cost, base64.b64decode(salt)), base64.b64decode(expected))
 
 
 class Asker(NamedTuple):
@@ -106,23 +153,23 @@ class PasswordChecks:
         self._places: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
         self._was_known = False
 
-    async def verify(self, password: str, kept: str | None, asker: Asker) -> bool:
-        """Return True if a password is the one kept; see `verify_password`.
+    async def match(self, password: str, kept: Sequence[str], asker: Asker) -> list[bool]:
+        """Return for each kept password whether it is this one; see `match_passwords`.
 
         Raises:
             Unavailable: too many passwords wait to be hashed, of this asker or altogether.
 
         """
-        return await self._run(asker, verify_password, password, kept)
+        return await self._run(asker, match_passwords, password, kept)
 
-    async def hash(self, password: str, asker: Asker) -> str:
-        """Return the hash to keep of a password.
+    async def hash(self, password: str, asker: Asker, salt: bytes) -> str:
+        """Return the hash to keep of a password, with the salt of the person's address.
 
         Raises:
-            Unavailable: as in `verify`.
+            Unavailable: as in `match`.
 
         """
-        return await self._run(asker, hash_password, password)
+        return await self._run(asker, hash_password, password, COST, salt)
 
     async def _run(self, asker: Asker, work: Callable[[*Ts], T], *args: *Ts) -> T:
         places = self._places[asker.is_known]

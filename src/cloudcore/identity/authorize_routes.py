@@ -121,9 +121,9 @@ def authorize_handlers() -> list[HTTPRouteHandler]:
 
         The command's code is shown; the console's is carried there by a redirect.
 
-        Ten failed attempts in five minutes of each client address at each person, and thirty at
-        all persons; the next is 429. A browser in which the person has signed in before has ten
-        of its own.
+        Ten failed attempts in five minutes of each client address at each e-mail address, and
+        thirty at all, or thirty attempts of any kind at one; the next is 429. A browser in which
+        the person has signed in before has ten of its own.
         """
 
         async def answer() -> Answer:

@@ -17,7 +17,7 @@ from cloudcore.identity.rows.service_accounts import ServiceAccount
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.access_keys import NewAccessKey, new_access_key
 from cloudcore.identity.services.accounts import ADMIN, FirstIds, Founder, found_account
-from cloudcore.identity.services.users import add_person, new_password
+from cloudcore.identity.services.users import add_person, first_salt, new_password
 from cloudcore.keyring import Keyring
 
 _ORGANIZATION: Final = "main"
@@ -66,10 +66,12 @@ async def create_first_account(
     """
     check_handle(handle)
     password = new_password()
+    email = email_address(email)
+    salt = first_salt(keyring, email)
     user = User(
         id=new_id(),
-        email=email_address(email),
-        password=passwords.hash_password(password),
+        email=email,
+        password=passwords.hash_password(password, salt=salt),
         must_change_password=True,
         organization_id=new_id(),
         status="active",
@@ -98,7 +100,6 @@ def _create(tx: Connection, keyring: Keyring, plan: _Plan) -> None:
     if is_any_account(tx):
         raise Conflict("this install has an account already")
     now, user = plan.now, plan.user
-    add_person(tx, user)
     organization = Organization(
         id=plan.organization_id,
         name=_ORGANIZATION,
@@ -107,9 +108,8 @@ def _create(tx: Connection, keyring: Keyring, plan: _Plan) -> None:
         updated_at=now,
     )
     organizations.add_organization(tx, organization)
-    organizations.add_membership(
-        tx, Membership(plan.organization_id, user.id, "owner", "active", now)
-    )
+    add_person(tx, user._replace(home_organization_id=plan.organization_id))
+    organizations.add_membership(tx, Membership(plan.organization_id, user.id, "owner", now))
     account = Account(
         id=plan.ids.account,
         organization_id=plan.organization_id,

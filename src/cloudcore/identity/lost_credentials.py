@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, NotFound
-from cloudcore.identity.rows import service_accounts, users
+from cloudcore.identity.names import missing
+from cloudcore.identity.rows import organizations, service_accounts, users
 from cloudcore.identity.rows.accounts import Account, find_account, find_account_ids, list_accounts
+from cloudcore.identity.rows.organizations import Organization
 from cloudcore.identity.rows.service_accounts import ServiceAccount
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.access_keys import (
@@ -16,25 +20,65 @@ from cloudcore.identity.services.access_keys import (
 )
 from cloudcore.keyring import Keyring
 
+MAX_JOINED: Final = 1000
+"""Organizations of a person that are looked at."""
 
-def reset_password(tx: Connection, email: str, kept: str, now: int, *, resumes: bool) -> User:
+
+def find_person(tx: Connection, email: str, organization_id: str | None) -> User:
+    """Return the person of an address, in lower case; one of several by an organization of it.
+
+    Raises:
+        NotFound: nobody has the address, or nobody in this organization.
+        Conflict: several persons have the address, and no organization is named.
+
+    """
+    found = users.list_users_by_email(tx, email)
+    if not found:
+        raise NotFound(f"no person has the address {email}")
+    joined = [(user, each) for user in found for each in _organizations_of(tx, user)]
+    if organization_id is not None:
+        chosen = [user for user, each in joined if each.id == organization_id]
+        if not chosen:
+            raise NotFound(f"no person of the organization {organization_id} has {email}")
+        return chosen[0]
+    if len(found) > 1:
+        listed = "".join(
+            f"\n  {each.id}  {'none but its own' if each.is_personal else each.name}"
+            for _, each in joined
+        )
+        raise Conflict(
+            f"{len(found)} persons have the address {email}; name an organization of the one you"
+            f" mean with --organization ID:{listed}"
+        )
+    return found[0]
+
+
+def _organizations_of(tx: Connection, user: User) -> list[Organization]:
+    """Return the organizations a person has joined; the personal one only if there are no others.
+
+    No two persons of an address are in the same.
+    """
+    found = organizations.list_joined(tx, user.id, "", MAX_JOINED)
+    shared = [each.organization for each in found if not each.organization.is_personal]
+    return shared or [each.organization for each in found]
+
+
+def reset_password(tx: Connection, user_id: str, kept: str, now: int, *, resumes: bool) -> User:
     """Give a person a password for one sign-in (`kept`: its hash), and end all its sessions.
 
     A suspended person is let in again if `resumes`.
 
     Raises:
-        NotFound: nobody has this address, in lower case.
+        NotFound: the person is gone.
         Conflict: the person is suspended, and `resumes` is False.
 
     """
-    found = users.find_user_by_email(tx, email)
-    if found is not None:
-        users.lock_user(tx, found.id)
-        found = users.find_user(tx, found.id)
+    users.lock_user(tx, user_id)
+    found = users.find_user(tx, user_id)
     if found is None:
-        raise NotFound(f"no person has the address {email}")
+        raise missing("person")
     if found.status != "active" and not resumes:
-        raise Conflict(f"{email} is suspended; add --resume to let the person in again")
+        raise Conflict(f"{found.email} is suspended; add --resume to let the person in again")
     changed = found._replace(
         password=kept, must_change_password=True, status="active", updated_at=now
     )

@@ -26,6 +26,8 @@ OWNER_ACTIONS: Final = (
     "iam:UpdateOrganization",
     "iam:DeleteOrganization",
     "iam:InviteMember",
+    "iam:ListInvitations",
+    "iam:RevokeInvitation",
     "iam:UpdateMember",
     "iam:RemoveMember",
     "iam:CreateAccount",

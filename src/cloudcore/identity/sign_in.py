@@ -10,6 +10,7 @@ import hmac
 import re
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -18,13 +19,14 @@ import msgspec
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, InvalidInput, Unauthenticated
-from cloudcore.iam.passwords import check_new_password
-from cloudcore.identity.attempts import attempt_at, attempt_of
+from cloudcore.iam.passwords import check_new_password, salt_of
+from cloudcore.identity.attempts import attempt_at, attempt_in, attempt_of
 from cloudcore.identity.known_browser import KnownBrowser
 from cloudcore.identity.oauth_forms import CLI, CONSOLE, Form
 from cloudcore.identity.rows import sign_ins
+from cloudcore.identity.rows.sessions import find_last_signed_in
 from cloudcore.identity.rows.sign_ins import Code
-from cloudcore.identity.rows.users import User, find_user_by_email
+from cloudcore.identity.rows.users import User, find_user, list_users_by_email
 from cloudcore.identity.services.users import change_password
 from cloudcore.identity.sessions import OUT_OF_BAND, Destination, new_code
 from cloudcore.keyring import Keyring, KeyringError
@@ -47,9 +49,10 @@ class SignInForm(msgspec.Struct, array_like=True, frozen=True):
     destination: Destination
     state: str = ""
     email: str = ""
-    """Of who has shown a one-time password and must choose one of their own now."""
+    """Of who has shown a one-time password and must choose one of their own now; not unique."""
     kept_sha256: str = ""
     """Of that password as it was kept, so that the form is good for one change."""
+    user_id: str = ""
 
     def seal(self, keyring: Keyring) -> str:
         """Return the form as a hidden field."""
@@ -126,13 +129,18 @@ def renew(
     renewed = _form(ctx, nonce, form.code_challenge, form.destination, form.state)
     if user is None:
         return renewed
-    return msgspec.structs.replace(renewed, email=user.email, kept_sha256=_hash(user.password))
+    return msgspec.structs.replace(
+        renewed, email=user.email, kept_sha256=_hash(user.password), user_id=user.id
+    )
 
 
 async def check_password(
     ctx: RequestContext, email: str, password: str, browser: KnownBrowser | None
 ) -> User:
     """Return the person of an address and password; every failure takes equal work and looks alike.
+
+    Several persons can have the address. If the password is that of more than one, it is the known
+    browser's, else the one that signed in last, else the oldest.
 
     Raises:
         RateLimited: too many attempts; see `cloudcore.identity.attempts`.
@@ -141,13 +149,35 @@ async def check_password(
 
     """
     address = email.strip().lower()
-    user = await ctx.database.read(find_user_by_email, address)
-    attempt = attempt_at(ctx, address, user, browser)
-    is_right = await attempt.verify(ctx, password, None if user is None else user.password)
-    if user is None or not is_right or user.status != "active":
+    persons = await ctx.database.read(list_users_by_email, address)
+    if browser is None or all(user.id != browser.user_id for user in persons):
+        attempt = attempt_at(ctx, address)
+        matching = await attempt.find_matching(ctx, password, persons)
+    else:
+        attempt = attempt_in(browser)
+        matching = await attempt.find_matching(ctx, password, persons)
+        known = [user for user in matching if user.id == browser.user_id]
+        if known:
+            await attempt.forgive(ctx)
+            return known[0]
+        # The browser is known to one person; to the others of the address it is a stranger.
+        stranger = attempt_at(ctx, address)
+        if not await stranger.is_admitted(ctx):
+            matching = []
+        elif matching:
+            await stranger.forgive(ctx)
+    if not matching:
         raise Unauthenticated("the e-mail address or the password is wrong")
     await attempt.forgive(ctx)
-    return user
+    return await _choose_person(ctx, matching)
+
+
+async def _choose_person(ctx: RequestContext, matching: Sequence[User]) -> User:
+    """Return the one of these persons, oldest first, who signed in last."""
+    if len(matching) == 1:
+        return matching[0]
+    last = await ctx.database.read(find_last_signed_in, [user.id for user in matching])
+    return next((user for user in matching if user.id == last), matching[0])
 
 
 async def give_code(ctx: RequestContext, form: SignInForm, user: User) -> str:
@@ -169,7 +199,7 @@ async def choose_password(
         Unavailable: too many passwords wait to be hashed.
 
     """
-    user = await ctx.database.read(find_user_by_email, form.email)
+    user = await ctx.database.read(find_user, form.user_id)
     if user is None or user.status != "active" or _hash(user.password) != form.kept_sha256:
         raise _stale()
     if password != repeated:
@@ -178,7 +208,7 @@ async def choose_password(
     attempt = attempt_of(user)
     if await attempt.verify(ctx, password, user.password):
         raise InvalidInput("choose another password than the one you were given")
-    kept = await ctx.passwords.hash(password, attempt.asker)
+    kept = await ctx.passwords.hash(password, attempt.asker, salt_of(user.password))
     code, row = new_code(user.id, form.destination, form.code_challenge, ctx.clock())
     await ctx.database.write(_change_password, user, kept, row, ctx.clock())
     return user, code

@@ -53,27 +53,47 @@ users = Table(
     "users",
     metadata,
     Column("id", Id, primary_key=True),
-    Column("email", ByteOrdered, nullable=False, unique=True),  # in lower case
+    Column("email", ByteOrdered, nullable=False),  # in lower case
     Column("password", Text, nullable=False),  # scrypt string
     Column("must_change_password", Boolean, nullable=False),
     Column("organization_id", ForeignKey("organizations.id"), nullable=False),  # the personal one
     Column("status", String(16), nullable=False),
     Column("created_at", Moment, nullable=False),
     Column("updated_at", Moment, nullable=False),
+    # The organization that added the person; none of people who were added on the host.
+    Column("home_organization_id", ForeignKey("organizations.id", ondelete="SET NULL")),
+    UniqueConstraint("home_organization_id", "email"),
+    UniqueConstraint("id", "email"),
     CheckConstraint("status IN ('active', 'suspended')", name="status"),
+    Index(None, "email"),
 )
 
 memberships = Table(
     "memberships",
     metadata,
     Column("organization_id", ForeignKey("organizations.id"), primary_key=True),
-    Column("user_id", ForeignKey("users.id"), primary_key=True),
+    Column("user_id", Id, primary_key=True),
+    Column("email", ByteOrdered, nullable=False),  # the person's, to be unique in the organization
     Column("role", String(16), nullable=False),
-    Column("status", String(16), nullable=False),  # invited until the person accepts
     Column("created_at", Moment, nullable=False),
+    ForeignKeyConstraint(["user_id", "email"], ["users.id", "users.email"]),
+    UniqueConstraint("organization_id", "email"),
     CheckConstraint("role IN ('owner', 'member', 'billing')", name="role"),
-    CheckConstraint("status IN ('invited', 'active')", name="status"),
     Index(None, "user_id"),
+)
+
+invitations = Table(
+    "invitations",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("organization_id", ForeignKey("organizations.id", ondelete="CASCADE"), nullable=False),
+    Column("email", ByteOrdered, nullable=False),  # in lower case; whether anyone has it is open
+    Column("role", String(16), nullable=False),
+    Column("code_sha256", String(64), nullable=False),  # empty: no code fits
+    Column("created_at", Moment, nullable=False),
+    Column("expires_at", Moment, nullable=False, index=True),
+    UniqueConstraint("organization_id", "email"),
+    CheckConstraint("role IN ('owner', 'member', 'billing')", name="role"),
 )
 
 service_accounts = Table(

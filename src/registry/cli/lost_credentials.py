@@ -6,10 +6,16 @@ import asyncio
 import logging
 
 from cloudcore.clock import uuid7
+from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
-from cloudcore.iam.passwords import hash_password
-from cloudcore.identity.lost_credentials import add_key, find_program, reset_password
+from cloudcore.iam.passwords import hash_password, salt_of
+from cloudcore.identity.lost_credentials import (
+    add_key,
+    find_person,
+    find_program,
+    reset_password,
+)
 from cloudcore.identity.names import email_address
 from cloudcore.identity.rows.accounts import Account, is_any_account
 from cloudcore.identity.services.access_keys import new_access_key
@@ -24,7 +30,9 @@ from registry.settings import Settings, SettingsError
 _log = logging.getLogger(__name__)
 
 
-def run_reset_password(settings: Settings, address: str, *, resumes: bool) -> int:
+def run_reset_password(
+    settings: Settings, address: str, organization: str | None, *, resumes: bool
+) -> int:
     """Give a person a new one-time password and show it, once; return the exit status."""
     try:
         email = email_address(address)
@@ -33,7 +41,7 @@ def run_reset_password(settings: Settings, address: str, *, resumes: bool) -> in
     _prepare(settings)
     password = new_password()
     try:
-        asyncio.run(_reset_password(settings, email, hash_password(password), resumes=resumes))
+        asyncio.run(_reset_password(settings, email, organization, password, resumes=resumes))
     except NotFound as error:
         raise Missing(str(error)) from None
     except Conflict as error:
@@ -99,11 +107,16 @@ def _prepare(settings: Settings) -> None:
     prepare(settings)
 
 
-async def _reset_password(settings: Settings, email: str, kept: str, *, resumes: bool) -> None:
+async def _reset_password(
+    settings: Settings, email: str, organization: str | None, password: str, *, resumes: bool
+) -> None:
     async with open_context(settings) as ctx:
+        named = organization and lower_ids(organization)
+        person = await ctx.database.read(find_person, email, named)
+        kept = hash_password(password, salt=salt_of(person.password))
         now = ctx.clock()
 
         def change(tx: Connection) -> None:
-            reset_password(tx, email, kept, now, resumes=resumes)
+            reset_password(tx, person.id, kept, now, resumes=resumes)
 
         await ctx.database.write(change)

@@ -44,6 +44,11 @@ def add_parsers(commands: Verbs) -> None:
         "Give a person a new one-time password, and end the person's sessions.",
     )
     reset.add_argument("address", metavar="ADDRESS", help="the person's e-mail address")
+    reset.add_argument(
+        "--organization",
+        metavar="ID",
+        help="an organization of the person; needed only if several persons have the address",
+    )
     reset.add_argument("--resume", action="store_true", help="let a suspended person in again")
     key = add_local(
         commands,
@@ -150,7 +155,9 @@ def _init(options: argparse.Namespace) -> int:
 def _reset_password(options: argparse.Namespace) -> int:
     from registry.cli.lost_credentials import run_reset_password  # noqa: PLC0415
 
-    return run_reset_password(settings_of(options), options.address, resumes=options.resume)
+    return run_reset_password(
+        settings_of(options), options.address, options.organization, resumes=options.resume
+    )
 
 
 def _new_access_key(options: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from litestar.handlers import HTTPRouteHandler
 from cloudcore.identity.routes import (
     access_keys,
     accounts,
+    invitations,
     me,
     members,
     my_roles,
@@ -23,6 +24,7 @@ HANDLERS: Final[tuple[HTTPRouteHandler, ...]] = (
     *accounts.HANDLERS,
     *organizations.HANDLERS,
     *members.HANDLERS,
+    *invitations.HANDLERS,
     *me.HANDLERS,
     *my_roles.HANDLERS,
     *users.HANDLERS,

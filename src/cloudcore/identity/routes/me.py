@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
-from cloudcore.iam.passwords import check_new_password
+from cloudcore.iam.passwords import check_new_password, salt_of
 from cloudcore.identity.attempts import attempt_of
 from cloudcore.identity.names import missing
 from cloudcore.identity.routes.organizations import organization_reference
@@ -88,7 +88,7 @@ async def change_own_password(
             "the current password is another", field="current_password", reason="wrong"
         )
     await attempt.forgive(ctx)
-    kept = await ctx.passwords.hash(data.password, attempt.asker)
+    kept = await ctx.passwords.hash(data.password, attempt.asker, salt_of(user.password))
     await ctx.database.write(
         change_password, user.id, user.password, kept, person.sid or "", ctx.clock()
     )

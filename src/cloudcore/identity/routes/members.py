@@ -1,26 +1,20 @@
-"""``/v1/organizations/{id}/members`` and the invitations that lead there."""
+"""``/v1/organizations/{id}/members``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
-from litestar import delete, get, patch, post
+from litestar import delete, get, patch
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
-from cloudcore.errors import AccessDenied, NotFound
-from cloudcore.identity.address_lookups import counted_lookup
-from cloudcore.identity.names import email_address, person_crn
-from cloudcore.identity.routes.fields import Email
+from cloudcore.identity.names import person_crn
 from cloudcore.identity.routes.organizations import (
     MemberRole,
-    MemberStatus,
     authorized,
     member_role,
-    member_status,
-    membership_policy,
 )
 from cloudcore.identity.rows.organizations import Member, count_members, list_members
 from cloudcore.identity.services import organizations
@@ -34,13 +28,6 @@ from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 _PATH: Final = "/v1/organizations/{organization_id:str}/members"
 
 
-class CreateInvitation(RequestBody):
-    """An offer to join."""
-
-    email: Email
-    role: MemberRole = "member"
-
-
 class UpdateMember(RequestBody):
     """Changes of a member's part."""
 
@@ -52,7 +39,7 @@ class MemberRecord(ResponseBody):
 
     user: ResourceRef
     role: MemberRole
-    status: MemberStatus
+    status: Literal["active"]
     created_at: RFC3339
 
 
@@ -75,7 +62,7 @@ def _record(member: Member) -> MemberRecord:
     return MemberRecord(
         user=ResourceRef(id=user_id, crn=crn, name=member.email),
         role=member_role(member.membership.role),
-        status=member_status(member.membership.status),
+        status="active",
         created_at=rfc3339(member.membership.created_at),
     )
 
@@ -84,46 +71,11 @@ def _one(member: Member) -> OneMember:
     return OneMember(member=_record(member))
 
 
-@post(
-    "/v1/organizations/{organization_id:str}/invitations",
-    status_code=201,
-    opt={
-        "action": "iam:InviteMember",
-        "idempotent": True,
-        "resource_policy": membership_policy,
-        "statuses": (404, 429),
-    },
-)
-async def invite_member(
-    organization_id: FromPath[str],
-    data: JSONBody[CreateInvitation],
-    ctx: NamedDependency[RequestContext],
-) -> Reply[OneMember]:
-    """Invite a person, who has no part in the organization until accepting.
-
-    After ten unknown addresses in a day, the next is 429.
-    """
-    joined = await authorized(ctx, organization_id)
-    if joined.organization.is_personal:
-        raise AccessDenied("a personal organization has one member, and cannot invite others")
-    email = email_address(data.email)
-    async with counted_lookup(ctx, organization_id, telling=NotFound):
-        return await ctx.commit(
-            organizations.invite_member,
-            organization_id,
-            email,
-            data.role,
-            ctx.clock(),
-            wrap=_one,
-            status=201,
-        )
-
-
 @get(_PATH, opt={"action": "iam:ListMembers", "query": PageQuery})
 async def list_organization_members(
     organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyMembers:
-    """List the members, also those who have not accepted yet."""
+    """List the members."""
     await authorized(ctx, organization_id)
     found, meta = await read_page(
         ctx,
@@ -155,7 +107,7 @@ async def update_member(
 async def remove_member(
     organization_id: FromPath[str], user_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
-    """Remove a member, leave, or decline; the roles in the organization's accounts go too."""
+    """Remove a member, or leave; the roles in the organization's accounts go too."""
     person = person_of(ctx)
     if user_id == person.id:
         ctx.authorize(person.crn, action="iam:LeaveOrganization")
@@ -164,4 +116,4 @@ async def remove_member(
     await ctx.database.write(organizations.remove_member, organization_id, user_id, ctx.clock())
 
 
-HANDLERS: Final = (invite_member, list_organization_members, update_member, remove_member)
+HANDLERS: Final = (list_organization_members, update_member, remove_member)

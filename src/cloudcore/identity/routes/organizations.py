@@ -33,7 +33,6 @@ from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 MemberRole = Literal["owner", "member", "billing"]
-MemberStatus = Literal["invited", "active"]
 
 
 class CreateOrganization(RequestBody):
@@ -56,7 +55,7 @@ class OrganizationRecord(ResponseBody):
     name: str
     is_personal: bool
     role: MemberRole
-    status: MemberStatus
+    status: Literal["active"]
     created_at: RFC3339
     updated_at: RFC3339
 
@@ -79,11 +78,6 @@ def member_role(text: str) -> MemberRole:
     return "owner" if text == "owner" else "billing" if text == "billing" else "member"
 
 
-def member_status(text: str) -> MemberStatus:
-    """Return a kept status as what it is."""
-    return "active" if text == "active" else "invited"
-
-
 def _crn(organization_id: str) -> str:
     return iam_crn(organization_id, "organization", organization_id)
 
@@ -101,13 +95,14 @@ def _record(joined: Joined) -> OrganizationRecord:
         name=organization.name,
         is_personal=organization.is_personal,
         role=member_role(joined.membership.role),
-        status=member_status(joined.membership.status),
+        status="active",
         created_at=rfc3339(organization.created_at),
         updated_at=rfc3339(organization.updated_at),
     )
 
 
-def _one(joined: Joined) -> OneOrganization:
+def one_organization(joined: Joined) -> OneOrganization:
+    """Return an organization, wrapped."""
     return OneOrganization(organization=_record(joined))
 
 
@@ -156,7 +151,7 @@ async def create_organization(
         organizations.create_organization,
         made,
         person.id,
-        wrap=_one,
+        wrap=one_organization,
         status=201,
         location=lambda joined: f"/v1/organizations/{joined.organization.id}",
     )
@@ -164,7 +159,7 @@ async def create_organization(
 
 @get("/v1/organizations", opt={"action": "iam:ListOrganizations", "query": PageQuery})
 async def list_organizations(ctx: NamedDependency[RequestContext]) -> ManyOrganizations:
-    """List the organizations the caller belongs to or is invited to, oldest first."""
+    """List the organizations the caller belongs to, oldest first."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
     found, meta = await read_page(
@@ -183,7 +178,7 @@ async def get_organization(
     organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneOrganization:
     """Return an organization the caller belongs to."""
-    return _one(await authorized(ctx, organization_id))
+    return one_organization(await authorized(ctx, organization_id))
 
 
 @patch("/v1/organizations/{organization_id:str}", opt={"action": "iam:UpdateOrganization"})
@@ -200,7 +195,7 @@ async def update_organization(
         joined.membership.user_id,
         None if data.name is UNSET else data.name,
         ctx.clock(),
-        wrap=_one,
+        wrap=one_organization,
     )
 
 
@@ -219,20 +214,6 @@ async def delete_organization(
 
 
 @post(
-    "/v1/organizations/{organization_id:str}/accept",
-    status_code=200,
-    opt={"action": "iam:AcceptInvitation", "idempotent": True},
-)
-async def accept_invitation(
-    organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Reply[OneOrganization]:
-    """Join an organization that has invited the caller."""
-    person = person_of(ctx)
-    ctx.authorize(person.crn)
-    return await ctx.commit(organizations.accept_invitation, organization_id, person.id, wrap=_one)
-
-
-@post(
     "/v1/organizations/{organization_id:str}/switch",
     status_code=200,
     opt={"action": "iam:SwitchOrganization", "idempotent": True},
@@ -244,7 +225,7 @@ async def switch_organization(
     person = person_of(ctx)
     ctx.authorize(person.crn)
     return await ctx.commit(
-        organizations.switch_to, organization_id, person.id, person.sid or "", wrap=_one
+        organizations.switch_to, organization_id, person.id, person.sid or "", wrap=one_organization
     )
 
 
@@ -254,6 +235,5 @@ HANDLERS: Final = (
     get_organization,
     update_organization,
     delete_organization,
-    accept_invitation,
     switch_organization,
 )

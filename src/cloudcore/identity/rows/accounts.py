@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, func, literal_column, select, text
+from sqlalchemy import Select, bindparam, func, literal_column, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import ClauseElement
 
@@ -56,7 +56,6 @@ _UPDATE: Final = Statement(
 _OF_MEMBER: Final = (
     _m.organization_id == _a.organization_id,
     _m.user_id == bindparam("user_id"),
-    _m.status == text("'active'"),
 )
 _LIST_OF_MEMBER: Final = Statement(
     page(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Select, bindparam, false, func, select, text
+from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement, listed, page, text_list
@@ -27,12 +28,11 @@ class Organization(NamedTuple):
 
 
 class Membership(NamedTuple):
-    """A person's part in an organization; invited until the person accepts."""
+    """A person's part in an organization."""
 
     organization_id: str
     user_id: str
     role: str
-    status: str
     created_at: int
 
 
@@ -56,7 +56,14 @@ def _membership_columns() -> list[Any]:
 
 
 _ADD: Final = insertion(organizations)
-_ADD_MEMBERSHIP: Final = insertion(memberships)
+_ADD_MEMBERSHIP: Final = Statement(
+    insert(memberships)
+    .values(
+        **{name: bindparam(name) for name in Membership._fields},
+        email=select(users.c.email).where(users.c.id == bindparam("user_id")).scalar_subquery(),
+    )
+    .on_conflict_do_nothing()
+)
 
 
 def _joined() -> Select[Any]:
@@ -110,7 +117,6 @@ _COUNT_OTHER_OWNERS: Final = Statement(
     .where(
         _OF_ORGANIZATION,
         _m.role == text("'owner'"),
-        _m.status == text("'active'"),
         _m.user_id != bindparam("user_id"),
         users.c.status == text("'active'"),
     )
@@ -122,7 +128,6 @@ _COUNT_OWNED: Final = Statement(
     .where(
         _m.user_id == bindparam("user_id"),
         _m.role == text("'owner'"),
-        _m.status == text("'active'"),
         _o.is_personal.is_(false()),
     )
 )
@@ -132,7 +137,7 @@ _UPDATE_MEMBERSHIP: Final = Statement(
         _m.organization_id == bindparam("held_organization_id"),
         _m.user_id == bindparam("held_user_id"),
     )
-    .values(role=bindparam("role"), status=bindparam("status"))
+    .values(role=bindparam("role"))
 )
 _DELETE_MEMBERSHIP: Final = Statement(
     memberships.delete().where(_OF_ORGANIZATION, _m.user_id == bindparam("user_id"))
@@ -145,7 +150,7 @@ def add_organization(tx: Connection, organization: Organization) -> None:
 
 
 def find_joined(tx: Connection, organization_id: str, user_id: str) -> Joined | None:
-    """Return an organization that a person belongs to or is invited to."""
+    """Return an organization that a person belongs to."""
     row = tx.row(_FIND, organization_id=organization_id, user_id=user_id)
     return _join(row) if row else None
 
@@ -156,7 +161,7 @@ def organization_names(tx: Connection, ids: Sequence[str]) -> dict[str, str]:
 
 
 def list_joined(tx: Connection, user_id: str, after: str, limit: int) -> list[Joined]:
-    """Return the organizations a person belongs to or is invited to, oldest first."""
+    """Return the organizations a person belongs to, oldest first."""
     return [_join(row) for row in tx.rows(_LIST, user_id=user_id, after=after, limit=limit)]
 
 
@@ -186,12 +191,12 @@ def delete_organization(tx: Connection, organization_id: str) -> None:
 
 
 def add_membership(tx: Connection, membership: Membership) -> bool:
-    """Add a membership unless the person has one, and say whether it had none."""
+    """Insert a membership; return False if the person, or another of its address, has one."""
     return tx.execute(_ADD_MEMBERSHIP, **membership._asdict()) == 1
 
 
 def find_member(tx: Connection, organization_id: str, user_id: str) -> Member | None:
-    """Return a person's membership, also one not yet accepted."""
+    """Return a person's membership."""
     row = tx.row(_FIND_MEMBER, organization_id=organization_id, user_id=user_id)
     return _member(row) if row else None
 
@@ -203,7 +208,7 @@ def list_members(tx: Connection, organization_id: str, after: str, limit: int) -
 
 
 def count_members(tx: Connection, organization_id: str) -> int:
-    """Return how many members there are, invited ones too."""
+    """Return how many members there are."""
     row = tx.row(_COUNT_MEMBERS, organization_id=organization_id)
     return row[0] if row else 0
 
@@ -227,7 +232,6 @@ def update_membership(tx: Connection, membership: Membership) -> None:
         held_organization_id=membership.organization_id,
         held_user_id=membership.user_id,
         role=membership.role,
-        status=membership.status,
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import and_, bindparam, func, not_, or_, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import (
     access_keys,
@@ -60,6 +61,13 @@ class LiveSession(NamedTuple):
 
 
 _ADD: Final = insertion(sessions)
+_LAST_SIGNED_IN: Final = Statement(
+    page(
+        select(_s.user_id)
+        .where(_s.user_id.in_(listed("user_ids")), _s.kind == text("'user'"))
+        .order_by(_s.created_at.desc(), _s.id.desc())
+    )
+)
 _FIND: Final = Statement(
     select(
         _s.id,
@@ -161,6 +169,12 @@ _OPEN: Final = page(
 ).subquery()
 _COUNT_OPEN: Final = Statement(select(func.count()).select_from(_OPEN))
 _FORGET: Final = Statement(sessions.delete().where(_s.expires_at < bindparam("before")))
+
+
+def find_last_signed_in(tx: Connection, user_ids: Sequence[str]) -> str | None:
+    """Return which of these persons signed in last, as far as sessions are still kept."""
+    row = tx.row(_LAST_SIGNED_IN, user_ids=text_list(user_ids), limit=1)
+    return row[0] if row else None
 
 
 def add_session(tx: Connection, session: Session) -> None:

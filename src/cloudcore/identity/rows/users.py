@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, false, func, select, text
+from sqlalchemy import Select, bindparam, false, func, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
@@ -36,6 +36,8 @@ class User(NamedTuple):
     status: str
     created_at: int
     updated_at: int
+    home_organization_id: str | None = None
+    """The one that added the person. Nobody else of this address is added there."""
 
 
 def _columns() -> Select[Any]:
@@ -44,30 +46,39 @@ def _columns() -> Select[Any]:
 
 _ADD: Final = insertion(users)
 _FIND: Final = Statement(_columns().where(_u.id == bindparam("id")))
-_FIND_BY_EMAIL: Final = Statement(_columns().where(_u.email == bindparam("email")))
-_JOINED: Final = (
-    _m.organization_id == bindparam("organization_id"),
-    _m.status == text("'active'"),
+_LIST_BY_EMAIL: Final = Statement(
+    _columns().where(_u.email == bindparam("email")).order_by(_u.created_at, _u.id)
 )
+_FIND_PASSWORD: Final = Statement(
+    page(select(_u.password).where(_u.email == bindparam("email")).order_by(_u.created_at, _u.id))
+)
+_FIND_ADDED: Final = Statement(
+    select(_u.id).where(
+        _u.home_organization_id == bindparam("organization_id"), _u.email == bindparam("email")
+    )
+)
+_JOINED: Final = _m.organization_id == bindparam("organization_id")
 _FIND_MEMBER: Final = Statement(
-    _columns().join(memberships, _m.user_id == _u.id).where(*_JOINED, _u.id == bindparam("id"))
+    _columns().join(memberships, _m.user_id == _u.id).where(_JOINED, _u.id == bindparam("id"))
+)
+_FIND_MEMBER_BY_EMAIL: Final = Statement(
+    _columns().join(memberships, _m.user_id == _u.id).where(_JOINED, _m.email == bindparam("email"))
 )
 _LIST: Final = Statement(
     page(
         _columns()
         .join(memberships, _m.user_id == _u.id)
-        .where(*_JOINED, _u.id > bindparam("after"))
+        .where(_JOINED, _u.id > bindparam("after"))
         .order_by(_u.id)
     )
 )
-_COUNT: Final = Statement(select(func.count()).select_from(memberships).where(*_JOINED))
+_COUNT: Final = Statement(select(func.count()).select_from(memberships).where(_JOINED))
 _COUNT_OTHER_MEMBERSHIPS: Final = Statement(
     select(func.count())
     .select_from(memberships)
     .join(users, _u.id == _m.user_id)
     .where(
         _m.user_id == bindparam("user_id"),
-        _m.status == text("'active'"),
         _m.organization_id != bindparam("organization_id"),
         _m.organization_id != _u.organization_id,
     )
@@ -80,9 +91,7 @@ _SHARED: Final = Statement(
         .join(organizations, organizations.c.id == _m.organization_id)
         .where(
             _m.user_id == bindparam("user_id"),
-            _m.status == text("'active'"),
             _other.c.user_id == bindparam("other_id"),
-            _other.c.status == text("'active'"),
             organizations.c.is_personal.is_(false()),
         )
         # Owners first: 'owner' is the last of the roles in alphabetical order.
@@ -134,7 +143,7 @@ _CURRENT: Final = Statement(
 
 
 def add_user(tx: Connection, user: User) -> bool:
-    """Add a person unless the address is taken, and say whether it was not."""
+    """Insert a person; return False if its organization has added one of this address."""
     return tx.execute(_ADD, **user._asdict()) == 1
 
 
@@ -144,9 +153,25 @@ def find_user(tx: Connection, user_id: str) -> User | None:
     return _user(row) if row else None
 
 
-def find_user_by_email(tx: Connection, email: str) -> User | None:
-    """Return the person of an address in lower case."""
-    row = tx.row(_FIND_BY_EMAIL, email=email)
+def list_users_by_email(tx: Connection, email: str) -> list[User]:
+    """Return the persons of an address in lower case, whichever added them, oldest first."""
+    return [_user(row) for row in tx.rows(_LIST_BY_EMAIL, email=email)]
+
+
+def find_password_by_email(tx: Connection, email: str) -> str | None:
+    """Return the kept password of the oldest person of an address."""
+    row = tx.row(_FIND_PASSWORD, email=email, limit=1)
+    return row[0] if row else None
+
+
+def has_added(tx: Connection, organization_id: str, email: str) -> bool:
+    """Return True if an organization has added a person of this address, member or not."""
+    return tx.row(_FIND_ADDED, organization_id=organization_id, email=email) is not None
+
+
+def find_member_by_email(tx: Connection, organization_id: str, email: str) -> User | None:
+    """Return the member of an organization who has this address, in lower case."""
+    row = tx.row(_FIND_MEMBER_BY_EMAIL, organization_id=organization_id, email=email)
     return _user(row) if row else None
 
 

@@ -34,10 +34,8 @@ def check_owner_remains(tx: Connection, membership: Membership) -> None:
         Conflict: this membership is that owner's.
 
     """
-    if (
-        membership.role == "owner"
-        and membership.status == "active"
-        and not organizations.count_other_owners(tx, membership.organization_id, membership.user_id)
+    if membership.role == "owner" and not organizations.count_other_owners(
+        tx, membership.organization_id, membership.user_id
     ):
         raise Conflict(
             "an organization keeps at least one owner who is not suspended; make another member an"
@@ -48,22 +46,22 @@ def check_owner_remains(tx: Connection, membership: Membership) -> None:
 def find_person(tx: Connection, organization_id: str, text: str) -> User:
     """Return the member that a caller's `user` refers to, by id, address or CRN."""
     text = lower_ids(text)
-    user_id: str | None = text
     if text.startswith("crn:"):
         user_id = text.rpartition("/")[2]
         member = users.find_active_member(tx, organization_id, user_id)
         if member is None or text != iam_crn(member.organization_id, "user", member.id):
             raise missing("user")
         return member
-    if parse_uuid(text) is None:
+    if parse_uuid(text) is not None:
+        member = users.find_active_member(tx, organization_id, text)
+    else:
         try:
-            found = users.find_user_by_email(tx, email_address(text))
+            email = email_address(text)
         except InvalidInput:
             raise InvalidInput(
                 "user is a UUID, an e-mail address or a CRN", field="user", reason="malformed"
             ) from None
-        user_id = found.id if found else None
-    member = users.find_active_member(tx, organization_id, user_id) if user_id else None
+        member = users.find_member_by_email(tx, organization_id, email)
     if member is None:
         raise missing("user")
     return member

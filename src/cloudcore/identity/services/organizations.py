@@ -6,11 +6,11 @@ from typing import Final
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, QuotaExceeded
-from cloudcore.identity.names import email_address, missing
+from cloudcore.identity.names import missing
 from cloudcore.identity.rows import organizations as rows
 from cloudcore.identity.rows.accounts import is_any_account_of
 from cloudcore.identity.rows.organizations import Joined, Member, Membership, Organization
-from cloudcore.identity.rows.users import find_user_by_email, lock_user, switch_organization
+from cloudcore.identity.rows.users import lock_user, switch_organization
 from cloudcore.identity.services.members import check_owner_remains, lock_organization
 from cloudcore.identity.services.roles import unassign_all
 
@@ -35,7 +35,7 @@ def create_organization(tx: Connection, organization: Organization, owner: str) 
             used=used,
         )
     rows.add_organization(tx, organization)
-    membership = Membership(organization.id, owner, "owner", "active", organization.created_at)
+    membership = Membership(organization.id, owner, "owner", organization.created_at)
     rows.add_membership(tx, membership)
     return Joined(organization, membership)
 
@@ -43,7 +43,7 @@ def create_organization(tx: Connection, organization: Organization, owner: str) 
 def get_joined(tx: Connection, organization_id: str, user_id: str) -> Joined:
     """Return an organization that a person has joined, or raise `NotFound`."""
     found = rows.find_joined(tx, organization_id, user_id)
-    if found is None or found.membership.status != "active":
+    if found is None:
         raise missing("organization")
     return found
 
@@ -68,28 +68,6 @@ def delete_organization(tx: Connection, organization_id: str, user_id: str) -> N
     rows.delete_organization(tx, organization_id)
 
 
-def invite_member(tx: Connection, organization_id: str, email: str, role: str, now: int) -> Member:
-    """Offer a person a part in an organization; it has none until the person accepts."""
-    lock_organization(tx, organization_id)
-    user = find_user_by_email(tx, email_address(email))
-    if user is None:
-        raise missing("user")
-    if not rows.add_membership(tx, Membership(organization_id, user.id, role, "invited", now)):
-        raise Conflict("the person is a member, or invited")
-    return get_member(tx, organization_id, user.id)
-
-
-def accept_invitation(tx: Connection, organization_id: str, user_id: str) -> Joined:
-    """Join an organization that invited this person."""
-    lock_organization(tx, organization_id)
-    found = rows.find_joined(tx, organization_id, user_id)
-    if found is None or lock_user(tx, user_id) != "active":
-        raise missing("organization")
-    if found.membership.status != "active":
-        rows.update_membership(tx, found.membership._replace(status="active"))
-    return get_joined(tx, organization_id, user_id)
-
-
 def switch_to(tx: Connection, organization_id: str, user_id: str, sid: str) -> Joined:
     """Make an organization the one that a person's session works in."""
     lock_organization(tx, organization_id)
@@ -99,7 +77,7 @@ def switch_to(tx: Connection, organization_id: str, user_id: str, sid: str) -> J
 
 
 def get_member(tx: Connection, organization_id: str, user_id: str) -> Member:
-    """Return a member, also one not yet joined, or raise `NotFound`."""
+    """Return a member, or raise `NotFound`."""
     found = rows.find_member(tx, organization_id, user_id)
     if found is None:
         raise missing("member")

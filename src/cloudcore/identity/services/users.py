@@ -1,4 +1,4 @@
-"""Persons: made by an account of their organization, signing in by themselves."""
+"""Persons: added by their organization, signing in by themselves."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import secrets
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
+from cloudcore.iam.passwords import SALT_BYTES, salt_of
 from cloudcore.identity.names import missing
 from cloudcore.identity.rows import organizations, users
 from cloudcore.identity.rows.accounts import is_any_account_of
@@ -13,6 +14,7 @@ from cloudcore.identity.rows.organizations import Membership, Organization
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.members import check_owner_remains, lock_organization
 from cloudcore.identity.services.roles import unassign_all
+from cloudcore.keyring import Keyring
 
 
 def new_password() -> str:
@@ -21,7 +23,12 @@ def new_password() -> str:
 
 
 def add_person(tx: Connection, user: User) -> User:
-    """Add a person with a personal organization of its own."""
+    """Add a person with a personal organization of its own.
+
+    Raises:
+        Conflict: the person's home organization has added one of this address.
+
+    """
     now = user.created_at
     personal = Organization(
         id=user.organization_id,
@@ -30,23 +37,45 @@ def add_person(tx: Connection, user: User) -> User:
         created_at=now,
         updated_at=now,
     )
-    if users.find_user_by_email(tx, user.email) is not None:
-        raise Conflict("there is a person of this address")
     organizations.add_organization(tx, personal)
     if not users.add_user(tx, user):
-        raise Conflict("there is a person of this address")
-    organizations.add_membership(tx, Membership(personal.id, user.id, "owner", "active", now))
+        raise _taken()
+    organizations.add_membership(tx, Membership(personal.id, user.id, "owner", now))
     return user
 
 
 def create_user(tx: Connection, organization_id: str, user: User) -> User:
-    """Add a person as a member of an organization."""
+    """Add a person as a member of an organization, whoever has the address elsewhere.
+
+    Raises:
+        NotFound: the organization is gone.
+        Conflict: it has a member of this address, or added one who has left it.
+
+    """
     lock_organization(tx, organization_id)
-    made = add_person(tx, user)
+    is_member = users.find_member_by_email(tx, organization_id, user.email) is not None
+    if is_member or users.has_added(tx, organization_id, user.email):
+        raise _taken()
+    made = add_person(tx, user._replace(home_organization_id=organization_id))
     organizations.add_membership(
-        tx, Membership(organization_id, made.id, "member", "active", made.created_at)
+        tx, Membership(organization_id, made.id, "member", made.created_at)
     )
     return made
+
+
+def find_salt(tx: Connection, keyring: Keyring, email: str) -> bytes:
+    """Return the salt that the passwords of an address share, whether or not anyone has it."""
+    kept = users.find_password_by_email(tx, email)
+    first = first_salt(keyring, email)
+    return first if kept is None else salt_of(kept)
+
+
+def first_salt(keyring: Keyring, email: str) -> bytes:
+    """Return the salt for the first person of an address.
+
+    It is derived, not random: two organizations that add the same address at once use the same.
+    """
+    return keyring.derive(f"password salt of {email}")[:SALT_BYTES]
 
 
 def get_user(tx: Connection, organization_id: str, user_id: str) -> User:
@@ -98,6 +127,12 @@ def change_password(
         tx, user._replace(password=password, must_change_password=False, updated_at=now)
     )
     users.revoke_other_sessions(tx, user_id, sid, now)
+
+
+def _taken() -> Conflict:
+    return Conflict(
+        "the organization has a person of this address; invite the address if the person has left"
+    )
 
 
 def _governed(tx: Connection, organization_id: str, user_id: str) -> User:

@@ -1,0 +1,198 @@
+"""``/v1/organizations/{id}/invitations``, and ``…/accept``, to which their codes are brought."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from litestar import delete, get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import Meta
+
+from cloudcore.errors import AccessDenied, Conflict, RateLimited
+from cloudcore.identity.names import email_address
+from cloudcore.identity.routes.fields import Email
+from cloudcore.identity.routes.organizations import (
+    MemberRole,
+    OneOrganization,
+    authorized,
+    member_role,
+    membership_policy,
+    one_organization,
+)
+from cloudcore.identity.rows.invitations import Invitation, count_invitations, list_invitations
+from cloudcore.identity.services import invitations
+from cloudcore.identity.services.invitations import NewInvitation, new_invitation
+from cloudcore.identity.sessions import hash_of
+from cloudcore.uuids import Uuid
+from cloudcore.web.callers import person_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.listing import read_page
+from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.ratelimit import Budget, count_request, give_back
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+
+WRONG_CODES: Final = Budget(limit=10, window_seconds=300, is_extended=False)
+"""Wrong codes of one person, for whichever organizations."""
+_ENDPOINT: Final = "invitation codes"
+_PATH: Final = "/v1/organizations/{organization_id:str}/invitations"
+
+
+class CreateInvitation(RequestBody):
+    """An offer to join."""
+
+    email: Email
+    role: MemberRole = "member"
+
+
+class AcceptInvitation(RequestBody):
+    """The code of an invitation."""
+
+    code: Annotated[str, Meta(min_length=1, max_length=100)]
+
+
+class InvitationRecord(ResponseBody):
+    """An offer to whoever has the address and the code."""
+
+    id: Uuid
+    email: str
+    role: MemberRole
+    created_at: RFC3339
+    expires_at: RFC3339
+
+
+class NewInvitationRecord(InvitationRecord):
+    """An invitation with its code, which is shown this once."""
+
+    code: str
+
+
+class OneNewInvitation(ResponseBody):
+    """A new invitation, wrapped."""
+
+    invitation: NewInvitationRecord
+
+
+class ManyInvitations(ResponseBody):
+    """A page of invitations."""
+
+    invitations: Sequence[InvitationRecord]
+    meta: PageMeta
+
+
+def _record(invitation: Invitation) -> InvitationRecord:
+    return InvitationRecord(
+        id=invitation.id,
+        email=invitation.email,
+        role=member_role(invitation.role),
+        created_at=rfc3339(invitation.created_at),
+        expires_at=rfc3339(invitation.expires_at),
+    )
+
+
+def _new(made: NewInvitation) -> OneNewInvitation:
+    record = _record(made.invitation)
+    fields = {name: getattr(record, name) for name in record.__struct_fields__}
+    return OneNewInvitation(invitation=NewInvitationRecord(**fields, code=made.code))
+
+
+@post(
+    _PATH,
+    status_code=201,
+    opt={
+        "action": "iam:InviteMember",
+        "idempotent": True,
+        "resource_policy": membership_policy,
+        "statuses": (404,),
+    },
+)
+async def invite_member(
+    organization_id: FromPath[str],
+    data: JSONBody[CreateInvitation],
+    ctx: NamedDependency[RequestContext],
+) -> Reply[OneNewInvitation]:
+    """Invite whoever has an address, and show the code to hand over, good for 7 days.
+
+    The answer is the same whether or not anyone has the address. Inviting an address again
+    replaces its code.
+    """
+    joined = await authorized(ctx, organization_id)
+    if joined.organization.is_personal:
+        raise AccessDenied("a personal organization has one member, and cannot invite others")
+    email = email_address(data.email)
+    new = new_invitation(ctx.new_id(), organization_id, email, data.role, ctx.clock())
+    return await ctx.commit(invitations.invite, new, wrap=_new, status=201)
+
+
+@get(_PATH, opt={"action": "iam:ListInvitations", "query": PageQuery})
+async def list_organization_invitations(
+    organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> ManyInvitations:
+    """List the invitations that nobody has accepted yet, by address; for owners."""
+    await authorized(ctx, organization_id)
+    found, meta = await read_page(
+        ctx,
+        ctx.query(PageQuery),
+        list_invitations,
+        count_invitations,
+        organization_id,
+        key=lambda invitation: invitation.email,
+    )
+    return ManyInvitations(invitations=[_record(each) for each in found], meta=meta)
+
+
+@delete(_PATH + "/{invitation_id:str}", opt={"action": "iam:RevokeInvitation"})
+async def revoke_invitation(
+    organization_id: FromPath[str],
+    invitation_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+) -> None:
+    """Revoke an invitation; its code is good for nothing from then on."""
+    await authorized(ctx, organization_id)
+    await ctx.database.write(invitations.revoke_invitation, organization_id, invitation_id)
+
+
+@post(
+    "/v1/organizations/{organization_id:str}/accept",
+    status_code=200,
+    opt={"action": "iam:AcceptInvitation", "idempotent": True, "statuses": (429,)},
+)
+async def accept_invitation(
+    organization_id: FromPath[str],
+    data: JSONBody[AcceptInvitation],
+    ctx: NamedDependency[RequestContext],
+) -> Reply[OneOrganization]:
+    """Join an organization by the code of its invitation for the caller's address.
+
+    A wrong code is 404, whatever is wrong with it. After ten within five minutes, the next is 429.
+    """
+    person = person_of(ctx)
+    ctx.authorize(person.crn)
+    standing = await ctx.database.write_relaxed(
+        count_request, _ENDPOINT, person.id, WRONG_CODES, ctx.clock()
+    )
+    if standing.is_refused:
+        raise RateLimited("too many wrong codes", retry_after=standing.reset)
+    try:
+        reply = await ctx.commit(
+            invitations.accept_invitation,
+            organization_id,
+            person.id,
+            hash_of(data.code),
+            ctx.clock(),
+            wrap=one_organization,
+        )
+    except Conflict:  # the code was right
+        await ctx.database.write_relaxed(give_back, _ENDPOINT, person.id, ctx.clock())
+        raise
+    await ctx.database.write_relaxed(give_back, _ENDPOINT, person.id, ctx.clock())
+    return reply
+
+
+HANDLERS: Final = (
+    invite_member,
+    list_organization_invitations,
+    revoke_invitation,
+    accept_invitation,
+)

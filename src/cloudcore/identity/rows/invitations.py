@@ -1,0 +1,80 @@
+"""Invitations to join an organization, by address: whether anyone has the address is left open."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Select, bindparam, func, select
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, page
+from cloudcore.identity.rows.insertion import insertion
+from cloudcore.identity.tables import invitations
+
+_i = invitations.c
+
+
+class Invitation(NamedTuple):
+    """An offer to join; the code that accepts it is not kept."""
+
+    id: str
+    organization_id: str
+    email: str
+    """In lower case."""
+    role: str
+    code_sha256: str
+    created_at: int
+    expires_at: int
+
+
+def _columns() -> Select[Any]:
+    return select(*(_i[name] for name in Invitation._fields))
+
+
+_OF_ORGANIZATION: Final = _i.organization_id == bindparam("organization_id")
+_OF_ADDRESS: Final = (_OF_ORGANIZATION, _i.email == bindparam("email"))
+_ADD: Final = insertion(invitations)
+_FIND: Final = Statement(_columns().where(*_OF_ADDRESS))
+_LIST: Final = Statement(
+    page(_columns().where(_OF_ORGANIZATION, _i.email > bindparam("after")).order_by(_i.email))
+)
+_COUNT: Final = Statement(select(func.count()).select_from(invitations).where(_OF_ORGANIZATION))
+_REPLACE: Final = Statement(invitations.delete().where(*_OF_ADDRESS))
+_DELETE: Final = Statement(invitations.delete().where(_OF_ORGANIZATION, _i.id == bindparam("id")))
+_FORGET: Final = Statement(invitations.delete().where(_i.expires_at <= bindparam("now")))
+
+
+def put_invitation(tx: Connection, invitation: Invitation) -> None:
+    """Insert an invitation in the place of the one that the organization has for its address."""
+    tx.execute(_REPLACE, organization_id=invitation.organization_id, email=invitation.email)
+    tx.execute(_ADD, **invitation._asdict())
+
+
+def find_invitation(tx: Connection, organization_id: str, email: str) -> Invitation | None:
+    """Return an organization's invitation for an address, ended or not."""
+    row = tx.row(_FIND, organization_id=organization_id, email=email)
+    return Invitation(*row) if row else None
+
+
+def list_invitations(
+    tx: Connection, organization_id: str, after: str, limit: int
+) -> list[Invitation]:
+    """Return the invitations of an organization, by address."""
+    rows = tx.rows(_LIST, organization_id=organization_id, after=after, limit=limit)
+    return [Invitation(*row) for row in rows]
+
+
+def count_invitations(tx: Connection, organization_id: str) -> int:
+    """Return how many invitations `list_invitations` has to list."""
+    row = tx.row(_COUNT, organization_id=organization_id)
+    return row[0] if row else 0
+
+
+def delete_invitation(tx: Connection, organization_id: str, invitation_id: str) -> bool:
+    """Delete an invitation; return False if there is none."""
+    return tx.execute(_DELETE, organization_id=organization_id, id=invitation_id) == 1
+
+
+def forget_invitations(tx: Connection, now: int) -> int:
+    """Delete the invitations that have ended; return how many there were."""
+    return tx.execute(_FORGET, now=now)

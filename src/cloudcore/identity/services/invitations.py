@@ -1,0 +1,103 @@
+"""Invitations: an address and a code, tied to no person until somebody brings both.
+
+Whoever adds a person chooses the address, and nobody verifies it. So an address alone joins
+nothing: the code is handed to whom the inviter means, by another way than this registry.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from typing import Final, NamedTuple
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict
+from cloudcore.identity.names import missing
+from cloudcore.identity.rows import invitations as rows
+from cloudcore.identity.rows.invitations import Invitation
+from cloudcore.identity.rows.organizations import (
+    Joined,
+    Membership,
+    add_membership,
+)
+from cloudcore.identity.rows.organizations import lock_organization as lock_if_there
+from cloudcore.identity.rows.users import find_member_by_email, find_user, lock_user
+from cloudcore.identity.services.members import lock_organization
+from cloudcore.identity.services.organizations import get_joined
+from cloudcore.identity.sessions import hash_of
+
+INVITATION_SECONDS: Final = 7 * 24 * 3600
+_PREFIX: Final = "ein_"
+_NO_CODE: Final = "0" * 64
+"""The hash that the code of no invitation is compared with; no code is known to have it."""
+
+
+class NewInvitation(NamedTuple):
+    """An invitation with its code, which is shown once."""
+
+    invitation: Invitation
+    code: str
+
+
+def new_invitation(
+    invitation_id: str, organization_id: str, email: str, role: str, now: int
+) -> NewInvitation:
+    """Return an invitation that is good from now on, with a random code of 256 bits."""
+    code = _PREFIX + secrets.token_urlsafe(32)
+    expires_at = now + INVITATION_SECONDS * MICROSECONDS
+    kept = Invitation(invitation_id, organization_id, email, role, hash_of(code), now, expires_at)
+    return NewInvitation(kept, code)
+
+
+def invite(tx: Connection, new: NewInvitation) -> NewInvitation:
+    """Offer whoever has an address a part in an organization, in the place of an earlier offer.
+
+    Raises:
+        NotFound: the organization is gone.
+        Conflict: it has a member of this address.
+
+    """
+    invitation = new.invitation
+    lock_organization(tx, invitation.organization_id)
+    _check_no_member(tx, invitation.organization_id, invitation.email)
+    rows.put_invitation(tx, invitation)
+    return new
+
+
+def revoke_invitation(tx: Connection, organization_id: str, invitation_id: str) -> None:
+    """End an invitation, or raise `NotFound`."""
+    lock_organization(tx, organization_id)
+    if not rows.delete_invitation(tx, organization_id, invitation_id):
+        raise missing("invitation")
+
+
+def accept_invitation(
+    tx: Connection, organization_id: str, user_id: str, code_sha256: str, now: int
+) -> Joined:
+    """Join an organization by the code of its invitation for this person's address.
+
+    Whatever is wrong, the same statements are run and the same error is raised.
+
+    Raises:
+        NotFound: there is no such invitation, or it is another's, ended, used or revoked.
+        Conflict: the organization has got another member of this address.
+
+    """
+    lock_if_there(tx, organization_id)
+    status = lock_user(tx, user_id)
+    user = find_user(tx, user_id)
+    email = "" if user is None else user.email
+    found = rows.find_invitation(tx, organization_id, email)
+    is_right = hmac.compare_digest(_NO_CODE if found is None else found.code_sha256, code_sha256)
+    if found is None or not is_right or now >= found.expires_at or status != "active":
+        raise missing("invitation")
+    _check_no_member(tx, organization_id, email)
+    rows.delete_invitation(tx, organization_id, found.id)
+    add_membership(tx, Membership(organization_id, user_id, found.role, now))
+    return get_joined(tx, organization_id, user_id)
+
+
+def _check_no_member(tx: Connection, organization_id: str, email: str) -> None:
+    if find_member_by_email(tx, organization_id, email) is not None:
+        raise Conflict("the organization has a member of this address")

@@ -1,0 +1,246 @@
+"""Invitations are by address and code: they tell nothing of an address, and bind to no stranger."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import httpx
+import pytest
+
+from cloudcore.clock import uuid7
+from cloudcore.db.base import Connection
+from cloudcore.iam.principal import Principal
+from cloudcore.identity.routes.invitations import WRONG_CODES
+from cloudcore.identity.rows.invitations import forget_invitations
+from cloudcore.identity.rows.users import list_active_members
+from cloudcore.identity.services.invitations import INVITATION_SECONDS
+from tests.identity_world import World, play
+from tests.integration.test_identity_isolation import dump
+
+VICTIM = "guest@example.org"
+SECOND = 1_000_000
+
+
+def invitations_of(organization: str) -> str:
+    return f"/v1/organizations/{organization}/invitations"
+
+
+async def added(world: World, email: str, organization: str, by: str, token: str) -> str:
+    """Add a person to an organization, and a token for it; return the person's id."""
+    body = {"email": email, "organization": organization}
+    made = await world.make("/v1/users", body, token=by)
+    person: Principal = world.principals["person"]
+    world.principals[token] = person._replace(
+        id=made["id"], crn=made["crn"], organization_id=made["crn"].split(":")[3], sid=None
+    )
+    made_id: str = made["id"]
+    return made_id
+
+
+def test_the_inviter_lists_revokes_and_renews(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        await world.person("guest")
+        path = invitations_of(world.acme.organization_id)
+        body = {"email": "Guest@Example.org", "role": "billing"}
+        made = await world.make(path, body, token="person")
+        first = made.pop("code")
+        assert (made["email"], made["role"]) == (VICTIM, "billing")
+        await world.invite("another@example.org")
+        listed = (await world.ask("GET", path, token="person")).json()
+        assert listed["meta"]["total"] == 2
+        assert [each["email"] for each in listed["invitations"]] == ["another@example.org", VICTIM]
+        assert listed["invitations"][1] == made
+        assert first not in await world.database.read(dump)
+
+        second = await world.invite(VICTIM)
+        assert (await world.accept(first, token="guest")).status_code == 404
+        listed = (await world.ask("GET", path, token="person")).json()
+        assert listed["meta"]["total"] == 2
+        renewed = listed["invitations"][1]
+        for status in (204, 404):
+            revoked = await world.ask("DELETE", f"{path}/{renewed['id']}", token="person")
+            assert revoked.status_code == status
+        assert (await world.accept(second, token="guest")).status_code == 404
+        third = await world.invite(VICTIM, role="billing")
+        accepted = await world.accept(third, token="guest")
+        assert accepted.json()["organization"]["role"] == "billing"
+        assert (await world.accept(third, token="guest")).status_code == 404  # one use
+        listed = (await world.ask("GET", path, token="person")).json()
+        assert [each["email"] for each in listed["invitations"]] == ["another@example.org"]
+        for token, status in (("guest", 403), ("outsider", 404), ("admin", 403)):
+            assert (await world.ask("GET", path, token=token)).status_code == status
+            gone = await world.ask("DELETE", f"{path}/{renewed['id']}", token=token)
+            assert gone.status_code == status
+
+    play(database_url, scenario)
+
+
+def test_a_person_added_under_the_address_of_another_cannot_take_the_invitation(
+    database_url: str,
+) -> None:
+    async def scenario(world: World) -> None:
+        acme, globex = world.acme.organization_id, world.globex.organization_id
+        await world.person("guest")
+        code = await world.invite(VICTIM)
+        await added(world, VICTIM, globex, "outsider", "impostor")
+        # Nothing tells the impostor of the invitation, and neither address nor guess accepts it.
+        seen = (await world.ask("GET", "/v1/organizations", token="impostor")).json()
+        assert {each["id"] for each in seen["organizations"]}.isdisjoint({acme})
+        path = f"/v1/organizations/{acme}"
+        assert (await world.ask("GET", path, token="impostor")).status_code == 404
+        assert (await world.ask("POST", f"{path}/accept", token="impostor")).status_code == 400
+        assert (await world.accept("ein_guess", token="impostor")).status_code == 404
+        other = await world.make("/v1/organizations", {"name": "Evil"}, token="outsider")
+        own = await world.invite(VICTIM, organization=other["id"], by="outsider")
+        assert (await world.accept(own, token="impostor")).status_code == 404
+        # A code is good for its address only.
+        assert (await world.accept(code, token="outsider")).status_code == 404
+        assert (await world.accept(code, token="guest")).status_code == 200
+        members = (await world.ask("GET", f"{path}/members", token="person")).json()["members"]
+        assert VICTIM in {each["user"]["name"] for each in members}
+
+    play(database_url, scenario)
+
+
+def told(answer: httpx.Response) -> tuple[int, str, dict[str, str]]:
+    request_id = answer.headers.pop("x-request-id")
+    return answer.status_code, answer.text.replace(request_id, ""), dict(answer.headers)
+
+
+def test_a_code_is_refused_alike_whatever_is_wrong_with_it(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        acme, globex = world.acme.organization_id, world.globex.organization_id
+        for name in ("guest", "other"):
+            await world.person(name)
+        answers = []
+
+        async def refused(code: str, organization: str = acme) -> None:
+            answer = await world.accept(code, token="guest", organization=organization)
+            answers.append(told(answer))
+
+        await refused("ein_guess")  # no invitation
+        await refused(await world.invite("other@example.org"))  # for another address
+        await refused("ein_guess", uuid7())  # no organization
+        code = await world.invite(VICTIM)
+        await refused("ein_guess")  # another code
+        await refused(code, globex)  # another organization's
+        listed = await world.ask("GET", invitations_of(acme), token="person")
+        for each in listed.json()["invitations"]:
+            await world.ask("DELETE", f"{invitations_of(acme)}/{each['id']}", token="person")
+        await refused(code)  # revoked
+        code = await world.invite(VICTIM)
+        world.now += INVITATION_SECONDS * SECOND
+        await refused(code)  # ended
+        assert answers[0][0] == 404
+        assert answers == [answers[0]] * len(answers)
+        assert await world.database.write(forget_invitations, world.now) == 1
+
+    play(database_url, scenario)
+
+
+def test_wrong_codes_are_counted_and_right_ones_are_not(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        await world.person("guest")
+        for _ in range(WRONG_CODES.limit):
+            code = await world.invite(VICTIM)
+            assert (await world.accept(code, token="guest")).status_code == 200
+            await leave(world, "guest")
+        statuses = [
+            (await world.accept("ein_guess", token="guest")).status_code
+            for _ in range(WRONG_CODES.limit + 1)
+        ]
+        assert statuses == [404] * WRONG_CODES.limit + [429]
+        code = await world.invite(VICTIM)
+        refused = await world.accept(code, token="guest")
+        assert (refused.status_code, "retry-after" in refused.headers) == (429, True)
+        world.now += WRONG_CODES.window_seconds * SECOND
+        assert (await world.accept(code, token="guest")).status_code == 200
+
+    play(database_url, scenario)
+
+
+async def leave(world: World, token: str) -> None:
+    person = world.principals[token].id
+    path = f"/v1/organizations/{world.acme.organization_id}/members/{person}"
+    assert (await world.ask("DELETE", path, token=token)).status_code == 204
+
+
+def test_an_organization_has_one_member_of_an_address(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        acme = world.acme.organization_id
+        await world.person("guest")
+        path = invitations_of(acme)
+        for email in ("person@example.org", "Person@Example.org"):
+            answer = await world.ask("POST", path, {"email": email}, token="person")
+            assert answer.status_code == 409
+        code = await world.invite(VICTIM)
+        await added(world, VICTIM, acme, "person", "namesake")
+        for _ in range(WRONG_CODES.limit + 2):  # the code is right: that is not counted
+            refused = await world.accept(code, token="guest")
+            assert refused.status_code == 409
+        again = {"email": VICTIM, "organization": acme}
+        assert (await world.ask("POST", "/v1/users", again, token="person")).status_code == 409
+        assert (await world.ask("POST", path, again, token="person")).status_code == 400
+        # Whoever has left is not added a second time, but can be invited.
+        await leave(world, "namesake")
+        assert (await world.ask("POST", "/v1/users", again, token="person")).status_code == 409
+        await world.join("guest")
+        assert (await world.accept(code, token="namesake")).status_code == 404
+
+    play(database_url, scenario)
+
+
+@pytest.mark.parametrize("turns", [4])
+def test_a_code_is_used_once_or_revoked(database_url: str, turns: int) -> None:
+    async def scenario(world: World) -> None:
+        acme = world.acme.organization_id
+        for turn in range(turns):
+            name = f"guest-{turn}"
+            await world.person(name)
+            code = await world.invite(f"{name}@example.org")
+            found = await asyncio.gather(*(world.accept(code, token=name) for _ in range(3)))
+            assert Counter(each.status_code for each in found) == {200: 1, 404: 2}
+
+            late = f"late-{turn}"
+            await world.person(late)
+            made = await world.make(
+                invitations_of(acme), {"email": f"{late}@example.org"}, token="person"
+            )
+            path = f"{invitations_of(acme)}/{made['id']}"
+            accepted, revoked = await asyncio.gather(
+                world.accept(made["code"], token=late), world.ask("DELETE", path, token="person")
+            )
+            outcome = (accepted.status_code, revoked.status_code)
+            assert outcome in ((200, 404), (404, 204)), outcome
+            is_member = (await world.ask("GET", f"/v1/organizations/{acme}", token=late)).is_success
+            assert is_member == (accepted.status_code == 200)
+
+    play(database_url, scenario)
+
+
+def test_of_namesakes_at_once_one_gets_in(database_url: str) -> None:
+    """Two adds, and an add beside an acceptance, of one address in one organization."""
+
+    async def scenario(world: World) -> None:
+        acme = world.acme.organization_id
+        body = {"email": "a@example.org", "organization": acme}
+        twice = [world.ask("POST", "/v1/users", body, token="person") for _ in range(3)]
+        found = Counter(each.status_code for each in await asyncio.gather(*twice))
+        assert found == {201: 1, 409: 2}
+        await world.person("guest")
+        code = await world.invite(VICTIM)
+        body = {"email": VICTIM, "organization": acme}
+        made, accepted = await asyncio.gather(
+            world.ask("POST", "/v1/users", body, token="person"), world.accept(code, token="guest")
+        )
+        outcome = (made.status_code, accepted.status_code)
+        assert outcome in ((201, 409), (409, 200)), outcome
+
+        def count(tx: Connection) -> list[str]:
+            return [each.email for each in list_active_members(tx, acme, "", 100)]
+
+        emails = await world.database.read(count)
+        assert len(emails) == len(set(emails)) == 3
+
+    play(database_url, scenario)

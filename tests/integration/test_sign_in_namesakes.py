@@ -1,0 +1,248 @@
+"""Several persons of one e-mail address sign in, each by the own password, at the cost of one."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from cloudcore.clock import uuid7
+from cloudcore.iam import passwords
+from cloudcore.iam.passwords import Cost, hash_password
+from cloudcore.identity.attempts import PERSON_BUDGET, SIGN_IN_BUDGET
+from cloudcore.identity.known_browser import COOKIE
+from cloudcore.identity.rows.users import User, find_user
+from cloudcore.identity.services.users import add_person
+from tests.integration.oauth_world import PASSWORD, World, code_of, play
+
+EMAIL = "ann@example.com"
+CHEAP = Cost(log_n=4, r=8, p=1)
+SALT = b"0123456789abcdef"
+OTHER = "another long password"
+HOUR = 3600
+
+
+@pytest.fixture(autouse=True)
+def _cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passwords, "COST", CHEAP)
+
+
+async def add(world: World, password: str, *, salt: bytes = SALT, cost: Cost = CHEAP) -> User:
+    """Add a person of the address; the clock goes on, so that they have an order."""
+    world.pass_time(1)
+    kept = hash_password(password, cost, salt)
+    user = User(uuid7(), EMAIL, kept, False, uuid7(), "active", world.now, world.now)
+    return await world.database.write(add_person, user)
+
+
+async def attempt(world: World, password: str) -> httpx.Response:
+    return await world.send_page(await world.open_page(), email=EMAIL, password=password)
+
+
+def strange(world: World) -> World:
+    """Return the world as a browser that nobody has signed in with."""
+    return replace(world, cookies={})
+
+
+async def signed_in_as(world: World, password: str) -> str:
+    """Sign in and return the person's id."""
+    answer = await attempt(world, password)
+    assert answer.status_code == 200, answer.text
+    token = (await world.redeem(code_of(answer))).json()["access_token"]
+    found: str = (await world.who(token)).json()["id"]
+    return found
+
+
+def test_each_signs_in_by_the_own_password(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        one, two = await add(world, PASSWORD), await add(world, OTHER)
+        for _ in range(2):  # also in the browser of the other
+            assert await signed_in_as(world, PASSWORD) == one.id
+            assert await signed_in_as(world, OTHER) == two.id
+        await world.run(f"UPDATE users SET status = 'suspended' WHERE id = '{two.id}'")
+        assert (await attempt(world, OTHER)).status_code == 403
+        assert await signed_in_as(world, PASSWORD) == one.id
+
+    play(database_url, scenario)
+
+
+def test_one_password_of_several(database_url: str) -> None:
+    """The known browser's person, else the one that signed in last, else the oldest."""
+
+    async def scenario(world: World) -> None:
+        people = [await add(world, PASSWORD) for _ in range(3)]
+        assert await signed_in_as(strange(world), PASSWORD) == people[0].id
+        await world.run(f"UPDATE users SET status = 'suspended' WHERE id = '{people[0].id}'")
+        browser = strange(world)
+        assert await signed_in_as(browser, PASSWORD) == people[1].id
+        await world.run(f"UPDATE users SET status = 'suspended' WHERE id = '{people[1].id}'")
+        world.pass_time(HOUR)
+        assert await signed_in_as(world, PASSWORD) == people[2].id
+        await world.run("UPDATE users SET status = 'active'")
+        assert await signed_in_as(strange(world), PASSWORD) == people[2].id
+        assert await signed_in_as(browser, PASSWORD) == people[1].id
+
+    play(database_url, scenario)
+
+
+def test_an_attempt_takes_one_derivation_however_many_there_are(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    derived: list[Cost] = []
+    compared: list[bytes] = []
+    derive, compare = Cost.derive, hmac.compare_digest
+
+    def noted(cost: Cost, password: str, salt: bytes) -> bytes:
+        derived.append(cost)
+        return derive(cost, password, salt)
+
+    class Comparing:
+        @staticmethod
+        def compare_digest(one: bytes, two: bytes) -> bool:
+            compared.append(two)
+            return compare(one, two)
+
+    async def scenario(world: World) -> None:
+        made = [await add(world, PASSWORD) for _ in range(3)]
+        monkeypatch.setattr(Cost, "derive", noted)
+        monkeypatch.setattr("cloudcore.iam.passwords.hmac", Comparing)
+        for count in (3, 2, 1, 0):
+            for password in ("wrong", PASSWORD):
+                derived.clear()
+                compared.clear()
+                answer = await attempt(strange(world), password)
+                expected = 200 if password == PASSWORD and count else 403
+                assert answer.status_code == expected
+                assert derived == [CHEAP]
+                assert len(compared) == count
+            if count:
+                email = f"UPDATE users SET email = 'x{count}@example.com' WHERE id = "
+                await rename(world, email, made[count - 1].id)
+
+    play(database_url, scenario)
+
+
+async def rename(world: World, statement: str, user_id: str) -> None:
+    await world.run(f"DELETE FROM memberships WHERE user_id = '{user_id}'")
+    await world.run(f"{statement} '{user_id}'")
+
+
+def test_after_the_cost_was_raised_every_attempt_takes_one_derivation_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before, now = Cost(log_n=2, r=8, p=1), CHEAP
+    monkeypatch.setattr(passwords, "PREVIOUS_COSTS", (before,))
+    old, new = hash_password(PASSWORD, before, SALT), hash_password(OTHER, now, SALT)
+    derived: list[Cost] = []
+    derive = Cost.derive
+
+    def noted(cost: Cost, password: str, salt: bytes) -> bytes:
+        derived.append(cost)
+        return derive(cost, password, salt)
+
+    monkeypatch.setattr(Cost, "derive", noted)
+    for kept, expected in (
+        ([], []),
+        ([old], [True]),
+        ([new], [False]),
+        ([old, new], [True, False]),
+        ([old, old, new], [True, True, False]),
+    ):
+        derived.clear()
+        assert passwords.match_passwords(PASSWORD, kept) == expected
+        assert sorted(derived) == sorted([before, now])
+
+
+def test_passwords_that_do_not_share_a_salt_are_found_all_the_same() -> None:
+    kept = [hash_password(word, CHEAP) for word in (PASSWORD, OTHER, PASSWORD)]
+    assert passwords.match_passwords(PASSWORD, kept) == [True, False, True]
+    assert passwords.match_passwords(OTHER, kept) == [False, True, False]
+    assert passwords.match_passwords("x" * 2000, kept) == [False] * 3
+
+
+def test_a_browser_of_one_person_does_not_help_to_guess_at_another(database_url: str) -> None:
+    """Whoever adds a person of the address could have as many known browsers as it likes."""
+
+    async def scenario(world: World) -> None:
+        await add(world, PASSWORD)
+        await add(world, OTHER)
+        browsers = [strange(world) for _ in range(4)]
+        for browser in browsers:
+            await signed_in_as(browser, OTHER)
+        for number in range(PERSON_BUDGET.limit):
+            assert (await attempt(browsers[number % 4], "wrong")).status_code == 403
+        # Its own budget is not used up, but the one for the others is: the right password fails.
+        assert (await attempt(browsers[0], PASSWORD)).status_code == 403
+        assert await signed_in_as(browsers[0], OTHER)
+        world.peer = "203.0.113.9"
+        assert await signed_in_as(strange(world), PASSWORD)
+
+    play(database_url, scenario)
+
+
+def test_a_namesake_does_not_make_guesses_that_never_fail(database_url: str) -> None:
+    """Whoever adds a person of the address could give it each password that it guesses."""
+
+    async def scenario(world: World) -> None:
+        victim, own = await add(world, PASSWORD), await add(world, OTHER)
+        for _ in range(SIGN_IN_BUDGET.limit):
+            assert await signed_in_as(strange(world), OTHER) == own.id
+        await world.run(f"UPDATE users SET password = '{victim.password}' WHERE id = '{own.id}'")
+        assert (await attempt(strange(world), PASSWORD)).status_code == 429
+        # In the browser of the own person it is that person who signs in, whoever else could.
+        world.peer = "203.0.113.9"
+        browser = strange(world)
+        await world.run(f"UPDATE users SET password = '{own.password}' WHERE id = '{own.id}'")
+        assert await signed_in_as(browser, OTHER) == own.id
+        await world.run(f"UPDATE users SET password = '{victim.password}' WHERE id = '{own.id}'")
+        assert await signed_in_as(browser, PASSWORD) == own.id
+
+    play(database_url, scenario)
+
+
+def test_guesses_in_a_known_browser_count_whether_or_not_there_are_others(
+    database_url: str,
+) -> None:
+    """Else its owner could tell by the budget of the client address."""
+
+    async def scenario(world: World) -> None:
+        await add(world, OTHER)
+        seen = []
+        for peer in ("203.0.113.1", "203.0.113.2"):
+            world.peer = peer
+            browser = replace(world, cookies={})
+            await signed_in_as(browser, OTHER)
+            statuses = [
+                (await attempt(browser, "wrong")).status_code
+                for _ in range(PERSON_BUDGET.limit + 1)
+            ]
+            browser.cookies.pop(COOKIE)
+            statuses.append((await attempt(browser, OTHER)).status_code)
+            seen.append(statuses)
+            await add(world, PASSWORD)
+        assert seen[0] == seen[1] == [403] * PERSON_BUDGET.limit + [429, 429]
+
+    play(database_url, scenario)
+
+
+def test_a_one_time_password_is_changed_for_its_own_person(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        one, two = await add(world, PASSWORD), await add(world, OTHER)
+        await world.run(f"UPDATE users SET must_change_password = true WHERE id = '{two.id}'")
+        page = await attempt(world, OTHER)
+        chosen = "a third long password"
+        sent = await world.send_page(page, new_password=chosen, repeated_password=chosen)
+        assert sent.status_code == 200, sent.text
+        kept = await world.database.read(find_user, one.id)
+        assert kept is not None
+        assert kept.password == one.password
+        assert await signed_in_as(world, chosen) == two.id
+        assert await signed_in_as(world, PASSWORD) == one.id
+        changed = await world.database.read(find_user, two.id)
+        assert changed is not None
+        assert passwords.salt_of(changed.password) == SALT
+        assert (await attempt(world, OTHER)).status_code == 403
+
+    play(database_url, scenario)
