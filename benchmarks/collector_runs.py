@@ -16,9 +16,9 @@ from benchmarks.processes import cpu_seconds, process_tree
 from benchmarks.scale_site import Call, Site
 from benchmarks.servers import KINDS, Server
 from benchmarks.wire import Connection, ExchangeFailedError
+from cloudcore.jobs.runs import end_run
 from registry.gc.collector.steps import phases_of
 from registry.main import open_context, open_sweeper
-from registry.metadata.collector.runs import finish_run
 from registry.services.collector_runs import start_run
 from registry.settings import Delays, Settings
 
@@ -86,7 +86,7 @@ async def _run(settings: Settings, account_id: str) -> list[float]:
             while await phase(ctx, run):
                 pass
             seconds.append(time.perf_counter() - begun)
-        await ctx.database.write(finish_run, account_id, run.id, ctx.clock())
+        await ctx.database.write(end_run, run.id, ctx.clock())
     return seconds[1:]  # the first removal is of earlier runs, and finds nothing
 
 

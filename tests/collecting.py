@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from cloudcore.jobs.runs import Run, end_run, find_run
 from registry.blobstore.base import BlobSweeper
 from registry.gc.collector.steps import phases_of
-from registry.metadata.collector.runs import Run, find_run, finish_run
-from registry.services.collector_runs import start_run
+from registry.services.collector_runs import KIND, start_run
 from registry.services.context import ServiceContext
 from registry.settings import Delays
 
@@ -27,7 +27,7 @@ async def collect(ctx: ServiceContext, sweeper: BlobSweeper, account_id: str) ->
     for phase in phases_of(sweeper):
         while await phase(ctx, run):
             pass
-    await ctx.database.write(finish_run, account_id, run.id, ctx.clock())
-    found = await ctx.database.read(find_run, account_id, run.id)
+    await ctx.database.write(end_run, run.id, ctx.clock())
+    found = await ctx.database.read(find_run, KIND, account_id, run.id)
     assert found is not None
     return found

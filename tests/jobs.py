@@ -15,7 +15,8 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
 from cloudcore.jobs.kinds import Done, Next
-from cloudcore.jobs.queue import Job, NewJob, enqueue, find_job
+from cloudcore.jobs.queue import Job, LeaseTerms, NewJob, enqueue, find_job, lease
+from cloudcore.jobs.run_kinds import MAX_ATTEMPTS
 from cloudcore.jobs.tables import jobs
 from registry.metadata.database import migration_connection
 from tests.databases import with_database
@@ -96,6 +97,13 @@ async def get(database: Database, job_id: str) -> Job:
     job = await database.read(find_job, job_id)
     assert job is not None
     return job
+
+
+async def lose_workers(database: Database, kind: str, now: int) -> None:
+    """Let the one due job of a kind lose a worker at every attempt."""
+    for attempt in range(MAX_ATTEMPTS):
+        leased = await database.write(lease, LeaseTerms(str(attempt), now, 1, {kind}), now)
+        assert [job.attempts for job in leased] == [attempt + 1]
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:

@@ -1,6 +1,7 @@
-"""Asynchronous work: the kinds of jobs there are, and the worker that runs them.
+"""Asynchronous work: the kinds of jobs there are, and what runs them and the schedule.
 
-Every process that serves runs one worker; they share one queue (`cloudcore.jobs`).
+Every process that serves runs one worker and one scheduler; they share one queue and one schedule
+(`cloudcore.jobs`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.kinds import JobKind
+from cloudcore.jobs.schedule import Scheduler
 from cloudcore.jobs.worker import JobWorker
 from registry.blobstore.base import BlobSweeper
 from registry.gc.collector.steps import collection_kind
@@ -35,9 +37,9 @@ def job_kinds(ctx: ServiceContext, sweeper: BlobSweeper) -> Sequence[JobKind]:
 
 
 @asynccontextmanager
-async def running(worker: JobWorker) -> AsyncIterator[None]:
+async def running(worker: JobWorker | Scheduler) -> AsyncIterator[None]:
     """Run the worker meanwhile; at the end let the steps under way finish, but not for long."""
-    task = asyncio.create_task(_keep_running(worker), name="jobs")
+    task = asyncio.create_task(_keep_running(worker), name=_name(worker))
     try:
         yield
     finally:
@@ -46,16 +48,20 @@ async def running(worker: JobWorker) -> AsyncIterator[None]:
             await asyncio.wait_for(task, _STOP_SECONDS)
 
 
-async def _keep_running(worker: JobWorker) -> None:
+async def _keep_running(worker: JobWorker | Scheduler) -> None:
     """Run the worker until it is stopped, again after a failure."""
     while True:
         try:
             await worker.run()
         except PlatformError as error:
-            _log.warning("the worker of the jobs begins again: %s", error)
+            _log.warning("the %s of the jobs begins again: %s", _name(worker), error)
             await asyncio.sleep(_RESTART_SECONDS)
         except Exception:  # noqa: BLE001 - else no job would run until the next start
-            _log.exception("the worker of the jobs failed, and begins again")
+            _log.exception("the %s of the jobs failed, and begins again", _name(worker))
             await asyncio.sleep(_RESTART_SECONDS)
         else:
             return
+
+
+def _name(worker: JobWorker | Scheduler) -> str:
+    return type(worker).__name__.lower()

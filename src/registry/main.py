@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -20,6 +20,7 @@ from cloudcore.errors import PlatformError
 from cloudcore.identity import sessions
 from cloudcore.identity.rows.invitations import forget_invitations
 from cloudcore.jobs import outbox, queue
+from cloudcore.jobs.schedule import Scheduled, Scheduler
 from cloudcore.jobs.worker import JobWorker
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.dispatch import Application, Dispatcher
@@ -130,6 +131,7 @@ async def _ready_to_collect(ctx: ServiceContext, sweeper: BlobSweeper) -> AsyncI
         await take_back_owned(ctx, sweeper)
     except PlatformError as error:  # the patrol tries again
         _log.warning("no orphan was put back: %s", error)
+    # This process's own, from start to stop: under a lease, a dead holder would leave a gap.
     async with repeated(generations.EVERY_SECONDS, history.go_on):
         yield
     await history.end()
@@ -159,22 +161,13 @@ class Registry:
         ctx = await enter(open_context(self._settings, on_damage=self._note_damage))
         sweeper = await enter(open_sweeper(self._settings))
         await enter(_ready_to_collect(ctx, sweeper))
-        for seconds, chore in (
-            (_PULL_FLUSH_SECONDS, ctx.pulls.flush),
-            (_SWEEP_SECONDS, partial(discard_expired_uploads, ctx)),
-            (_PURGE_SECONDS, partial(purge_deleted_repositories, ctx)),
-            (_PURGE_SECONDS, partial(purge_tombstones, ctx)),
-            (_PURGE_SECONDS, partial(purge_deleted_tags, ctx)),
-            (_PURGE_SECONDS, partial(start_due_runs, ctx)),
-            (_COLLECT_SECONDS, partial(start_due_collections, ctx)),
-            (EVERY_SECONDS, Patrol(ctx, sweeper).turn),
-            (_SWEEP_SECONDS, partial(forget_tag_history, ctx)),
-            (_SWEEP_SECONDS, partial(forget_ended, ctx.database, ctx.clock)),
-        ):
-            await enter(repeated(seconds, chore))
+        # This process's own: what it noted in memory.
+        await enter(repeated(_PULL_FLUSH_SECONDS, ctx.pulls.flush))
         worker = self.make_worker(ctx, sweeper)
+        scheduler = self.make_scheduler(ctx, sweeper)
         self._planes = await self.make_planes(ctx, self._resources)
         await enter(running(worker))
+        await enter(running(scheduler))
 
     def _note_damage(self) -> None:
         self.on_damage()
@@ -182,6 +175,10 @@ class Registry:
     def make_worker(self, ctx: ServiceContext, sweeper: BlobSweeper) -> JobWorker:
         """Return what runs jobs beside the planes."""
         return JobWorker(ctx.database, job_kinds(ctx, sweeper), clock=ctx.clock, new_id=ctx.new_id)
+
+    def make_scheduler(self, ctx: ServiceContext, sweeper: BlobSweeper) -> Scheduler:
+        """Return what takes turns at the chores that all processes share."""
+        return Scheduler(ctx.database, schedule(ctx, sweeper), clock=ctx.clock, new_id=ctx.new_id)
 
     async def make_planes(self, ctx: ServiceContext, resources: AsyncExitStack) -> Planes:
         """Return the two applications; what they need to be closed goes to `resources`."""
@@ -243,6 +240,31 @@ class DevRegistry(Registry):
             LoopbackGuard(DataPlane(ctx, OpenAccess(DEV_ACCOUNT)), errors.refuse, hosts),
             LoopbackGuard(cast("Application", control), envelope.refuse, hosts),
         )
+
+
+def schedule(ctx: ServiceContext, sweeper: BlobSweeper) -> Sequence[Scheduled]:
+    """Return the chores that come round, of which one process at a time takes a turn."""
+    return [
+        Scheduled(
+            "registry.expired_uploads", _SWEEP_SECONDS, partial(discard_expired_uploads, ctx)
+        ),
+        Scheduled(
+            "registry.deleted_repositories",
+            _PURGE_SECONDS,
+            partial(purge_deleted_repositories, ctx),
+        ),
+        Scheduled("registry.deleted_images", _PURGE_SECONDS, partial(purge_tombstones, ctx)),
+        Scheduled("registry.deleted_tags", _PURGE_SECONDS, partial(purge_deleted_tags, ctx)),
+        Scheduled("registry.lifecycle", _PURGE_SECONDS, partial(start_due_runs, ctx)),
+        Scheduled(
+            "registry.garbage_collection", _COLLECT_SECONDS, partial(start_due_collections, ctx)
+        ),
+        Scheduled("registry.orphan_scan", EVERY_SECONDS, Patrol(ctx, sweeper).turn),
+        Scheduled("registry.tag_history", _SWEEP_SECONDS, partial(forget_tag_history, ctx)),
+        Scheduled(
+            "platform.ended_rows", _SWEEP_SECONDS, partial(forget_ended, ctx.database, ctx.clock)
+        ),
+    ]
 
 
 async def forget_ended(database: Database, clock: Clock) -> None:

@@ -78,6 +78,7 @@ class ServedRegistry(Registry):
         bearers = BearerTokens(database, clock, signer, authenticator, settings.region)
         challenges = Challenges(settings.public_url, settings.hosts)
         access = TokenAccess(bearers, challenges, clock, settings.proxies)
+        # This process's own: the keys that it holds in memory.
         await resources.enter_async_context(repeated(_KEY_REFRESH_SECONDS, keys.refresh))
         data = DataPlane(ctx, access, TokenEndpoint(access))
         plane = cast("Application", control)

@@ -9,12 +9,12 @@ from typing import Final
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
+from cloudcore.jobs.runs import end_run
 from registry.blobstore.base import BlobStore
 from registry.blobstore.folders import SHARDS, shard
 from registry.gc.collector.steps import phases_of
 from registry.gc.fsck import check
 from registry.gc.orphans.scan import quarantine_leaks
-from registry.metadata.collector.runs import finish_run
 from registry.metadata.repositories.live import find_account, find_repository, lock_repository
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
@@ -88,7 +88,7 @@ async def run_phases(registry: Registry, store: BlobStore, numbers: Sequence[int
     run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.act(""))
     for number in numbers:
         await phases_of(store)[number](ctx, run)
-    await ctx.database.write(finish_run, account_id, run.id, ctx.clock())
+    await ctx.database.write(end_run, run.id, ctx.clock())
 
 
 async def clean(registry: Registry, store: BlobStore) -> None:

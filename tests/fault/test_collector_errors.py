@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from cloudcore.jobs.kinds import Done, StepFailed
-from cloudcore.jobs.queue import Fault, Job
+from cloudcore.jobs.queue import first_due
+from cloudcore.jobs.runs import find_run
+from cloudcore.jobs.worker import JobWorker
 from registry.blobstore.filesystem import FilesystemStore
 from registry.errors import StoreUnavailable
-from registry.gc.collector.steps import MAX_ATTEMPTS, phases_of, run_step
-from registry.metadata.collector.runs import Run, find_run
+from registry.gc.collector.steps import collection_kind
 from registry.oci.digest import digest_of
 from registry.services.collector_runs import KIND, start_run
 from tests.collecting import at_once, collect
@@ -31,6 +32,7 @@ from tests.fault.collected import (
     run_phases,
 )
 from tests.inprocess import Registry, open_registry
+from tests.jobs import until
 
 DATA = bytes(range(256)) * 4096
 
@@ -86,16 +88,21 @@ def test_a_store_that_goes_on_refusing_fails_the_run(database_url: str, tmp_path
         ctx, account_id = at_once(registry.ctx), await account_of(registry)
         run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.act(""))
         store.refusals = 1
-        with pytest.raises(StepFailed) as failed:
-            await run_step(ctx, phases_of(store), _job(run, 1, None))
-        fault = Fault(failed.value.code, failed.value.message, 0, 0, MAX_ATTEMPTS)
-        step = await run_step(ctx, phases_of(store), _job(run, MAX_ATTEMPTS + 1, fault))
-        assert isinstance(step, Done)
-        assert step.change is not None
-        await ctx.database.write(step.change)
-        ended = await ctx.database.read(find_run, account_id, run.id)
+        kind = replace(collection_kind(ctx, store), max_attempts=1)
+        worker = JobWorker(ctx.database, [kind], clock=ctx.clock)
+        working = asyncio.create_task(worker.run())
+
+        async def is_done() -> bool:
+            return working.done() or await ctx.database.read(first_due, [KIND]) is None
+
+        await until(is_done)
+        worker.stop()
+        await working
+        ended = await ctx.database.read(find_run, KIND, account_id, run.id)
         assert ended is not None
-        assert (ended.status, ended.fault) == ("failed", "STORE_UNAVAILABLE: Input/output error")
+        assert (ended.state, ended.fault) == ("failed", "STORE_UNAVAILABLE: Input/output error")
+        told = [(fault.code, bool(fault.subject)) for fault in ended.faults]
+        assert told == [("STORE_UNAVAILABLE", True), ("STORE_UNAVAILABLE", False)]
         await check_needed(registry, store)
         await clean(registry, store)
         await check_clean(registry, store)
@@ -134,22 +141,3 @@ def test_a_reader_finishes_what_is_removed_meanwhile(sqlite_database: str, tmp_p
         assert digest_of(bytes(read)) == digest_of(DATA)
 
     play(sqlite_database, tmp_path / "blobs", scenario)
-
-
-def _job(run: Run, attempts: int, fault: Fault | None) -> Job:
-    return Job(
-        id=run.id,
-        kind=KIND,
-        account_id=run.account_id,
-        resource=None,
-        state="running",
-        arguments={"run_id": run.id, "account_id": run.account_id},
-        cursor=None,
-        attempts=attempts,
-        due_at=None,
-        lease_token=None,
-        fault=fault,
-        created_at=0,
-        updated_at=0,
-        finished_at=None,
-    )

@@ -139,7 +139,7 @@ def test_a_kill_at_any_step_costs_nothing(migrated_file: Path, folder: Path) -> 
             check_counters(query, "dev")
             with closing(FilesystemStore(folder / "blobs")) as store:
                 assert {each.object_id for each in store.list_objects()} == object_ids(query)
-            assert list(query("SELECT id FROM gc_runs WHERE status = 'running'")) == []
+            assert list(query("SELECT id FROM runs WHERE state = 'running'")) == []
         copy.put_back()
         kills += 1
     assert kills > 30

@@ -19,6 +19,7 @@ import pytest
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Database
 from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
+from cloudcore.jobs import turns
 from cloudcore.keyring import create_root_key, load_keyring
 from registry.main import prepare
 from registry.oci.media_types import OCI_INDEX
@@ -32,6 +33,7 @@ from tests.jobs import (
     unfinished,
     until,
 )
+from tests.schedules import all_turns
 
 T = TypeVar("T")
 
@@ -118,6 +120,40 @@ def test_a_registry_does_the_jobs_that_are_put_in(data: Path, command: str) -> N
         assert await database.read(list_effects) == [(job, step) for step in range(STEPS)]
         assert (await get(database, job)).state == "succeeded"
 
+    with running(data, command) as registry:
+        with_jobs(data, scenario)
+        status, _ = registry.stop()
+    assert status == 0
+
+
+@pytest.mark.parametrize("command", ["dev", "serve"])
+def test_a_registry_takes_turns_at_the_chores_that_come_round(data: Path, command: str) -> None:
+    """Those that were due while it was down, at once; its own do not stand in the schedule."""
+    overdue = "registry.deleted_tags"
+
+    async def make_overdue(database: Database) -> None:
+        await database.write(turns.insert_missing, {overdue: 0})
+
+    async def scenario(database: Database) -> None:
+        async def is_done() -> bool:
+            return (await database.read(all_turns))[overdue].ended_at is not None
+
+        await until(is_done)
+        chores = await database.read(all_turns)
+        assert chores[overdue].due_at > system_clock() - 60_000_000
+        assert chores.keys() == {
+            "platform.ended_rows",
+            "registry.deleted_images",
+            "registry.deleted_repositories",
+            "registry.deleted_tags",
+            "registry.expired_uploads",
+            "registry.garbage_collection",
+            "registry.lifecycle",
+            "registry.orphan_scan",
+            "registry.tag_history",
+        }
+
+    with_jobs(data, make_overdue)
     with running(data, command) as registry:
         with_jobs(data, scenario)
         status, _ = registry.stop()

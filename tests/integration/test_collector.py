@@ -11,6 +11,7 @@ from sqlalchemy import bindparam, text
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.jobs.queue import first_due
+from cloudcore.jobs.runs import Run
 from cloudcore.jobs.worker import JobPace, JobWorker
 from registry.blobstore.base import BlobStore
 from registry.gc.collector.consistency_check import IndexIncomplete
@@ -20,7 +21,6 @@ from registry.gc.purge.images import purge_tombstones
 from registry.gc.recovery import recover_blob
 from registry.metadata.blobs.damage import ABSENT, mark
 from registry.metadata.blobs.objects import linked_object
-from registry.metadata.collector.runs import Run
 from registry.metadata.tables import manifest_blobs, repository_blobs
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
@@ -133,23 +133,27 @@ def test_bytes_go_stage_by_stage(database_url: str) -> None:
         assert await start_due_runs(yard.ctx) == 0
 
         await yard.pass_time(DAY - 60)
-        assert (await yard.collect()).unlinked == 0
+        assert (await yard.collect()).counts["unlinked"] == 0
         assert await yard.has(digest)
         await yard.pass_time(61)
         done = await yard.collect()
-        assert (done.unlinked, done.condemned, done.swept) == (1, 1, 0)
+        assert (done.counts["unlinked"], done.counts["condemned"], done.counts["swept"]) == (
+            1,
+            1,
+            0,
+        )
         assert not await yard.has(digest)
         assert (await yard.status())["condemned_bytes"] == 8
 
         await yard.pass_time(901)
         done = await yard.collect()
-        assert (done.swept, done.removed, yard.objects()) == (1, 0, 1)
+        assert (done.counts["swept"], done.counts["removed"], yard.objects()) == (1, 0, 1)
         assert (await yard.status())["quarantined_bytes"] == 8
         await yard.check()
 
         await yard.pass_time(HOUR + 1)
         done = await yard.collect()
-        assert (done.removed, done.freed_bytes, yard.objects()) == (1, 8, 0)
+        assert (done.counts["removed"], done.counts["freed_bytes"], yard.objects()) == (1, 8, 0)
         found = await yard.status()
         stages = ("unreferenced", "condemned", "quarantined")
         assert [found[f"{stage}_blobs"] for stage in stages] == [0, 0, 0]
@@ -169,20 +173,20 @@ def test_what_a_manifest_or_a_tombstone_needs_stays(database_url: str) -> None:
         assert yard.objects() == 2
         assert (await world.control.delete(f"{world.images}/{image['digest']}")).status_code == 204
         done = await yard.collect_at_once()
-        assert (done.unlinked, done.condemned) == (2, 0)
+        assert (done.counts["unlinked"], done.counts["condemned"]) == (2, 0)
         assert yard.objects() == 2
         batch = {"digests": [image["digest"]]}
         answer = await world.control.post(f"{world.images}/restore", json=batch)
         assert answer.status_code == 200, answer.text
         done = await yard.collect_at_once()
-        assert (done.unlinked, yard.objects()) == (0, 2)
+        assert (done.counts["unlinked"], yard.objects()) == (0, 2)
         assert await world.pulls("v1")
 
         assert (await world.control.delete(f"{world.images}/{image['digest']}")).status_code == 204
         await yard.pass_time(8 * DAY)
         assert await purge_tombstones(yard.ctx) == 1
         done = await yard.collect_at_once()
-        assert (done.removed, yard.objects()) == (2, 0)
+        assert (done.counts["removed"], yard.objects()) == (2, 0)
         await yard.check()
 
     run(database_url, scenario)
@@ -199,7 +203,7 @@ def test_a_deleted_image_leaves_its_blobs_their_grace(database_url: str) -> None
         digest = document["layers"][0]["digest"]
         assert await yard.head(digest) == 200
         assert (await world.control.delete(f"{world.images}/{image['digest']}")).status_code == 204
-        assert (await yard.collect()).unlinked == 0
+        assert (await yard.collect()).counts["unlinked"] == 0
         await world.push(document, "v2")
         await yard.collect_at_once()
         assert await world.pulls("v2")
@@ -238,7 +242,7 @@ def test_a_head_renews_the_grace(database_url: str) -> None:
         for blob in (document["config"], *document["layers"]):
             assert await yard.head(blob["digest"]) == 200
         await yard.pass_time(DAY - 60)
-        assert (await yard.collect()).unlinked == 0
+        assert (await yard.collect()).counts["unlinked"] == 0
         await world.push(document, "v1")
 
     run(database_url, scenario)
@@ -249,12 +253,12 @@ def test_a_push_takes_condemned_bytes_back(database_url: str) -> None:
         yard = Yard(world)
         digest = (await world.push_blob(b"twice"))["digest"]
         await yard.pass_time(DAY + 1)
-        assert (await yard.collect()).condemned == 1
+        assert (await yard.collect()).counts["condemned"] == 1
         await world.push_blob(b"twice")
         assert yard.objects() == 1  # the same object as before
         await yard.pass_time(HOUR)
         done = await yard.collect()
-        assert (done.swept, done.kept) == (0, 0)
+        assert (done.counts["swept"], done.counts["kept"]) == (0, 0)
         assert await yard.has(digest)
 
     run(database_url, scenario)
@@ -267,13 +271,13 @@ def test_a_push_after_the_sweep_stores_anew(database_url: str) -> None:
         await yard.pass_time(DAY + 1)
         await yard.collect()
         await yard.pass_time(901)
-        assert (await yard.collect()).swept == 1
+        assert (await yard.collect()).counts["swept"] == 1
         assert await yard.head(digest) == 404
         await world.push_blob(b"twice")
         assert yard.objects() == 2
         await yard.check()
         await yard.pass_time(HOUR + 1)
-        assert (await yard.collect()).removed == 1
+        assert (await yard.collect()).counts["removed"] == 1
         assert await yard.has(digest)
         await yard.check()
 
@@ -290,7 +294,7 @@ def test_a_blob_of_another_repository_stays(database_url: str) -> None:
         path = f"/v2/{other.name}/blobs/{digest}"
         assert (await other.docker.delete(path)).status_code == 202
         done = await yard.collect_at_once()
-        assert (done.unlinked, done.swept, done.removed) == (0, 1, 1)
+        assert (done.counts["unlinked"], done.counts["swept"], done.counts["removed"]) == (0, 1, 1)
         assert await world.pulls("v1")
         await yard.check()
 
@@ -310,7 +314,7 @@ def test_a_swept_blob_can_be_recovered(database_url: str) -> None:
         assert await yard.has(digest)
         assert (await yard.status())["quarantined_blobs"] == 0
         await yard.pass_time(HOUR + 1)
-        assert (await yard.collect()).removed == 0
+        assert (await yard.collect()).counts["removed"] == 0
         assert await yard.has(digest)
         await yard.check()
 
@@ -399,7 +403,7 @@ def test_a_blob_under_two_names_is_no_loss(database_url: str) -> None:
         }
         await world.push(document, "v1")
         await world.push_blob(b"garbage")
-        assert (await yard.collect_at_once()).removed == 1
+        assert (await yard.collect_at_once()).counts["removed"] == 1
         assert await world.pulls("v1")
         await yard.check()
 

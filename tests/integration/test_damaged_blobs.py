@@ -17,10 +17,10 @@ from typing import Final
 
 import pytest
 
+from cloudcore.jobs.runs import Run
 from cloudcore.serving.body import Message
 from registry.blobstore.filesystem import FilesystemStore
 from registry.gc.fsck import Report, check
-from registry.metadata.collector.runs import Run
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.settings import Delays

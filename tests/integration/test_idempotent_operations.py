@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from registry.metadata.collector import runs as gc_runs
-from registry.metadata.lifecycle import policies as lifecycle
+from cloudcore.jobs.runs import end_run, list_runs
+from registry.services import collector_runs as collection
+from registry.services.lifecycle import runs
 from tests.integration.served_world import Served
 from tests.integration.test_isolation_operations import Place as _Place
 from tests.integration.test_isolation_operations import filled, play
@@ -79,10 +80,9 @@ async def end_runs(served: Served) -> None:
     """End the runs under way, so that a request without a key would start another."""
     acme = served.acme
     repository = acme.ids["/v1/repositories/{}"]
-    for run in await served.database.read(gc_runs.list_runs, acme.account_id, "", 9):
-        await served.database.write(gc_runs.finish_run, acme.account_id, run.id, served.clock())
-    for each in await served.database.read(lifecycle.list_runs, repository, "", 9):
-        await served.database.write(lifecycle.finish_run, repository, each.id, served.clock())
+    for kind, scope_id in ((collection.KIND, acme.account_id), (runs.KIND, repository)):
+        for run in await served.database.read(list_runs, kind, scope_id, "", 9):
+            await served.database.write(end_run, run.id, served.clock())
 
 
 def test_a_retry_has_the_outcome_of_the_first_time(tmp_path: Path) -> None:

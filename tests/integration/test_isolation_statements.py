@@ -71,6 +71,7 @@ NOT_OF_ACCOUNTS: Final = {
     "idempotency_records": "by principal",
     "rate_windows": "by the subject that is counted",
     "store_generations": "the platform's",
+    "schedules": "the platform's",
 }
 """Tables without an account; what their rows hang on."""
 

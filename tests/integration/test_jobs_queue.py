@@ -15,7 +15,7 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
-from cloudcore.jobs import outbox, queue
+from cloudcore.jobs import outbox, queue, runs, turns
 from cloudcore.jobs.queue import KEPT_SECONDS, Job, LeaseLost, LeaseTerms, NewJob, enqueue, lease
 from tests.jobs import (
     COUNT,
@@ -33,16 +33,14 @@ from tests.jobs import (
 LEASE: Final = 60_000_000
 STATEMENTS: Final = {
     f"{module.__name__}.{name}": value
-    for module in (queue, outbox)
+    for module in (queue, outbox, runs, turns)
     for name, value in vars(module).items()
     if isinstance(value, Statement)
 }
 
 
-def terms(now: int, limit: int = 1, most_attempts: int = 10) -> LeaseTerms:
-    return LeaseTerms(
-        uuid7(), now + LEASE, limit, {COUNT: lambda attempts: attempts >= most_attempts}
-    )
+def terms(now: int, limit: int = 1) -> LeaseTerms:
+    return LeaseTerms(uuid7(), now + LEASE, limit, {COUNT})
 
 
 async def lease_one(database: Database, now: int) -> Job:
@@ -161,23 +159,6 @@ def test_who_lost_the_lease_changes_nothing(database_url: str) -> None:
         assert await get(database, slow.id) == taken
         await database.write(partial(late_end, taken))
         assert await database.read(list_effects) == [(slow.id, 0)]
-
-    with_jobs(database_url, scenario)
-
-
-def test_a_job_that_kills_its_workers_fails_in_the_end(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        [identity] = await database.write(enqueue_counts, 1, 1, START)
-        now = START
-        for attempt in (1, 2, 3):
-            [job] = await database.write(lease, terms(now, most_attempts=3), now)
-            assert job.attempts == attempt
-            now += LEASE
-        assert await database.write(lease, terms(now, most_attempts=3), now) == []
-        job = await get(database, identity)
-        assert job.fault is not None
-        assert (job.state, job.fault.code, job.fault.occurrences) == ("failed", "WORKER_LOST", 1)
-        assert job.finished_at == now
 
     with_jobs(database_url, scenario)
 

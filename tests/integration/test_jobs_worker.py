@@ -161,6 +161,113 @@ def test_a_permanent_failure_is_not_tried_again(database_url: str) -> None:
     with_jobs(database_url, scenario)
 
 
+def end_of(job: Job, tx: Connection) -> None:
+    """Write the number of attempts there were."""
+    add_effect(job.id, job.attempts, tx)
+
+
+def note_end(tx: Connection, job: Job) -> Job:
+    end_of(job, tx)
+    return job
+
+
+def test_a_kind_says_what_it_commits_when_it_gives_up(database_url: str) -> None:
+    told: list[Job] = []
+
+    async def step(job: Job) -> Done:
+        raise StepFailed("REFUSED", "no")
+
+    kind = JobKind(
+        name=COUNT,
+        step=step,
+        max_attempts=2,
+        first_retry_seconds=0.001,
+        gave_up=note_end,
+        gave_up_committed=told.append,
+    )
+
+    async def scenario(database: Database) -> None:
+        [identity] = await database.write(enqueue_counts, 1, 1, system_clock())
+        async with running(JobWorker(database, [kind])):
+            await until_finished(database)
+        job = await get(database, identity)
+        assert told == [job]
+        assert (job.state, job.attempts) == ("failed", 2)
+        assert job.fault is not None
+        assert (job.fault.code, job.fault.occurrences) == ("REFUSED", 2)
+        assert await database.read(list_effects) == [(identity, 2)]
+
+    with_jobs(database_url, scenario)
+
+
+def test_what_cannot_be_given_up_has_not_ended(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The job and what follows from its end are one transaction; it is tried after the lease."""
+    refusals = [InterruptedError(SECRET)]
+    clock = Clock()
+
+    async def step(job: Job) -> Done:
+        raise StepFailed("GONE", "no such thing", is_permanent=True)
+
+    def gave_up(tx: Connection, job: Job) -> None:
+        end_of(job, tx)
+        if refusals:
+            raise refusals.pop()
+
+    kind = JobKind(name=COUNT, step=step, max_attempts=1, gave_up=gave_up)
+
+    async def scenario(database: Database) -> None:
+        [identity] = await database.write(enqueue_counts, 1, 1, START)
+        worker = JobWorker(database, [kind], pace=NEVER_POLLS, clock=clock)
+        async with running(worker):
+
+            async def refused() -> bool:
+                return not refusals
+
+            await until(refused)
+        job = await get(database, identity)
+        assert (job.state, job.fault) == ("running", None)
+        assert await database.read(list_effects) == []
+        clock.pass_seconds(60)
+        async with running(JobWorker(database, [kind], pace=NEVER_POLLS, clock=clock)):
+            await until_finished(database)
+        assert (await get(database, identity)).state == "failed"
+        assert len(await database.read(list_effects)) == 1
+
+    with caplog.at_level(logging.CRITICAL, "cloudcore.jobs.worker"):
+        with_jobs(database_url, scenario)
+
+
+def test_a_job_that_kills_its_workers_is_given_up(database_url: str) -> None:
+    """Whoever leases it after its last attempt ends it, and does no step of it."""
+    steps = []
+
+    async def step(job: Job) -> Done:
+        steps.append(job)
+        return Done()
+
+    async def scenario(database: Database) -> None:
+        clock = Clock()
+        [identity] = await database.write(enqueue_counts, 1, 1, START)
+        for attempt in (1, 2, 3):
+            terms = LeaseTerms(str(attempt), clock.now + 60_000_000, 1, {COUNT})
+            [job] = await database.write(lease, terms, clock.now)
+            assert job.attempts == attempt
+            clock.pass_seconds(60)
+        kind = JobKind(name=COUNT, step=step, max_attempts=3, gave_up=note_end)
+        async with running(JobWorker(database, [kind], clock=clock)):
+            await until_finished(database)
+        ended = await get(database, identity)
+        assert ended.fault is not None
+        assert (ended.state, ended.fault.code) == ("failed", "WORKER_LOST")
+        assert (ended.fault.occurrences, ended.finished_at) == (1, clock.now)
+        assert len(await database.read(list_effects)) == 1
+        assert steps == []
+
+    with_jobs(database_url, scenario)
+
+
 def test_a_step_that_hangs_is_ended(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
     async def step(job: Job) -> Done:
         await asyncio.Event().wait()
@@ -228,7 +335,7 @@ def test_a_worker_whose_lease_was_taken_ends_its_step(database_url: str) -> None
             taken: Sequence[Job] = ()
             while not taken:  # unless it renews at that very moment
                 clock.pass_seconds(1)
-                terms = LeaseTerms("other", clock.now + 60_000_000, 1, {COUNT: lambda _: False})
+                terms = LeaseTerms("other", clock.now + 60_000_000, 1, {COUNT})
                 taken = await database.write(lease, terms, clock.now)
             await cancelled.wait()
         assert (await get(database, identity)).lease_token == "other"

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from cloudcore.clock import uuid7
 from cloudcore.jobs.queue import first_due
+from cloudcore.jobs.runs import list_runs
 from registry.blobstore.memory import MemoryStore
-from registry.metadata.lifecycle.policies import list_runs
 from registry.metadata.repositories.live import find_repository
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
@@ -102,8 +102,8 @@ def test_a_run_goes_on_after_its_workers_death(database_url: str) -> None:
             # With nothing done; planned; with the subject gone and most signatures left.
             for steps in (1, 2, 3):
                 await asyncio.to_thread(kill_at, url, steps)
-            (run,) = await database.read(list_runs, found.id, "", 9)
-            assert (run.status, run.expired) == ("running", PORTION)
+            (run,) = await database.read(list_runs, KIND, found.id, "", 9)
+            assert (run.state, run.counts["expired"], run.done) == ("running", PORTION, PORTION)
             with querying(url) as query:
                 signed = "SELECT count(*) FROM manifests WHERE subject_digest IS NOT NULL"
                 assert query(signed) == [(SIGNATURES + 1 - PORTION,)]
@@ -116,11 +116,11 @@ def test_a_run_goes_on_after_its_workers_death(database_url: str) -> None:
                 await until(is_done)
             finally:
                 kill(worker)
-            (run,) = await database.read(list_runs, found.id, "", 9)
-            assert (run.status, run.fault) == ("succeeded", None)
-            assert run.evaluated == SIGNATURES + LOOSE + 1 + 2 * KEPT
-            assert run.expired == SIGNATURES + LOOSE + 1
-            assert run.freed_bytes == freed
+            (run,) = await database.read(list_runs, KIND, found.id, "", 9)
+            assert (run.state, run.fault) == ("succeeded", None)
+            assert run.counts["evaluated"] == SIGNATURES + LOOSE + 1 + 2 * KEPT
+            assert run.counts["expired"] == SIGNATURES + LOOSE + 1
+            assert run.counts["freed_bytes"] == freed
             with querying(url) as query:
                 assert query("SELECT count(*) FROM manifests") == [(2 * KEPT,)]
                 check_counters(query, "dev")

@@ -8,16 +8,16 @@ from typing import Any, Final
 
 import pytest
 
-from cloudcore.jobs.kinds import Done
-from cloudcore.jobs.queue import find_job
 from cloudcore.wire import rfc3339
+from registry.gc.purge.repositories import purge_deleted_repositories
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
-from registry.services.lifecycle import runs
-from registry.services.lifecycle.runs import start_due_runs
+from registry.services import collector_runs as collection
+from registry.services.collector_runs import start_run as start_collection
+from registry.services.lifecycle.runs import KIND, start_due_runs
 from tests.integration.lifecycle_world import DAY, LifecycleWorld, play
 from tests.integration.pushing import Descriptor
-from tests.jobs import job_ids
+from tests.jobs import lose_workers
 from tests.recount import check_counters, querying
 
 UNTAGGED: Final = {"priority": 1, "selector": "untagged", "older_than_days": 7}
@@ -200,10 +200,9 @@ def test_a_run_stops_when_it_is_no_longer_wanted(
         assert (await world.world.control.post(f"{world.policy}/runs")).status_code == 202
         await world.work(meddle=lambda: act(world))
         with querying(database_url) as query:
-            rows = query("SELECT status, fault, expired FROM lifecycle_runs")
-            ((status, words, expired),) = rows
+            ((state, words, counts),) = query("SELECT state, fault, counts FROM runs")
             assert query("SELECT count(*) FROM manifests") == [(1,)]
-        assert (status, expired) == ("failed", 0)
+        assert (state, json.loads(counts)["expired"]) == ("failed", 0)
         assert words.startswith(fault)
 
     play(database_url, scenario)
@@ -213,14 +212,8 @@ def test_a_run_that_cannot_work_fails_with_its_fault(sqlite_database: str) -> No
     async def scenario(world: LifecycleWorld) -> None:
         await world.put(UNTAGGED)
         assert (await world.world.control.post(f"{world.policy}/runs")).status_code == 202
-        (job_id,) = await world.install.database.read(job_ids)
-        job = await world.install.database.read(find_job, job_id)
-        assert job is not None
-        exhausted = job._replace(attempts=runs.MAX_ATTEMPTS + 1, fault=None)
-        outcome = await runs.lifecycle_kind(world.install.ctx).step(exhausted)
-        assert isinstance(outcome, Done)
-        assert outcome.change is not None
-        await world.install.database.write(outcome.change)
+        await lose_workers(world.install.database, KIND, world.install.clock())
+        await world.work()
         (run,) = await world.runs()
         assert (run["status"], run["fault"]) == ("failed", "WORKER_LOST")
         # It holds up no other.
@@ -282,9 +275,26 @@ def test_the_policy_of_a_deleted_repository_does_not_run(sqlite_database: str) -
         await world.pass_days(2)
         assert await start_due_runs(world.install.ctx) == 0
         with querying(sqlite_database) as query:
-            assert query("SELECT count(*) FROM lifecycle_runs") == [(0,)]
+            assert query("SELECT count(*) FROM runs") == [(0,)]
 
     play(sqlite_database, scenario)
+
+
+def test_the_runs_over_a_repository_go_with_it(database_url: str) -> None:
+    async def scenario(world: LifecycleWorld) -> None:
+        await world.run(UNTAGGED)
+        ctx = world.install.ctx
+        await ctx.database.write(
+            start_collection, world.world.account.id, ctx.new_id(), ctx.act("")
+        )
+        await delete_the_repository(world)
+        assert await purge_deleted_repositories(ctx) == 0
+        world.install.clock.advance(100 * DAY)
+        assert await purge_deleted_repositories(ctx) == 1
+        with querying(database_url) as query:
+            assert query("SELECT kind FROM runs") == [(collection.KIND,)]
+
+    play(database_url, scenario)
 
 
 def test_an_immutable_tag_does_not_save_its_image(sqlite_database: str) -> None:

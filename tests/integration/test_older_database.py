@@ -14,6 +14,7 @@ from typing import Final
 
 import pytest
 
+from cloudcore.jobs.runs import find_run
 from cloudcore.jobs.worker import JobWorker
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.folders import SHARDS
@@ -23,9 +24,8 @@ from registry.gc.generations import Generations, accept_database
 from registry.gc.orphans.quarantine import tend_orphans
 from registry.gc.orphans.scan import EVERY_SECONDS, Patrol, quarantine_leaks
 from registry.gc.purge.uploads import discard_expired_uploads
-from registry.metadata.collector.runs import find_run
 from registry.oci.digest import digest_of
-from registry.services.collector_runs import start_run
+from registry.services.collector_runs import KIND, start_run
 from tests.collecting import at_once
 from tests.fault.collected import account_of, check_image, push_blob, push_image
 from tests.inprocess import START, Registry, open_registry
@@ -259,14 +259,14 @@ def test_nothing_is_deleted_while_the_database_is_too_old(site: Site) -> None:
         worker = JobWorker(ctx.database, [collection_kind(ctx, store)], clock=ctx.clock)
         working = asyncio.create_task(worker.run())
         while True:
-            found = await ctx.database.read(find_run, account_id, run.id)
+            found = await ctx.database.read(find_run, KIND, account_id, run.id)
             assert found is not None
-            if found.status != "running":
+            if found.state != "running":
                 break
             await asyncio.sleep(0)
         worker.stop()
         await working
-        assert found.status == "failed"
+        assert found.state == "failed"
         assert found.fault is not None
         assert found.fault.startswith("DATABASE_WENT_BACK")
 

@@ -17,10 +17,10 @@ from cloudcore.jobs.queue import Job, NewJob, enqueue, first_due, record_failure
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.serving.logs import JsonFormatter
 from registry.blobstore.memory import MemoryStore
-from registry.gc.collector.steps import MAX_ATTEMPTS, collection_kind
+from registry.gc.collector.steps import collection_kind
 from registry.services.collector_runs import start_run
 from tests.integration.lifecycle_world import LifecycleWorld, play
-from tests.jobs import until
+from tests.jobs import lose_workers, until
 
 UNTAGGED: dict[str, Any] = {"priority": 1, "selector": "untagged"}
 Lines = Callable[[], list[dict[str, Any]]]
@@ -81,8 +81,8 @@ def test_a_lifecycle_run_that_failed(sqlite_database: str, lines: Lines) -> None
     play(sqlite_database, scenario)
 
 
-@pytest.mark.parametrize("attempts", [0, MAX_ATTEMPTS])
-def test_a_collection(database_url: str, lines: Lines, attempts: int) -> None:
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_collection(database_url: str, lines: Lines, is_lost: bool) -> None:
     """It succeeds at once, or has failed when its steps were tried too often."""
 
     async def scenario(world: LifecycleWorld) -> None:
@@ -92,16 +92,13 @@ def test_a_collection(database_url: str, lines: Lines, attempts: int) -> None:
         kind = collection_kind(ctx, MemoryStore())
         run = await database.write(start_run, account_id, ctx.new_id(), ctx.act(""))
         install.clock.advance(2)
-        tried = attempts
-
-        async def step(job: Job) -> Next | Done:
-            return await kind.step(job._replace(attempts=job.attempts + tried))
-
-        await work(database, JobKind(name=kind.name, step=step), install.clock)
+        if is_lost:
+            await lose_workers(database, kind.name, install.clock())
+        await work(database, kind, install.clock)
         (line,) = lines()
         assert (line["run_id"], line["account_id"]) == (run.id, account_id)
-        assert line["status"] == ("failed" if attempts else "succeeded")
-        assert line.get("fault") == ("WORKER_LOST" if attempts else None)
+        assert line["status"] == ("failed" if is_lost else "succeeded")
+        assert line.get("fault") == ("WORKER_LOST" if is_lost else None)
         for name in ("unlinked", "condemned", "swept", "removed", "freed_bytes", "kept"):
             assert line[name] == 0
         assert line["duration_seconds"] >= 2

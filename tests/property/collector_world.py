@@ -7,6 +7,7 @@ pulled whole, every count is right, and in the end nothing is left that nobody n
 
 from __future__ import annotations
 
+import json
 import random
 import uuid
 from collections import Counter
@@ -16,6 +17,7 @@ from typing import Any, Final
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
+from cloudcore.jobs.runs import end_run
 from registry.blobstore.folders import SHARDS, shard
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
@@ -26,7 +28,6 @@ from registry.gc.purge.images import purge_tombstones
 from registry.gc.purge.repositories import purge_deleted_repositories
 from registry.gc.purge.tags import purge_deleted_tags
 from registry.gc.purge.uploads import discard_expired_uploads
-from registry.metadata.collector.runs import finish_run
 from registry.metadata.repositories.live import add_account, find_account
 from registry.metadata.settings import AccountSettings, put_settings
 from registry.services.changes import RegistryHost
@@ -160,7 +161,7 @@ class Yard:
         for number in phases:
             while await phases_of(self.store)[number](self.ctx, run):
                 pass
-        await write(finish_run, self.account_id, run.id, self.clock())
+        await write(end_run, run.id, self.clock())
 
     def patrol(self) -> None:
         """Look for leaks wherever there is anything."""
@@ -178,8 +179,8 @@ class Yard:
     def play(self, tasks: Sequence[tuple[str, Callable[[], None], int | None]]) -> None:
         """Run tasks, and check what must hold after them."""
         self.interleaving.run(tasks)
-        ((swept,),) = self.query("SELECT sum(swept) FROM gc_runs")
-        self.tally["swept"] += swept or 0
+        swept = sum(json.loads(row[0])["swept"] for row in self.query("SELECT counts FROM runs"))
+        self.tally["swept"] += swept
         self.collect((0,))  # else who took bytes in use would not be found out in time
         self.check()
         self.settle()

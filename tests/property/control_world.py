@@ -70,8 +70,8 @@ SELECT r.id, e.tag, e.action, e.digest, e.previous_digest, e.principal
   FROM tag_events e JOIN repositories r ON r.id = e.repository_id {_OF_ACCOUNT} ORDER BY e.sequence
 """
 _RUNS: Final = f"""
-SELECT u.status, u.fault FROM lifecycle_runs u JOIN repositories r ON r.id = u.repository_id
- {_OF_ACCOUNT} AND u.status <> 'succeeded'
+SELECT u.state, u.fault FROM runs u JOIN repositories r ON r.id = u.scope_id
+ {_OF_ACCOUNT} AND u.state <> 'succeeded'
 """
 
 

@@ -55,6 +55,13 @@ What it does outside the database may happen more than once: a worker can die be
 What its `change` does happens once. Bind its surroundings with `functools.partial`.
 """
 
+GaveUp = Callable[[Connection, Job], object]
+"""Changes what follows from the failure of a job, in the transaction that ends it.
+
+The job is given as it has failed, with its fault. Raise nothing: the job would not end, and be
+given up again after its lease.
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobKind:
@@ -68,6 +75,10 @@ class JobKind:
     """How long one step may take."""
     first_retry_seconds: float = 1
     longest_retry_seconds: float = 300
+    gave_up: GaveUp | None = None
+    """What to commit when the job fails."""
+    gave_up_committed: Committed | None = None
+    """Called with what `gave_up` returned."""
 
     def retry_seconds(self, attempts: int, spread: float) -> float:
         """Return the pause after a step failed for the `attempts`-th time.

@@ -18,6 +18,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.jobs.faults import Fault, next_fault
 from cloudcore.jobs.tables import UNFINISHED, jobs
 
 KEPT_SECONDS: Final = 7 * 24 * 3600
@@ -41,16 +42,6 @@ class NewJob(NamedTuple):
     dedup_key: str | None = None
     """Of one kind and key there is one unfinished job at most."""
     delay_seconds: float = 0
-
-
-class Fault(msgspec.Struct, frozen=True):
-    """What goes wrong with a job, counted: another `code` begins anew, a success clears it."""
-
-    code: str
-    message: str
-    first_at: int
-    last_at: int
-    occurrences: int
 
 
 class Job(NamedTuple):
@@ -224,39 +215,30 @@ class LeaseTerms(NamedTuple):
     token: str
     until: int
     limit: int
-    exhausted: dict[str, Callable[[int], bool]]
-    """Of each kind it can run: whether a step tried so often is not tried again."""
+    kinds: Collection[str]
+    """The kinds it can run."""
     waits: bool = False
     """Wait for rows that others have locked, rather than pass them over."""
 
 
 def lease(tx: Connection, terms: LeaseTerms, now: int) -> Sequence[Job]:
-    """Lease the jobs that have been due longest; each counts as an attempt at its step.
-
-    A job whose last attempt ended with its lease, without a word of the worker, fails here.
-    """
+    """Lease the jobs that have been due longest; each counts as an attempt at its step."""
     statement = _LOCK_DUE if terms.waits else _LOCK_DUE_AND_FREE
-    kinds = text_list(sorted(terms.exhausted))
+    kinds = text_list(sorted(terms.kinds))
     due = [_job(row) for row in tx.rows(statement, now=now, kinds=kinds, limit=terms.limit)]
-    leased = []
-    for job in due:
-        if terms.exhausted[job.kind](job.attempts):
-            fault = _next_fault(job.fault, *WORKER_LOST, now)
-            tx.execute(_FAIL, id=job.id, fault=_json(fault), now=now)
-        else:
-            leased.append(
-                job._replace(
-                    state="running",
-                    attempts=job.attempts + 1,
-                    due_at=terms.until,
-                    lease_token=terms.token,
-                    updated_at=now,
-                )
-            )
-    if leased:
-        ids = text_list([job.id for job in leased])
+    if due:
+        ids = text_list([job.id for job in due])
         tx.execute(_LEASE, ids=ids, lease_end=terms.until, lease_token=terms.token, now=now)
-    return leased
+    return [
+        job._replace(
+            state="running",
+            attempts=job.attempts + 1,
+            due_at=terms.until,
+            lease_token=terms.token,
+            updated_at=now,
+        )
+        for job in due
+    ]
 
 
 def renew(tx: Connection, job: Job, until: int) -> bool:
@@ -312,8 +294,8 @@ def record_failure(
     message: str,
     retry_seconds: Callable[[int], float | None],
     now: int,
-) -> None:
-    """Count a failed attempt: the job is due again later, or has failed.
+) -> Job:
+    """Count a failed attempt: the job is due again later, or has failed; return it as it is then.
 
     `retry_seconds` gives the pause after so many attempts; None: no more of them.
 
@@ -325,12 +307,15 @@ def record_failure(
     if row is None:
         raise LeaseLost
     current = _job(row)
-    fault = _json(_next_fault(current.fault, code, message, now))
+    fault = next_fault(current.fault, code, message, now)
     pause = retry_seconds(current.attempts)
+    after = current._replace(lease_token=None, fault=fault, updated_at=now)
     if pause is None:
-        tx.execute(_FAIL, id=job.id, fault=fault, now=now)
-    else:
-        tx.execute(_POSTPONE, id=job.id, fault=fault, due_at=later(now, pause), now=now)
+        tx.execute(_FAIL, id=job.id, fault=_json(fault), now=now)
+        return after._replace(state="failed", due_at=None, finished_at=now)
+    due_at = later(now, pause)
+    tx.execute(_POSTPONE, id=job.id, fault=_json(fault), due_at=due_at, now=now)
+    return after._replace(due_at=due_at)
 
 
 def forget_finished(tx: Connection, now: int) -> int:
@@ -341,12 +326,6 @@ def forget_finished(tx: Connection, now: int) -> int:
 def later(now: int, seconds: float) -> int:
     """Return the moment `seconds` after `now`."""
     return now + int(seconds * MICROSECONDS)
-
-
-def _next_fault(known: Fault | None, code: str, message: str, now: int) -> Fault:
-    if known is None or known.code != code:
-        return Fault(code, message, now, now, 1)
-    return Fault(code, message, known.first_at, now, known.occurrences + 1)
 
 
 def _json(value: object) -> str:

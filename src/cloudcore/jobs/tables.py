@@ -1,4 +1,4 @@
-"""The table of jobs.
+"""The tables of jobs, of the schedule, and of runs.
 
 A job is *queued* until a worker first takes it, *running* until it has *succeeded* or *failed*.
 Between two attempts it stays running, held by nobody, so a state never goes back.
@@ -10,12 +10,23 @@ becomes due by itself.
 
 from __future__ import annotations
 
-from sqlalchemy import CheckConstraint, Column, ForeignKey, Index, Integer, String, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Table,
+    Text,
+)
 from sqlalchemy import text as sql
 
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 
 UNFINISHED = sql("state IN ('queued', 'running')")
+RUNNING = sql("state = 'running'")
 
 jobs = Table(
     "jobs",
@@ -60,4 +71,45 @@ Index(
     jobs.c.finished_at,
     sqlite_where=jobs.c.finished_at.is_not(None),
     postgresql_where=jobs.c.finished_at.is_not(None),
+)
+
+# A chore is due at its next turn, or, while a worker takes one, at the end of the lease.
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("name", ByteOrdered, primary_key=True),
+    Column("due_at", Moment, nullable=False),
+    Column("lease_token", Id),
+    Column("ended_at", Moment),  # the last turn
+    Column("fault", Text),  # of the last turn
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("kind", ByteOrdered, nullable=False),
+    Column("account_id", ForeignKey("accounts.id"), nullable=False),
+    Column("scope_id", Id, nullable=False),  # of what it runs over: an account, a repository
+    Column("state", String(16), nullable=False),
+    Column("arguments", Text, nullable=False),
+    Column("done", BigInteger, nullable=False),
+    Column("total", BigInteger),  # null: not known
+    Column("counts", Text, nullable=False),  # an object of numbers by name
+    Column("faults", Text, nullable=False),  # a list
+    Column("fault", Text),  # why it failed: a code, and words
+    Column("started_by", Text, nullable=False),  # CRN; empty: its time had come
+    Column("started_at", Moment, nullable=False),
+    Column("finished_at", Moment),
+    CheckConstraint("state IN ('running', 'succeeded', 'failed')", name="state"),
+    CheckConstraint("(state = 'running') = (finished_at IS NULL)", name="finished_at"),
+    Index(None, "scope_id", "kind", "id"),
+)
+Index(
+    "uq_runs_running",
+    runs.c.scope_id,
+    runs.c.kind,
+    unique=True,
+    sqlite_where=RUNNING,
+    postgresql_where=RUNNING,
 )

@@ -19,6 +19,7 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unavailable
 from cloudcore.jobs import queue
 from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
+from cloudcore.jobs.leases import hold
 from cloudcore.jobs.queue import Job, LeaseLost
 
 _log = logging.getLogger(__name__)
@@ -113,7 +114,7 @@ class JobWorker:
             token=self._new_id(),
             until=self._lease_end(),
             limit=1 if self._was_blocked else free,
-            exhausted={name: kind.is_exhausted for name, kind in self._kinds.items()},
+            kinds=self._kinds.keys(),
             # A row that is locked again and again would else be passed over for ever.
             waits=self._was_blocked,
         )
@@ -134,27 +135,22 @@ class JobWorker:
 
     async def _hold(self, job: Job) -> None:
         """Run a job's steps for as long as its lease is ours."""
-        steps = asyncio.create_task(self._run_steps(job))
-        lease = asyncio.create_task(self._keep_lease(job))
-        try:
-            await asyncio.wait({steps, lease}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            steps.cancel()
-            lease.cancel()
-            await asyncio.gather(steps, lease, return_exceptions=True)
 
-    async def _keep_lease(self, job: Job) -> None:
-        """Renew the lease until it is lost."""
-        while True:
-            await asyncio.sleep(self._pace.lease_seconds / 3)
-            try:
-                if not await self._database.write_relaxed(queue.renew, job, self._lease_end()):
-                    return
-            except Unavailable as error:
-                _log.warning("the lease of job %s cannot be renewed: %s", job.id, error)
+        async def renew() -> bool:
+            return await self._database.write_relaxed(queue.renew, job, self._lease_end())
 
-    async def _run_steps(self, job: Job) -> None:
+        work = self._end_or_run(job)
+        await hold(f"job {job.id}", work, renew, self._pace.lease_seconds / 3)
+
+    async def _end_or_run(self, job: Job) -> None:
+        """Run a job's steps, or give it up if its last attempt ended without a word."""
         kind = self._kinds[job.kind]
+        if kind.is_exhausted(job.attempts - 1):
+            await self._record_failure(kind, job, StepFailed(*queue.WORKER_LOST))
+        else:
+            await self._run_steps(kind, job)
+
+    async def _run_steps(self, kind: JobKind, job: Job) -> None:
         current: Job | None = job
         while current is not None:
             try:
@@ -175,22 +171,17 @@ class JobWorker:
 
     async def _record_failure(self, kind: JobKind, job: Job | None, error: Exception) -> None:
         assert job is not None
-        code, message, is_permanent = _described(job, error)
-        spread = self._chance()
-
-        def retry_seconds(attempts: int) -> float | None:
-            if is_permanent or kind.is_exhausted(attempts):
-                return None
-            return kind.retry_seconds(attempts, spread)
-
         try:
-            await self._database.write(
-                queue.record_failure, job, code, message, retry_seconds, self._clock()
-            )
+            fail = partial(_fail, kind, job, _described(job, error), self._chance(), self._clock())
+            failed, result = await self._database.write(fail)
+            if failed and kind.gave_up_committed is not None:
+                kind.gave_up_committed(result)
         except LeaseLost:
             _log.warning("job %s was taken over while it failed", job.id)
         except Unavailable as unavailable:
             _log.warning("a failure of job %s is not recorded: %s", job.id, unavailable)
+        except Exception:  # noqa: BLE001 - the lease ends, and the job is given up again
+            _log.exception("job %s (%s) cannot be given up", job.id, job.kind)
 
     def _lease_end(self) -> int:
         return queue.later(self._clock(), self._pace.lease_seconds)
@@ -213,6 +204,23 @@ def _commit(
         queue.advance(tx, job, outcome.cursor, due_at, now, keep=False)
         moved = None
     return moved, None if outcome.change is None else outcome.change(tx)
+
+
+def _fail(
+    kind: JobKind, job: Job, fault: tuple[str, str, bool], spread: float, now: int, tx: Connection
+) -> tuple[bool, object]:
+    """Count a failed attempt; return True if it was the last, and what giving up returned."""
+    code, message, is_permanent = fault
+
+    def retry_seconds(attempts: int) -> float | None:
+        if is_permanent or kind.is_exhausted(attempts):
+            return None
+        return kind.retry_seconds(attempts, spread)
+
+    after = queue.record_failure(tx, job, code, message, retry_seconds, now)
+    if after.state != "failed":
+        return False, None
+    return True, None if kind.gave_up is None else kind.gave_up(tx, after)
 
 
 def _described(job: Job, error: Exception) -> tuple[str, str, bool]:

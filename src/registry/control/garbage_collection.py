@@ -12,6 +12,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 
 from cloudcore.errors import NotFound
+from cloudcore.jobs.runs import Run, count_runs, find_run, list_runs
 from cloudcore.uuids import Uuid
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -20,7 +21,6 @@ from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 from registry.control.changes import change_of
 from registry.metadata.collector.collection import Amount
-from registry.metadata.collector.runs import Run, count_runs, find_run, list_runs
 from registry.services import collector_runs as collection
 from registry.services.access import repository_crn
 from registry.settings import Delays
@@ -97,14 +97,14 @@ class ManyGarbageCollectionRuns(ResponseBody):
 def _run_answer(run: Run) -> GarbageCollectionRun:
     return GarbageCollectionRun(
         id=run.id,
-        status=msgspec.convert(run.status, Literal["running", "succeeded", "failed"]),
+        status=msgspec.convert(run.state, Literal["running", "succeeded", "failed"]),
         started_by=run.started_by or None,
-        unlinked=run.unlinked,
-        condemned=run.condemned,
-        swept=run.swept,
-        removed=run.removed,
-        freed_bytes=run.freed_bytes,
-        kept=run.kept,
+        unlinked=run.counts["unlinked"],
+        condemned=run.counts["condemned"],
+        swept=run.counts["swept"],
+        removed=run.counts["removed"],
+        freed_bytes=run.counts["freed_bytes"],
+        kept=run.counts["kept"],
         fault=run.fault,
         started_at=rfc3339(run.started_at),
         finished_at=None if run.finished_at is None else rfc3339(run.finished_at),
@@ -147,8 +147,9 @@ async def list_garbage_collection_runs(
     ctx: NamedDependency[RequestContext],
 ) -> ManyGarbageCollectionRuns:
     """List the collector's runs over the account, the newest first."""
+    within = (collection.KIND, _authorized(ctx))
     found, meta = await read_page(
-        ctx, ctx.query(PageQuery), list_runs, count_runs, _authorized(ctx), key=lambda run: run.id
+        ctx, ctx.query(PageQuery), list_runs, count_runs, *within, key=lambda run: run.id
     )
     return ManyGarbageCollectionRuns(runs=[_run_answer(run) for run in found], meta=meta)
 
@@ -158,7 +159,7 @@ async def get_garbage_collection_run(
     run_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneGarbageCollectionRun:
     """Return a run of the collector over the account."""
-    run = await ctx.database.read(find_run, _authorized(ctx), run_id)
+    run = await ctx.database.read(find_run, collection.KIND, _authorized(ctx), run_id)
     if run is None:
         raise NotFound("there is no such run")
     return _one(run)

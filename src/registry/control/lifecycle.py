@@ -12,6 +12,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
+from cloudcore.jobs.runs import Run, count_runs, list_runs
 from cloudcore.uuids import Uuid
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
@@ -20,7 +21,7 @@ from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control.changes import change_of
 from registry.control.repositories import authorized, crn_of
-from registry.metadata.lifecycle.policies import Run, StoredLifecyclePolicy, count_runs, list_runs
+from registry.metadata.lifecycle.policies import StoredLifecyclePolicy
 from registry.metadata.repositories.details import RepositoryRecord
 from registry.services.lifecycle.policies import delete_policy, get_policy, put_policy
 from registry.services.lifecycle.preview import Previews, Taken, read_taken
@@ -31,7 +32,7 @@ from registry.services.lifecycle.rules import (
     parse_rules,
     policy_of,
 )
-from registry.services.lifecycle.runs import get_run, start_run
+from registry.services.lifecycle.runs import KIND, get_run, start_run
 
 _PATH: Final = "/v1/repositories/{repository_id:str}/lifecycle-policy"
 _PREVIEWS: Final = Previews()
@@ -159,11 +160,11 @@ def _one(
 def _run_answer(run: Run) -> LifecycleRun:
     return LifecycleRun(
         id=run.id,
-        status=msgspec.convert(run.status, Literal["running", "succeeded", "failed"]),
+        status=msgspec.convert(run.state, Literal["running", "succeeded", "failed"]),
         started_by=run.started_by or None,
-        evaluated=run.evaluated,
-        expired=run.expired,
-        freed_bytes=run.freed_bytes,
+        evaluated=run.counts["evaluated"],
+        expired=run.counts["expired"],
+        freed_bytes=run.counts["freed_bytes"],
         fault=run.fault,
         started_at=rfc3339(run.started_at),
         finished_at=None if run.finished_at is None else rfc3339(run.finished_at),
@@ -285,7 +286,13 @@ async def list_lifecycle_runs(
     """List the runs of a repository's lifecycle policies, the newest first."""
     repository = await authorized(ctx, repository_id)
     found, meta = await read_page(
-        ctx, ctx.query(PageQuery), list_runs, count_runs, repository.id, key=lambda run: run.id
+        ctx,
+        ctx.query(PageQuery),
+        list_runs,
+        count_runs,
+        KIND,
+        repository.id,
+        key=lambda run: run.id,
     )
     return ManyLifecycleRuns(runs=[_run_answer(run) for run in found], meta=meta)
 

@@ -1,17 +1,14 @@
-"""The tables of the collector: what it has swept, its runs, and the generations of the data."""
+"""The tables of the collector: what it has swept, and the generations of the data."""
 
 from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
-    CheckConstraint,
     Column,
     ForeignKey,
     Index,
     String,
     Table,
-    Text,
-    text,
 )
 
 from cloudcore.db.schema import DigestText, Id, Moment, metadata
@@ -40,32 +37,4 @@ store_generations = Table(
     Column("accepted_at", Moment),  # when an operator said that this database is the right one
     Index(None, "noted_at"),
     Index(None, "accepted_at"),
-)
-
-gc_runs = Table(
-    "gc_runs",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("account_id", ForeignKey(accounts.c.id), nullable=False),
-    Column("status", String(16), nullable=False),
-    Column("started_by", Text, nullable=False),  # CRN; empty: its time had come
-    Column("unlinked", BigInteger, nullable=False),
-    Column("condemned", BigInteger, nullable=False),
-    Column("swept", BigInteger, nullable=False),
-    Column("removed", BigInteger, nullable=False),
-    Column("freed_bytes", BigInteger, nullable=False),
-    Column("kept", BigInteger, nullable=False),
-    Column("fault", Text),
-    Column("started_at", Moment, nullable=False),
-    Column("finished_at", Moment),
-    CheckConstraint("status IN ('running', 'succeeded', 'failed')", name="status"),
-    CheckConstraint("(status = 'running') = (finished_at IS NULL)", name="finished_at"),
-    Index(None, "account_id", "id"),
-)
-Index(
-    "uq_gc_runs_running",
-    gc_runs.c.account_id,
-    unique=True,
-    sqlite_where=text("status = 'running'"),
-    postgresql_where=text("status = 'running'"),
 )

@@ -169,32 +169,6 @@ lifecycle_policies = Table(
     Column("updated_at", Moment, nullable=False),
 )
 
-lifecycle_runs = Table(
-    "lifecycle_runs",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("repository_id", ForeignKey(repositories.c.id, ondelete="CASCADE"), nullable=False),
-    Column("document", Text, nullable=False),  # the rules it runs by
-    Column("status", String(16), nullable=False),
-    Column("started_by", Text, nullable=False),  # CRN; empty: the daily run
-    Column("evaluated", BigInteger, nullable=False),
-    Column("expired", BigInteger, nullable=False),
-    Column("freed_bytes", BigInteger, nullable=False),
-    Column("fault", Text),
-    Column("started_at", Moment, nullable=False),
-    Column("finished_at", Moment),
-    CheckConstraint("status IN ('running', 'succeeded', 'failed')", name="status"),
-    CheckConstraint("(status = 'running') = (finished_at IS NULL)", name="finished_at"),
-    Index(None, "repository_id", "id"),
-)
-Index(
-    "uq_lifecycle_runs_running",
-    lifecycle_runs.c.repository_id,
-    unique=True,
-    sqlite_where=text("status = 'running'"),
-    postgresql_where=text("status = 'running'"),
-)
-
 image_pins = Table(
     "image_pins",
     metadata,

@@ -7,30 +7,26 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-import msgspec
-
-from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.jobs.queue import NewJob, enqueue
+from cloudcore.jobs import runs
+from cloudcore.jobs.runs import NewRun, Run
 from registry.metadata.collector import collection
-from registry.metadata.collector import runs as gc_runs
 from registry.metadata.collector.collection import Amount
-from registry.metadata.collector.runs import Run
 from registry.services.access import repository_crn
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
 
 KIND: Final = "registry.garbage_collection"
-KEPT: Final = 30 * 24 * 3600 * MICROSECONDS
+KEPT_SECONDS: Final = 30 * 24 * 3600
 """How long an account's runs are remembered."""
+COUNTS: Final = ("unlinked", "condemned", "swept", "removed", "freed_bytes", "kept")
+"""What a run counts.
+
+*unlinked*: links that no manifest referenced; *condemned*: objects that lost their last link by
+that; *swept*: objects whose rows went to the quarantine; *removed*: objects whose bytes are gone;
+*freed_bytes*: of these, on disk; *kept*: condemned objects that something refers to again.
+"""
 _ACCOUNTS: Final = 500
-
-
-class Arguments(msgspec.Struct, frozen=True):
-    """Which run a job is."""
-
-    run_id: str
-    account_id: str
 
 
 class Status(NamedTuple):
@@ -45,32 +41,27 @@ class Status(NamedTuple):
 
 def start_run(tx: Connection, account_id: str, run_id: str, act: Change) -> Run:
     """Start a run over an account, or join the one under way, and return it."""
-    gc_runs.lock_account(tx, account_id)
-    running = gc_runs.find_running(tx, account_id)
-    if running is not None:
-        return running
-    gc_runs.forget_runs(tx, account_id, act.now - KEPT)
-    gc_runs.add_run(tx, run_id, account_id, act.principal, act.now)
-    job = NewJob(
-        KIND,
-        Arguments(run_id, account_id),
+    new = NewRun(
+        id=run_id,
+        kind=KIND,
         account_id=account_id,
+        scope_id=account_id,
         resource=repository_crn(act.site.region, account_id, "*"),
+        started_by=act.principal,
+        counts=COUNTS,
+        kept_seconds=KEPT_SECONDS,
     )
-    enqueue(tx, job, act.now)
-    run = gc_runs.find_run(tx, account_id, run_id)
-    assert run is not None
-    return run
+    return runs.start_run(tx, new, act.now)
 
 
 def status(tx: Connection, account_id: str) -> Status:
     """Return what there is to collect; costs a step for each thing to be collected."""
-    (last,) = gc_runs.list_runs(tx, account_id, "", 1) or (None,)
+    (last,) = runs.list_runs(tx, KIND, account_id, "", 1) or (None,)
     return Status(
         unreferenced=collection.measure_unreferenced(tx, account_id),
         condemned=collection.measure_condemned(tx, account_id),
         quarantined=collection.measure_quarantined(tx, account_id),
-        is_running=gc_runs.find_running(tx, account_id) is not None,
+        is_running=runs.find_running(tx, KIND, account_id) is not None,
         last_run=last,
     )
 

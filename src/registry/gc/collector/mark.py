@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from cloudcore.db.base import Connection, ConstraintViolated
+from cloudcore.jobs.runs import Progress, Run, progress_run
 from registry.gc.collector.consistency_check import IndexIncomplete, check_repository
 from registry.metadata.collector import collection
-from registry.metadata.collector import runs as gc_runs
 from registry.metadata.collector.collection import UnreferencedLink
-from registry.metadata.collector.runs import Progress, Run
 from registry.services.context import ServiceContext
 
 _BATCH: Final = 200
@@ -42,5 +41,5 @@ def _unlink(
 ) -> None:
     unlinked = collection.unlink_unreferenced(tx, run.account_id, links, before)
     condemned = collection.condemn(tx, run.account_id, {link.object_id for link in links}, now)
-    progress = Progress(unlinked=unlinked, condemned=condemned)
-    gc_runs.advance_run(tx, run.account_id, run.id, progress)
+    progress = Progress({"unlinked": unlinked, "condemned": condemned})
+    progress_run(tx, run.id, progress)

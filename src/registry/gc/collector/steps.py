@@ -19,6 +19,8 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Unavailable
 from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job
+from cloudcore.jobs.run_kinds import run_kind
+from cloudcore.jobs.runs import Progress, Run, progress_run
 from registry.blobstore.base import BlobSweeper
 from registry.errors import StoreUnavailable
 from registry.gc.collector.consistency_check import IndexIncomplete
@@ -26,14 +28,10 @@ from registry.gc.collector.mark import mark
 from registry.gc.collector.removal import remove
 from registry.gc.collector.sweep import sweep
 from registry.gc.generations import DatabaseWentBack, check_generation
-from registry.metadata.collector import runs as gc_runs
-from registry.metadata.collector.runs import Progress, Run
-from registry.services.collector_runs import KIND, Arguments
+from registry.services.collector_runs import KIND
 from registry.services.context import ServiceContext
 from registry.services.run_log import log_end
 
-MAX_ATTEMPTS: Final = 10
-"""How often one step is tried before the run fails."""
 _BATCHES: Final = 20
 """How many a step does before it gives its place to other jobs."""
 _REST: Final = 3
@@ -48,10 +46,9 @@ Phase = Callable[[ServiceContext, Run], Awaitable[bool]]
 
 def collection_kind(ctx: ServiceContext, sweeper: BlobSweeper) -> JobKind:
     """Return the kind of job that collects; only it is given the way to delete bytes."""
-    # The run itself must end with its job: so the step, and not the queue, gives up.
     check = partial(check_generation, ctx, sweeper)
     step = partial(run_step, ctx, phases_of(sweeper), check=check)
-    return JobKind(name=KIND, step=step, max_attempts=None)
+    return run_kind(KIND, step, database=ctx.database, clock=ctx.clock, ended=_log_end)
 
 
 def phases_of(sweeper: BlobSweeper) -> Sequence[Phase]:
@@ -68,23 +65,17 @@ async def _pass() -> None:
 async def run_step(
     ctx: ServiceContext,
     phases: Sequence[Phase],
+    run: Run,
     job: Job,
     *,
     check: Callable[[], Awaitable[None]] = _pass,
 ) -> Next | Done:
-    """Do some batches of the job's current phase; `check` raises when none may be done.
+    """Do some batches of the run's current phase; `check` raises when none may be done.
 
     Raises:
-        StepFailed: the store or the database cannot do it now.
+        StepFailed: the store or the database cannot do it now, or nothing may be collected.
 
     """
-    arguments = msgspec.convert(job.arguments, Arguments)
-    if job.attempts > MAX_ATTEMPTS:
-        fault = f"{job.fault.code}: {job.fault.message}" if job.fault else "WORKER_LOST"
-        return Done(partial(_finish, arguments, ctx.clock(), fault), _log_end)
-    run = await ctx.database.read(gc_runs.find_run, arguments.account_id, arguments.run_id)
-    if run is None or run.status != "running":
-        return Done()
     number = 0 if job.cursor is None else msgspec.convert(job.cursor, int)
     try:
         await check()
@@ -99,21 +90,17 @@ async def run_step(
     except Unavailable as error:
         raise StepFailed("SERVICE_UNAVAILABLE", error.message) from error
     except IndexIncomplete as error:
-        fault = f"INDEX_INCOMPLETE: {error}; nothing was collected by it. Run 'entrepot fsck'"
-        return Done(partial(_finish, arguments, ctx.clock(), fault), _log_end)
+        told = f"{error}; nothing was collected by it. Run 'entrepot fsck'"
+        raise StepFailed("INDEX_INCOMPLETE", told, is_permanent=True) from error
     except DatabaseWentBack as error:
-        fault = f"DATABASE_WENT_BACK: {error}"
-        return Done(partial(_finish, arguments, ctx.clock(), fault), _log_end)
-    if number < len(phases):
-        return Next(number)
-    return Done(partial(_finish, arguments, ctx.clock(), None), _log_end)
+        raise StepFailed("DATABASE_WENT_BACK", str(error), is_permanent=True) from error
+    change = partial(_progress, run, Progress({}, done=number, total=len(phases)))
+    return Next(number, change) if number < len(phases) else Done(change)
 
 
-def _finish(arguments: Arguments, now: int, fault: str | None, tx: Connection) -> Run | None:
-    return gc_runs.finish_run(tx, arguments.account_id, arguments.run_id, now, fault)
+def _progress(run: Run, progress: Progress, tx: Connection) -> None:
+    progress_run(tx, run.id, progress)
 
 
-def _log_end(run: Run | None) -> None:
-    if run is not None:
-        counts = {name: getattr(run, name) for name in Progress._fields}
-        log_end("collection", run, account_id=run.account_id, **counts)
+def _log_end(run: Run) -> None:
+    log_end("collection", run, **run.counts)

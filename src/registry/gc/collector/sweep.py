@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.db.base import Connection, ConstraintViolated
+from cloudcore.jobs.runs import Progress, Run, progress_run
 from registry.gc.collector.consistency_check import IndexIncomplete
 from registry.metadata.collector import collection
-from registry.metadata.collector import runs as gc_runs
-from registry.metadata.collector.runs import Progress, Run
 from registry.services.context import ServiceContext
 
 _BATCH: Final = 100
@@ -42,11 +41,11 @@ def _sweep(tx: Connection, run: Run, before: int, now: int) -> bool:
     if needed is not None:
         raise IndexIncomplete(f"a manifest needs {needed}, which its repository does not link")
     swept = collection.sweep(tx, run.account_id, [one.id for one in doomed], now)
-    gc_runs.advance_run(tx, run.account_id, run.id, Progress(swept=swept, kept=len(spared)))
+    progress_run(tx, run.id, Progress({"swept": swept, "kept": len(spared)}))
     return len(found) == _BATCH
 
 
 def _spare(tx: Connection, run: Run, before: int) -> None:
     found = collection.lock_condemned(tx, run.account_id, before, _BATCH)
     spared = collection.unmark_referred(tx, run.account_id, [one.id for one in found])
-    gc_runs.advance_run(tx, run.account_id, run.id, Progress(kept=len(spared)))
+    progress_run(tx, run.id, Progress({"kept": len(spared)}))

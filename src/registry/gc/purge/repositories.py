@@ -6,6 +6,7 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
+from cloudcore.jobs.runs import remove_runs
 from registry.gc.purge.images import remove_tombstones
 from registry.metadata.collector.collection import condemn, lock_objects
 from registry.metadata.images.tombstones import tombstones_of
@@ -34,9 +35,17 @@ async def purge_deleted_repositories(ctx: ServiceContext) -> int:
             while await ctx.database.write(_purge_batch, repository.id, ctx.clock()):
                 pass
             if repository.deleted_at + _GRACE <= ctx.clock():
-                gone += await ctx.database.write(purge.remove_repository, repository.id)
+                gone += await ctx.database.write(_remove, repository.id)
         after = (deleted[-1].restorable_until, deleted[-1].id)
     return gone
+
+
+def _remove(tx: Connection, repository_id: str) -> bool:
+    """Remove the row of a deleted repository that holds nothing, and the runs over it."""
+    is_gone = purge.remove_repository(tx, repository_id)
+    if is_gone:
+        remove_runs(tx, repository_id)
+    return is_gone
 
 
 def _purge_batch(tx: Connection, repository_id: str, now: int) -> bool:

@@ -17,12 +17,14 @@ import msgspec
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
-from cloudcore.jobs.kinds import Done, JobKind, Next
-from cloudcore.jobs.queue import Job, NewJob, enqueue
+from cloudcore.jobs import runs
+from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
+from cloudcore.jobs.queue import Job
+from cloudcore.jobs.run_kinds import run_kind
+from cloudcore.jobs.runs import NewRun, Progress, Run
 from registry.metadata.images import manifests
 from registry.metadata.lifecycle import images as lifecycle_images
 from registry.metadata.lifecycle import policies as lifecycle
-from registry.metadata.lifecycle.policies import Run
 from registry.metadata.repositories.live import Repository, lock_repository
 from registry.services.access import repository_crn
 from registry.services.changes import Change
@@ -31,24 +33,17 @@ from registry.services.events import LIFECYCLE_COMPLETED, RegistryEvent, publish
 from registry.services.images.deletion import delete_image
 from registry.services.lifecycle.plans import Cursor, Plan, Plans, divided_subjects
 from registry.services.lifecycle.policies import RUN_EVERY, no_policy
-from registry.services.lifecycle.rules import DAY, LifecyclePolicy, policy_of
+from registry.services.lifecycle.rules import LifecyclePolicy, policy_of
 from registry.services.lifecycle.scan import Images, read_all, read_some
 from registry.services.lifecycle.selection import select
 from registry.services.run_log import log_end
 
 KIND: Final = "registry.lifecycle"
-MAX_ATTEMPTS: Final = 10
-"""How often one step is tried before the run fails."""
-KEPT: Final = 90 * DAY
+KEPT_SECONDS: Final = 90 * 24 * 3600
 """How long a repository's runs are remembered."""
+COUNTS: Final = ("evaluated", "expired", "freed_bytes")
+"""What a run counts: images there were, those it deleted, and bytes that frees in the end."""
 _DUE: Final = 50
-
-
-class Arguments(msgspec.Struct, frozen=True):
-    """Which run a job is."""
-
-    run_id: str
-    repository_id: str
 
 
 class Portion(NamedTuple):
@@ -63,8 +58,8 @@ class Portion(NamedTuple):
 
 def lifecycle_kind(ctx: ServiceContext) -> JobKind:
     """Return the kind of job that runs policies."""
-    # The run itself must end with its job: so the step, and not the queue, gives up.
-    return JobKind(name=KIND, step=partial(run_step, ctx, Plans()), max_attempts=None)
+    step = partial(run_step, ctx, Plans())
+    return run_kind(KIND, step, database=ctx.database, clock=ctx.clock, ended=_log_end)
 
 
 def start_run(tx: Connection, repository_id: str, run_id: str, act: Change) -> Run:
@@ -77,29 +72,29 @@ def start_run(tx: Connection, repository_id: str, run_id: str, act: Change) -> R
     repository = lock_repository(tx, repository_id)
     if repository is None:
         raise NotFound("there is no such repository")
-    running = lifecycle.find_running(tx, repository_id)
+    running = runs.find_running(tx, KIND, repository_id)
     if running is not None:
         return running
     policy = lifecycle.find_policy(tx, repository_id)
     if policy is None:
         raise no_policy()
-    lifecycle.forget_runs(tx, repository_id, act.now - KEPT)
-    lifecycle.add_run(tx, run_id, repository_id, policy.document, act.principal, act.now)
-    job = NewJob(
-        KIND,
-        Arguments(run_id, repository_id),
+    new = NewRun(
+        id=run_id,
+        kind=KIND,
         account_id=repository.account_id,
+        scope_id=repository_id,
         resource=repository_crn(act.site.region, repository.account_id, repository.name),
+        started_by=act.principal,
+        counts=COUNTS,
+        kept_seconds=KEPT_SECONDS,
+        arguments=policy.document,
     )
-    enqueue(tx, job, act.now)
-    run = lifecycle.find_run(tx, repository_id, run_id)
-    assert run is not None
-    return run
+    return runs.start_run(tx, new, act.now)
 
 
 def get_run(tx: Connection, repository_id: str, run_id: str) -> Run:
     """Return a run of a repository, or raise `NotFound`."""
-    run = lifecycle.find_run(tx, repository_id, run_id)
+    run = runs.find_run(tx, KIND, repository_id, run_id)
     if run is None:
         raise NotFound("the repository has no such run")
     return run
@@ -126,35 +121,28 @@ def _start_due_run(tx: Connection, repository_id: str, run_id: str, act: Change)
     return is_live and start_run(tx, repository_id, run_id, act).id == run_id
 
 
-async def run_step(ctx: ServiceContext, plans: Plans, job: Job) -> Next | Done:
+async def run_step(ctx: ServiceContext, plans: Plans, run: Run, job: Job) -> Next | Done:
     """Plan a run, or delete the next portion of its plan."""
-    arguments = msgspec.convert(job.arguments, Arguments)
-    if job.attempts > MAX_ATTEMPTS:
-        fault = f"{job.fault.code}: {job.fault.message}" if job.fault else "WORKER_LOST"
-        return Done(partial(_fail, arguments, fault, ctx.clock()), partial(_log_end, job))
-    run = await ctx.database.read(lifecycle.find_run, arguments.repository_id, arguments.run_id)
-    if run is None or run.status != "running":
-        return Done()
-    policy = policy_of(run.document)
+    policy = policy_of(run.arguments)
     cursor = None if job.cursor is None else msgspec.convert(job.cursor, Cursor)
     plan = None if cursor is None else plans.find(cursor.plan)
     if cursor is None or plan is None:
         plan = await make_plan(ctx, run, policy, () if cursor is None else cursor.subjects)
         plans.keep(plan)
         evaluated = plan.evaluated if cursor is None else 0
-        return Next(msgspec.to_builtins(plan.cursor(0)), partial(_begin, arguments, evaluated))
+        begin = partial(_begin, run, evaluated, len(plan.order))
+        return Next(msgspec.to_builtins(plan.cursor(0)), begin)
     await plans.rest(plan.id)
     ids = plan.portion(cursor.position)
     position = cursor.position + len(ids)
     is_last = position >= len(plan.order)
     portion = Portion(plan, policy, ids, cursor.subjects, is_last)
-    change = partial(delete_portion, run, portion, _act(ctx, run, job))
+    change = partial(delete_portion, run, portion, _act(ctx, run))
     if is_last:
         plans.drop(plan.id)
-        return Done(change, partial(_log_end, job))
+        return Done(change)
     plans.hand_over(plan.id)
-    cursor_after = msgspec.to_builtins(plan.cursor(position))
-    return Next(cursor_after, change, committed=partial(_log_end, job))
+    return Next(msgspec.to_builtins(plan.cursor(position)), change)
 
 
 async def make_plan(
@@ -162,7 +150,7 @@ async def make_plan(
 ) -> Plan:
     """Return what a run is going to do; `subjects` are digests whose referrers are to follow."""
     now = ctx.clock()
-    read = await read_all(ctx.database, run.repository_id, policy, now, frozenset(subjects))
+    read = await read_all(ctx.database, run.scope_id, policy, now, frozenset(subjects))
     selection = await asyncio.to_thread(select, policy, *read, now)
     return Plan(
         id=ctx.new_id(),
@@ -170,32 +158,29 @@ async def make_plan(
         evaluated=len(read.images),
         order=list(selection.expired),
         newest=selection.newest,
-        subjects=await divided_subjects(ctx.database, run.repository_id, selection, subjects),
+        subjects=await divided_subjects(ctx.database, run.scope_id, selection, subjects),
     )
 
 
-def delete_portion(run: Run, portion: Portion, act: Change, tx: Connection) -> Run | None:
-    """Delete what of a portion must still go; return the run if it has ended with that.
+def delete_portion(run: Run, portion: Portion, act: Change, tx: Connection) -> None:
+    """Delete what of a portion must still go.
 
-    With its last portion the run has succeeded.
+    Raises:
+        StepFailed: the repository is gone, or the policy is another by now.
+
     """
-    repository = lock_repository(tx, run.repository_id)
+    repository = lock_repository(tx, run.scope_id)
     if repository is None:
-        return lifecycle.finish_run(
-            tx, run.repository_id, run.id, act.now, "REPOSITORY_DELETED: the repository is gone"
-        )
-    policy = lifecycle.find_policy(tx, run.repository_id)
-    if policy is None or policy.document != run.document:
-        return lifecycle.finish_run(
-            tx, run.repository_id, run.id, act.now, "POLICY_CHANGED: the policy is another by now"
-        )
-    events = _delete(tx, repository, run, _still_expired(tx, run, portion, act.now), act)
-    ended = None
+        raise StepFailed("REPOSITORY_DELETED", "the repository is gone", is_permanent=True)
+    policy = lifecycle.find_policy(tx, run.scope_id)
+    if policy is None or policy.document != run.arguments:
+        raise StepFailed("POLICY_CHANGED", "the policy is another by now", is_permanent=True)
+    expired = _still_expired(tx, run, portion, act.now)
+    events, counts = _delete(tx, repository, expired, act)
+    runs.progress_run(tx, run.id, Progress(counts, done=run.done + len(portion.ids)))
     if portion.is_last:
-        ended = lifecycle.finish_run(tx, run.repository_id, run.id, act.now)
         events.append(RegistryEvent(LIFECYCLE_COMPLETED))
     publish(tx, act, repository, events)
-    return ended
 
 
 def _still_expired(tx: Connection, run: Run, portion: Portion, now: int) -> list[str]:
@@ -207,7 +192,7 @@ def _still_expired(tx: Connection, run: Run, portion: Portion, now: int) -> list
         wanted |= ids
         known = read_some(
             tx,
-            run.repository_id,
+            run.scope_id,
             portion.policy,
             sorted(wanted),
             now,
@@ -223,9 +208,9 @@ def _still_expired(tx: Connection, run: Run, portion: Portion, now: int) -> list
 
 
 def _delete(
-    tx: Connection, repository: Repository, run: Run, ids: Sequence[str], act: Change
-) -> list[RegistryEvent]:
-    """Delete images and count what that frees."""
+    tx: Connection, repository: Repository, ids: Sequence[str], act: Change
+) -> tuple[list[RegistryEvent], dict[str, int]]:
+    """Delete images; return the events, and the counts of what is gone."""
     events: list[RegistryEvent] = []
     digests = lifecycle_images.digests_of(tx, repository.id, ids)
     rows = manifests.find_manifests(tx, repository.id, list(digests.values()))
@@ -233,34 +218,21 @@ def _delete(
     for name in ids:
         freed += lifecycle_images.sole_bytes(tx, name)
         events += delete_image(tx, repository, rows[digests[name]], act)
-    lifecycle.advance_run(tx, repository.id, run.id, expired=len(ids), freed_bytes=freed)
-    return events
+    return events, {"expired": len(ids), "freed_bytes": freed}
 
 
-def _begin(arguments: Arguments, evaluated: int, tx: Connection) -> None:
-    lifecycle.advance_run(tx, arguments.repository_id, arguments.run_id, evaluated=evaluated)
+def _begin(run: Run, evaluated: int, planned: int, tx: Connection) -> None:
+    # What is done was planned by a process that died.
+    progress = Progress({"evaluated": evaluated}, total=run.done + planned)
+    runs.progress_run(tx, run.id, progress)
 
 
-def _fail(arguments: Arguments, fault: str, now: int, tx: Connection) -> Run | None:
-    return lifecycle.finish_run(tx, arguments.repository_id, arguments.run_id, now, fault)
+def _log_end(run: Run) -> None:
+    log_end("lifecycle run", run, repository_id=run.scope_id, **run.counts)
 
 
-def _log_end(job: Job, run: Run | None) -> None:
-    if run is not None:
-        log_end(
-            "lifecycle run",
-            run,
-            account_id=job.account_id or "",
-            repository_id=run.repository_id,
-            evaluated=run.evaluated,
-            expired=run.expired,
-            freed_bytes=run.freed_bytes,
-        )
-
-
-def _act(ctx: ServiceContext, run: Run, job: Job) -> Change:
-    region = ctx.site.region
-    return ctx.act(f"crn:registry:{region}:{job.account_id}:lifecycle-run/{run.id}")
+def _act(ctx: ServiceContext, run: Run) -> Change:
+    return ctx.act(f"crn:registry:{ctx.site.region}:{run.account_id}:lifecycle-run/{run.id}")
 
 
 def _numbers(rules: int) -> list[int]:

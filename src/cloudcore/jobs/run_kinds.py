@@ -1,0 +1,97 @@
+"""A kind of job whose jobs are runs: a family writes the step, the run ends with its job.
+
+The step is given the run. `Done` ends it as succeeded, in the transaction of its change. A
+`StepFailed` is tried again as of any job; when the job is given up, the run ends as failed, in the
+same transaction and with the same fault. So a step, or its change, raises a permanent `StepFailed`
+where a run cannot go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from cloudcore.clock import Clock
+from cloudcore.db.base import Connection, Database
+from cloudcore.jobs import runs
+from cloudcore.jobs.kinds import Change, Committed, Done, JobKind, Next
+from cloudcore.jobs.queue import WORKER_LOST, Job
+from cloudcore.jobs.runs import Run, RunArguments
+
+RunStep = Callable[[Run, Job], Awaitable[Next | Done]]
+"""Does what `job.cursor` says comes next in the run, and says what to commit."""
+Ended = Callable[[Run], None]
+"""Called once with a run that has ended, after the commit that ended it."""
+
+MAX_ATTEMPTS: Final = 10
+
+
+def run_kind(
+    name: str,
+    step: RunStep,
+    *,
+    database: Database,
+    clock: Clock,
+    ended: Ended = lambda _: None,
+    max_attempts: int | None = MAX_ATTEMPTS,
+) -> JobKind:
+    """Return the kind of job whose runs `runs.start_run` starts under the same name."""
+    return JobKind(
+        name=name,
+        step=partial(_take_step, step, database, clock, ended),
+        max_attempts=max_attempts,
+        gave_up=_fail,
+        gave_up_committed=partial(_tell, ended),
+    )
+
+
+async def _take_step(
+    step: RunStep, database: Database, clock: Clock, ended: Ended, job: Job
+) -> Next | Done:
+    run = await database.read(runs.find_run_of_job, _run_id(job))
+    if run is None or run.state != "running":
+        return Done()
+    outcome = await step(run, job)
+    if isinstance(outcome, Next):
+        return outcome
+    return Done(
+        partial(_succeed, run.id, clock(), outcome.change),
+        partial(_tell_both, ended, outcome.committed),
+    )
+
+
+def _succeed(
+    run_id: str, now: int, change: Change | None, tx: Connection
+) -> tuple[Run | None, object]:
+    result = None if change is None else change(tx)
+    return runs.end_run(tx, run_id, now), result
+
+
+def _fail(tx: Connection, job: Job) -> Run | None:
+    assert job.fault is not None
+    assert job.finished_at is not None
+    fault = job.fault
+    if fault.code == WORKER_LOST[0]:
+        fault = msgspec.structs.replace(fault, message="")  # the code says it all
+    return runs.end_run(tx, _run_id(job), job.finished_at, fault)
+
+
+def _tell(ended: Ended, run: Run | None) -> None:
+    if run is not None:
+        ended(run)
+
+
+def _tell_both(
+    ended: Ended, committed: Committed | None, results: tuple[Run | None, object]
+) -> None:
+    run, result = results
+    _tell(ended, run)
+    if committed is not None:
+        committed(result)
+
+
+def _run_id(job: Job) -> str:
+    return msgspec.convert(job.arguments, RunArguments).run_id

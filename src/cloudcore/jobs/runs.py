@@ -1,0 +1,294 @@
+"""Runs: long jobs that a caller starts, watches and reads about afterwards.
+
+Every kind of run has one shape: its state, how far it is, counts by name, faults, and who started
+it. Of a kind and a scope (an account, a repository) one runs at a time. The work is a job's
+(`cloudcore.jobs.run_kinds`); what a step commits counts itself into the run's row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from sqlalchemy import Select, bindparam, func, select
+from sqlalchemy import text as sql
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.statement import Statement, page
+from cloudcore.jobs import faults
+from cloudcore.jobs.faults import Fault
+from cloudcore.jobs.queue import NewJob, enqueue
+from cloudcore.jobs.tables import RUNNING, runs
+
+_r = runs.c
+_LAST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+"""Sorts after every id, in whatever language the database sorts."""
+
+
+class NewRun(NamedTuple):
+    """A run to start."""
+
+    id: str
+    kind: str
+    """Also the kind of its job."""
+    account_id: str
+    scope_id: str
+    """The id of what it runs over."""
+    resource: str
+    """The CRN of that."""
+    started_by: str
+    """CRN; empty: its time had come."""
+    counts: Sequence[str]
+    """The names of what it counts; all begin at 0."""
+    kept_seconds: float
+    """How long runs of this kind and scope are remembered after their end."""
+    arguments: Any = None
+    """JSON."""
+
+
+class Run(NamedTuple):
+    """A run as it stands; moments are in microseconds."""
+
+    id: str
+    kind: str
+    account_id: str
+    scope_id: str
+    state: str
+    """``running``, ``succeeded`` or ``failed``."""
+    arguments: Any
+    done: int
+    """How far it is, in the units of its kind."""
+    total: int | None
+    """How far it has to go; None: not known yet."""
+    counts: Mapping[str, int]
+    faults: Sequence[Fault]
+    """What went wrong on the way."""
+    fault: str | None
+    """Why it failed: a code, and words."""
+    started_by: str
+    started_at: int
+    finished_at: int | None
+
+
+class Progress(NamedTuple):
+    """What part of a run was done."""
+
+    counts: Mapping[str, int]
+    """Added to the run's; by names that the run was started with."""
+    done: int | None = None
+    """How far the run is now; None: as before."""
+    total: int | None = None
+    """How far it has to go; None: as before."""
+
+
+def _columns() -> Select[Any]:
+    return select(*(_r[name] for name in Run._fields))
+
+
+_OF: Final = (_r.scope_id == bindparam("scope_id"), _r.kind == bindparam("kind"))
+_INSERT: Final = Statement(
+    insert(runs)
+    .values(
+        id=bindparam("id"),
+        kind=bindparam("kind"),
+        account_id=bindparam("account_id"),
+        scope_id=bindparam("scope_id"),
+        state=sql("'running'"),
+        arguments=bindparam("arguments"),
+        done=sql("0"),
+        counts=bindparam("counts"),
+        faults=sql("'[]'"),
+        started_by=bindparam("started_by"),
+        started_at=bindparam("now"),
+    )
+    # Changes nothing, but returns the row of the run under way, and locks it.
+    .on_conflict_do_update(
+        index_elements=["scope_id", "kind"],
+        index_where=RUNNING,
+        set_={"started_at": _r.started_at},
+    )
+    .returning(*(_r[name] for name in Run._fields))
+)
+_FIND: Final = Statement(_columns().where(*_OF, _r.id == bindparam("id")))
+_FIND_BY_ID: Final = Statement(_columns().where(_r.id == bindparam("id")))
+_LOCK: Final = Statement(_columns().where(_r.id == bindparam("id")).with_for_update())
+_FIND_RUNNING: Final = Statement(_columns().where(*_OF, RUNNING))
+_LIST: Final = Statement(
+    page(_columns().where(*_OF, _r.id < bindparam("before")).order_by(_r.id.desc()))
+)
+_COUNT: Final = Statement(select(func.count()).select_from(runs).where(*_OF))
+_PROGRESS: Final = Statement(
+    runs.update()
+    .where(_r.id == bindparam("run_id"))
+    .values(
+        done=bindparam("now_done"),
+        total=bindparam("now_total"),
+        counts=bindparam("now_counts"),
+        faults=bindparam("now_faults"),
+    )
+)
+_END: Final = Statement(
+    runs.update()
+    .where(_r.id == bindparam("run_id"))
+    .values(
+        state=bindparam("outcome"),
+        faults=bindparam("now_faults"),
+        fault=bindparam("reason"),
+        finished_at=bindparam("now"),
+    )
+)
+_FORGET: Final = Statement(runs.delete().where(*_OF, _r.finished_at <= bindparam("before")))
+_REMOVE: Final = Statement(runs.delete().where(_r.scope_id == bindparam("scope_id")))
+
+
+def start_run(tx: Connection, new: NewRun, now: int) -> Run:
+    """Start a run and put its job in the queue, or join the one under way; return the run.
+
+    Its id tells which: another than `new.id` was under way. Runs of this kind and scope that ended
+    long ago are forgotten.
+    """
+    row = tx.row(
+        _INSERT,
+        id=new.id,
+        kind=new.kind,
+        account_id=new.account_id,
+        scope_id=new.scope_id,
+        arguments=_json(new.arguments),
+        counts=_json(dict.fromkeys(new.counts, 0)),
+        started_by=new.started_by,
+        now=now,
+    )
+    assert row is not None
+    run = _run(row)
+    if run.id == new.id:
+        before = now - int(new.kept_seconds * MICROSECONDS)
+        tx.execute(_FORGET, scope_id=new.scope_id, kind=new.kind, before=before)
+        arguments = RunArguments(new.id)
+        job = NewJob(new.kind, arguments, account_id=new.account_id, resource=new.resource)
+        enqueue(tx, job, now)
+    return run
+
+
+def find_run(tx: Connection, kind: str, scope_id: str, run_id: str) -> Run | None:
+    """Return a run of a kind and scope, or None."""
+    row = tx.row(_FIND, kind=kind, scope_id=scope_id, id=run_id)
+    return _run(row) if row else None
+
+
+def find_run_of_job(tx: Connection, run_id: str) -> Run | None:
+    """Return the run that a job names, or None if it is forgotten."""
+    row = tx.row(_FIND_BY_ID, id=run_id)
+    return _run(row) if row else None
+
+
+def find_running(tx: Connection, kind: str, scope_id: str) -> Run | None:
+    """Return the run of a kind and scope that is under way, or None."""
+    row = tx.row(_FIND_RUNNING, kind=kind, scope_id=scope_id)
+    return _run(row) if row else None
+
+
+def list_runs(tx: Connection, kind: str, scope_id: str, before: str, limit: int) -> list[Run]:
+    """Return up to `limit` runs before the id `before`, the newest first; all if it is empty."""
+    rows = tx.rows(_LIST, kind=kind, scope_id=scope_id, before=before or _LAST, limit=limit)
+    return [_run(row) for row in rows]
+
+
+def count_runs(tx: Connection, kind: str, scope_id: str) -> int:
+    """Return how many runs of a kind and scope are remembered."""
+    row = tx.row(_COUNT, kind=kind, scope_id=scope_id)
+    assert row is not None
+    return int(row[0])
+
+
+def progress_run(tx: Connection, run_id: str, progress: Progress) -> None:
+    """Add to what a run has done; its row is locked until `tx` ends.
+
+    Raises:
+        KeyError: the run does not count something of this name.
+
+    """
+    run = _lock(tx, run_id)
+    if run is None:
+        return
+    counts = dict(run.counts)
+    for name, more in progress.counts.items():
+        counts[name] += more
+    done = run.done if progress.done is None else progress.done
+    total = run.total if progress.total is None else progress.total
+    _write(tx, run._replace(counts=counts, done=done, total=total))
+
+
+def add_run_fault(
+    tx: Connection, run_id: str, code: str, message: str, now: int, *, subject: str = ""
+) -> None:
+    """Note what went wrong on the way, with `subject`; the run goes on."""
+    run = _lock(tx, run_id)
+    if run is not None:
+        known = faults.add_fault(run.faults, code, message, now, subject=subject)
+        _write(tx, run._replace(faults=known))
+
+
+def end_run(tx: Connection, run_id: str, now: int, fault: Fault | None = None) -> Run | None:
+    """End a run, which has failed if there is a fault, and return it.
+
+    Return None, and change nothing, if it has ended before or is forgotten.
+    """
+    run = _lock(tx, run_id)
+    if run is None or run.state != "running":
+        return None
+    ended = run._replace(state="succeeded", finished_at=now)
+    if fault is not None:
+        text = f"{fault.code}: {fault.message}" if fault.message else fault.code
+        ended = ended._replace(state="failed", fault=text, faults=[*run.faults, fault])
+    tx.execute(
+        _END,
+        run_id=run_id,
+        outcome=ended.state,
+        now_faults=_json(ended.faults),
+        reason=ended.fault,
+        now=now,
+    )
+    return ended
+
+
+def remove_runs(tx: Connection, scope_id: str) -> None:
+    """Delete the runs over something that is no more."""
+    tx.execute(_REMOVE, scope_id=scope_id)
+
+
+class RunArguments(msgspec.Struct, frozen=True):
+    """Which run a job is."""
+
+    run_id: str
+
+
+def _lock(tx: Connection, run_id: str) -> Run | None:
+    row = tx.row(_LOCK, id=run_id)
+    return _run(row) if row else None
+
+
+def _write(tx: Connection, run: Run) -> None:
+    tx.execute(
+        _PROGRESS,
+        run_id=run.id,
+        now_done=run.done,
+        now_total=run.total,
+        now_counts=_json(run.counts),
+        now_faults=_json(run.faults),
+    )
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _run(row: Row) -> Run:
+    run = Run(*row)
+    return run._replace(
+        arguments=msgspec.json.decode(row[5]),
+        counts=msgspec.json.decode(row[8], type=dict[str, int]),
+        faults=msgspec.json.decode(row[9], type=list[Fault]),
+    )

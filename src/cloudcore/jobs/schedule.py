@@ -1,0 +1,242 @@
+"""The schedule: chores that come round, each taken by one worker at a time.
+
+A chore's row says when its next turn begins. The worker that takes the turn leases the row, renews
+the lease while the chore runs, and then sets the row to the next turn. If it dies, the row is due
+again at the end of the lease, and another worker takes the turn.
+
+Turns begin at multiples of their period since the epoch. So chores of one period are due at the
+same moment and cost one look, one lease, and at every other worker one look.
+
+Clocks of several hosts need only agree roughly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from cloudcore.clock import MICROSECONDS, Clock, system_clock, uuid7
+from cloudcore.db.base import Database
+from cloudcore.errors import PlatformError, Unavailable
+from cloudcore.jobs import turns
+from cloudcore.jobs.leases import hold
+from cloudcore.jobs.queue import later
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A chore that comes round. Its failure is logged; it is tried again at its next turn."""
+
+    name: str
+    """Names its row, so it must stay the same between releases: ``family.noun``."""
+    every_seconds: float
+    run: Callable[[], Awaitable[object]]
+    """Does the work of one turn; may begin again where a worker died, so it works in batches."""
+    longest_seconds: float = 3600
+    """How long a turn may take before it is cancelled."""
+
+    def next_turn(self, now: int) -> int:
+        """Return when the next turn after `now` begins, in microseconds."""
+        period = later(0, self.every_seconds)
+        return (now // period + 1) * period
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerPace:
+    """How a worker keeps the schedule."""
+
+    lease_seconds: float = 60
+    """How long a dead worker's chore waits; a living one renews three times as often."""
+    look_seconds: float = 60
+    """How long a worker goes without a look at the rows."""
+    retry_seconds: float = 2
+    """The pause after the database could not be asked."""
+    spread_seconds: float = 1
+    """Workers look up to so much later than a turn begins, by chance: one leases it, and the
+    others find it leased."""
+
+
+_PACE: Final = SchedulerPace()
+_RELEASE_SECONDS: Final = 1
+
+
+class Scheduler:
+    """Takes turns at the chores it knows; other rows it leaves alone."""
+
+    def __init__(
+        self,
+        database: Database,
+        chores: Sequence[Scheduled],
+        *,
+        pace: SchedulerPace = _PACE,
+        clock: Clock = system_clock,
+        new_id: Callable[[], str] = uuid7,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._database = database
+        self._chores = {chore.name: chore for chore in chores}
+        if len(self._chores) < len(chores):
+            raise ValueError("two chores of the schedule have one name")
+        self._pace = pace
+        self._clock = clock
+        self._new_id = new_id
+        self._chance = chance
+        self._due_at: dict[str, int] = {}
+        """When each chore is due, as far as this worker knows."""
+        self._looked_at = 0
+        self._spread = 0
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._woken = asyncio.Event()
+        self._is_stopping = False
+
+    def wake(self) -> None:
+        """Read the clock now: for clocks that do not go by themselves."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Begin no more turns: `run` returns when those under way have ended."""
+        self._is_stopping = True
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Take turns until `stop`; cancelled, drop those under way for others to take."""
+        try:
+            await self._make_rows()
+            while not self._is_stopping:
+                seconds = self._seconds_to_look()
+                if seconds > 0:
+                    await self._pause(seconds)
+                else:
+                    await self._look()
+            while self._under_way:
+                await asyncio.wait(self._under_way.values())
+        finally:
+            under_way = list(self._under_way.values())
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+
+    async def _make_rows(self) -> None:
+        """Insert the rows that are not there, due at the next turn."""
+        now = self._clock()
+        due_at = {name: chore.next_turn(now) for name, chore in self._chores.items()}
+        await self._database.write_relaxed(turns.insert_missing, due_at)
+
+    def _seconds_to_look(self) -> float:
+        """Return how long nothing is to be done."""
+        now = self._clock()
+        if now < self._looked_at:  # the clock was set back
+            return 0
+        looks = [self._looked_at + later(0, self._pace.look_seconds)]
+        looks += [
+            due_at + self._spread
+            for name, due_at in self._due_at.items()
+            if name not in self._under_way
+        ]
+        return (min(looks) - now) / MICROSECONDS
+
+    async def _look(self) -> None:
+        """Lease the chores that are due, and begin them."""
+        self._looked_at = now = self._clock()
+        self._spread = later(0, self._chance() * self._pace.spread_seconds)
+        try:
+            self._due_at = await self._database.read(turns.list_due, list(self._chores))
+            await self._correct(now)
+            due = [name for name, due_at in self._due_at.items() if due_at <= now]
+            due = [name for name in due if name not in self._under_way]
+            if not due:
+                return
+            token, until = self._new_id(), later(now, self._pace.lease_seconds)
+            leased = await self._database.write_relaxed(turns.lease, due, token, until, now)
+        except Unavailable as error:
+            _log.warning("the schedule cannot be read: %s", error)
+            await self._pause(self._pace.retry_seconds)
+            self._looked_at = 0  # look again, whatever is known
+            return
+        for name in leased:
+            self._due_at[name] = until
+            task = asyncio.create_task(self._hold(self._chores[name], token), name=f"chore {name}")
+            self._under_way[name] = task
+            task.add_done_callback(partial(self._ended, name))
+
+    async def _correct(self, now: int) -> None:
+        """Make due what a wrong clock put further off than any turn or lease can be."""
+        for name, due_at in self._due_at.items():
+            chore = self._chores[name]
+            furthest = later(now, chore.every_seconds + 2 * self._pace.lease_seconds)
+            if due_at > furthest and await self._database.write_relaxed(
+                turns.hasten, name, due_at, now
+            ):
+                self._due_at[name] = now
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        self._woken.clear()
+
+    def _ended(self, name: str, _: asyncio.Task[None]) -> None:
+        del self._under_way[name]
+        self._woken.set()
+
+    async def _hold(self, chore: Scheduled, token: str) -> None:
+        """Take one turn for as long as its lease is ours."""
+
+        async def renew() -> bool:
+            until = later(self._clock(), self._pace.lease_seconds)
+            return await self._database.write_relaxed(turns.renew, chore.name, token, until)
+
+        what = f"the chore {chore.name}"
+        await hold(what, self._take_turn(chore, token), renew, self._pace.lease_seconds / 3)
+
+    async def _take_turn(self, chore: Scheduled, token: str) -> None:
+        try:
+            fault = await _run(chore)
+        except asyncio.CancelledError:
+            await self._release(chore, token)
+            raise
+        await self._end(chore, token, chore.next_turn(self._clock()), fault)
+
+    async def _release(self, chore: Scheduled, token: str) -> None:
+        """Let another worker take the turn at once; change nothing if the lease was lost."""
+        try:
+            async with asyncio.timeout(_RELEASE_SECONDS):
+                await self._database.write_relaxed(turns.release, chore.name, token, self._clock())
+        except (TimeoutError, Unavailable) as error:
+            _log.warning("the chore %s waits for the end of its lease: %r", chore.name, error)
+
+    async def _end(
+        self, chore: Scheduled, token: str, due_at: int, fault: tuple[str, str] | None
+    ) -> None:
+        """Give the lease up and set the next turn."""
+        end = turns.TurnEnd(chore.name, token, due_at, fault)
+        try:
+            if await self._database.write_relaxed(turns.end, end, self._clock()):
+                self._due_at[chore.name] = due_at
+        except Unavailable as error:
+            _log.warning("the turn of the chore %s is not recorded: %s", chore.name, error)
+
+
+async def _run(chore: Scheduled) -> tuple[str, str] | None:
+    """Run a chore once; return the code and message of its failure, which is logged."""
+    try:
+        async with asyncio.timeout(chore.longest_seconds):
+            await chore.run()
+    except PlatformError as error:
+        _log.warning("the chore %s failed: %s", chore.name, error)
+        return "CHORE_FAILED", str(error)
+    except TimeoutError:
+        _log.exception("the chore %s took too long", chore.name)
+        return "TIMEOUT", "the turn took too long"
+    except Exception:  # noqa: BLE001 - the next turn tries again
+        _log.exception("the chore %s failed", chore.name)
+        return "INTERNAL_ERROR", "the turn failed unexpectedly"
+    return None

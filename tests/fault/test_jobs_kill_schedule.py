@@ -1,0 +1,124 @@
+"""Workers of the schedule killed at random moments: the chore goes on, and never twice at once."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cloudcore.db.base import Database
+from tests.databases import program, program_environment, with_database
+from tests.fault.schedule_worker import CHORE
+from tests.jobs import until
+from tests.schedules import Turn, all_turns
+
+
+class ScheduleWorker:
+    """A process of `tests.fault.schedule_worker`."""
+
+    def __init__(self, url: str, file: Path, mode: str = "working") -> None:
+        self._process = subprocess.Popen(
+            program("tests.fault.schedule_worker", url, str(file), mode),
+            env=program_environment(),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        self._output = self._process.stdout
+
+    def read(self) -> str:
+        """Return the next line; the test's own time limit ends a wait in vain."""
+        line = self._output.readline()
+        assert line, f"it ended with {self._process.wait()}"
+        return line.rstrip("\n")
+
+    def kill(self) -> list[str]:
+        """End it without a chance to do anything; return the lines not yet read."""
+        if self._output.closed:
+            return []
+        self._process.kill()
+        return self._process.communicate()[0].splitlines()
+
+
+@contextmanager
+def killed_at_the_end(workers: list[ScheduleWorker]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for worker in workers:
+            worker.kill()
+
+
+@pytest.mark.parametrize(
+    ("kind", "cycles"),
+    [("sqlite", 6), pytest.param("postgresql", 3, marks=pytest.mark.postgresql)],
+)
+def test_the_chore_goes_on_and_never_twice_at_once(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str, cycles: int
+) -> None:
+    """Two workers keep one schedule; one after the other is killed and replaced."""
+    url: str = request.getfixturevalue(f"{kind}_database")
+    file = tmp_path / "held"
+    workers = [ScheduleWorker(url, file), ScheduleWorker(url, file)]
+    told: list[str] = []
+    with killed_at_the_end(workers):
+        for cycle in range(cycles):
+            killed = workers[cycle % 2]
+            assert killed.read() == "ready"
+            time.sleep(random.uniform(0, 0.2))  # the moment of death, not a synchronisation
+            told += killed.kill()
+            workers[cycle % 2] = ScheduleWorker(url, file)
+            with_database(url, goes_on)
+        told += [line for worker in workers for line in worker.kill() if line != "ready"]
+    assert set(told) == {"turn"}
+
+
+async def goes_on(database: Database) -> None:
+    """Wait until a turn has ended that began later."""
+    before = await database.read(all_turns)
+
+    async def has_ended() -> bool:
+        turn = (await database.read(all_turns)).get(CHORE)
+        known = before.get(CHORE)
+        return turn is not None and turn.ended_at not in (None, known and known.ended_at)
+
+    await until(has_ended)
+
+
+async def turn_of(database: Database) -> Turn:
+    return (await database.read(all_turns))[CHORE]
+
+
+@pytest.mark.parametrize(
+    "kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)]
+)
+def test_a_turn_that_its_worker_never_ends_is_anothers_after_its_death(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    """As long as it lives its lease is renewed, and the other takes no turn."""
+    url: str = request.getfixturevalue(f"{kind}_database")
+    stuck = ScheduleWorker(url, tmp_path / "held", "stuck")
+    workers = [stuck]
+    with killed_at_the_end(workers):
+        assert [stuck.read(), stuck.read()] == ["ready", "turn"]
+        other = ScheduleWorker(url, tmp_path / "held")
+        workers.append(other)
+        assert other.read() == "ready"
+        held = with_database(url, turn_of)
+
+        async def until_renewed(database: Database) -> None:
+            async def renewed() -> bool:
+                return (await turn_of(database)).due_at > held.due_at + 1_000_000
+
+            await until(renewed)  # for two more leases
+
+        with_database(url, until_renewed)
+        assert with_database(url, turn_of).lease_token == held.lease_token
+        assert stuck.kill() == []
+        assert other.read() == "turn"  # its first
+        assert other.read() == "turn"
