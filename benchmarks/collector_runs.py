@@ -18,7 +18,7 @@ from benchmarks.servers import KINDS, Server
 from benchmarks.wire import Connection, ExchangeFailedError
 from cloudcore.jobs.runs import end_run
 from registry.gc.collector.steps import phases_of
-from registry.main import open_context, open_sweeper
+from registry.main import Registry
 from registry.services.collector_runs import start_run
 from registry.settings import Delays, Settings
 
@@ -78,7 +78,8 @@ def collect(site: Site, database_pid: int | None, blobs: int) -> Collected:
 
 async def _run(settings: Settings, account_id: str) -> list[float]:
     """Return what mark, sweep and removal took."""
-    async with open_context(settings) as ctx, open_sweeper(settings) as sweeper:
+    async with Registry(settings).open() as process:
+        ctx, sweeper = process.ctx, process.store
         run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.act(""))
         seconds = []
         for phase in phases_of(sweeper):

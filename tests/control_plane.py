@@ -17,6 +17,7 @@ from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Database
 from cloudcore.db.opening import open_database
 from cloudcore.errors import Unauthenticated
+from cloudcore.family import resource_rules
 from cloudcore.iam.policy import Policy, PolicyKind, policy_of
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.keyring import Keyring
@@ -24,7 +25,7 @@ from cloudcore.web.app import ControlPlane, create_app
 from cloudcore.web.context import ControlSettings, Origin, Platform
 from cloudcore.web.idempotency import idempotency_records
 from cloudcore.web.ratelimit import Budget, rate_windows
-from tests.things import FAMILY, FAULTY, things_metadata
+from tests.things import FAULTY, HANDLERS, THINGS, things_metadata
 
 T = TypeVar("T")
 
@@ -156,7 +157,11 @@ def make_world(database: Database, options: Options = PLAIN) -> World:
             trusted_proxies=tuple(ip_network(proxy) for proxy in options.proxies),
         ),
     )
-    app = create_app([*FAMILY, *(FAULTY if options.faulty else ())], platform)
+    app = create_app(
+        [*HANDLERS, *(FAULTY if options.faulty else ())],
+        platform,
+        resource_rules=resource_rules([THINGS]),
+    )
     world = World(app, database, tokens)
     return world
 

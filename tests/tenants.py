@@ -1,15 +1,18 @@
 """A whole install in this process: both planes on one database, tenants, programs and a clock.
 
-`open_install` wires what ``entrepot serve`` wires. Requests are spoken over ASGI by httpx, from
-an address and port the test chooses, since a connection is told by them.
+`open_install` is ``entrepot serve`` with the routes of the registry, over a store in memory.
+Requests are spoken over ASGI by httpx, from an address and port the test chooses, since a
+connection is told by them.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, Final, cast
 
 import httpx
@@ -19,7 +22,6 @@ from cloudcore.db.base import Database
 from cloudcore.db.opening import open_database
 from cloudcore.iam.principal import Principal
 from cloudcore.identity.authentication import BearerAuthenticator
-from cloudcore.identity.permissions import Permissions
 from cloudcore.identity.rows.accounts import Account, add_account, update_account
 from cloudcore.identity.rows.policies import Attachment, PolicyRow
 from cloudcore.identity.rows.roles import Role
@@ -30,26 +32,20 @@ from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring
 from cloudcore.serving.dispatch import Application
-from cloudcore.web.app import create_app
-from cloudcore.web.context import ControlSettings, Origin, Platform
+from cloudcore.web.context import Origin
 from registry.blobstore.memory import MemoryStore
-from registry.control import routes
-from registry.control.garbage_collection import garbage_collection_handlers
-from registry.distribution.app import DataPlane
-from registry.distribution.challenge import Challenges
-from registry.distribution.token import TokenEndpoint
-from registry.distribution.token_access import TokenAccess
+from registry.families import DEV_FAMILIES
+from registry.main import Edition, Registry
 from registry.metadata.repositories.details import NewRepository
 from registry.planes import dispatcher
-from registry.services.bearers import KEY_KINDS, BearerSigner
-from registry.services.changes import RegistryHost
+from registry.process import ServingProcess
+from registry.served import SERVE, surround
 from registry.services.context import ServiceContext
-from registry.services.images.pulls import PullLog
 from registry.services.logins import mint_login, new_password
 from registry.services.repositories.details import create_repository
 from registry.services.repositories.policies import put_policy
 from registry.services.tokens import BearerTokens
-from registry.settings import Delays, Limits
+from registry.settings import Settings
 from tests.inprocess import ManualClock
 
 REGION: Final = "local"
@@ -272,46 +268,30 @@ async def open_install(
     """Open an install over a migrated database."""
     clock = clock or ManualClock()
     keyring = keyring or Keyring(bytes(32))
-    database = open_database(url)
-    try:
-        keys = SigningKeys(database, keyring, clock, KEY_KINDS)
-        await keys.refresh()
-        access_tokens = AccessTokens(keys, issuer, clock)
-        permissions = Permissions(database)
-        authenticator = BearerAuthenticator(database, access_tokens, permissions, clock)
-        platform = Platform(
+    edition = Edition[ServingProcess](
+        DEV_FAMILIES, partial(surround, keyring=keyring), SERVE.make_planes
+    )
+    async with AsyncExitStack() as resources:
+        database = open_database(url)
+        resources.push_async_callback(database.close)
+        registry = Registry(
+            Settings(data=Path(), public_url=issuer, region=REGION, founders="anyone"),
+            edition,
             database=database,
+            store=MemoryStore(),
             clock=clock,
             new_id=lambda: uuid7(clock()),
-            keyring=keyring,
-            authenticator=authenticator,
-            settings=ControlSettings(region=REGION, auth_url=URL, founders="anyone"),
         )
-        control = create_app(
-            [
-                *routes.HANDLERS,
-                *garbage_collection_handlers(Delays()),
-            ],
-            platform,
-        )
-        signer = BearerSigner(keys, URL, HOST, clock, uuid7)
-        tokens = BearerTokens(database, clock, signer, authenticator, REGION)
-        access = TokenAccess(tokens, Challenges(), clock)
-        store = MemoryStore()
-        ctx = ServiceContext(
-            database=database,
-            reader=store,
-            writer=store,
-            clock=clock,
-            new_id=lambda: uuid7(clock()),
-            limits=Limits(),
-            pulls=PullLog(database, clock),
-            site=RegistryHost(REGION, HOST),
-        )
-        data = DataPlane(ctx, access, TokenEndpoint(access))
-        app = dispatcher(cast("Application", data), cast("Application", control))
+        opened, planes = await resources.enter_async_context(registry.open_planes())
+        process = cast("ServingProcess", opened)
         yield Install(
-            database, clock, app, tokens, ctx, keyring, keys, access_tokens, authenticator
+            database,
+            clock,
+            dispatcher(planes.data, planes.control),
+            process.bearers,
+            process.ctx,
+            keyring,
+            process.identity.keys,
+            process.identity.tokens,
+            cast("BearerAuthenticator", process.platform.authenticator),
         )
-    finally:
-        await database.close()

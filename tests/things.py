@@ -27,11 +27,17 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import insert
 
+from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.schema import ByteOrdered, Id, Moment
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, NotFound
-from cloudcore.iam.policy import PolicyKind, policy_of
+from cloudcore.family import Family, ResourceKind
+from cloudcore.iam.policy import policy_of
+from cloudcore.iam.resource_rules import ResourceRules
+from cloudcore.jobs.kinds import Done, JobKind, Next
+from cloudcore.jobs.queue import Job
+from cloudcore.jobs.schedule import Scheduled
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery, UuidPage
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, Timestamp, moment_of, rfc3339
@@ -75,6 +81,7 @@ DESCRIBE: Final = Statement(
     things.update().where(*_IS_THING).values(description=bindparam("description"))
 )
 DELETE: Final = Statement(things.delete().where(*_IS_THING))
+FORGET: Final = Statement(things.delete().where(_t.ready_at <= bindparam("before")))
 
 
 def _matching(*columns: Any) -> Select[Any]:  # noqa: ANN401 - Core's
@@ -104,6 +111,9 @@ LIST_BY_ID: Final = Statement(
         .order_by(_t.id.desc())
     )
 )
+
+
+THING_RULES: Final = ResourceRules("a thing", frozenset({"test:GetShared"}))
 
 
 class Thing(ResponseBody):
@@ -334,16 +344,16 @@ async def get_weather() -> Weather:
     return Weather(is_fine=True)
 
 
-@get("/v1/shared/{thing_id:str}", opt={"action": "registry:DescribeImages"})
+@get("/v1/shared/{thing_id:str}", opt={"action": "test:GetShared"})
 async def get_shared(thing_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> OneThing:
     """Return a thing; the policy of the one called ``open`` shows it to the whole account."""
     found = await ctx.database.read(find_thing, _account(ctx), thing_id)
     document = {
         "effect": "allow",
         "principals": [_account(ctx)],
-        "actions": ["registry:DescribeImages"],
+        "actions": ["test:GetShared"],
     }
-    policy = policy_of({"version": "1", "statements": [document]}, PolicyKind.RESOURCE)
+    policy = policy_of({"version": "1", "statements": [document]}, THING_RULES)
     ctx.authorize(_crn(ctx, found[2]), resource_policy=policy if found[2] == "open" else None)
     return OneThing(thing=_wire(found))
 
@@ -376,8 +386,47 @@ async def broken() -> None:
     raise RuntimeError("secret of the house")
 
 
-FAMILY: Final[list[HTTPRouteHandler]] = [
+HANDLERS: Final[list[HTTPRouteHandler]] = [
     create_thing, list_things, list_things_by_age, get_thing, update_thing, delete_thing,
     create_part, get_template, get_weather, get_shared,
 ]  # fmt: skip
+
+
+async def grow(job: Job) -> Next | Done:
+    """Do nothing, at once."""
+    return Done()
+
+
+async def look() -> None:
+    """Do nothing, again and again."""
+
+
+def forget_old(tx: Connection, now: int) -> int:
+    """Delete the things that were ready long before `now`."""
+    return tx.execute(FORGET, before=now - 3600 * MICROSECONDS)
+
+
+THINGS: Final = Family[object](
+    name="test",
+    routes=lambda _: HANDLERS,
+    job_kinds=lambda _: (JobKind(name="test.grow", step=grow),),
+    schedule=lambda _: (Scheduled("test.look", 3600, look),),
+    expiry=lambda: (forget_old,),
+    tables=lambda: (things, parts),
+    resource_kinds=(
+        ResourceKind(
+            crn="crn:test:local:<account>:thing/<name>",
+            actions=(
+                "test:CreatePart",
+                "test:CreateThing",
+                "test:DeleteThing",
+                "test:GetShared",
+                "test:GetThing",
+                "test:ListThings",
+                "test:UpdateThing",
+            ),
+            rules=THING_RULES,
+        ),
+    ),
+)
 FAULTY: Final[list[HTTPRouteHandler]] = [unasked, uncommitted, unasked_commit, broken]

@@ -1,4 +1,4 @@
-"""Asynchronous work: the kinds of jobs there are, and what runs them and the schedule.
+"""What runs the jobs and the schedule of all families.
 
 Every process that serves runs one worker and one scheduler; they share one queue and one schedule
 (`cloudcore.jobs`).
@@ -8,32 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from cloudcore.errors import PlatformError
-from cloudcore.jobs.kinds import JobKind
 from cloudcore.jobs.schedule import Scheduler
 from cloudcore.jobs.worker import JobWorker
-from registry.blobstore.base import BlobSweeper
-from registry.gc.collector.steps import collection_kind
-from registry.services.context import ServiceContext
-from registry.services.lifecycle.runs import lifecycle_kind
 
 _RESTART_SECONDS: Final = 2
 _STOP_SECONDS: Final = 1
 """How long a step may go on at the end; what it was doing is resumed elsewhere by its lease."""
 
 _log = logging.getLogger(__name__)
-
-
-def job_kinds(ctx: ServiceContext, sweeper: BlobSweeper) -> Sequence[JobKind]:
-    """Return the kinds of jobs of the registry, bound to their surroundings.
-
-    A family that has work to do later writes a step function and adds its `JobKind` here.
-    """
-    return [lifecycle_kind(ctx), collection_kind(ctx, sweeper)]
 
 
 @asynccontextmanager

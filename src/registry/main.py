@@ -1,7 +1,8 @@
 """The composition root: settings become stores, stores become services, services two planes.
 
-Constructors are called in order, here and in `served`, and nowhere else; nothing is registered by
-being imported. What only ``entrepot serve`` needs is in `served`: a third of a second's imports.
+Constructors are called in order, here and in `served`, and nowhere else; which families there are
+is said in `families`. What only ``entrepot serve`` needs is in `served`: a third of a second's
+imports.
 """
 
 from __future__ import annotations
@@ -10,23 +11,22 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from cloudcore.clock import Clock, system_clock, uuid7
 from cloudcore.db.base import Database
 from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
 from cloudcore.errors import PlatformError
-from cloudcore.identity import sessions
-from cloudcore.identity.rows.invitations import forget_invitations
-from cloudcore.jobs import outbox, queue
+from cloudcore.family import Family
 from cloudcore.jobs.schedule import Scheduled, Scheduler
-from cloudcore.jobs.worker import JobWorker
+from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.dispatch import Application, Dispatcher
-from cloudcore.web import envelope, idempotency, ratelimit
+from cloudcore.web import envelope
 from cloudcore.web.app import create_app as create_control_plane
-from registry.blobstore.base import BlobSweeper, ObjectUnknown
+from registry.blobstore.base import BlobStore, BlobSweeper, ObjectUnknown
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.medium import check_folder_room
 from registry.browsers.loopback_guard import LoopbackGuard
@@ -34,31 +34,26 @@ from registry.control.health import Readiness, readiness_handler, report_alive
 from registry.distribution import errors
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
+from registry.families import DEV_FAMILIES
 from registry.gc import generations
 from registry.gc.generations import Generations
 from registry.gc.orphans.quarantine import take_back_owned
-from registry.gc.orphans.scan import EVERY_SECONDS, Patrol
-from registry.gc.purge.images import forget_tag_history, purge_tombstones
-from registry.gc.purge.repositories import purge_deleted_repositories
-from registry.gc.purge.tags import purge_deleted_tags
-from registry.gc.purge.uploads import discard_expired_uploads
-from registry.jobs import job_kinds, running
-from registry.metadata import logins
+from registry.jobs import running
 from registry.metadata.collector.generations import accepted_at
 from registry.metadata.database import migrate
-from registry.metadata.images import pins
 from registry.metadata.repositories.live import add_account, find_account
 from registry.planes import dispatcher
+from registry.process import Process
 from registry.services.changes import RegistryHost
-from registry.services.collector_runs import start_due_runs as start_due_collections
 from registry.services.context import ServiceContext
 from registry.services.images.manifest_reading import ProcessReader
 from registry.services.images.pulls import PullLog
-from registry.services.lifecycle.runs import start_due_runs
 from registry.settings import Settings
 
 if TYPE_CHECKING:
     from registry.console.app import Console
+
+P = TypeVar("P", bound=Process)
 
 DEV_ACCOUNT = "dev"
 _ABSENT = (
@@ -67,9 +62,7 @@ _ABSENT = (
 )
 
 _PULL_FLUSH_SECONDS = 10
-_SWEEP_SECONDS = 3600
-_PURGE_SECONDS = 60
-_COLLECT_SECONDS = 300
+_FORGET_SECONDS = 3600
 
 _log = logging.getLogger(__name__)
 
@@ -79,37 +72,6 @@ def prepare(settings: Settings) -> None:
     settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
     migrate(settings.database)
     FilesystemStore(settings.blobs)
-
-
-@asynccontextmanager
-async def open_context(
-    settings: Settings,
-    clock: Clock = system_clock,
-    on_damage: Callable[[], None] = lambda: None,
-) -> AsyncIterator[ServiceContext]:
-    """Open the stores of one process and close them at the end."""
-    database = open_database(settings.database)
-    manifest_reader = ProcessReader()
-    try:
-        store = FilesystemStore(settings.blobs)
-        pulls = PullLog(database, clock)
-        yield ServiceContext(
-            database=database,
-            reader=store,
-            writer=store,
-            clock=clock,
-            new_id=uuid7,
-            limits=settings.limits,
-            pulls=pulls,
-            site=RegistryHost(settings.region, settings.pull_host),
-            delays=settings.delays,
-            manifest_reader=manifest_reader,
-            on_damage=on_damage,
-        )
-        await pulls.flush()
-    finally:
-        manifest_reader.close()
-        await database.close()
 
 
 @asynccontextmanager
@@ -146,43 +108,113 @@ class Planes(NamedTuple):
     """Pages over the control plane."""
 
 
-class Registry:
-    """What one worker process runs: stores, both planes, and the work done in the background."""
+@dataclass(frozen=True)
+class Edition(Generic[P]):
+    """What one command runs: its families, and how its planes are made."""
 
-    def __init__(self, settings: Settings) -> None:
+    families: tuple[Family[P], ...]
+    surround: Callable[[Process, AsyncExitStack], Awaitable[P]]
+    """Makes what its families need beside the stores; what must be closed goes on the stack."""
+    make_planes: Callable[[P, Sequence[Family[P]], Readiness], Awaitable[Planes]]
+
+
+class Registry:
+    """What one worker process runs: stores, both planes, and the work done in the background.
+
+    Without an `edition` there are the stores only, for a command that works on them. A `database`
+    or a `store` that is given stays the caller's to close.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        edition: Edition[Any] | None = None,
+        *,
+        database: Database | None = None,
+        store: BlobStore | None = None,
+        clock: Clock = system_clock,
+        new_id: Callable[[], str] = uuid7,
+        pace: JobPace | None = None,
+    ) -> None:
         self._settings = settings
+        self._edition = edition
+        self._database = database
+        self._store = store
+        self._clock = clock
+        self._new_id = new_id
+        self._pace = pace
         self._resources = AsyncExitStack()
         self._planes: Planes | None = None
         self.on_damage: Callable[[], None] = lambda: None
 
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Process]:
+        """Open the stores, and close them at the end."""
+        settings = self._settings
+        async with AsyncExitStack() as resources:
+            database, store = self._database, self._store
+            if database is None:
+                database = open_database(settings.database)
+                resources.push_async_callback(database.close)
+            if store is None:
+                store = FilesystemStore(settings.blobs)
+                resources.callback(store.close)
+            manifest_reader = ProcessReader()
+            resources.callback(manifest_reader.close)
+            pulls = PullLog(database, self._clock)
+            ctx = ServiceContext(
+                database=database,
+                reader=store,
+                writer=store,
+                clock=self._clock,
+                new_id=self._new_id,
+                limits=settings.limits,
+                pulls=pulls,
+                site=RegistryHost(settings.region, settings.pull_host),
+                delays=settings.delays,
+                manifest_reader=manifest_reader,
+                on_damage=self._note_damage,
+            )
+            yield Process(settings=settings, ctx=ctx, store=store)
+            await pulls.flush()
+
+    @asynccontextmanager
+    async def open_planes(self) -> AsyncIterator[tuple[Process, Planes]]:
+        """Open the stores and make the planes of the edition, without work in the background."""
+        async with self.open() as stores, AsyncExitStack() as resources:
+            yield await self._make_planes(stores, resources)
+
+    async def _make_planes(
+        self, stores: Process, resources: AsyncExitStack
+    ) -> tuple[Process, Planes]:
+        edition = self._edition
+        assert edition is not None
+        process = await edition.surround(stores, resources)
+        readiness = self.readiness(stores.ctx)
+        return process, await edition.make_planes(process, edition.families, readiness)
+
     async def start(self) -> None:
-        """Open the stores, make the planes, begin the chores."""
-        enter = self._resources.enter_async_context
-        ctx = await enter(open_context(self._settings, on_damage=self._note_damage))
-        sweeper = await enter(open_sweeper(self._settings))
-        await enter(_ready_to_collect(ctx, sweeper))
+        """Open the stores, make the planes, begin the work in the background."""
+        assert self._edition is not None
+        enter, families = self._resources.enter_async_context, self._edition.families
+        stores = await enter(self.open())
+        ctx = stores.ctx
+        await enter(_ready_to_collect(ctx, stores.store))
+        process, self._planes = await self._make_planes(stores, self._resources)
         # This process's own: what it noted in memory.
         await enter(repeated(_PULL_FLUSH_SECONDS, ctx.pulls.flush))
-        worker = self.make_worker(ctx, sweeper)
-        scheduler = self.make_scheduler(ctx, sweeper)
-        self._planes = await self.make_planes(ctx, self._resources)
+        kinds = [kind for family in families for kind in family.job_kinds(process)]
+        worker = JobWorker(
+            ctx.database, kinds, clock=ctx.clock, new_id=ctx.new_id, pace=self._pace or JobPace()
+        )
+        chores = [chore for family in families for chore in family.schedule(process)]
+        chores.append(expiry(families, ctx.database, ctx.clock))
+        scheduler = Scheduler(ctx.database, chores, clock=ctx.clock, new_id=ctx.new_id)
         await enter(running(worker))
         await enter(running(scheduler))
 
     def _note_damage(self) -> None:
         self.on_damage()
-
-    def make_worker(self, ctx: ServiceContext, sweeper: BlobSweeper) -> JobWorker:
-        """Return what runs jobs beside the planes."""
-        return JobWorker(ctx.database, job_kinds(ctx, sweeper), clock=ctx.clock, new_id=ctx.new_id)
-
-    def make_scheduler(self, ctx: ServiceContext, sweeper: BlobSweeper) -> Scheduler:
-        """Return what takes turns at the chores that all processes share."""
-        return Scheduler(ctx.database, schedule(ctx, sweeper), clock=ctx.clock, new_id=ctx.new_id)
-
-    async def make_planes(self, ctx: ServiceContext, resources: AsyncExitStack) -> Planes:
-        """Return the two applications; what they need to be closed goes to `resources`."""
-        raise NotImplementedError
 
     async def stop(self) -> None:
         """Undo `start`, in reverse."""
@@ -224,68 +256,47 @@ class Registry:
             await send({"type": f"lifespan.{event}.complete"})
 
 
-class DevRegistry(Registry):
-    """``entrepot dev``: one account, no sign-in, health beside the data plane."""
-
-    async def make_planes(self, ctx: ServiceContext, resources: AsyncExitStack) -> Planes:
-        """Make the account, unless it is there; let every program of this machine in."""
-        del resources
-        if await ctx.database.read(find_account, DEV_ACCOUNT) is None:
-            await ctx.database.write(add_account, uuid7(), DEV_ACCOUNT, ctx.clock())
-        control = create_control_plane(
-            [report_alive, readiness_handler(self.readiness(ctx))], absent=_ABSENT
-        )
-        hosts = (*self._settings.hosts, self._settings.pull_host)
-        return Planes(
-            LoopbackGuard(DataPlane(ctx, OpenAccess(DEV_ACCOUNT)), errors.refuse, hosts),
-            LoopbackGuard(cast("Application", control), envelope.refuse, hosts),
-        )
+async def _surround_dev(process: Process, _resources: AsyncExitStack) -> Process:
+    """Make the account of ``entrepot dev``, unless it is there."""
+    ctx = process.ctx
+    if await ctx.database.read(find_account, DEV_ACCOUNT) is None:
+        await ctx.database.write(add_account, uuid7(), DEV_ACCOUNT, ctx.clock())
+    return process
 
 
-def schedule(ctx: ServiceContext, sweeper: BlobSweeper) -> Sequence[Scheduled]:
-    """Return the chores that come round, of which one process at a time takes a turn."""
-    return [
-        Scheduled(
-            "registry.expired_uploads", _SWEEP_SECONDS, partial(discard_expired_uploads, ctx)
-        ),
-        Scheduled(
-            "registry.deleted_repositories",
-            _PURGE_SECONDS,
-            partial(purge_deleted_repositories, ctx),
-        ),
-        Scheduled("registry.deleted_images", _PURGE_SECONDS, partial(purge_tombstones, ctx)),
-        Scheduled("registry.deleted_tags", _PURGE_SECONDS, partial(purge_deleted_tags, ctx)),
-        Scheduled("registry.lifecycle", _PURGE_SECONDS, partial(start_due_runs, ctx)),
-        Scheduled(
-            "registry.garbage_collection", _COLLECT_SECONDS, partial(start_due_collections, ctx)
-        ),
-        Scheduled("registry.orphan_scan", EVERY_SECONDS, Patrol(ctx, sweeper).turn),
-        Scheduled("registry.tag_history", _SWEEP_SECONDS, partial(forget_tag_history, ctx)),
-        Scheduled(
-            "platform.ended_rows", _SWEEP_SECONDS, partial(forget_ended, ctx.database, ctx.clock)
-        ),
-    ]
+async def _make_dev_planes(
+    process: Process, _families: Sequence[Family[Process]], readiness: Readiness
+) -> Planes:
+    """Let every program of this machine into the data plane, with health beside it."""
+    settings = process.settings
+    control = create_control_plane([report_alive, readiness_handler(readiness)], absent=_ABSENT)
+    hosts = (*settings.hosts, settings.pull_host)
+    return Planes(
+        LoopbackGuard(DataPlane(process.ctx, OpenAccess(DEV_ACCOUNT)), errors.refuse, hosts),
+        LoopbackGuard(cast("Application", control), envelope.refuse, hosts),
+    )
 
 
-async def forget_ended(database: Database, clock: Clock) -> None:
-    """Delete rows whose time is over: sessions, invitations, retries, rates, pins, jobs, events."""
-    for forget in (
-        sessions.forget_ended,
-        forget_invitations,
-        logins.forget_expired,
-        pins.forget_over,
-        idempotency.forget_expired,
-        ratelimit.forget_ended,
-        queue.forget_finished,
-        outbox.forget_delivered,
-    ):
-        await database.write_relaxed(forget, clock())
-    await outbox.forget_undelivered(database, clock)
+DEV = Edition(DEV_FAMILIES, _surround_dev, _make_dev_planes)
+"""``entrepot dev``: one account, no sign-in, health beside the data plane."""
+
+
+def expiry(families: Sequence[Family[Any]], database: Database, clock: Clock) -> Scheduled:
+    """Return the chore that deletes the rows of all families whose time is over."""
+    forget = partial(forget_ended, database, clock, families)
+    return Scheduled("platform.ended_rows", _FORGET_SECONDS, forget)
+
+
+async def forget_ended(database: Database, clock: Clock, families: Sequence[Family[Any]]) -> None:
+    """Delete the rows of all families whose time is over."""
+    for family in families:
+        for forget in family.expiry():
+            await database.write_relaxed(forget, clock())
 
 
 def create_dev_app(settings: Settings) -> Dispatcher:
     """Return the ASGI application of ``entrepot dev``; any ASGI server can run it."""
-    return application(DevRegistry(settings))
+    return application(Registry(settings, DEV))
 
 
 def application(registry: Registry) -> Dispatcher:

@@ -7,82 +7,96 @@ from contextlib import AsyncExitStack
 from typing import Final, cast
 
 from cloudcore.clock import uuid7
-from cloudcore.identity import routes as identity
+from cloudcore.family import Family, resource_rules
 from cloudcore.identity.authentication import BearerAuthenticator
-from cloudcore.identity.authorize_routes import authorize_handlers
-from cloudcore.identity.oauth_routes import ERROR_SHAPES, discovery_handlers, token_handlers
+from cloudcore.identity.family import IdentityNeeds
 from cloudcore.identity.permissions import Permissions
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
-from cloudcore.keyring import load_keyring
+from cloudcore.keyring import Keyring, load_keyring
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.web.app import create_app as create_control_plane
 from cloudcore.web.context import ControlSettings, Platform
 from registry.browsers.cors import CrossOriginReads
 from registry.console.app import Console
-from registry.control import routes
-from registry.control.garbage_collection import garbage_collection_handlers
-from registry.control.health import readiness_handler, report_alive
+from registry.control.health import Readiness, readiness_handler, report_alive
 from registry.distribution.app import DataPlane
 from registry.distribution.challenge import Challenges
 from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess
-from registry.main import Planes, Registry, application, repeated
+from registry.families import FAMILIES
+from registry.main import Edition, Planes, Registry, application, repeated
+from registry.process import Process, ServingProcess
 from registry.services.bearers import KEY_KINDS, BearerSigner
-from registry.services.context import ServiceContext
 from registry.services.tokens import BearerTokens
 from registry.settings import Settings
 
 _KEY_REFRESH_SECONDS: Final = 60
 
 
-class ServedRegistry(Registry):
-    """``entrepot serve``: every caller signs in, and policies decide."""
+async def _surround(process: Process, resources: AsyncExitStack) -> ServingProcess:
+    """Make what signing in takes, with the root key of the install."""
+    return await surround(process, resources, load_keyring(process.settings.root_key))
 
-    async def make_planes(self, ctx: ServiceContext, resources: AsyncExitStack) -> Planes:
-        """Load the keys, and build identity below both planes."""
-        settings, database, clock = self._settings, ctx.database, ctx.clock
-        keyring = load_keyring(settings.root_key)
-        keys = SigningKeys(database, keyring, clock, KEY_KINDS)
-        await keys.refresh()
-        tokens = AccessTokens(keys, settings.url, clock)
-        authenticator = BearerAuthenticator(database, tokens, Permissions(database), clock)
-        platform = Platform(
-            database=database,
-            clock=clock,
-            new_id=ctx.new_id,
-            keyring=keyring,
-            authenticator=authenticator,
-            settings=ControlSettings(
-                region=settings.region,
-                auth_url=settings.url,
-                trusted_proxies=settings.proxies,
-                founders=settings.founders,
-            ),
-        )
-        control = create_control_plane(
-            [
-                report_alive,
-                readiness_handler(self.readiness(ctx)),
-                *identity.HANDLERS,
-                *token_handlers(tokens),
-                *discovery_handlers(keys, settings.url),
-                *authorize_handlers(),
-                *routes.HANDLERS,
-                *garbage_collection_handlers(settings.delays),
-            ],
-            platform,
-            error_shapes=ERROR_SHAPES,
-        )
-        signer = BearerSigner(keys, settings.url, settings.pull_host, clock, uuid7)
-        bearers = BearerTokens(database, clock, signer, authenticator, settings.region)
-        challenges = Challenges(settings.public_url, settings.hosts)
-        access = TokenAccess(bearers, challenges, clock, settings.proxies)
-        # This process's own: the keys that it holds in memory.
-        await resources.enter_async_context(repeated(_KEY_REFRESH_SECONDS, keys.refresh))
-        data = DataPlane(ctx, access, TokenEndpoint(access))
-        plane = cast("Application", control)
-        return _readable(Planes(data, plane, Console(plane, platform, ctx)), settings.origins)
+
+async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring) -> ServingProcess:
+    """Make what signing in takes; `resources` end what goes on meanwhile."""
+    settings, ctx = process.settings, process.ctx
+    keys = SigningKeys(ctx.database, keyring, ctx.clock, KEY_KINDS)
+    await keys.refresh()
+    await resources.enter_async_context(repeated(_KEY_REFRESH_SECONDS, keys.refresh))
+    tokens = AccessTokens(keys, settings.url, ctx.clock)
+    permissions = Permissions(ctx.database)
+    authenticator = BearerAuthenticator(ctx.database, tokens, permissions, ctx.clock)
+    signer = BearerSigner(keys, settings.url, settings.pull_host, ctx.clock, uuid7)
+    platform = Platform(
+        database=ctx.database,
+        clock=ctx.clock,
+        new_id=ctx.new_id,
+        keyring=keyring,
+        authenticator=authenticator,
+        settings=ControlSettings(
+            region=settings.region,
+            auth_url=settings.url,
+            trusted_proxies=settings.proxies,
+            founders=settings.founders,
+        ),
+    )
+    return ServingProcess(
+        settings=settings,
+        ctx=ctx,
+        store=process.store,
+        platform=platform,
+        identity=IdentityNeeds(tokens, keys, settings.url),
+        bearers=BearerTokens(ctx.database, ctx.clock, signer, authenticator, settings.region),
+    )
+
+
+async def _make_planes(
+    process: ServingProcess, families: Sequence[Family[ServingProcess]], readiness: Readiness
+) -> Planes:
+    """Build both planes over the families; every caller signs in, and policies decide."""
+    settings, ctx, platform = process.settings, process.ctx, process.platform
+    shapes = [family.error_shapes() for family in families]
+    control = create_control_plane(
+        [
+            report_alive,
+            readiness_handler(readiness),
+            *(handler for family in families for handler in family.routes(process)),
+        ],
+        platform,
+        error_shapes={prefix: each[prefix] for each in shapes for prefix in each},
+        resource_rules=resource_rules(families),
+    )
+    challenges = Challenges(settings.public_url, settings.hosts)
+    access = TokenAccess(process.bearers, challenges, ctx.clock, settings.proxies)
+    data = DataPlane(ctx, access, TokenEndpoint(access))
+    plane = cast("Application", control)
+    return _readable(Planes(data, plane, Console(plane, platform, ctx)), settings.origins)
+
+
+SERVE: Final = Edition(FAMILIES, _surround, _make_planes)
+"""``entrepot serve``: accounts, sign-in and all families."""
 
 
 def _readable(planes: Planes, origins: Sequence[str]) -> Planes:
@@ -97,4 +111,4 @@ def _readable(planes: Planes, origins: Sequence[str]) -> Planes:
 
 def create_app(settings: Settings) -> Dispatcher:
     """Return the ASGI application of ``entrepot serve``; any ASGI server can run it."""
-    return application(ServedRegistry(settings))
+    return application(Registry(settings, SERVE))

@@ -21,6 +21,7 @@ _ORIGIN: Final = re.compile(
     r"(?:[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?|\[[0-9a-f:.]{2,45}\])(?::[1-9][0-9]{0,4})?"
 )
 
+_PACKAGED_CATALOG: Final = Path(__file__).with_name("catalog.json")
 _DATABASES = ("sqlite:///", "postgresql://", "postgres://")
 
 
@@ -114,6 +115,9 @@ class Settings:
     """Networks, separated by commas, whose ``X-Forwarded-For`` is believed."""
     founders: Founders = "nobody"
     """Who may found organizations and accounts by ``/v1``."""
+    catalog_file: str = ""
+    """JSON file of the regions and prices that ``/v1/regions`` and ``/v1/prices`` list; empty: the
+    packaged one."""
     cors_origins: str = ""
     """Origins, separated by commas, whose web pages may read ``/v1`` and ``/v2``."""
     limits: Limits = field(default_factory=Limits)
@@ -175,6 +179,11 @@ class Settings:
     def root_key(self) -> Path:
         """Return the file of the root key."""
         return Path(self.root_key_file) if self.root_key_file else self.data / "root.key"
+
+    @property
+    def catalog(self) -> Path:
+        """Return the file of the public catalogues."""
+        return Path(self.catalog_file) if self.catalog_file else _PACKAGED_CATALOG
 
     @property
     def proxies(self) -> tuple[IPv4Network | IPv6Network, ...]:

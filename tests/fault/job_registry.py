@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from cloudcore.family import Family
 from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.outbox import DELIVER
 from cloudcore.jobs.queue import Job
-from cloudcore.jobs.worker import JobPace, JobWorker
+from cloudcore.jobs.worker import JobPace
 from cloudcore.serving.dispatch import Dispatcher
-from registry.blobstore.base import BlobSweeper
 from registry.cli.running import serve_application
-from registry.main import DevRegistry, Registry
-from registry.planes import dispatcher
-from registry.served import ServedRegistry
-from registry.services.context import ServiceContext
+from registry.main import DEV, Edition, Registry, application
+from registry.served import SERVE
 from registry.settings import Settings
 from tests.jobs import COUNT, count_steps
 
@@ -47,34 +47,26 @@ async def deliver(job: Job) -> Done:
     return Done()
 
 
-def create(kind: type[Registry], pace: JobPace, is_stuck: bool, settings: Settings) -> Dispatcher:
+def create(edition: Edition[Any], pace: JobPace, is_stuck: bool, settings: Settings) -> Dispatcher:
     """Return an application whose worker knows jobs that count, and those of events."""
-
-    class CountingRegistry(kind):  # type: ignore[misc,valid-type]
-        def make_worker(self, ctx: ServiceContext, sweeper: BlobSweeper) -> JobWorker:
-            counting = JobKind(
-                name=COUNT, step=partial(step, is_stuck=is_stuck), first_retry_seconds=0.01
-            )
-            delivering = JobKind(name=DELIVER, step=deliver)
-            return JobWorker(ctx.database, [counting, delivering], pace=pace)
-
-    registry = CountingRegistry(settings)
-    return dispatcher(
-        registry.data_plane,
-        registry.control_plane,
-        startup=registry.start,
-        shutdown=registry.stop,
+    kinds = (
+        JobKind(name=COUNT, step=partial(step, is_stuck=is_stuck), first_retry_seconds=0.01),
+        JobKind(name=DELIVER, step=deliver),
     )
+    counting = Family[object](name="test", job_kinds=lambda _: kinds)
+    others = [replace(family, job_kinds=lambda _: ()) for family in edition.families]
+    families = (*others, counting)
+    return application(Registry(settings, replace(edition, families=families), pace=pace))
 
 
 def main(command: str, data: str, mode: str, poll_seconds: str) -> int:
     """Serve until told to stop."""
     pace = JobPace(slots=2, lease_seconds=1, poll_seconds=float(poll_seconds))
-    kind = DevRegistry if command == "dev" else ServedRegistry
+    edition = DEV if command == "dev" else SERVE
     settings = Settings(data=Path(data), port=0)
     return serve_application(
         settings,
-        partial(create, kind, pace, mode == "stuck"),
+        partial(create, edition, pace, mode == "stuck"),
         lambda url: say(f"ready {url}"),
     )
 

@@ -27,8 +27,9 @@ from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.rows.users import User, list_users_by_email
 from cloudcore.identity.services.users import add_person
 from cloudcore.keyring import create_root_key, load_keyring
+from registry.main import Registry
 from registry.planes import dispatcher
-from registry.served import ServedRegistry
+from registry.served import SERVE
 from registry.settings import Settings
 from tests.inprocess import ManualClock
 from tests.tenants import ALLOW_ALL, Install, allow, open_install
@@ -81,7 +82,7 @@ def open_fuzzed_install(folder: Path, migrated: Path) -> Iterator[FuzzedInstall]
     create_root_key(settings.root_key)
     with asyncio.Runner() as runner:
         first, bearers = runner.run(_people(settings))
-        registry = ServedRegistry(settings)
+        registry = Registry(settings, SERVE)
         runner.run(registry.start())
         app = dispatcher(registry.data_plane, registry.control_plane)
         with closing(sqlite3.connect(folder / "metadata.db", timeout=30)) as live:

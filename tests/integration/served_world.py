@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Concatenate, Final, cast
 
@@ -18,6 +18,7 @@ import httpx
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database, P, Row, T
+from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rows import organizations
@@ -36,10 +37,10 @@ from cloudcore.keyring import Keyring, create_root_key, load_keyring
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.app import ControlPlane
 from cloudcore.web.route_spec import RouteSpec
-from registry.main import open_context, prepare
+from registry.main import Registry, prepare
 from registry.oci.media_types import OCI_MANIFEST
 from registry.planes import dispatcher
-from registry.served import ServedRegistry
+from registry.served import SERVE
 from registry.services.bearers import KEY_KINDS
 from registry.settings import Settings
 from tests.inprocess import ManualClock
@@ -389,10 +390,13 @@ async def open_served(data: Path, database_url: str = "") -> AsyncIterator[Serve
     prepare(settings)
     create_root_key(settings.root_key)
     clock = ManualClock()
-    async with open_context(settings, clock) as opened, AsyncExitStack() as resources:
-        database = NotingDatabase(opened.database)
-        ctx = replace(opened, database=database, new_id=lambda: uuid7(clock()))
-        planes = await ServedRegistry(settings).make_planes(ctx, resources)
+    async with AsyncExitStack() as resources:
+        database = NotingDatabase(open_database(settings.database))
+        resources.push_async_callback(database.close)
+        registry = Registry(
+            settings, SERVE, database=database, clock=clock, new_id=lambda: uuid7(clock())
+        )
+        _, planes = await resources.enter_async_context(registry.open_planes())
         keyring = load_keyring(settings.root_key)
         keys = SigningKeys(database, keyring, clock, KEY_KINDS)
         await keys.refresh()

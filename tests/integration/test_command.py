@@ -94,7 +94,22 @@ def test_dev_loads_nothing_that_only_serve_needs() -> None:
     loaded = set(found.stdout.split())
     assert "registry.distribution.app" in loaded
     dear = {"alembic", "jinja2", "registry.console.app", "cloudcore.identity.routes", "rich"}
+    dear |= {"registry.control.routes", "cloudcore.catalog.routes", "registry.served"}
     assert not loaded & dear
+
+
+def test_the_command_line_loads_no_server() -> None:
+    code = "import sys, registry.cli.main as m; m.make_parser(); print(*sys.modules)"
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        env=program_environment(),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    loaded = set(found.stdout.split())
+    assert "registry.families" in loaded
+    assert not loaded & {"litestar", "sqlalchemy", "registry.main", "asyncio"}
 
 
 def test_metrics_are_served_apart(tmp_path: Path) -> None:

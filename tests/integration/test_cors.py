@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -13,9 +12,9 @@ import pytest
 
 from cloudcore.keyring import create_root_key
 from registry.browsers.cors import CrossOriginReads
-from registry.main import DevRegistry, Planes, Registry, open_context, prepare
+from registry.main import DEV, Edition, Planes, Registry, prepare
 from registry.planes import dispatcher
-from registry.served import ServedRegistry
+from registry.served import SERVE
 from registry.settings import Settings
 
 APP: Final = "https://app.example.com"
@@ -29,7 +28,7 @@ def play(
     data: Path,
     scenario: Callable[[Ask], Awaitable[None]],
     origins: str = "",
-    kind: type[Registry] = ServedRegistry,
+    edition: Edition[Any] = SERVE,
 ) -> Planes:
     """Make an install whose operator lists these origins, and play a scenario with it."""
     settings = Settings(data=data, public_url="http://registry.test", cors_origins=origins)
@@ -37,8 +36,7 @@ def play(
     create_root_key(settings.root_key)
 
     async def run() -> Planes:
-        async with open_context(settings) as ctx, AsyncExitStack() as resources:
-            planes = await kind(settings).make_planes(ctx, resources)
+        async with Registry(settings, edition).open_planes() as (_, planes):
             transport = httpx.ASGITransport(cast("Any", dispatcher(planes.data, planes.control)))
             async with httpx.AsyncClient(
                 transport=transport, base_url="http://registry.test"
@@ -149,7 +147,7 @@ def test_nobody_pays_where_nothing_is_listed_and_dev_lets_nobody_in(tmp_path: Pa
     async def scenario(ask: Ask) -> None:
         assert cors_of(await ask("GET", "/v2/", Origin=APP)) == set()
 
-    for kind, origins in ((ServedRegistry, ""), (DevRegistry, APP)):
-        planes = play(tmp_path / kind.__name__, scenario, origins, kind)
+    for name, edition, origins in (("serve", SERVE, ""), ("dev", DEV, APP)):
+        planes = play(tmp_path / name, scenario, origins, edition)
         assert not isinstance(planes.data, CrossOriginReads)
         assert not isinstance(planes.control, CrossOriginReads)

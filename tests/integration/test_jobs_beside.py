@@ -15,6 +15,7 @@ from cloudcore.jobs import outbox
 from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import KEPT_SECONDS, Job
 from cloudcore.jobs.worker import JobWorker
+from registry.families import FAMILIES
 from registry.jobs import running
 from registry.main import forget_ended
 from tests.control_plane import count_rows
@@ -112,7 +113,7 @@ def test_a_registry_forgets_what_was_done_long_ago(sqlite_database: str) -> None
             await until(is_done)
         for seconds, left in ((0, (2, 1)), (KEPT_SECONDS, (0, 0))):
             now = system_clock() + seconds * MICROSECONDS
-            await forget_ended(database, lambda now=now: now)  # type: ignore[misc]
+            await forget_ended(database, lambda now=now: now, FAMILIES)  # type: ignore[misc]
             found = tuple(count_rows(sqlite_database, table) for table in ("jobs", "outbox"))
             assert found == left
 

@@ -96,9 +96,22 @@ def test_who_signs_in_is_counted_by_name(sqlite_database: str) -> None:
         assert figures(await weather(world, token="writer"))[1] == 1
         assert figures(await weather(world, token="stranger"))[1] == 2
         assert figures(await weather(world))[1] == 2
+
+
+def test_a_credential_that_is_not_valid_is_nobodys(sqlite_database: str) -> None:
+    """It opens no window of its own, and does not keep anyone out."""
+
+    async def scenario(world: World) -> None:
+        assert figures(await weather(world))[1] == 2
         unknown = await weather(world, token="nobody")
-        assert unknown.status_code == 401
-        assert "x-ratelimit-limit" not in unknown.headers
+        assert unknown.status_code == 200
+        assert figures(unknown)[1] == 1
+        basic = [("Authorization", "Basic dDp4"), ("Authorization", "Bearer a b")]
+        answer = await world.ask("GET", "/v1/weather", token=None, headers=basic)
+        assert figures(answer)[1] == 0
+        refused = await weather(world, token="nobody")
+        assert refused.status_code == 429
+        assert "www-authenticate" not in refused.headers
 
     play(sqlite_database, scenario)
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import cast
 
 from cloudcore.keyring import create_root_key
 from cloudcore.web.app import ControlPlane
-from registry.main import open_context, prepare
-from registry.served import ServedRegistry
+from registry.main import Registry, prepare
+from registry.served import SERVE
 from registry.settings import Settings
 from tests.spec.operations import OPERATIONS, differences
 
 
 async def routes_of_the_whole(settings: Settings) -> ControlPlane:
-    async with open_context(settings) as ctx, AsyncExitStack() as resources:
-        planes = await ServedRegistry(settings).make_planes(ctx, resources)
+    async with Registry(settings, SERVE).open_planes() as (_, planes):
         return cast("ControlPlane", planes.control)
 
 

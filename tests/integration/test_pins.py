@@ -11,6 +11,7 @@ import pytest
 from cloudcore.clock import MICROSECONDS
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.wire import rfc3339
+from registry.families import FAMILIES
 from registry.main import forget_ended
 from tests.integration.layered_images import Pusher, pusher
 from tests.integration.test_repositories import PATH, refused
@@ -111,7 +112,7 @@ def test_a_pin_that_is_over_is_gone_and_then_forgotten(database_url: str) -> Non
         assert new.json()["pin"]["created_at"] > first["created_at"]
         world.install.clock.advance(60)
 
-        await forget_ended(world.install.database, world.install.clock)
+        await forget_ended(world.install.database, world.install.clock, FAMILIES)
         with querying(database_url) as query:
             found = query("SELECT name FROM image_pins ORDER BY name")
         assert [row[0] for row in found] == ["endless", "long"]

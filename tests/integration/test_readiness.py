@@ -19,8 +19,7 @@ from cloudcore.db.base import Connection, P, T
 from cloudcore.errors import Unavailable
 from registry.control import health
 from registry.control.health import PATIENCE_SECONDS, Readiness
-from registry.main import DevRegistry, open_context, prepare
-from registry.served import ServedRegistry
+from registry.main import DEV, Registry, prepare
 from registry.settings import Settings
 from tests.dying import PassingDatabase
 
@@ -99,7 +98,7 @@ def answer(settings: Settings) -> httpx.Response:
     """Return how a registry answers to ``/readyz``."""
 
     async def run() -> httpx.Response:
-        registry = DevRegistry(settings)
+        registry = Registry(settings, DEV)
         await registry.start()
         try:
             transport = httpx.ASGITransport(registry.control_plane)
@@ -135,10 +134,7 @@ def test_a_full_disk_is_told_of_writes(tmp_path: Path, monkeypatch: pytest.Monke
     )
 
 
-@pytest.mark.parametrize("kind", [DevRegistry, ServedRegistry])
-def test_the_database_is_asked_for_no_account(
-    tmp_path: Path, kind: type[DevRegistry | ServedRegistry]
-) -> None:
+def test_the_database_is_asked_for_no_account(tmp_path: Path) -> None:
     asked: list[str] = []
 
     class Watched(PassingDatabase):
@@ -154,9 +150,10 @@ def test_the_database_is_asked_for_no_account(
 
     async def scenario() -> None:
         settings = Settings(data=tmp_path)
-        async with open_context(settings) as ctx:
-            watched = replace(ctx, database=Watched(ctx.database))
-            assert await kind(settings).readiness(watched).report() == READY
+        registry = Registry(settings)
+        async with registry.open() as process:
+            watched = replace(process.ctx, database=Watched(process.ctx.database))
+            assert await registry.readiness(watched).report() == READY
 
     prepare(Settings(data=tmp_path))
     asyncio.run(scenario())
@@ -183,12 +180,13 @@ def test_a_database_that_is_away_is_told_in_time(
         assert await report() == READY | {"database": "no answer within 0.02 s"}
 
     async def scenario() -> None:
-        async with open_context(settings) as ctx:
+        registry = Registry(settings)
+        async with registry.open() as process:
             monkeypatch.setattr(health, "PATIENCE_SECONDS", 0.02)
             monkeypatch.setattr(postgresql, "connect", away)
             monkeypatch.setattr(postgresql, "PATIENCE_SECONDS", 0)
             try:
-                await ask(DevRegistry(settings).readiness(ctx).report)
+                await ask(registry.readiness(process.ctx).report)
             finally:
                 release.set()
 

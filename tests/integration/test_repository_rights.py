@@ -13,7 +13,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from cloudcore.iam.policy import RESOURCE_ACTIONS
+from registry.services.resource_kinds import REPOSITORY_RULES
 from tests.integration.pushing import World
 from tests.integration.test_images import run
 from tests.spec.operations import OPERATIONS, Operation
@@ -33,7 +33,7 @@ OWN: Final = {
 def operations() -> Iterator[Operation]:
     """Yield the operations of which a repository's policy may speak."""
     for operation in OPERATIONS:
-        if operation.is_built and operation.action in RESOURCE_ACTIONS:
+        if operation.is_built and operation.action in REPOSITORY_RULES.actions:
             assert operation.path.startswith(_REPOSITORY)
             yield operation
 
@@ -58,7 +58,7 @@ def test_whom_a_repository_denies_is_denied_everywhere(sqlite_database: str) -> 
     async def scenario(world: World) -> None:
         digest = (await world.push_image("one", "v1"))["digest"]
         program = await world.install.add_program(world.account, "denied", ALLOW_ALL)
-        denied = refuse(program.crn, actions=sorted(RESOURCE_ACTIONS))
+        denied = refuse(program.crn, actions=sorted(REPOSITORY_RULES.actions))
         async with signed_in(world, program) as client:
             for operation in operations():
                 assert await ask(client, world, operation, digest) in operation.success, operation
@@ -80,7 +80,7 @@ def test_whom_of_its_account_a_repository_lets_in_needs_nothing_else(
         async with signed_in(world, program) as client:
             for operation in operations():
                 assert await ask(client, world, operation, digest) == 403, operation
-            policy = let(principal, actions=sorted(RESOURCE_ACTIONS))
+            policy = let(principal, actions=sorted(REPOSITORY_RULES.actions))
             await world.install.share(world.repository_id, world.account, policy)
             for operation in operations():
                 assert await ask(client, world, operation, digest) in operation.success, operation
@@ -96,7 +96,7 @@ def test_a_partner_needs_both_and_is_not_told_what_is_the_accounts_own(
         digest = (await world.push_image("one", "v1"))["digest"]
         partner = await world.install.add_account("partner")
         program = await world.install.add_program(partner, "ci", identity)
-        policy = let("partner", actions=sorted(RESOURCE_ACTIONS))
+        policy = let("partner", actions=sorted(REPOSITORY_RULES.actions))
         await world.install.share(world.repository_id, world.account, policy)
         async with signed_in(world, program) as client:
             for operation in operations():

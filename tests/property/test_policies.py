@@ -15,6 +15,8 @@ import pytest
 from cloudcore.iam.decision import Caller, Question, could_allow, decide
 from cloudcore.iam.patterns import Patterns
 from cloudcore.iam.policy import Policy, PolicyKind, parse_policy
+from cloudcore.iam.resource_rules import ResourceRules
+from registry.services.resource_kinds import REPOSITORY_RULES
 from tests.property import policy_documents as make
 from tests.property.policy_oracle import Asked, Document, fits, is_allowed
 
@@ -23,14 +25,14 @@ QUESTIONS = 25
 SHARDS = 4
 
 
-def parsed(document: Document | None, kind: PolicyKind) -> Policy | None:
+def parsed(document: Document | None, kind: PolicyKind | ResourceRules) -> Policy | None:
     return None if document is None else parse_policy(json.dumps(document), kind)
 
 
 def evaluate(asked: Asked, identity: list[Document], resource: Document | None) -> bool:
     """Ask the evaluator what the oracle is asked."""
     own = [parse_policy(json.dumps(document), PolicyKind.IDENTITY) for document in identity]
-    return answer(asked, own, parsed(resource, PolicyKind.RESOURCE))
+    return answer(asked, own, parsed(resource, REPOSITORY_RULES))
 
 
 def answer(asked: Asked, own: list[Policy], attached: Policy | None) -> bool:
@@ -51,7 +53,7 @@ def test_evaluator_and_oracle_agree(shard: int) -> None:
         identity = [make.document(random) for _ in range(random.choice((0, 1, 1, 2, 3)))]
         resource = make.document(random, attached=True) if random.random() < 0.7 else None
         own = [parse_policy(json.dumps(document), PolicyKind.IDENTITY) for document in identity]
-        attached = parsed(resource, PolicyKind.RESOURCE)
+        attached = parsed(resource, REPOSITORY_RULES)
         for _ in range(QUESTIONS):
             asked = make.question(random)
             expected = is_allowed(asked, identity, resource)

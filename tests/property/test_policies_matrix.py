@@ -12,6 +12,7 @@ from typing import Final
 
 from cloudcore.iam.decision import Caller, Question, Verdict, could_allow, decide
 from cloudcore.iam.policy import PolicyKind, parse_policy
+from registry.services.resource_kinds import REPOSITORY_RULES
 from tests.property.policy_documents import NOON, ORGANIZATION, OTHER, OWN, PERSON, repository
 from tests.property.policy_oracle import Asked, Document, is_allowed
 
@@ -88,9 +89,7 @@ def test_every_row_agrees_with_the_oracle() -> None:
     rows = allowed = 0
     for (_, identity), (_, resource) in product(OWN_POLICIES.items(), RESOURCE_POLICIES.items()):
         parsed = [parse_policy(json.dumps(document), PolicyKind.IDENTITY) for document in identity]
-        on_it = (
-            None if resource is None else parse_policy(json.dumps(resource), PolicyKind.RESOURCE)
-        )
+        on_it = None if resource is None else parse_policy(json.dumps(resource), REPOSITORY_RULES)
         for who, action, (name, owner) in product(CALLERS.values(), ACTIONS, RESOURCES):
             crn, account = who
             expected = is_allowed(
@@ -116,7 +115,7 @@ def verdict(
     return decide(
         Question(None if crn is None else Caller(crn, account), action, *RESOURCES[0], None, NOON),
         [parse_policy(json.dumps(each), PolicyKind.IDENTITY) for each in OWN_POLICIES[own_policy]],
-        None if resource is None else parse_policy(json.dumps(resource), PolicyKind.RESOURCE),
+        None if resource is None else parse_policy(json.dumps(resource), REPOSITORY_RULES),
     )
 
 

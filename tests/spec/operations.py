@@ -181,8 +181,8 @@ DELETE /v1/topics/{topic_id}/subscriptions/{subscription_id}  DeleteSubscription
 POST   /v1/subscription-confirmations               -                         200 public later
 """
 CATALOG: Final = """
-GET    /v1/regions                                  -                     200 public limited later
-GET    /v1/prices                                   -                     200 public limited later
+GET    /v1/regions                                  -                     200,304 public limited
+GET    /v1/prices                                   -                     200,304 public limited
 """
 
 _MARKS: Final = frozenset({"key", "public", "limited", "later"})

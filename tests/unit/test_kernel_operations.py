@@ -28,7 +28,7 @@ GET    /v1/regions               -             200 public later
 """
 THINGS = [
     *parse("test", TABLE),
-    *parse("registry", "GET /v1/shared/{id} DescribeImages 200"),
+    *parse("test", "GET /v1/shared/{id} GetShared 200"),
 ]
 """The family of the tests, as the table would have it."""
 

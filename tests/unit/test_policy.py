@@ -12,6 +12,8 @@ import pytest
 from cloudcore.errors import InvalidInput
 from cloudcore.iam.conditions import Conditions
 from cloudcore.iam.policy import Effect, Policy, PolicyKind, parse_policy
+from cloudcore.iam.resource_rules import ResourceRules
+from registry.services.resource_kinds import REPOSITORY_RULES
 
 ACCOUNT = "01890000-0000-7000-8000-00000000000a"
 ALLOW = {"effect": "allow", "actions": ["registry:PullImage"], "resources": ["*"]}
@@ -19,12 +21,12 @@ SHARE = {"effect": "allow", "actions": ["registry:PullImage"], "principals": ["a
 TRUST = {"effect": "allow", "principals": [f"crn:iam::{ACCOUNT}:service-account/ci"]}
 
 
-def parse(kind: PolicyKind, *statements: object, **top: object) -> Policy:
+def parse(kind: PolicyKind | ResourceRules, *statements: object, **top: object) -> Policy:
     document = {"version": "1", "statements": list(statements), **top}
     return parse_policy(json.dumps(document), kind)
 
 
-def field_refused(kind: PolicyKind, *statements: object, **top: object) -> str:
+def field_refused(kind: PolicyKind | ResourceRules, *statements: object, **top: object) -> str:
     with pytest.raises(InvalidInput) as refused:
         parse(kind, *statements, **top)
     assert re.fullmatch("[a-z_]+", refused.value.params["reason"])  # a word, for programs
@@ -35,7 +37,7 @@ def test_each_kind_reads() -> None:
     (identity,) = parse(PolicyKind.IDENTITY, ALLOW | {"sid": "Pull all."}).statements
     assert identity.resources.texts == ("*",)
     assert identity.principals == frozenset()
-    (shared,) = parse(PolicyKind.RESOURCE, SHARE | {"effect": "deny"}).statements
+    (shared,) = parse(REPOSITORY_RULES, SHARE | {"effect": "deny"}).statements
     assert shared.effect is Effect.DENY
     assert shared.principals == {"acme"}
     (trust,) = parse(PolicyKind.TRUST, TRUST).statements
@@ -160,10 +162,10 @@ def test_no_part_may_be_missing(part: str) -> None:
         f"crn:registry::{ACCOUNT}:role/dev",
     ],
 )
-@pytest.mark.parametrize("kind", [PolicyKind.RESOURCE, PolicyKind.TRUST])
-def test_principals_are_named_exactly(kind: PolicyKind, principal: str) -> None:
+@pytest.mark.parametrize("kind", [REPOSITORY_RULES, PolicyKind.TRUST])
+def test_principals_are_named_exactly(kind: PolicyKind | ResourceRules, principal: str) -> None:
     statement = {"effect": "deny", "principals": [principal], "actions": ["iam:AssumeRole"]}
-    if kind is PolicyKind.RESOURCE:
+    if kind is REPOSITORY_RULES:
         statement["actions"] = ["registry:PullImage"]
     assert field_refused(kind, statement) == "statements[0].principals"
 
@@ -180,26 +182,24 @@ def test_principals_are_named_exactly(kind: PolicyKind, principal: str) -> None:
     ],
 )
 def test_principals_have_these_forms(principal: str) -> None:
-    (statement,) = parse(PolicyKind.RESOURCE, SHARE | {"principals": [principal]}).statements
+    (statement,) = parse(REPOSITORY_RULES, SHARE | {"principals": [principal]}).statements
     assert statement.principals == {principal}
 
 
 def test_the_public_may_only_pull() -> None:
     more = {"actions": ["registry:PullImage", "registry:PushImage"], "principals": ["*"]}
-    assert field_refused(PolicyKind.RESOURCE, SHARE | more) == "statements[0].actions"
-    parse(PolicyKind.RESOURCE, SHARE | more | {"effect": "deny"})
-    parse(PolicyKind.RESOURCE, SHARE | {"principals": ["*", "acme"]})
+    assert field_refused(REPOSITORY_RULES, SHARE | more) == "statements[0].actions"
+    parse(REPOSITORY_RULES, SHARE | more | {"effect": "deny"})
+    parse(REPOSITORY_RULES, SHARE | {"principals": ["*", "acme"]})
 
 
 @pytest.mark.parametrize("action", ["registry:DeleteImage", "registry:*", "*", "iam:AssumeRole"])
 def test_a_resource_policy_speaks_of_images_only(action: str) -> None:
-    assert (
-        field_refused(PolicyKind.RESOURCE, SHARE | {"actions": [action]}) == "statements[0].actions"
-    )
+    assert field_refused(REPOSITORY_RULES, SHARE | {"actions": [action]}) == "statements[0].actions"
 
 
 def test_a_resource_policy_names_no_resources() -> None:
-    assert field_refused(PolicyKind.RESOURCE, SHARE | ALLOW) == "statements[0].resources"
+    assert field_refused(REPOSITORY_RULES, SHARE | ALLOW) == "statements[0].resources"
 
 
 def test_a_role_trusts_no_everyone_and_nothing_but_being_assumed() -> None:

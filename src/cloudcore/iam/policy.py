@@ -1,8 +1,8 @@
 """Policy documents: parsed strictly, since what is ignored might have been a refusal (C4).
 
 One grammar for three kinds: *identity* policies (attached to a service account or role; they
-name resources), *resource* policies (attached to a repository; they name principals) and *trust*
-policies (who may assume a role).
+name resources), *resource* policies (attached to a resource, under the rules of its kind; they
+name principals) and *trust* policies (who may assume a role).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from cloudcore.iam.conditions import NO_CONDITIONS, Conditions, parse_conditions
 from cloudcore.iam.grammar import Form, as_list, as_object, as_text, refusal
 from cloudcore.iam.patterns import Patterns
+from cloudcore.iam.resource_rules import ResourceRules
 from cloudcore.uuids import UUID_PATTERN
 
 MAX_BYTES: Final = 20 * 1024
@@ -26,10 +27,6 @@ MAX_STATEMENTS: Final = 50
 
 EVERYONE: Final = "*"
 """The principal that stands for all, signed in or not."""
-RESOURCE_ACTIONS: Final = frozenset(
-    {"registry:PullImage", "registry:DescribeImages", "registry:PushImage"}
-)
-PUBLIC_ACTIONS: Final = frozenset({"registry:PullImage"})
 TRUST_ACTION: Final = "iam:AssumeRole"
 
 _ACCOUNT: Final = rf"(?:{UUID_PATTERN}|(?=[a-z0-9-]{{2,32}}(?:\Z|:))[a-z0-9]+(?:-[a-z0-9]+)*)"
@@ -58,10 +55,12 @@ class Effect(Enum):
 
 
 class PolicyKind(Enum):
-    """What a document is attached to, which decides the parts it has."""
+    """What a document is attached to, which decides the parts it has.
+
+    The kind of a resource's own policy is not here: it is the `ResourceRules` of the resource.
+    """
 
     IDENTITY = "identity"
-    RESOURCE = "resource"
     TRUST = "trust"
 
 
@@ -103,7 +102,7 @@ class Policy:
         return about
 
 
-def parse_policy(document: bytes | str, kind: PolicyKind) -> Policy:
+def parse_policy(document: bytes | str, kind: PolicyKind | ResourceRules) -> Policy:
     """Return a document in the form that is evaluated.
 
     Raises:
@@ -134,7 +133,7 @@ def check_size(document: bytes) -> None:
         raise refusal("document", "out_of_range", f"a policy has at most {MAX_BYTES} bytes")
 
 
-def policy_of(document: Any, kind: PolicyKind) -> Policy:  # noqa: ANN401 - JSON, not yet checked
+def policy_of(document: Any, kind: PolicyKind | ResourceRules) -> Policy:  # noqa: ANN401 - JSON, not yet checked
     """Return parsed JSON as a policy; see `parse_policy`."""
     top = as_object(document, "", {"version", "statements"})
     if top.get("version") != "1":
@@ -157,15 +156,11 @@ def _reason(parts: dict[str, Any], name: str) -> str:
 
 
 _COMMON: Final = {"sid", "effect", "actions", "conditions"}
-_PARTS: Final = {
-    PolicyKind.IDENTITY: _COMMON | {"resources"},
-    PolicyKind.RESOURCE: _COMMON | {"principals"},
-    PolicyKind.TRUST: _COMMON | {"principals"},
-}
 
 
-def _statement(value: Any, where: str, kind: PolicyKind) -> PolicyStatement:  # noqa: ANN401
-    parts = as_object(value, where, _PARTS[kind])
+def _statement(value: Any, where: str, kind: PolicyKind | ResourceRules) -> PolicyStatement:  # noqa: ANN401
+    named = "resources" if kind is PolicyKind.IDENTITY else "principals"
+    parts = as_object(value, where, _COMMON | {named})
     if "sid" in parts:
         as_text(parts["sid"], f"{where}.sid", _SID)
     effect = parts.get("effect")
@@ -196,23 +191,27 @@ def _check_attached_actions(
     principals: frozenset[str],
     effect: Effect,
     where: str,
-    kind: PolicyKind,
+    kind: PolicyKind | ResourceRules,
 ) -> None:
     """Refuse what a resource or trust policy may not speak of."""
-    if kind is PolicyKind.TRUST:
+    is_for_all = EVERYONE in principals and effect is Effect.ALLOW
+    if not isinstance(kind, ResourceRules):
         if set(actions) != {TRUST_ACTION}:
             words = f"a trust policy speaks of {TRUST_ACTION} only"
             raise refusal(f"{where}.actions", "not_allowed", words)
-        if EVERYONE in principals and effect is Effect.ALLOW:
+        if is_for_all:
             raise refusal(f"{where}.principals", "not_allowed", "a role cannot trust everyone")
         return
-    if not RESOURCE_ACTIONS.issuperset(actions):
-        allowed = ", ".join(sorted(RESOURCE_ACTIONS))
-        words = f"a repository's policy speaks of {allowed} only"
+    if not kind.actions.issuperset(actions):
+        words = f"{kind.noun}'s policy speaks of {_listed(kind.actions)} only"
         raise refusal(f"{where}.actions", "not_allowed", words)
-    if EVERYONE in principals and effect is Effect.ALLOW and not PUBLIC_ACTIONS.issuperset(actions):
-        words = "the public may be allowed registry:PullImage only"
+    if is_for_all and not kind.public_actions.issuperset(actions):
+        words = f"the public may be allowed {_listed(kind.public_actions)} only"
         raise refusal(f"{where}.actions", "not_allowed", words)
+
+
+def _listed(actions: frozenset[str]) -> str:
+    return ", ".join(sorted(actions)) or "nothing"
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from cloudcore.crn import Crn, lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.iam.compiled import WeighedCache, memory_of
 from cloudcore.iam.policy import EVERYONE, Policy, PolicyKind, check_size, parse_policy, policy_of
+from cloudcore.iam.resource_rules import ResourceRules
 from cloudcore.identity.rows.accounts import find_account_ids
 from cloudcore.identity.rows.roles import find_role_named
 from cloudcore.identity.rows.service_accounts import find_service_account_named
@@ -33,7 +34,7 @@ _FIND_NAMED: Final = {"role": find_role_named, "service-account": find_service_a
 
 Ids = Mapping[str, str]
 
-_policies: Final[WeighedCache[tuple[str, str, PolicyKind], Policy]] = WeighedCache()
+_policies: Final[WeighedCache[tuple[str, str, PolicyKind | ResourceRules], Policy]] = WeighedCache()
 _ids: Final[WeighedCache[str, Ids]] = WeighedCache()
 _BYTES_BY_CHARACTER: Final = 10
 """Of ids by words, in memory, for each character of their JSON."""
@@ -59,8 +60,8 @@ class StoredDocument(NamedTuple):
 
 def stored_document(
     tx: Connection,
-    document: Any,  # noqa: ANN401 - JSON
-    kind: PolicyKind,
+    document: Any,  # noqa: ANN401 - JSON, not yet checked
+    kind: PolicyKind | ResourceRules,
     account_id: str,
 ) -> StoredDocument:
     """Return a parsed JSON document of an account in the form that is kept.
@@ -82,7 +83,7 @@ def stored_document(
     return StoredDocument(encoded.decode(), foreign | bearers, policy)
 
 
-def read_stored(text: str, encoded_ids: str, kind: PolicyKind) -> Policy:
+def read_stored(text: str, encoded_ids: str, kind: PolicyKind | ResourceRules) -> Policy:
     """Return a stored document in the form that is evaluated."""
     key = (text, encoded_ids, kind)
     policy = _policies.get(key)

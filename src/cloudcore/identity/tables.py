@@ -7,6 +7,8 @@ as SHA-256 only, which is enough for random values of 256 bits.
 
 from __future__ import annotations
 
+from typing import Final
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -293,4 +295,24 @@ signing_keys = Table(
     Column("created_at", Moment, nullable=False),
     Column("not_after", Moment, nullable=False),  # it signs no more; it verifies until tokens end
     Index(None, "audience", "not_after"),
+)
+
+TABLES: Final = (
+    organizations,
+    accounts,
+    users,
+    memberships,
+    invitations,
+    service_accounts,
+    access_keys,
+    roles,
+    role_assignments,
+    policies,
+    policy_attachments,
+    sessions,
+    refresh_tokens,
+    auth_codes,
+    login_credentials,
+    revoked_tokens,
+    signing_keys,
 )

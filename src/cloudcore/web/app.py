@@ -22,6 +22,7 @@ from litestar.types import ControllerRouterHandler, HTTPScope, Receive, Scope, S
 
 from cloudcore import errors
 from cloudcore.db.base import ConstraintViolated
+from cloudcore.iam.resource_rules import ResourceRules
 from cloudcore.serving import body_budget
 from cloudcore.web import idempotency
 from cloudcore.web.context import Platform, Reply, RequestContext, refusal
@@ -48,18 +49,20 @@ def create_app(
     *,
     error_shapes: Mapping[str, ErrorShape] | None = None,
     absent: str = "there is nothing at this path",
+    resource_rules: Sequence[ResourceRules] = (),
 ) -> ControlPlane:
     """Return the control plane's application over `handlers`.
 
     Without a `platform` it can serve public routes only. Below the path prefixes of
     `error_shapes` errors are told in another shape than the envelope. `absent` is what is said at
-    a path of no route.
+    a path of no route. `resource_rules` are those of all kinds of resources with policies of
+    their own.
 
     Raises:
         RouteError: a route does not say what it must (see `cloudcore.web.route_spec`).
 
     """
-    return ControlPlane(handlers, platform, error_shapes or {}, absent)
+    return ControlPlane(handlers, platform, error_shapes or {}, absent, resource_rules)
 
 
 class ControlPlane:
@@ -71,8 +74,9 @@ class ControlPlane:
         platform: Platform | None,
         error_shapes: Mapping[str, ErrorShape],
         absent: str,
+        resource_rules: Sequence[ResourceRules],
     ) -> None:
-        self._guard = Guard(platform)
+        self._guard = Guard(platform, resource_rules)
         reference = ReferencePages()
         self._error_shapes = error_shapes
         self._absent = absent

@@ -6,7 +6,8 @@ Runs for every route before its body is read. Default deny: a route has facts or
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from litestar.connection import ASGIConnection
@@ -20,8 +21,8 @@ from cloudcore.errors import (
     Unauthenticated,
 )
 from cloudcore.iam.decision import could_allow
-from cloudcore.iam.policy import RESOURCE_ACTIONS
 from cloudcore.iam.principal import Principal
+from cloudcore.iam.resource_rules import ResourceRules
 from cloudcore.serving.source_address import rate_subject, source_address
 from cloudcore.uuids import parse_uuid
 from cloudcore.web.context import Origin, Platform, RequestContext, refusal
@@ -37,8 +38,11 @@ Connection = ASGIConnection[Any, Any, Any, Any]
 class Guard:
     """Decides over every request, and makes its `RequestContext`."""
 
-    def __init__(self, platform: Platform | None) -> None:
+    def __init__(
+        self, platform: Platform | None, resource_rules: Sequence[ResourceRules] = ()
+    ) -> None:
         self._platform = platform
+        self._shared_actions = frozenset[str]().union(*(rules.actions for rules in resource_rules))
         self._facts: Mapping[BaseRouteHandler, RouteSpec] = {}
         self._allow: Mapping[str, str] = {}
 
@@ -63,39 +67,59 @@ class Guard:
         if self._platform is None:
             return
         _lower_ids(facts, connection.scope)
-        await _admit(self._platform, exchange, connection, facts)
+        await self._admit(self._platform, exchange, connection, facts)
         _check_ids(facts, connection.scope["path_params"])
 
+    async def _admit(
+        self, platform: Platform, exchange: RequestState, connection: Connection, facts: RouteSpec
+    ) -> None:
+        headers = connection.scope["headers"]
+        client = connection.scope.get("client")
+        platform.proxy_watch.note(
+            client[0] if client else None, headers, platform.settings.trusted_proxies
+        )
+        context = exchange.context = RequestContext(
+            platform,
+            request_id=exchange.request_id,
+            source_ip=source_address(
+                client[0] if client else None,
+                _values(headers, b"x-forwarded-for"),
+                platform.settings.trusted_proxies,
+            ),
+            action=facts.action,
+            status=facts.status,
+            path=connection.scope["path"],
+            query_string=connection.scope["query_string"],
+        )
+        credentials = _values(headers, b"authorization")
+        if not facts.public:
+            context.caller = await _authenticate(platform, exchange, context, credentials)
+        elif facts.rate_limited and credentials:
+            # Counted by who it is; a credential that is not valid is nobody's.
+            with suppress(Unauthenticated):
+                context.caller = await _authenticate(platform, exchange, context, credentials)
+        if context.caller is not None:
+            connection.scope["state"]["principal"] = context.caller.crn  # for the access log
+        if facts.action is not None:
+            await self._check_action(platform, exchange, context, facts.action)
+        if facts.rate_limited:
+            await _count(exchange, context, facts)
 
-async def _admit(
-    platform: Platform, exchange: RequestState, connection: Connection, facts: RouteSpec
-) -> None:
-    headers = connection.scope["headers"]
-    client = connection.scope.get("client")
-    platform.proxy_watch.note(
-        client[0] if client else None, headers, platform.settings.trusted_proxies
-    )
-    context = exchange.context = RequestContext(
-        platform,
-        request_id=exchange.request_id,
-        source_ip=source_address(
-            client[0] if client else None,
-            _values(headers, b"x-forwarded-for"),
-            platform.settings.trusted_proxies,
-        ),
-        action=facts.action,
-        status=facts.status,
-        path=connection.scope["path"],
-        query_string=connection.scope["query_string"],
-    )
-    credentials = _values(headers, b"authorization")
-    if not facts.public or (facts.rate_limited and credentials):
-        context.caller = await _authenticate(platform, exchange, context, credentials)
-        connection.scope["state"]["principal"] = context.caller.crn  # for the access log
-    if facts.action is not None:
-        await _check_action(platform, exchange, context, facts.action)
-    if facts.rate_limited:
-        await _count(exchange, context, facts)
+    async def _check_action(
+        self, platform: Platform, exchange: RequestState, context: RequestContext, action: str
+    ) -> None:
+        """Refuse whom no policy could allow the action on anything, before anything is looked up.
+
+        A resource's own policy may allow what no identity policy does. Such an action is left to
+        the handler, but whatever it does not find is forbidden to this caller too.
+        """
+        assert context.caller is not None
+        context.policies = await platform.authenticator.policies_of(context.caller)
+        if not could_allow(context.policies, action, context.source_ip, context.clock()):
+            if action not in self._shared_actions:
+                raise refusal(action)
+            exchange.hides_absence = True
+            context.allowed_somewhere = False
 
 
 async def _authenticate(
@@ -111,23 +135,6 @@ async def _authenticate(
         raise Unauthenticated("only bearer tokens are accepted")
     origin = Origin(context.request_id, context.source_ip)
     return await platform.authenticator.authenticate(bearer[1].decode("ascii"), origin)
-
-
-async def _check_action(
-    platform: Platform, exchange: RequestState, context: RequestContext, action: str
-) -> None:
-    """Refuse whom no policy could allow the action on anything, before anything is looked up.
-
-    A resource's own policy may allow what no identity policy does. Such an action is left to the
-    handler, but whatever it does not find is forbidden to this caller too.
-    """
-    assert context.caller is not None
-    context.policies = await platform.authenticator.policies_of(context.caller)
-    if not could_allow(context.policies, action, context.source_ip, context.clock()):
-        if action not in RESOURCE_ACTIONS:
-            raise refusal(action)
-        exchange.hides_absence = True
-        context.allowed_somewhere = False
 
 
 async def _count(exchange: RequestState, context: RequestContext, facts: RouteSpec) -> None:

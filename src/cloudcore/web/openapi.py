@@ -27,6 +27,7 @@ _HEADERS: Final = {
     "X-Request-Id": ("The id of this request, made by the server.", "string"),
     "WWW-Authenticate": ("How to authenticate (RFC 6750).", "string"),
     "Retry-After": ("Seconds after which to try again, never 0.", "integer"),
+    "ETag": ("The entity tag of the content (RFC 9110 §8.8.3).", "string"),
     "Location": ("The path of what was made, or was begun.", "string"),
     "X-RateLimit-Limit": ("Requests a window takes.", "integer"),
     "X-RateLimit-Remaining": ("Requests left in this window.", "integer"),
@@ -99,7 +100,8 @@ def check_names(routes: Sequence[KernelRoute]) -> None:
 def statuses(facts: RouteSpec) -> list[int]:
     """Return every status that an operation can answer."""
     can = {
-        401: not facts.public or facts.rate_limited,
+        401: not facts.public,
+        304: facts.entity_tag,
         403: facts.action is not None,
         400: bool(facts.body or facts.form or facts.query or facts.idempotent)
         or bool(facts.id_parameters and facts.malformed_id == 400),
@@ -216,11 +218,11 @@ def _parameters(facts: RouteSpec) -> list[Json]:
         found.extend(_query_parameters(facts.query))
     if facts.idempotent:
         found.append(_IDEMPOTENCY_KEY)
-    if facts.conditional:
-        found.extend(
-            {"name": name, "in": "header", "description": words, "schema": {"type": "string"}}
-            for name, words in _CONDITIONS.items()
-        )
+    found.extend(
+        {"name": name, "in": "header", "description": words, "schema": {"type": "string"}}
+        for name, words in _CONDITIONS.items()
+        if facts.conditional or (facts.entity_tag and name == "If-None-Match")
+    )
     return found
 
 
@@ -277,7 +279,7 @@ def _response(status: int, route: KernelRoute, types: _Types, errors: ErrorShape
     if facts.media_types:
         response["content"] = {each: {"schema": {"type": "object"}} for each in facts.media_types}
     shape = _answered(route)
-    if shape is not None and status != HTTPStatus.NO_CONTENT:
+    if shape is not None and status not in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
         response["content"] = {"application/json": {"schema": types.schema(shape)}}
     return response
 
@@ -286,6 +288,8 @@ def _header_names(status: int, facts: RouteSpec) -> tuple[str, ...]:
     names = (*_ERROR_HEADERS.get(status, ()), "X-Request-Id")
     if facts.rate_limited and (status < 300 or status == HTTPStatus.TOO_MANY_REQUESTS):
         names += _RATE_HEADERS
+    if facts.entity_tag and status < 400:
+        names += ("ETag",)
     if facts.idempotent and (status < 300 or status in RECORDED_STATUSES):
         names += ("Idempotency-Replayed",)
     if facts.idempotent and status == HTTPStatus.CONFLICT:  # while the first attempt runs

@@ -4,10 +4,11 @@
     idempotent      it takes an ``Idempotency-Key`` and answers by `RequestContext.commit`
     resource_policy finds the resource's own policy, which authorizes a replay
     public          anyone may come; credentials are not looked at
-    rate_limited    its callers' requests are counted (and, where public, credentials are looked at)
+    rate_limited    requests are counted, by principal or (where public) else by address
     query           the `msgspec.Struct` of its query parameters
     form            the Struct of the form it reads from the request itself; described, not decoded
     statuses        what it can answer beside what the kernel knows of
+    entity_tag      its success has an entity tag; it checks ``If-None-Match``, and answers 304
     conditional     it checks ``If-Match`` and ``If-None-Match``, and answers 412
     pages           those of its statuses that it answers with a page of HTML
     media_types     those of a success whose body is bytes
@@ -42,6 +43,7 @@ _OPTIONAL: Final[dict[str, type]] = {
     "query": type,
     "form": type,
     "statuses": tuple,
+    "entity_tag": bool,
     "conditional": bool,
     "pages": tuple,
     "media_types": tuple,
@@ -70,6 +72,7 @@ class RouteSpec:
     query: type[msgspec.Struct] | None = None
     form: type[msgspec.Struct] | None = None
     statuses: tuple[int, ...] = ()
+    entity_tag: bool = False
     conditional: bool = False
     pages: tuple[int, ...] = ()
     media_types: tuple[str, ...] = ()

@@ -6,7 +6,6 @@ import asyncio
 import sys
 from typing import NamedTuple
 
-from registry.blobstore.filesystem import FilesystemStore
 from registry.cli.failure import CommandFailure
 from registry.cli.leaks import quarantine_all_leaks
 from registry.cli.output import duration_text
@@ -15,7 +14,7 @@ from registry.cli.running import log_line
 from registry.gc.fsck import FsckProgress, Report, check
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.orphans.quarantine import list_orphans, take_back_owned
-from registry.main import open_context, open_sweeper, prepare
+from registry.main import Registry, prepare
 from registry.metadata.database import check_whole
 from registry.settings import Settings
 
@@ -79,8 +78,8 @@ async def _check(settings: Settings, read_objects: bool) -> _Checked:  # noqa: F
         line.show(f"{progress.stage} {progress.done} of {progress.total}{read}")
 
     try:
-        async with open_context(settings) as ctx:
-            store = FilesystemStore(settings.blobs)
+        async with Registry(settings).open() as process:
+            ctx, store = process.ctx, process.store
             put_back = await take_back_owned(ctx, store)
             report = await check(
                 ctx.database, store, show, clock=ctx.clock, read_objects=read_objects
@@ -98,7 +97,8 @@ async def _check(settings: Settings, read_objects: bool) -> _Checked:  # noqa: F
 async def _quarantine_leaks(settings: Settings) -> int:
     line = ProgressLine(sys.stderr)
     try:
-        async with open_context(settings) as ctx, open_sweeper(settings) as sweeper:
+        async with Registry(settings).open() as process:
+            ctx, sweeper = process.ctx, process.store
             return await quarantine_all_leaks(ctx, sweeper, line.show)
     finally:
         line.end()

@@ -24,7 +24,7 @@ from cloudcore.serving.logs import configure_logging
 from registry.cli.failure import Missing, Misuse
 from registry.cli.running import log_line
 from registry.cli.serve import check_signing_keys, no_account, open_keyring
-from registry.main import open_context, prepare
+from registry.main import Registry, prepare
 from registry.settings import Settings, SettingsError
 
 _log = logging.getLogger(__name__)
@@ -62,7 +62,8 @@ def run_new_access_key(settings: Settings, name: str, handle: str | None, *, rep
     key = new_access_key()
 
     async def add() -> Account:
-        async with open_context(settings) as ctx:
+        async with Registry(settings).open() as process:
+            ctx = process.ctx
             if not await ctx.database.read(is_any_account):
                 raise no_account(settings)
             keyring = open_keyring(settings)
@@ -110,7 +111,8 @@ def _prepare(settings: Settings) -> None:
 async def _reset_password(
     settings: Settings, email: str, organization: str | None, password: str, *, resumes: bool
 ) -> None:
-    async with open_context(settings) as ctx:
+    async with Registry(settings).open() as process:
+        ctx = process.ctx
         named = organization and lower_ids(organization)
         person = await ctx.database.read(find_person, email, named)
         kept = hash_password(password, salt=salt_of(person.password))

@@ -1,6 +1,7 @@
 """The command line: which commands there are, and how each of them ends.
 
-A module a noun: it adds its parsers, and each of these says by ``run`` which function does it.
+The families name the modules: one a noun. It adds its parsers, and each of these says by ``run``
+which function does it.
 """
 
 from __future__ import annotations
@@ -10,34 +11,18 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Final
 
 from cloudcore.errors import PlatformError
-from registry.cli import (
-    completion,
-    events,
-    gc,
-    images,
-    lifecycle,
-    login,
-    operating,
-    policies,
-    repositories,
-    settings,
-    storage,
-    tags,
-)
+from cloudcore.family import CommandGroup
+from registry.cli.command_table import CommandTable
 from registry.cli.failure import FAILED, MISUSE, CommandFailure
 from registry.cli.parser import CommandParser, Group, Version
+from registry.families import FAMILIES
 from registry.settings import SettingsError
 
-_GROUPS: Final = (
-    ("sign in", (login,)),
-    ("use a registry", (repositories, images, tags, policies, lifecycle, storage)),
-    ("set up an account", (settings, events, gc)),
-    ("run a registry", (operating,)),
-    ("this command", (completion,)),
-)
+_OWN: Final = CommandGroup("this command", ("registry.cli.completion",))
 _EXAMPLES: Final = """\
 examples:
   entrepot dev                    run a registry to try, on this machine
@@ -88,13 +73,13 @@ def make_parser() -> CommandParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
-    commands = parser.add_commands()
+    commands = parser.add_commands(CommandTable)
     groups = []
-    for title, modules in _GROUPS:
+    for group in (*(group for family in FAMILIES for group in family.commands), _OWN):
         before = len(commands._choices_actions)
-        for module in modules:
-            module.add_parsers(commands)
-        groups.append(Group(title, commands._choices_actions[before:]))
+        for module in group.modules:
+            import_module(module).add_parsers(commands)
+        groups.append(Group(group.title, commands._choices_actions[before:]))
     parser.groups = groups
     return parser
 

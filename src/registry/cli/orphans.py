@@ -15,7 +15,7 @@ from registry.cli.output import column, size_text, time_text, write_records
 from registry.cli.running import log_line
 from registry.gc.generations import accept_database
 from registry.gc.orphans.quarantine import list_orphans, take_back_owned
-from registry.main import open_context, open_sweeper, prepare
+from registry.main import Registry, open_sweeper, prepare
 from registry.settings import Settings
 
 _COLUMNS: Final = (
@@ -75,7 +75,8 @@ async def _restore(settings: Settings, ids: Sequence[str] | None) -> int:
 
 
 async def _accept(settings: Settings) -> None:
-    async with open_context(settings) as ctx, open_sweeper(settings) as sweeper:
+    async with Registry(settings).open() as process:
+        ctx, sweeper = process.ctx, process.store
         await take_back_owned(ctx, sweeper)
         await accept_database(ctx, sweeper)
 

@@ -27,9 +27,13 @@ class CommandParser(argparse.ArgumentParser):
     groups: Sequence[Group] = ()
     """How its help shows the commands below it."""
 
-    def add_commands(self) -> Commands[CommandParser]:
-        """Return where its commands are added."""
-        commands = self.add_subparsers(metavar="COMMAND", parser_class=CommandParser)
+    def add_commands(
+        self, kind: type[Commands[CommandParser]] | None = None
+    ) -> Commands[CommandParser]:
+        """Return where its commands are added, an action of `kind` where that is given."""
+        commands = self.add_subparsers(
+            action=kind or Commands, metavar="COMMAND", parser_class=CommandParser
+        )
         self.groups = [Group("commands", commands._choices_actions)]
         self.set_defaults(run=self._show_help)
         return commands

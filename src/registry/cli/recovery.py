@@ -11,7 +11,7 @@ from registry.cli.output import duration_text
 from registry.cli.running import log_line
 from registry.errors import BlobUnknown, DigestMismatch
 from registry.gc.recovery import recover_blob
-from registry.main import open_context, prepare
+from registry.main import Registry, prepare
 from registry.oci.digest import Digest
 from registry.oci.reference import Name, parse_name
 from registry.services.repositories.names import find_repository
@@ -45,6 +45,7 @@ def run_recovery(settings: Settings, repository: str, digest: str) -> int:
 
 
 async def _recover(settings: Settings, name: Name, digest: Digest) -> None:
-    async with open_context(settings) as ctx:
+    async with Registry(settings).open() as process:
+        ctx = process.ctx
         found = await find_repository(ctx, name)
         await recover_blob(ctx, found.account_id, found.id, digest)

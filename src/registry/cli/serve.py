@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 from shlex import quote
 
+from cloudcore.catalog.documents import load_catalog
 from cloudcore.clock import uuid7
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
@@ -15,7 +16,7 @@ from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyring
 from registry.cli.operating import DEFAULT_DATA
 from registry.cli.running import log_line, serve_application
-from registry.main import open_context, prepare
+from registry.main import Registry, prepare
 from registry.served import create_app
 from registry.services.bearers import KEY_KINDS
 from registry.services.context import ServiceContext
@@ -80,15 +81,18 @@ def _check_names(handle: str, email: str) -> None:
 
 
 async def _check(settings: Settings) -> None:
-    """Refuse to serve an install that has no owner, or whose secrets cannot be opened."""
-    async with open_context(settings) as ctx:
+    """Refuse to serve without an owner, with secrets that cannot be opened or a wrong catalog."""
+    load_catalog(settings.catalog, settings.region, settings.url)
+    async with Registry(settings).open() as process:
+        ctx = process.ctx
         if not await ctx.database.read(is_any_account):
             raise no_account(settings)
         await check_signing_keys(settings, ctx, open_keyring(settings))
 
 
 async def _create(settings: Settings, handle: str, email: str) -> FirstCredentials:
-    async with open_context(settings) as ctx:
+    async with Registry(settings).open() as process:
+        ctx = process.ctx
         if await ctx.database.read(is_any_account):  # before a root key is made that is not its
             raise Conflict(
                 f"there is an account in {settings.data} already; sign in with "

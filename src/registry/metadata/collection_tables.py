@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -37,4 +39,9 @@ store_generations = Table(
     Column("accepted_at", Moment),  # when an operator said that this database is the right one
     Index(None, "noted_at"),
     Index(None, "accepted_at"),
+)
+
+TABLES: Final = (
+    quarantined_objects,
+    store_generations,
 )

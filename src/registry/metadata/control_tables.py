@@ -6,6 +6,8 @@ foreign keys, not by dates: they cannot be collected while it can be restored.
 
 from __future__ import annotations
 
+from typing import Final
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -202,4 +204,17 @@ event_rules = Table(
     Column("repository_prefix", ByteOrdered, nullable=False),
     Column("created_at", Moment, nullable=False),
     Index(None, "account_id", "id"),
+)
+
+TABLES: Final = (
+    registry_settings,
+    tag_events,
+    deleted_tags,
+    deleted_manifests,
+    deleted_manifest_blobs,
+    deleted_manifest_children,
+    repository_folders,
+    lifecycle_policies,
+    image_pins,
+    event_rules,
 )

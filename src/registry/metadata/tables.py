@@ -16,6 +16,8 @@ use, are in `registry.metadata.control_tables`.
 
 from __future__ import annotations
 
+from typing import Final
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -335,4 +337,19 @@ policy_revisions = Table(
     Column("kind", String(16), primary_key=True),
     Column("revision", BigInteger, nullable=False),
     CheckConstraint("kind IN ('resource', 'lifecycle')", name="kind"),
+)
+
+TABLES: Final = (
+    repositories,
+    blob_objects,
+    digest_aliases,
+    repository_blobs,
+    manifest_bodies,
+    manifests,
+    manifest_blobs,
+    manifest_children,
+    tags,
+    uploads,
+    resource_policies,
+    policy_revisions,
 )

@@ -10,11 +10,12 @@ from cloudcore.crn import Crn
 from cloudcore.errors import AccessDenied
 from cloudcore.iam.decision import Caller, Question, Verdict, decide
 from cloudcore.iam.patterns import Work
-from cloudcore.iam.policy import Policy, PolicyKind
+from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal
 from cloudcore.identity.documents import is_meant, read_stored
 from registry.metadata.repositories.policies import Target
 from registry.oci.reference import Name
+from registry.services.resource_kinds import REPOSITORY_RULES
 
 CREATE: Final = "registry:CreateRepository"
 DESCRIBE: Final = "registry:DescribeRepositories"
@@ -109,7 +110,7 @@ def verdict_on(
     )
     attached = None
     if target.document is not None:
-        attached = read_stored(target.document, target.principal_ids or "{}", PolicyKind.RESOURCE)
+        attached = read_stored(target.document, target.principal_ids or "{}", REPOSITORY_RULES)
     verdict = decide(question, subject.policies, attached)
     if verdict is Verdict.TOO_COSTLY:
         raise too_costly()

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from alembic import context
 
-# Their tables join the schema.
-import registry.metadata.collection_tables
-import registry.metadata.control_tables
-import registry.metadata.tables  # noqa: F401
-from cloudcore.db.schema import metadata
+from registry.families import FAMILIES
 
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=metadata,
+    target_metadata=[*{table.metadata for family in FAMILIES for table in family.tables()}],
     transactional_ddl=True,
     render_as_batch=True,  # SQLite alters most things by copying the table
 )

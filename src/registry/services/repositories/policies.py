@@ -12,13 +12,14 @@ from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.iam.decision import Caller, Question, decide
-from cloudcore.iam.policy import EVERYONE, RESOURCE_ACTIONS, Effect, Policy, PolicyKind, policy_of
+from cloudcore.iam.policy import EVERYONE, Effect, Policy, policy_of
 from cloudcore.identity.documents import stored_document
 from cloudcore.identity.rows.roles import find_role_named
 from cloudcore.identity.rows.service_accounts import find_service_account_named
 from registry.metadata.repositories import policies
 from registry.metadata.repositories.live import lock_repository
 from registry.metadata.repositories.policies import NewPolicy, StoredResourcePolicy
+from registry.services.resource_kinds import REPOSITORY_RULES
 
 
 class Setter(NamedTuple):
@@ -64,7 +65,7 @@ def put_policy(
 
     """
     lock_repository(tx, repository_id)
-    stored = stored_document(tx, document, PolicyKind.RESOURCE, account_id)
+    stored = stored_document(tx, document, REPOSITORY_RULES, account_id)
     policy = stored.policy
     names = {name for each in policy.statements for name in each.principals}
     own = {
@@ -91,11 +92,11 @@ def _check_lock_out(tx: Connection, repository_id: str, policy: Policy, setter: 
     denial already may set it again.
     """
     stored = policies.find_policy(tx, repository_id)
-    before = _NO_POLICY if stored is None else policy_of(stored.document, PolicyKind.RESOURCE)
+    before = _NO_POLICY if stored is None else policy_of(stored.document, REPOSITORY_RULES)
     undenied = Policy(tuple(each for each in policy.statements if each.effect is Effect.ALLOW))
     lost = [
         action
-        for action in sorted(RESOURCE_ACTIONS)
+        for action in sorted(REPOSITORY_RULES.actions)
         if setter.may(action, before)
         and setter.may(action, undenied)
         and not setter.may(action, policy)

@@ -1,0 +1,1 @@
+"""The public catalogues: which regions there are, and what things cost."""

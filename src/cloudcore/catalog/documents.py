@@ -1,0 +1,122 @@
+"""The data of the catalogues: one JSON file, checked when it is loaded.
+
+`docs/catalog.md` describes the file for operators.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Final, Literal, TypeVar
+
+from msgspec import Meta
+
+from cloudcore.errors import InvalidInput, PlatformError
+from cloudcore.web.strict_json import convert, parse
+from cloudcore.wire import RequestBody, ResponseBody
+
+T = TypeVar("T", bound=Hashable)
+
+MAX_BYTES: Final = 1 << 20
+"""Largest file."""
+
+RegionName = Annotated[str, Meta(pattern=r"\A[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")]
+Sku = Annotated[str, Meta(pattern=r"\A[a-z0-9](?:[a-z0-9._-]{0,126}[a-z0-9])?\Z")]
+Word = Annotated[str, Meta(pattern=r"\A[a-z][a-z0-9-]{0,62}\Z")]
+Label = Annotated[str, Meta(min_length=1, max_length=100)]
+Url = Annotated[str, Meta(pattern=r"\Ahttps?://[!-~]+\Z", max_length=2000)]
+Currency = Annotated[str, Meta(pattern=r"\A[A-Z]{3}\Z")]
+Amount = Annotated[str, Meta(pattern=r"\A(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,12})?\Z")]
+
+
+class CatalogInvalid(PlatformError):
+    """The file of the catalogues cannot be used."""
+
+
+class Region(ResponseBody, forbid_unknown_fields=True):
+    """A region, and where its services are reached."""
+
+    name: RegionName
+    """The word that resource names carry."""
+    display_name: Label
+    status: Literal["available", "degraded", "unavailable"]
+    endpoints: dict[Word, Url]
+    """Base URLs, by the name of the service."""
+
+
+class Price(ResponseBody, forbid_unknown_fields=True):
+    """What one unit of something costs in a region."""
+
+    sku: Sku
+    """What is counted; records of use name it."""
+    service: Word
+    region: RegionName
+    unit: Label
+    currency: Currency
+    """ISO 4217."""
+    amount: Amount
+    """Of one unit, as a decimal number."""
+
+
+class CatalogFile(RequestBody):
+    """The content of the file."""
+
+    regions: Annotated[tuple[Region, ...], Meta(min_length=1)]
+    prices: tuple[Price, ...]
+
+
+def load_catalog(path: Path, region: str, url: str) -> CatalogFile:
+    """Return the catalogues of a file.
+
+    In its texts, ``{region}`` and ``{url}`` stand for the region and the base URL of this install.
+
+    Raises:
+        CatalogInvalid: it cannot be read, is not JSON, or a field of it is wrong.
+
+    """
+    try:
+        with path.open("rb") as file:
+            document = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise CatalogInvalid(f"the catalog {path}: {error.strerror or error}") from None
+    if len(document) > MAX_BYTES:
+        raise CatalogInvalid(f"the catalog {path} has more than {MAX_BYTES} bytes")
+    try:
+        filled = _filled(parse(document), {"{region}": region, "{url}": url})
+        catalog = convert(filled, CatalogFile)
+    except InvalidInput as error:
+        words = error.message.replace("the body", "the file", 1)
+        raise CatalogInvalid(f"the catalog {path}: {words}") from None
+    for fault in _faults(catalog):
+        raise CatalogInvalid(f"the catalog {path}: {fault}")
+    return catalog
+
+
+def _filled(value: object, words: dict[str, str]) -> object:
+    """Return JSON with the words in its texts replaced."""
+    if isinstance(value, str):
+        for word, meaning in words.items():
+            value = value.replace(word, meaning)
+        return value
+    if isinstance(value, list):
+        return [_filled(each, words) for each in value]
+    if isinstance(value, dict):
+        return {name: _filled(each, words) for name, each in value.items()}
+    return value
+
+
+def _faults(catalog: CatalogFile) -> Iterable[str]:
+    """Yield what is wrong though each field is right by itself."""
+    names = [region.name for region in catalog.regions]
+    for name in _repeated(names):
+        yield f"the region {name} is there twice"
+    for sku, region in _repeated([(price.sku, price.region) for price in catalog.prices]):
+        yield f"the price of {sku} in {region} is there twice"
+    for price in catalog.prices:
+        if price.region not in names:
+            yield f"the price of {price.sku} is of the region {price.region}, which is not listed"
+
+
+def _repeated(values: Sequence[T]) -> list[T]:
+    return [value for value, count in Counter(values).items() if count > 1]

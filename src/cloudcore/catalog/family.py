@@ -1,0 +1,37 @@
+"""The public catalogues as a family."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cloudcore.family import CommandGroup, Family
+
+if TYPE_CHECKING:
+    from litestar.types import ControllerRouterHandler
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogNeeds:
+    """Where the data come from, and what stands for itself in them."""
+
+    file: Path
+    region: str
+    url: str
+    """Base URL of this install."""
+
+
+def _routes(needs: CatalogNeeds) -> Sequence[ControllerRouterHandler]:
+    from cloudcore.catalog.documents import load_catalog  # noqa: PLC0415
+    from cloudcore.catalog.routes import catalog_handlers  # noqa: PLC0415 - the web framework
+
+    return catalog_handlers(load_catalog(needs.file, needs.region, needs.url))
+
+
+CATALOG: Final[Family[CatalogNeeds]] = Family(
+    name="catalog",
+    routes=_routes,
+    commands=(CommandGroup("look around", ("cloudcore.catalog.commands",)),),
+)

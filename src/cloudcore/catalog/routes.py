@@ -1,0 +1,67 @@
+"""``GET /v1/regions`` and ``GET /v1/prices``: for anyone, at a limited rate.
+
+The content changes only with a restart, so it is encoded once and has an entity tag.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+import msgspec
+from litestar import Request, Response, get
+from litestar.handlers import HTTPRouteHandler
+
+from cloudcore.catalog.documents import CatalogFile, Price, Region
+from cloudcore.wire import ResponseBody
+
+_OPT: Final = {"action": None, "public": True, "rate_limited": True, "entity_tag": True}
+_ENTITY_TAG: Final = re.compile(r'(?:W/)?("[^"]*")')
+
+
+class ManyRegions(ResponseBody):
+    """All regions."""
+
+    regions: Sequence[Region]
+
+
+class ManyPrices(ResponseBody):
+    """All prices."""
+
+    prices: Sequence[Price]
+
+
+class Document:
+    """An answer that is the same for everyone, and its entity tag (RFC 9110 §8.8.3)."""
+
+    def __init__(self, content: ResponseBody) -> None:
+        self._body = msgspec.json.encode(content)
+        self.etag = f'"{hashlib.sha256(self._body).hexdigest()}"'
+
+    def answer(self, request: Request[Any, Any, Any]) -> Response[Any]:
+        """Return the document, or 304 if ``If-None-Match`` names it."""
+        headers = {"ETag": self.etag, "Cache-Control": "no-cache"}
+        conditions = ",".join(request.headers.getall("if-none-match", []))
+        if conditions.strip() == "*" or self.etag in _ENTITY_TAG.findall(conditions):
+            return Response(b"", status_code=304, headers=headers)
+        return Response(self._body, headers=headers)
+
+
+def catalog_handlers(catalog: CatalogFile) -> list[HTTPRouteHandler]:
+    """Return the handlers of both catalogues."""
+    regions = Document(ManyRegions(regions=catalog.regions))
+    prices = Document(ManyPrices(prices=catalog.prices))
+
+    @get("/v1/regions", opt=_OPT)
+    async def list_regions(request: Request[Any, Any, Any]) -> Response[ManyRegions]:
+        """List the regions of the platform, with the URLs of their services."""
+        return cast("Response[ManyRegions]", regions.answer(request))
+
+    @get("/v1/prices", opt=_OPT)
+    async def list_prices(request: Request[Any, Any, Any]) -> Response[ManyPrices]:
+        """List what the services cost."""
+        return cast("Response[ManyPrices]", prices.answer(request))
+
+    return [list_regions, list_prices]

@@ -1,0 +1,156 @@
+"""Identity as a family: accounts, organizations, people, programs, roles and policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cloudcore.family import Family, ResourceKind
+
+if TYPE_CHECKING:
+    from litestar.types import ControllerRouterHandler
+    from sqlalchemy import Table
+
+    from cloudcore.db.base import Connection
+    from cloudcore.identity.signing_keys import SigningKeys
+    from cloudcore.identity.tokens import AccessTokens
+    from cloudcore.web.envelope import ErrorShape
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityNeeds:
+    """What the routes of identity are given."""
+
+    tokens: AccessTokens
+    keys: SigningKeys
+    auth_url: str
+    """Base URL of the token endpoints, and issuer of tokens."""
+
+
+def _routes(needs: IdentityNeeds) -> Sequence[ControllerRouterHandler]:
+    from cloudcore.identity import routes  # noqa: PLC0415 - the web framework
+    from cloudcore.identity.authorize_routes import authorize_handlers  # noqa: PLC0415
+    from cloudcore.identity.oauth_routes import (  # noqa: PLC0415
+        discovery_handlers,
+        token_handlers,
+    )
+
+    return (
+        *routes.HANDLERS,
+        *token_handlers(needs.tokens),
+        *discovery_handlers(needs.keys, needs.auth_url),
+        *authorize_handlers(),
+    )
+
+
+def _error_shapes() -> Mapping[str, ErrorShape]:
+    from cloudcore.identity.oauth_routes import ERROR_SHAPES  # noqa: PLC0415 - the web framework
+
+    return ERROR_SHAPES
+
+
+def _tables() -> Sequence[Table]:
+    from cloudcore.identity.tables import TABLES  # noqa: PLC0415 - SQLAlchemy
+
+    return TABLES
+
+
+def _expiry() -> Sequence[Callable[[Connection, int], object]]:
+    from cloudcore.identity import sessions  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.identity.rows.invitations import forget_invitations  # noqa: PLC0415
+
+    return (sessions.forget_ended, forget_invitations)
+
+
+IDENTITY: Final[Family[IdentityNeeds]] = Family(
+    name="iam",
+    routes=_routes,
+    error_shapes=_error_shapes,
+    tables=_tables,
+    expiry=_expiry,
+    resource_kinds=(
+        ResourceKind(
+            crn="crn:iam::<organization>:organization/<organization>",
+            actions=(
+                "iam:DeleteOrganization",
+                "iam:GetOrganization",
+                "iam:InviteMember",
+                "iam:LeaveOrganization",
+                "iam:ListInvitations",
+                "iam:ListMembers",
+                "iam:RemoveMember",
+                "iam:RevokeInvitation",
+                "iam:UpdateMember",
+                "iam:UpdateOrganization",
+            ),
+        ),
+        ResourceKind(
+            crn="crn:iam::<account>:account/<handle>",
+            actions=(
+                "iam:CreateAccount",
+                "iam:GetAccount",
+                "iam:ListAccounts",
+                "iam:UpdateAccount",
+            ),
+        ),
+        ResourceKind(
+            crn="crn:iam::<organization>:user/<id>",
+            actions=(
+                "iam:AcceptInvitation",
+                "iam:ChangePassword",
+                "iam:CreateOrganization",
+                "iam:CreateUser",
+                "iam:DeleteUser",
+                "iam:GetUser",
+                "iam:ListOrganizations",
+                "iam:ListUsers",
+                "iam:SwitchOrganization",
+                "iam:UpdateUser",
+            ),
+        ),
+        ResourceKind(
+            crn="crn:iam::<account>:service-account/<name>",
+            actions=(
+                "iam:CreateAccessKey",
+                "iam:CreateServiceAccount",
+                "iam:DeleteAccessKey",
+                "iam:DeleteServiceAccount",
+                "iam:GetAccessKey",
+                "iam:GetServiceAccount",
+                "iam:ListAccessKeys",
+                "iam:ListServiceAccounts",
+                "iam:UpdateAccessKey",
+                "iam:UpdateServiceAccount",
+            ),
+        ),
+        ResourceKind(
+            crn="crn:iam::<account>:role/<name>",
+            actions=(
+                "iam:AssignRole",
+                "iam:AssumeRole",
+                "iam:CreateRole",
+                "iam:DeleteRole",
+                "iam:GetRole",
+                "iam:ListRoleAssignments",
+                "iam:ListRoles",
+                "iam:UnassignRole",
+                "iam:UpdateRole",
+            ),
+        ),
+        ResourceKind(
+            crn="crn:iam::<account>:policy/<name>",
+            actions=(
+                "iam:AttachPolicy",
+                "iam:CreatePolicy",
+                "iam:DeletePolicy",
+                "iam:DetachPolicy",
+                "iam:GetPolicy",
+                "iam:ListPolicies",
+                "iam:ListPolicyAttachments",
+                "iam:UpdatePolicy",
+            ),
+        ),
+    ),
+    quotas=("accounts", "organizations", "role_sessions"),
+)

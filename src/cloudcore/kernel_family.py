@@ -1,0 +1,80 @@
+"""What the kernel itself keeps for all families, as a family without routes of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+from cloudcore.family import Family
+
+if TYPE_CHECKING:
+    from sqlalchemy import Table
+
+    from cloudcore.clock import Clock
+    from cloudcore.db.base import Connection, Database
+    from cloudcore.jobs.schedule import Scheduled
+
+_MINUTE: Final = 60
+_HOUR: Final = 3600
+
+
+class KernelNeeds(Protocol):
+    """What the kernel's own timers are given."""
+
+    @property
+    def database(self) -> Database:
+        """Return the database."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """Return the clock."""
+        ...
+
+
+def _schedule(needs: KernelNeeds) -> Sequence[Scheduled]:
+    from cloudcore.jobs import outbox  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
+    from cloudcore.web import ratelimit  # noqa: PLC0415 - SQLAlchemy
+
+    async def forget_windows() -> None:
+        await needs.database.write_relaxed(ratelimit.forget_ended, needs.clock())
+
+    forget_events = partial(outbox.forget_undelivered, needs.database, needs.clock)
+    return (
+        # Often, since strangers decide how many there are.
+        Scheduled("kernel.rate_windows", _MINUTE, forget_windows),
+        Scheduled("kernel.undelivered_events", _HOUR, forget_events),
+    )
+
+
+def _tables() -> Sequence[Table]:
+    from cloudcore.jobs import outbox  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.jobs import tables as jobs  # noqa: PLC0415
+    from cloudcore.web import idempotency, ratelimit  # noqa: PLC0415 - SQLAlchemy
+
+    return (
+        idempotency.idempotency_records,
+        jobs.jobs,
+        jobs.runs,
+        jobs.schedules,
+        outbox.outbox,
+        ratelimit.rate_windows,
+    )
+
+
+def _expiry() -> Sequence[Callable[[Connection, int], object]]:
+    from cloudcore.jobs import outbox, queue  # noqa: PLC0415
+    from cloudcore.web import idempotency  # noqa: PLC0415 - SQLAlchemy
+
+    return (
+        idempotency.forget_expired,
+        queue.forget_finished,
+        outbox.forget_delivered,
+    )
+
+
+KERNEL: Final[Family[KernelNeeds]] = Family(
+    name="kernel", schedule=_schedule, tables=_tables, expiry=_expiry
+)

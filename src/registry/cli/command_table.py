@@ -1,0 +1,41 @@
+"""The commands as families add them (`cloudcore.command_line`)."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from functools import partial
+
+from cloudcore.command_line import PublicList
+from registry.cli.credentials import credentials_path
+from registry.cli.failure import NotSignedIn
+from registry.cli.options import add_noun, add_verb
+from registry.cli.output import column, write_records
+from registry.cli.parser import Commands
+from registry.cli.sign_in import SignIn, bearer, choose_registry
+from registry.cli.transport import Transport
+
+
+class CommandTable(Commands):  # type: ignore[type-arg] # argparse has no type parameters at run time
+    """The commands at the top of the command line."""
+
+    def add_public_lists(self, noun: str, words: str, lists: Sequence[PublicList]) -> None:
+        """Add a noun, and a command below it for each list (`CommandLine.add_public_lists`)."""
+        verbs = add_noun(self, noun, words)
+        for each in lists:
+            add_verb(verbs, each.verb, partial(_show, each), each.words)
+
+
+def _show(shown: PublicList, options: argparse.Namespace) -> int:
+    """Show a list; as the one who is signed in, if somebody is."""
+    path = credentials_path(os.environ)
+    transport = Transport(choose_registry(options.registry, os.environ, path))
+    try:
+        headers = bearer(SignIn(transport, path).token())
+    except NotSignedIn:
+        headers = {}
+    rows = transport.send("GET", shown.path, headers)[shown.field]
+    columns = [column(heading, field) for heading, field in shown.columns]
+    write_records(rows, columns, options.output)
+    return 0

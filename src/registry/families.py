@@ -1,0 +1,34 @@
+"""The families of the platform, in one tuple: part of the composition root.
+
+The command line and Alembic read it too, so it is cheap to import. Each line says how a family's
+needs are filled from what was made for the process.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cloudcore.catalog.family import CATALOG, CatalogNeeds
+from cloudcore.family import Family
+from cloudcore.identity.family import IDENTITY
+from cloudcore.kernel_family import KERNEL
+from registry.family import REGISTRY
+
+if TYPE_CHECKING:
+    from registry.process import Process, ServingProcess
+
+FAMILIES: Final[tuple[Family[ServingProcess], ...]] = (
+    KERNEL.given(lambda process: process.ctx),
+    IDENTITY.given(lambda process: process.identity),
+    REGISTRY,
+    CATALOG.given(
+        lambda process: CatalogNeeds(
+            process.settings.catalog, process.settings.region, process.settings.url
+        )
+    ),
+)
+DEV_FAMILIES: Final[tuple[Family[Process], ...]] = (
+    KERNEL.given(lambda process: process.ctx),
+    REGISTRY,
+)
+"""What ``entrepot dev`` runs, where nobody signs in."""

@@ -1,0 +1,133 @@
+"""The registry as a family: repositories, images, tags, and all that keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from cloudcore.family import CommandGroup, Family
+from registry.services import resource_kinds
+
+if TYPE_CHECKING:
+    from litestar.types import ControllerRouterHandler
+    from sqlalchemy import Table
+
+    from cloudcore.db.base import Connection
+    from cloudcore.jobs.kinds import JobKind
+    from cloudcore.jobs.schedule import Scheduled
+    from registry.process import Process
+
+_HOUR: Final = 3600
+_PURGE_SECONDS: Final = 60
+_COLLECT_SECONDS: Final = 300
+
+
+def _routes(process: Process) -> Sequence[ControllerRouterHandler]:
+    from registry.control import routes  # noqa: PLC0415 - the web framework
+    from registry.control.garbage_collection import garbage_collection_handlers  # noqa: PLC0415
+
+    return (*routes.HANDLERS, *garbage_collection_handlers(process.settings.delays))
+
+
+def _job_kinds(process: Process) -> Sequence[JobKind]:
+    from registry.gc.collector.steps import collection_kind  # noqa: PLC0415 - SQLAlchemy
+    from registry.services.lifecycle.runs import lifecycle_kind  # noqa: PLC0415
+
+    return (lifecycle_kind(process.ctx), collection_kind(process.ctx, process.store))
+
+
+def _schedule(process: Process) -> Sequence[Scheduled]:
+    from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415 - SQLAlchemy
+    from registry.gc.orphans import scan as leaks  # noqa: PLC0415
+    from registry.gc.purge.images import forget_tag_history, purge_tombstones  # noqa: PLC0415
+    from registry.gc.purge.repositories import purge_deleted_repositories  # noqa: PLC0415
+    from registry.gc.purge.tags import purge_deleted_tags  # noqa: PLC0415
+    from registry.gc.purge.uploads import discard_expired_uploads  # noqa: PLC0415
+    from registry.services import collector_runs as collection  # noqa: PLC0415
+    from registry.services.lifecycle import runs  # noqa: PLC0415
+
+    ctx = process.ctx
+    return [
+        Scheduled(name, seconds, run)
+        for name, seconds, run in (
+            ("registry.expired_uploads", _HOUR, partial(discard_expired_uploads, ctx)),
+            (
+                "registry.deleted_repositories",
+                _PURGE_SECONDS,
+                partial(purge_deleted_repositories, ctx),
+            ),
+            ("registry.deleted_images", _PURGE_SECONDS, partial(purge_tombstones, ctx)),
+            ("registry.deleted_tags", _PURGE_SECONDS, partial(purge_deleted_tags, ctx)),
+            ("registry.lifecycle", _PURGE_SECONDS, partial(runs.start_due_runs, ctx)),
+            (
+                "registry.garbage_collection",
+                _COLLECT_SECONDS,
+                partial(collection.start_due_runs, ctx),
+            ),
+            ("registry.orphan_scan", leaks.EVERY_SECONDS, leaks.Patrol(ctx, process.store).turn),
+            ("registry.tag_history", _HOUR, partial(forget_tag_history, ctx)),
+        )
+    ]
+
+
+def _expiry() -> Sequence[Callable[[Connection, int], object]]:
+    from registry.metadata import logins  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.images import pins  # noqa: PLC0415 - SQLAlchemy
+
+    return (logins.forget_expired, pins.forget_over)
+
+
+def _tables() -> Sequence[Table]:
+    from registry.metadata import (  # noqa: PLC0415 - SQLAlchemy
+        collection_tables,
+        control_tables,
+        tables,
+    )
+
+    return (*tables.TABLES, *control_tables.TABLES, *collection_tables.TABLES)
+
+
+REGISTRY: Final[Family[Process]] = Family(
+    name="registry",
+    routes=_routes,
+    job_kinds=_job_kinds,
+    schedule=_schedule,
+    expiry=_expiry,
+    tables=_tables,
+    resource_kinds=(
+        resource_kinds.REPOSITORY,
+        resource_kinds.EVENT_RULE,
+        resource_kinds.AUTHORIZATION_TOKEN,
+        resource_kinds.REGISTRY_SETTINGS,
+    ),
+    events=(
+        "registry.image.deleted",
+        "registry.image.pushed",
+        "registry.lifecycle.completed",
+        "registry.repository.created",
+        "registry.repository.deleted",
+        "registry.tag.deleted",
+        "registry.tag.moved",
+    ),
+    quotas=("logins",),
+    commands=(
+        CommandGroup("sign in", ("registry.cli.login",)),
+        CommandGroup(
+            "use a registry",
+            (
+                "registry.cli.repositories",
+                "registry.cli.images",
+                "registry.cli.tags",
+                "registry.cli.policies",
+                "registry.cli.lifecycle",
+                "registry.cli.storage",
+            ),
+        ),
+        CommandGroup(
+            "set up an account",
+            ("registry.cli.settings", "registry.cli.events", "registry.cli.gc"),
+        ),
+        CommandGroup("run a registry", ("registry.cli.operating",)),
+    ),
+)

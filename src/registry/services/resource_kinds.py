@@ -1,0 +1,59 @@
+"""The kinds of resources of the registry: their names, and what can be done with them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cloudcore.family import ResourceKind
+from cloudcore.iam.resource_rules import ResourceRules
+
+REPOSITORY_RULES: Final = ResourceRules(
+    noun="a repository",
+    actions=frozenset({"registry:PullImage", "registry:DescribeImages", "registry:PushImage"}),
+    public_actions=frozenset({"registry:PullImage"}),
+)
+
+REPOSITORY: Final = ResourceKind(
+    crn="crn:registry:<region>:<account>:repository/<name>",
+    actions=(
+        "registry:CreateRepository",
+        "registry:DeleteImage",
+        "registry:DeleteImagePin",
+        "registry:DeleteLifecyclePolicy",
+        "registry:DeleteRepository",
+        "registry:DeleteRepositoryPolicy",
+        "registry:DescribeGarbageCollection",
+        "registry:DescribeImages",
+        "registry:DescribeRepositories",
+        "registry:DescribeStorageUsage",
+        "registry:GetLifecyclePolicy",
+        "registry:GetRepositoryPolicy",
+        "registry:PullImage",
+        "registry:PushImage",
+        "registry:PutImagePin",
+        "registry:PutLifecyclePolicy",
+        "registry:PutRepositoryPolicy",
+        "registry:RestoreImage",
+        "registry:RestoreRepository",
+        "registry:StartGarbageCollection",
+        "registry:StartLifecycleRun",
+        "registry:UpdateRepository",
+    ),
+    rules=REPOSITORY_RULES,
+)
+EVENT_RULE: Final = ResourceKind(
+    crn="crn:registry:<region>:<account>:event-rule/<id>",
+    actions=(
+        "registry:DeleteEventRule",
+        "registry:DescribeEventRules",
+        "registry:PutEventRule",
+    ),
+)
+AUTHORIZATION_TOKEN: Final = ResourceKind(
+    crn="crn:registry:<region>:<account>:authorization-token/own",
+    actions=("registry:GetAuthorizationToken",),
+)
+REGISTRY_SETTINGS: Final = ResourceKind(
+    crn="crn:registry:<region>:<account>:registry-settings/default",
+    actions=("registry:GetRegistrySettings", "registry:UpdateRegistrySettings"),
+)

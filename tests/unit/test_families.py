@@ -1,0 +1,109 @@
+"""Every family says what it brings, and all of it is used: what a test here misses is a list."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from cloudcore.db.schema import metadata
+from cloudcore.family import Family, resource_rules
+from registry.families import DEV_FAMILIES, FAMILIES
+from registry.services.access import PERMISSIONS
+from registry.services.event_rules import EVENT_TYPES
+from tests.spec.operations import OPERATIONS
+from tests.things import THINGS
+
+ALL: Final[tuple[Family[Any], ...]] = (*FAMILIES, THINGS)
+SOURCES: Final = Path(__file__).parent.parent.parent / "src"
+
+
+def actions(families: tuple[Family[Any], ...]) -> list[str]:
+    return [action for each in families for kind in each.resource_kinds for action in kind.actions]
+
+
+def named(pattern: str) -> Iterator[str]:
+    for path in sorted(SOURCES.rglob("*.py")):
+        yield from re.findall(pattern, path.read_text())
+
+
+def test_names_are_told_apart() -> None:
+    for names in (
+        [family.name for family in ALL],
+        [kind.crn for family in ALL for kind in family.resource_kinds],
+        actions(ALL),
+        [event for family in ALL for event in family.events],
+        [quota for family in ALL for quota in family.quotas],
+        [group.title for family in ALL for group in family.commands],
+    ):
+        assert max(Counter(names).values()) == 1
+
+
+def test_every_table_is_some_familys() -> None:
+    tables = [table.name for family in FAMILIES for table in family.tables()]
+    assert Counter(tables) == Counter(metadata.tables.keys())
+
+
+def test_the_actions_are_those_of_the_operations() -> None:
+    asked = {each.action for each in OPERATIONS if each.is_built and each.action is not None}
+    # Asked for inside an operation whose own action is another, or that has none.
+    inside = {"iam:AssumeRole", "iam:LeaveOrganization"}
+    assert set(actions(FAMILIES)) == asked | inside | set(PERMISSIONS.values())
+
+
+def test_an_action_and_a_name_are_of_the_family() -> None:
+    for family in ALL:
+        for kind in family.resource_kinds:
+            assert kind.crn.startswith(f"crn:{family.name}:")
+            assert all(action.startswith(f"{family.name}:") for action in kind.actions)
+            if kind.rules is not None:
+                assert set(kind.actions) >= kind.rules.actions >= kind.rules.public_actions
+        assert all(event.startswith(f"{family.name}.") for event in family.events)
+
+
+def test_events_and_quotas_are_those_of_the_code() -> None:
+    assert {event for family in FAMILIES for event in family.events} == set(EVENT_TYPES)
+    counted = set(named(r'quota="(\w+)"'))
+    assert {quota for family in FAMILIES for quota in family.quotas} == counted
+
+
+def test_commands_are_there() -> None:
+    for family in FAMILIES:
+        for group in family.commands:
+            for module in group.modules:
+                assert callable(import_module(module).add_parsers)
+
+
+def test_dev_runs_some_of_the_families() -> None:
+    assert {family.name for family in DEV_FAMILIES} < {family.name for family in FAMILIES}
+
+
+def test_needs_are_filled_when_they_are_asked_for() -> None:
+    asked: list[int] = []
+
+    def routes(number: int) -> tuple[()]:
+        asked.append(number)
+        return ()
+
+    held: Family[str] = Family[int](name="test", routes=routes).given(len)
+    assert asked == []
+    assert held.routes("four") == ()
+    assert held.job_kinds("four") == ()
+    assert held.schedule("four") == ()
+    assert asked == [4]
+
+
+def test_the_rules_of_a_familys_resources_are_known() -> None:
+    (rules,) = resource_rules([THINGS])
+    assert rules.noun == "a thing"
+    assert rules in resource_rules(ALL)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_what_is_forgotten_is_a_change(family: Family[Any]) -> None:
+    assert all(callable(forget) for forget in family.expiry())
