@@ -26,8 +26,13 @@ _COLLECT_SECONDS: Final = 300
 def _routes(process: Process) -> Sequence[ControllerRouterHandler]:
     from registry.control import routes  # noqa: PLC0415 - the web framework
     from registry.control.garbage_collection import garbage_collection_handlers  # noqa: PLC0415
+    from registry.control.image_descriptions import image_description_handlers  # noqa: PLC0415
 
-    return (*routes.HANDLERS, *garbage_collection_handlers(process.settings.delays))
+    return (
+        *routes.HANDLERS,
+        *image_description_handlers(process.ctx),
+        *garbage_collection_handlers(process.settings.delays),
+    )
 
 
 def _job_kinds(process: Process) -> Sequence[JobKind]:

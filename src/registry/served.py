@@ -17,8 +17,10 @@ from cloudcore.keyring import Keyring, load_keyring
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.web.app import create_app as create_control_plane
 from cloudcore.web.context import ControlSettings, Platform
+from cloudcore.web.run_once import RunOnce
 from registry.browsers.cors import CrossOriginReads
 from registry.console.app import Console
+from registry.console.page_request import ConsoleSettings
 from registry.control.health import Readiness, readiness_handler, report_alive
 from registry.distribution.app import DataPlane
 from registry.distribution.challenge import Challenges
@@ -92,7 +94,14 @@ async def _make_planes(
     access = TokenAccess(process.bearers, challenges, ctx.clock, settings.proxies)
     data = DataPlane(ctx, access, TokenEndpoint(access))
     plane = cast("Application", control)
-    return _readable(Planes(data, plane, Console(plane, platform, ctx)), settings.origins)
+    console = Console(
+        plane,
+        ConsoleSettings(settings.url, settings.pull_host, settings.region),
+        keyring=platform.keyring,
+        clock=ctx.clock,
+        once=RunOnce(ctx.database, platform.keyring, ctx.clock, ctx.new_id),
+    )
+    return _readable(Planes(data, plane, console), settings.origins)
 
 
 SERVE: Final = Edition(FAMILIES, _surround, _make_planes)

@@ -13,7 +13,8 @@ from typing import Final
 import httpx
 
 from cloudcore.keyring import Keyring, load_keyring
-from registry.console.sessions import COOKIE, CookieJar, Session
+from registry.console.cookies import CookieJar
+from registry.console.sessions import COOKIE, Session
 from tests.clients.console_world import Pusher, serve_people
 from tests.entrepot import ADMIN, PASSWORD, Install
 

@@ -10,7 +10,8 @@ import httpx
 import msgspec
 import pytest
 
-from registry.console.sessions import COOKIE, CookieJar, Session, Token
+from registry.console.cookies import CookieJar
+from registry.console.sessions import COOKIE, Session, Token
 from tests.clients.console_visitors import HOME, Site, Visitor, found_in
 from tests.clients.images import OCI
 from tests.entrepot import ADMIN, PASSWORD
@@ -384,3 +385,5 @@ def test_files_are_kept_as_long_as_they_are_the_same(visitor: Visitor) -> None:
     assert kept.headers["content-type"] == "text/css; charset=utf-8"
     bare = visitor.http.get("/console/static/console.css?v=other")
     assert bare.headers["cache-control"] == "no-cache"
+    script = visitor.http.get("/console/static/console.js")
+    assert script.headers["content-type"] == "text/javascript"

@@ -12,7 +12,6 @@ import httpx
 
 from cloudcore.serving.body import Receive, Scope, Send
 from registry.console.control_plane import ControlPlaneClient
-from registry.console.messages import Request
 from tests.integration.serving_app import wait_until
 from tests.live import LiveRegistry
 from tests.live_signed_in import serving
@@ -81,6 +80,5 @@ def test_a_page_of_the_console_names_whom_it_acts_for() -> None:
         await send({"type": "http.response.body", "body": b"{}"})
 
     outer = {"asgi": {}, "scheme": "http", "headers": [], "state": {"request_id": "id"}}
-    request = Request(outer, "GET", "/console", {}, {}, {}, "id")
-    assert asyncio.run(ControlPlaneClient(control, request).get("/v1/users/me")) == {}
+    assert asyncio.run(ControlPlaneClient(control, outer).get("/v1/users/me")) == {}
     assert outer["state"] == {"request_id": "id", "principal": "crn:someone"}

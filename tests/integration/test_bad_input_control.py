@@ -47,6 +47,7 @@ def test_who_may_push_deletes_nothing(sqlite_database: str) -> None:
         for method, path, body in (
             ("DELETE", f"/images/{digest}", None),
             ("DELETE", f"/images/{digest}?force=true", None),
+            ("POST", f"/images/{digest}/delete-with-children", {}),
             ("DELETE", "/tags/v1", None),
             ("POST", "/images/batch-delete", {"digests": [digest], "tags": ["v2"]}),
         ):

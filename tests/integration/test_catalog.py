@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 import httpx
 
 from cloudcore.keyring import create_root_key
+from cloudcore.serving.dispatch import Dispatcher
 from registry.main import Registry, prepare
 from registry.planes import dispatcher
 from registry.process import ServingProcess

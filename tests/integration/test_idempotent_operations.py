@@ -5,10 +5,13 @@ Driven by the table of operations: one that is added fails here until `asked` kn
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from cloudcore.jobs.runs import end_run, list_runs
+from registry.oci.digest import digest_of
+from registry.oci.media_types import OCI_INDEX
 from registry.services import collector_runs as collection
 from registry.services.lifecycle import runs
 from tests.integration.served_world import Served
@@ -32,6 +35,17 @@ class Asked(NamedTuple):
     path: str = ""
 
 
+async def push_index(served: Served) -> str:
+    """Push an index without children, and return its digest."""
+    body = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}).encode()
+    digest = str(digest_of(body))
+    bearer = await served.bearer(served.acme, "repository:acme/app:push")
+    path, kind = f"/v2/acme/app/manifests/{digest}", {"Content-Type": OCI_INDEX}
+    answer = await served.ask("PUT", path, body, token=bearer, headers=kind)
+    assert answer.status_code == 201, answer.text
+    return digest
+
+
 async def asked(served: Served) -> dict[str, Asked]:
     """Return a request for each operation, in an order in which all of them succeed."""
     acme = served.acme
@@ -48,12 +62,16 @@ async def asked(served: Served) -> dict[str, Asked]:
     tag = acme.ids["/v1/repositories/{}/tags/{}"]
     pin = f"{repository}/images/{acme.digest}/pins/{tag}"
     assert (await served.ask("DELETE", pin, token=program)).status_code == 204
+    index = await push_index(served)
     return {
         "/v1/repositories": Asked(program, {"name": "new"}),
         "/v1/repositories/{}/restore": Asked(program, path=f"{gone}/restore"),
         "/v1/repositories/{}/lifecycle-policy/runs": Asked(program),
         "/v1/garbage-collection/runs": Asked(program),
         "/v1/repositories/{}/images/batch-delete": Asked(program, {"tags": [tag]}),
+        "/v1/repositories/{}/images/{}/delete-with-children": Asked(
+            program, {}, path=f"{repository}/images/{index}/delete-with-children"
+        ),
         "/v1/repositories/{}/tags/{}/restore": Asked(program),
         "/v1/repositories/{}/images/restore": Asked(program, {"digests": [acme.digest]}),
         "/v1/event-rules": Asked(program, {"topic": topic, "event_types": ["registry.tag.*"]}),

@@ -23,8 +23,9 @@ from cloudcore.serving.source_address import source_address
 from cloudcore.web import idempotency, query, strict_json
 from cloudcore.web.app import create_app
 from cloudcore.web.pagination import PageQuery, Pager
-from registry.console import messages, routing
-from registry.console.sessions import CookieJar
+from registry.console import browser_request
+from registry.console.admission import check_parameters
+from registry.console.cookies import CookieJar
 from registry.distribution import token
 from registry.distribution.conditions import is_not_modified, range_still_holds
 from registry.distribution.query import Query, page_cursor, page_size
@@ -102,6 +103,11 @@ def _page(marker: str) -> None:
     Pager(Keyring(bytes(32)), PageQuery(marker=marker), ("/v1/x",))
 
 
+def _check_parameters(text: str) -> None:
+    for name in PARAMETERS:
+        read_one(partial(check_parameters, {name: text}))
+
+
 class _Shape(msgspec.Struct, forbid_unknown_fields=True):
     a: int = 0
 
@@ -109,12 +115,7 @@ class _Shape(msgspec.Struct, forbid_unknown_fields=True):
 URL: Final = "http://127.0.0.1:5000"
 READER: Final = ServerLimits(header_count=1 << 20)
 JAR: Final = CookieJar(Keyring(bytes(32)), URL)
-ROUTER: Final = routing.Router(
-    [
-        routing.Route("GET", path, None)  # type: ignore[arg-type]
-        for path in ("/console/{repository}/{digest}", "/console/{tag}/{pin}", "/console/{asset}")
-    ]
-)
+PARAMETERS: Final = ("repository", "rule", "digest", "tag", "pin", "asset")
 PROXIES: Final = [ip_network("0.0.0.0/0"), ip_network("::/0")]
 
 Parser = tuple[Callable[[Any], object], list[Any]]
@@ -168,8 +169,8 @@ PARSERS: Final[dict[str, Parser]] = {
         ],
     ),
     "path of the console": (
-        lambda path: ROUTER.find("GET", path),
-        [("/console/", "a", ""), ("/console/", "a:", ""), ("/console/", "a-", "/a"), "/console"],
+        _check_parameters,
+        ["a", "0", "a:", "a-", "a.", ("a:", "0", "x"), ("0000-", "0", "")],
     ),
     "query of /v2": (
         lambda text: (query_ := Query(text), page_size(query_, 1, 1), page_cursor(query_)),
@@ -340,7 +341,9 @@ PARSERS: Final[dict[str, Parser]] = {
     ),
     "idempotency key": (lambda text: idempotency.parse_key([text]), [b"a", b" ", b"\0"]),
     "cookies": (
-        lambda text: JAR.open("a", messages._cookies([text]).get("a"), _Shape),
+        lambda text: JAR.open(
+            "a", browser_request.cookies_of(_scope([(b"cookie", text)])).get("a"), _Shape
+        ),
         [b"a=", b";", b"a;", b"=", b" ", (b"a=", b"A", b""), (b"a=", b"-", b"")],
     ),
     "prefix of an event rule": (lambda text: check_rule([], text), ["a", "a/", "-", "a-", "__"]),

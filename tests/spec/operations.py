@@ -74,6 +74,8 @@ POST   /v1/pull-through-cache-rules/{id}/test       TestPullThroughCacheRule  20
 GET    /v1/storage-usage                            DescribeStorageUsage      200
 GET    /v1/repositories/{id}/storage                DescribeRepositories      200
 GET    /v1/repositories/{id}/images/{digest}/storage  DescribeImages          200
+GET    /v1/repositories/{id}/images/{digest}/deletion-preview  DescribeImages  200
+POST   /v1/repositories/{id}/images/{digest}/delete-with-children  DeleteImage  200 key
 GET    /v1/repositories/{id}/images/{digest}/pins   DescribeImages            200
 PUT    /v1/repositories/{id}/images/{digest}/pins/{name}  PutImagePin         200,201
 DELETE /v1/repositories/{id}/images/{digest}/pins/{name}  DeleteImagePin      204

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from importlib import resources
+from typing import Any, get_args
 
-import msgspec
+import httpx
 import pytest
 
 from cloudcore.identity.authorize_page import code_page
-from registry.console.contents import (
-    Configuration,
-    Descriptor,
-    Manifest,
-    layers_of,
-    platforms_of,
-)
+from cloudcore.keyring import Keyring
+from registry.console.app import Console, litestar_app
 from registry.console.control_plane import Refused
 from registry.console.drawing import WIDTH, bar, layer_shares
-from registry.console.event_rules import ALL, EVENT_TYPES, chosen_types
-from registry.console.index_deletion import LISTED, PINNED, REFERRED, Need, reasons_to_stay
-from registry.console.messages import Response
-from registry.console.referrers import kind_of
-from registry.console.rendering import Pages, short_digest, size_of, span, who
-from registry.console.routing import Route, Router
+from registry.console.page_request import ConsoleSettings
+from registry.console.pages.contents import layers_of
+from registry.console.pages.event_rules import ALL, EVENT_TYPES, chosen_types
+from registry.console.pages.index_deletion import REASONS
+from registry.console.pages.referrers import kind_of
+from registry.console.pages.settings import complaint_of
+from registry.console.pages.sign_in import own_page
+from registry.console.paths import HOME
+from registry.console.rendering import short_digest, size_of, span, template_engine, who
 from registry.console.sessions import Acting, Session, Token
-from registry.console.settings import complaint_of
-from registry.console.sign_in import HOME, page_of_ours
-from registry.console.visit import Visit
+from registry.oci.image_contents import ContentDescriptor, ManifestContents, parse_contents
 from registry.services import event_rules
+from registry.services.images import index_deletion
 
 ID = "01a1fe0c-d624-783e-a91d-7a6ce23df8b5"
 
@@ -134,7 +133,7 @@ def test_a_bar_keeps_words_from_being_markup() -> None:
     ],
 )
 def test_the_way_back_may_be_a_page(path: str) -> None:
-    assert page_of_ours(path) == path
+    assert own_page(path) == path
 
 
 @pytest.mark.parametrize(
@@ -161,46 +160,110 @@ def test_the_way_back_may_be_a_page(path: str) -> None:
     ],
 )
 def test_the_way_back_may_be_nothing_else(path: str) -> None:
-    assert page_of_ours(path) == HOME
+    assert own_page(path) == HOME
 
 
-async def nothing(visit: Visit, _: object) -> Response:
-    raise AssertionError(visit)
+@pytest.fixture
+def console() -> Console:
+    """Return a console without sign-ins over a ``/v1`` that must not be asked."""
+
+    async def control(*_: object) -> None:
+        raise AssertionError("/v1 was asked")
+
+    async def once(*_: object) -> bytes | None:
+        raise AssertionError("a session was renewed")
+
+    settings = ConsoleSettings("http://registry.test", "registry.test", "local")
+    keyring = Keyring(bytes(32))
+    return Console(control, settings, keyring=keyring, clock=lambda: 0, once=once)
 
 
-def test_paths_are_matched_whole_and_strictly() -> None:
-    router = Router(
-        [
-            Route("GET", "/r/{repository}/images/{digest}", nothing),
-            Route("GET", "/r/{repository}/tags/{tag}", nothing),
-        ]
-    )
-    found = router.find("GET", f"/r/{ID}/images/sha256:{'0a' * 32}")
-    assert found is not None
-    assert found[1] == {"repository": ID, "digest": f"sha256:{'0a' * 32}"}
-    assert router.find("POST", f"/r/{ID}/images/sha256:00") is None
-    for path in (
-        f"/r/{ID[:-1]}/tags/a",
-        f"/r/{ID}/tags/a/b",
-        f"/r/{ID}/tags/",
-        f"/r/{ID}/tags/.a",
-        f"/r/{ID}/tags/a%2fb",
-        f"/r/{ID}/tags/a\n",
-        f"/r/{ID}/images/sha256:../..",
-        f"/x/r/{ID}/tags/a",
-    ):
-        assert router.find("GET", path) is None, path
+def ask(console: Console, method: str, path: str) -> httpx.Response:
+    async def answered(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
+        scope["state"] = {"request_id": "00000000-0000-4000-8000-000000000000"}
+        await console(scope, receive, send)
+
+    async def run() -> httpx.Response:
+        transport = httpx.ASGITransport(answered)
+        async with httpx.AsyncClient(transport=transport) as client:
+            return await client.request(method, httpx.URL(f"http://registry.test{path}"))
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", f"{HOME}/{ID}"),
+        ("GET", f"{HOME}/deleted"),
+        ("GET", f"{HOME}/{ID}/images/sha256:{'0a' * 32}"),
+        ("HEAD", f"{HOME}/{ID}/tags/1.0"),
+        ("POST", f"{HOME}/{ID}/images/sha256:00/pins/prod/delete"),
+        ("GET", "/console/settings/events"),
+    ],
+)
+def test_a_page_asks_a_stranger_to_sign_in(console: Console, method: str, path: str) -> None:
+    answer = ask(console, method, path)
+    assert answer.status_code == 303
+    assert answer.headers["location"].startswith(("/console/sign-in?to=", "/console/signed-out?"))
+    assert answer.headers["set-cookie"].startswith("entrepot_console=; ")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *(
+            ("GET", f"{HOME}/{path}")
+            for path in (
+                f"{ID[:-1]}/tags/a",
+                f"{ID}/tags/a/b",
+                f"{ID}/tags/",
+                f"{ID}/tags//a",
+                f"{ID}//tags/a",
+                f"{ID}/tags/.a",
+                f"{ID}/tags/a%2fb",
+                f"{ID}/tags/a%0a",
+                f"{ID}/t%61gs/a",
+                f"{ID}/images/sha256:..%2f..",
+                "",
+            )
+        ),
+        ("GET", "/console//"),
+        ("GET", f"/console/x/r/{ID}/tags/a"),
+        ("POST", f"{HOME}/{ID}/images/sha256:00"),
+        ("PUT", HOME),
+        ("OPTIONS", HOME),
+        ("GET", "/console/static/..%2fapp.py"),
+    ],
+)
+def test_paths_are_matched_whole_and_strictly(console: Console, method: str, path: str) -> None:
+    answer = ask(console, method, path)
+    assert answer.status_code == 404
+    assert "here is no such page" in answer.text
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+
+
+def test_the_root_and_the_first_page_need_no_sign_in(console: Console) -> None:
+    for path, there in (("/", "/console"), ("/console", HOME), ("/console/", HOME)):
+        answer = ask(console, "GET", path)
+        assert (answer.status_code, answer.headers["location"]) == (303, there)
+
+
+def test_all_installs_of_a_process_share_one_table_of_routes() -> None:
+    assert litestar_app() is litestar_app()
 
 
 def test_layers_have_the_steps_that_made_them_or_none() -> None:
-    manifest = Manifest(layers=[Descriptor("sha256:1", 1), Descriptor("sha256:2", 2)])
-    steps = [{"created_by": "A"}, {"empty_layer": True}, {"created_by": "B"}]
-    configuration = msgspec.convert({"history": steps}, Configuration)
+    manifest = ManifestContents(
+        layers=[ContentDescriptor("sha256:1", 1), ContentDescriptor("sha256:2", 2)]
+    )
+    steps = [{"created_by": step, "empty_layer": not step} for step in ("A", "", "B")]
+    configuration = {"history": steps}
     assert [layer.made_by for layer in layers_of(manifest, configuration)] == ["A", "B"]
     assert [layer.made_by for layer in layers_of(manifest, None)] == ["", ""]
-    lying = msgspec.json.decode(b'{"history":[{"created_by":"A"}]}', type=Configuration)
+    lying = {"history": steps[:1]}
     assert [layer.made_by for layer in layers_of(manifest, lying)] == ["", ""]
-    assert layers_of(Manifest(), configuration) == []
+    assert layers_of(ManifestContents(), configuration) == []
 
 
 def test_attestations_are_no_platforms() -> None:
@@ -212,10 +275,15 @@ def test_attestations_are_no_platforms() -> None:
                        "vnd.docker.reference.digest": "sha256:1"}},
       {"digest": "sha256:3", "size": 1}
     ]}"""
-    manifest = msgspec.json.decode(index, type=Manifest)
-    assert platforms_of(manifest) == ["linux/arm/v7"]
+    manifest = parse_contents(index)
+    assert manifest is not None
+    assert manifest.platforms == ["linux/arm/v7"]
     assert manifest.manifests is not None
     assert manifest.manifests[1].about == "sha256:1"
+
+
+def test_each_reason_to_stay_has_words() -> None:
+    assert set(REASONS) == set(get_args(index_deletion.KeptReason))
 
 
 def test_each_type_of_event_can_be_chosen() -> None:
@@ -251,28 +319,6 @@ def test_refused_settings_are_told_in_words(
     assert words.startswith(told[1])
 
 
-def test_what_nothing_else_needs_goes_with_its_index() -> None:
-    members = {"index", "nested", "leaf", "image", "signature"}
-    inside = [
-        Need("index", "nested", LISTED),
-        Need("nested", "leaf", LISTED),
-        Need("index", "image", LISTED),
-        Need("index", "signature", LISTED),
-        Need("signature", "image", REFERRED),
-    ]
-    assert reasons_to_stay(members, {}, inside) == {}
-    assert reasons_to_stay(members, {"nested": PINNED}, inside) == {
-        "nested": PINNED,
-        "leaf": LISTED,  # by what stays
-    }
-    assert reasons_to_stay(members, {"signature": PINNED}, inside) == {
-        "signature": PINNED,
-        "image": REFERRED,
-    }
-    outside = [*inside, Need("other", "leaf", LISTED), Need("another", "image", REFERRED)]
-    assert reasons_to_stay(members, {}, outside) == {"leaf": LISTED, "image": REFERRED}
-
-
 _COLOUR = re.compile(r"(--[a-z-]+): (#[0-9a-f]{6});")
 
 
@@ -289,6 +335,10 @@ def test_the_sign_in_page_has_the_colours_of_the_console() -> None:
     base = resources.files("registry.console").joinpath("templates/base.html").read_text()
     (box,) = re.findall(r'<path d="([^"]+)"', code_page("x"))
     assert box in base
+
+
+def render(template: str, values: dict[str, object]) -> bytes:
+    return template_engine().get_template(template).render({"now": 0, **values}).encode()
 
 
 def test_a_collection_can_be_shown_whatever_is_known_of_it() -> None:
@@ -314,7 +364,7 @@ def test_a_collection_can_be_shown_whatever_is_known_of_it() -> None:
         "meta": {"total": 1, "has_more": False},
     }
     zeros = dict.fromkeys((*amounts, *counts, *waits), 0)
-    nothing_known = Pages(lambda: 0).render(
+    nothing_known = render(
         "garbage_collection.html",
         {**known, "collection": {**zeros, "status": "idle", "last_run": None}, "runs": []},
     )
@@ -322,7 +372,7 @@ def test_a_collection_can_be_shown_whatever_is_known_of_it() -> None:
     assert b"You may not see this." in nothing_known
     assert nothing_known.count(b"at the next run") == 3
     assert b"<rect" not in nothing_known
-    running = Pages(lambda: 0).render(
+    running = render(
         "garbage_collection.html",
         {**known, "collection": {**zeros, "status": "running", "last_run": run}, "runs": [run]},
     )

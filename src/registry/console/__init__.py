@@ -1,1 +1,1 @@
-"""The console: pages in the browser, and nothing that ``/v1`` does not let their reader do."""
+"""The console: pages in the browser, a client of ``/v1`` with the rights of their reader."""

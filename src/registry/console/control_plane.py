@@ -1,18 +1,20 @@
-"""``/v1`` as the console uses it: in this process, with the bearer of who has signed in.
+"""``/v1`` as the console calls it: in this process, with the token of the person or its role.
 
-So each permission, rule and error is the control plane's own; the console decides nothing.
+Each permission, rule and error is the control plane's own; the console decides nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from cloudcore.identity.oauth_forms import values_of
-from registry.console.messages import Request
+from registry.console.browser_request import Scope, host_of
+
+T = TypeVar("T")
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -20,7 +22,7 @@ _PASSED_ON: Final = (b"x-forwarded-for", b"user-agent")
 
 
 class Refused(Exception):
-    """The control plane said no."""
+    """An error that ``/v1`` answered."""
 
     def __init__(
         self,
@@ -36,28 +38,29 @@ class Refused(Exception):
         self.message = message
         self.request_id = request_id
         self.params = params or {}
-        """What it is about."""
+        """What the error is about, such as the field of a form."""
 
     @property
     def sentence(self) -> str:
-        """Return the message as a page says it."""
+        """Return the message as a sentence."""
         return f"{self.message[:1].upper()}{self.message[1:]}."
 
 
 class ControlPlaneClient:
-    """Calls the control plane for one request of a browser."""
+    """Calls the control plane while one request of a browser is answered."""
 
-    def __init__(self, app: Application, request: Request, bearer: str | None = None) -> None:
+    def __init__(self, app: Application, scope: Scope, bearer: str | None = None) -> None:
+        """Call for the request of this scope, which tells address, host and request id."""
         self._app = app
-        self._request = request
+        self._scope = scope
         self._bearer = bearer
 
     def signed(self, bearer: str) -> ControlPlaneClient:
-        """Return a client that shows another token."""
-        return ControlPlaneClient(self._app, self._request, bearer)
+        """Return a client with this access token."""
+        return ControlPlaneClient(self._app, self._scope, bearer)
 
     async def get(self, path: str, **query: str | int | None) -> Any:  # noqa: ANN401 - JSON
-        """Return what is at a path; parameters that are None or empty are left out."""
+        """Return the JSON at a path; parameters that are None or empty are left out."""
         return msgspec.json.decode(await self.read(path, **query))
 
     async def read(self, path: str, **query: str | int | None) -> bytes:
@@ -65,7 +68,7 @@ class ControlPlaneClient:
         return await self._send("GET", path, query)
 
     async def post(self, path: str, body: object = None, **query: str | int | None) -> Any:  # noqa: ANN401
-        """Post a JSON body, or none."""
+        """Post a JSON body, or none, and return the answer's."""
         return await self._change("POST", path, body, query)
 
     async def change(
@@ -77,9 +80,9 @@ class ControlPlaneClient:
         if_match: str = "",
         **query: str | int | None,
     ) -> Any:  # noqa: ANN401 - JSON
-        """Make a change, and return what it says of itself; None when it says nothing.
+        """Send a change, and return the JSON of its answer, or None if that is empty.
 
-        With `if_match`, only of what has this entity tag still.
+        With `if_match`, only if the resource still has this entity tag.
         """
         return await self._change(method, path, body, query, if_match)
 
@@ -96,7 +99,7 @@ class ControlPlaneClient:
         return msgspec.json.decode(answer) if answer else None
 
     async def post_form(self, path: str, fields: Mapping[str, str]) -> Any:  # noqa: ANN401 - JSON
-        """Post a form to an endpoint of OAuth."""
+        """Post a form to an endpoint of OAuth, and return the JSON of its answer."""
         content_type = b"application/x-www-form-urlencoded"
         answer = await self._send("POST", path, {}, urlencode(fields).encode(), content_type)
         return msgspec.json.decode(answer) if answer else None
@@ -110,8 +113,8 @@ class ControlPlaneClient:
         content_type: bytes = b"",
         if_match: str = "",
     ) -> bytes:
-        outer = self._request.scope
-        headers = [(b"host", self._request.host.encode("latin-1"))]
+        outer, request_id = self._scope, self._scope["state"]["request_id"]
+        headers = [(b"host", host_of(outer).encode("latin-1"))]
         for name in _PASSED_ON:
             headers += [(name, value) for value in values_of(outer["headers"], name)]
         if self._bearer is not None:
@@ -135,14 +138,24 @@ class ControlPlaneClient:
             "headers": headers,
             "client": outer.get("client"),
             "server": outer.get("server"),
-            "state": {"request_id": self._request.request_id},
+            "state": {"request_id": request_id},
         }
         status, answer = await _exchange(self._app, scope, body)
         if "principal" in scope["state"]:  # the log names who acted last
             outer["state"]["principal"] = scope["state"]["principal"]
         if status >= 300:
-            raise _refused(status, answer, self._request.request_id)
+            raise _refused(status, answer, request_id)
         return answer
+
+
+async def unless_refused(reading: Awaitable[T]) -> T | None:
+    """Return what is read, or None if it is not there or must not be seen."""
+    try:
+        return await reading
+    except Refused as error:
+        if error.status in (403, 404):
+            return None
+        raise
 
 
 async def _exchange(app: Application, scope: Any, body: bytes) -> tuple[int, bytes]:  # noqa: ANN401
@@ -166,7 +179,7 @@ async def _exchange(app: Application, scope: Any, body: bytes) -> tuple[int, byt
 
 
 def _refused(status: int, answer: bytes, request_id: str) -> Refused:
-    """Return what an error says, in the envelope or in the shape of OAuth."""
+    """Return the error of an answer, in the envelope or in the shape of OAuth."""
     found = msgspec.json.decode(answer)
     error = found["error"]
     if isinstance(error, str):

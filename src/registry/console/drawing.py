@@ -1,4 +1,4 @@
-"""Pictures of amounts: bars as SVG, drawn by the server and coloured by the style sheet."""
+"""Draw amounts as bars in SVG, which the style sheet colours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from markupsafe import Markup
 WIDTH: Final = 1000
 COLOURS: Final = 6
 _LEAST: Final = 3.0
-"""What is there is seen, however small."""
+"""The width of the smallest part, so that it can be seen."""
 
 _BAR: Final = Markup(
     '<svg class="bar" viewBox="0 0 {} 24" preserveAspectRatio="none" role="img" aria-label="{}">'
@@ -26,11 +26,11 @@ class Share(NamedTuple):
     amount: int
     words: str
     style: str
-    """Its class."""
+    """The class of its rectangle."""
 
 
 def layer_shares(sizes: Iterable[int]) -> list[Share]:
-    """Return the layers of an image as parts that take turns in colour."""
+    """Return the layers of an image as parts of a bar, in alternating colours."""
     return [
         Share(size, f"layer {number + 1}: {size:,} bytes", f"layer-{number % COLOURS}")
         for number, size in enumerate(sizes)
@@ -38,7 +38,7 @@ def layer_shares(sizes: Iterable[int]) -> list[Share]:
 
 
 def bar(parts: Sequence[Share | tuple[int, str, str]], label: str, whole: int = 0) -> Markup:
-    """Return a bar of these parts; one that is shorter than `whole` leaves the rest empty."""
+    """Return a bar of these parts; with a larger `whole`, the rest stays empty."""
     drawn = [Share(*part) for part in parts if part[0] > 0]
     total = max(whole, sum(part.amount for part in drawn), 1)
     widths = [max(part.amount * WIDTH / total, _LEAST) for part in drawn]

@@ -1,23 +1,22 @@
-"""From values to pages: the templates, and how sizes, moments and digests are shown."""
+"""The templates of pages, and how they show sizes, moments and digests."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import UTC, datetime
-from hashlib import sha256
-from importlib import resources
+from datetime import UTC, datetime, timedelta
+from functools import cache
 from importlib.metadata import version
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
+from litestar.plugins.jinja import JinjaTemplateEngine
 from markupsafe import Markup
 
-from cloudcore.clock import Clock
-from cloudcore.wire import rfc3339
 from registry.console import drawing
+from registry.console.assets import address_of
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB")
 _SPANS: Final = (
     (60, 1, "second"),
@@ -27,71 +26,41 @@ _SPANS: Final = (
     (730 * 86400, 30 * 86400, "month"),
     (float("inf"), 365 * 86400, "year"),
 )
-_TYPES: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
-class Asset(NamedTuple):
-    """A file that pages refer to."""
-
-    content: bytes
-    content_type: str
-    version: str
-    """Changes with the content."""
-
-
-class Pages:
-    """The templates, with what all of them know."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.assets = _assets()
-        self._clock = clock
-        self._environment = Environment(
-            loader=PackageLoader("registry.console"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            auto_reload=False,
-        )
-        self._environment.filters.update(
-            size=size_of,
-            exact=lambda count: f"{count:,} bytes",
-            short=short_digest,
-            who=who,
-            span=span,
-            when=_when,
-            until=_until,
-            plural=_plural,
-            json=_as_json,
-        )
-        self._environment.globals.update(
-            asset=self._address,
-            layer_shares=drawing.layer_shares,
-            bar=drawing.bar,
-            product=f"entrepot {version('entrepot')}",
-        )
-
-    def render(self, template: str, values: Mapping[str, object]) -> bytes:
-        """Return a page."""
-        now = datetime.fromisoformat(rfc3339(self._clock()))
-        found = self._environment.get_template(template)
-        return found.render(values, now=now).encode()
-
-    def _address(self, name: str) -> str:
-        return f"/console/static/{name}?v={self.assets[name].version}"
-
-
-def _assets() -> dict[str, Asset]:
-    found = {}
-    for file in resources.files("registry.console").joinpath("static").iterdir():
-        content = file.read_bytes()
-        kind = _TYPES[file.name.rpartition(".")[2]]
-        found[file.name] = Asset(content, kind, sha256(content).hexdigest()[:12])
-    return found
+@cache
+def template_engine() -> JinjaTemplateEngine:
+    """Return the templates with their filters; one for the process."""
+    environment = Environment(
+        loader=PackageLoader("registry.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters.update(
+        size=size_of,
+        exact=lambda count: f"{count:,} bytes",
+        short=short_digest,
+        who=who,
+        span=span,
+        when=_when,
+        until=_until,
+        plural=_plural,
+        json=_as_json,
+    )
+    environment.globals.update(
+        asset=address_of,
+        layer_shares=drawing.layer_shares,
+        bar=drawing.bar,
+        product=f"entrepot {version('entrepot')}",
+    )
+    return JinjaTemplateEngine.from_environment(environment)
 
 
 def size_of(count: int) -> str:
-    """Return a number of bytes as people read it."""
+    """Return a number of bytes in binary units: ``1.5 MiB``."""
     if count < 1024:
         return f"{count} B"
     amount = count / 1024
@@ -104,13 +73,13 @@ def size_of(count: int) -> str:
 
 
 def short_digest(digest: str) -> str:
-    """Return as much of a digest as tells it from others."""
+    """Return a digest cut to its first 12 digits."""
     algorithm, _, digits = digest.partition(":")
     return f"{algorithm}:{digits[:12]}"
 
 
 def who(crn: str | None) -> str:
-    """Return the name of a principal."""
+    """Return the name of the principal of a CRN, or of nobody."""
     if not crn:
         return "nobody signed in"
     kind, _, name = crn.rpartition(":")[2].partition("/")
@@ -126,7 +95,7 @@ def who(crn: str | None) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return a span of time in words, roughly."""
+    """Return a span of time in words, rounded to one unit."""
     for limit, unit, name in _SPANS:
         if seconds < limit:
             count = round(seconds / unit)
@@ -136,21 +105,26 @@ def span(seconds: float) -> str:
 
 @pass_context
 def _when(context: Context, moment: str | None) -> Markup:
-    """Return a moment as the time since then; the moment itself is its title."""
+    """Return the time since a moment; the moment itself is its title."""
     if moment is None:
         return Markup('<span class="quiet">never</span>')
-    passed = (context["now"] - datetime.fromisoformat(moment)).total_seconds()
+    passed = (_now(context) - datetime.fromisoformat(moment)).total_seconds()
     words = "just now" if passed < 45 else f"{span(passed)} ago"
     return _time(moment, words)
 
 
 @pass_context
 def _until(context: Context, moment: str | None) -> Markup:
-    """Return a moment to come as the time until then."""
+    """Return the time until a moment; the moment itself is its title."""
     if moment is None:
         return Markup('<span class="quiet">no end</span>')
-    left = (datetime.fromisoformat(moment) - context["now"]).total_seconds()
+    left = (datetime.fromisoformat(moment) - _now(context)).total_seconds()
     return _time(moment, f"in {span(left)}" if left > 0 else "due")
+
+
+def _now(context: Context) -> datetime:
+    """Return the time of the page, which it is given in microseconds since the epoch."""
+    return _EPOCH + timedelta(microseconds=context["now"])
 
 
 def _time(moment: str, words: str) -> Markup:

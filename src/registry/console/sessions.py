@@ -1,37 +1,29 @@
-"""Who has signed in to the console: all of it in one sealed cookie, nothing on the server.
+"""Who has signed in to the console: one sealed cookie, and nothing on the server.
 
-The cookie holds the person's tokens and those of the role the person acts in. It is renewed when
-they end, and is good for a working day at the most. Signing out ends the tokens, so a copy of the
+The cookie holds the person's tokens and those of the role in which the person acts. Tokens are
+renewed when they end, for a working day at most. Signing out revokes them, so a copy of the
 cookie is worth nothing either.
 """
 
 from __future__ import annotations
 
-import asyncio
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from hashlib import sha256
-from typing import Final, TypeVar
+from typing import Final, Protocol
 
 import msgspec
 
 from cloudcore.clock import MICROSECONDS, Clock
-from cloudcore.db.base import Database
 from cloudcore.identity.oauth_forms import CONSOLE
-from cloudcore.keyring import Keyring, KeyringError
-from cloudcore.web import idempotency
 from registry.console.control_plane import ControlPlaneClient, Refused
-
-T = TypeVar("T")
 
 COOKIE: Final = "entrepot_console"
 LIFETIME: Final = 12 * 3600 * MICROSECONDS
 _EARLY: Final = 60 * MICROSECONDS
-"""A token this near its end might end on the way."""
+"""A token that ends sooner than this may end on the way."""
 _OPERATION: Final = "console refresh"
-_TURNS: Final = 13
+_MAX_RENEWALS: Final = 13
 """How often tokens can have been renewed in a cookie's life, and once more."""
-_WAITS: Final = 100
 
 
 class SignedOut(Exception):
@@ -42,15 +34,26 @@ class NoRole(Exception):
     """The person acts in no role, and must choose one."""
 
 
+class Once(Protocol):
+    """Runs an action once for all workers that ask for it; see `cloudcore.web.run_once`."""
+
+    async def __call__(
+        self, principal: str, operation: str, key: str, action: Callable[[], Awaitable[bytes]], /
+    ) -> bytes | None:
+        """Return the outcome of `action`, or None if another worker does not end it."""
+        ...
+
+
 class Token(msgspec.Struct, frozen=True, array_like=True):
-    """An access token, and when it ends."""
+    """An access token."""
 
     value: str
     ends_at: int
+    """Microseconds since the epoch."""
 
 
 class Acting(msgspec.Struct, frozen=True, array_like=True):
-    """The role a person acts in, and the account it is of."""
+    """The role in which a person acts, and its account."""
 
     role_id: str
     role: str
@@ -61,81 +64,47 @@ class Acting(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Session(msgspec.Struct, frozen=True, array_like=True):
-    """What the cookie holds."""
+    """The content of the cookie."""
 
     user_id: str
     email: str
     csrf: str
-    """What every form of this session must bring along."""
+    """The token that every form of this session must carry."""
     ends_at: int
+    """Microseconds since the epoch."""
     person: Token
     refresh_token: str
     acting: Acting | None = None
 
 
 class _Renewed(msgspec.Struct, frozen=True, array_like=True):
-    """What a refresh token was changed for."""
+    """The tokens that a refresh token was exchanged for."""
 
     person: Token
     refresh_token: str
 
 
-class CookieJar:
-    """Seals what cookies hold, and says what browsers may do with them."""
-
-    def __init__(self, keyring: Keyring, auth_url: str) -> None:
-        self._keyring = keyring
-        self._flags = "; Path=/console; HttpOnly; SameSite=Lax"
-        if auth_url.startswith("https:"):
-            self._flags += "; Secure"
-
-    def seal(self, name: str, value: msgspec.Struct) -> str:
-        """Return a ``Set-Cookie`` of this value, for as long as the browser runs."""
-        sealed = self._keyring.seal(msgspec.msgpack.encode(value), _context(name))
-        return f"{name}={urlsafe_b64encode(sealed).decode()}{self._flags}"
-
-    def drop(self, name: str) -> str:
-        """Return a ``Set-Cookie`` that takes a cookie away."""
-        return f"{name}={self._flags}; Max-Age=0"
-
-    def open(self, name: str, cookie: str | None, shape: type[T]) -> T | None:
-        """Return what a cookie holds; None when it is not ours."""
-        try:
-            opened = self._keyring.open(urlsafe_b64decode(cookie or ""), _context(name))
-            return msgspec.msgpack.decode(opened, type=shape)
-        except (ValueError, KeyringError):
-            return None
-
-
-def _context(name: str) -> str:
-    return f"cookie:{name}"
-
-
 class Sessions:
-    """Keeps sessions alive."""
+    """Renews the tokens of sessions."""
 
-    def __init__(
-        self, database: Database, keyring: Keyring, clock: Clock, new_id: Callable[[], str]
-    ) -> None:
-        self._database = database
-        self._keyring = keyring
+    def __init__(self, once: Once, clock: Clock) -> None:
+        self._once = once
         self._clock = clock
-        self._new_id = new_id
 
     def now(self) -> int:
-        """Return the present moment."""
+        """Return the time in microseconds since the epoch."""
         return self._clock()
 
     def token(self, answer: dict[str, object]) -> Token:
-        """Return the access token of an answer of ``/v1``."""
+        """Return the access token in an answer of ``/v1``."""
         seconds = msgspec.convert(answer["expires_in"], int)
         return Token(str(answer["access_token"]), self._clock() + seconds * MICROSECONDS)
 
     async def live(self, client: ControlPlaneClient, session: Session | None) -> Session:
-        """Return a session whose role token is good for a while.
+        """Return the session with a role token that lasts for another minute at least.
 
         Raises:
-            SignedOut: it is over.
+            SignedOut: the session is over.
             NoRole: it has no role, or has lost it.
 
         """
@@ -149,18 +118,18 @@ class Sessions:
         return await self.act(client, session, acting.role_id)
 
     async def live_person(self, client: ControlPlaneClient, session: Session | None) -> Session:
-        """Return a session whose person's token is good for a while.
+        """Return the session with a person's token that lasts for another minute at least.
 
         Raises:
-            SignedOut: it is over.
+            SignedOut: the session is over.
 
         """
         session = self._begun(session)
-        for _ in range(_TURNS):
+        for _ in range(_MAX_RENEWALS):
             if self._is_live(session.person):
                 return session
             try:
-                renewed = await self._refreshed(client, session)
+                renewed = await self._renew(client, session)
             except Refused as error:
                 if error.status >= 500:
                     raise
@@ -171,7 +140,7 @@ class Sessions:
         raise SignedOut
 
     async def act(self, client: ControlPlaneClient, session: Session, role_id: str) -> Session:
-        """Return a session that acts in a role.
+        """Return the session acting in a role.
 
         Raises:
             NoRole: the person may not.
@@ -204,20 +173,18 @@ class Sessions:
     def _is_live(self, token: Token) -> bool:
         return self._clock() < token.ends_at - _EARLY
 
-    async def _refreshed(self, client: ControlPlaneClient, session: Session) -> _Renewed:
-        """Return what a refresh token is changed for, once, whoever else brings the same cookie.
+    async def _renew(self, client: ControlPlaneClient, session: Session) -> _Renewed:
+        """Exchange a refresh token, once for all requests that bring the same cookie.
 
-        A browser sends its requests at once, to any worker, and a refresh token's second use
-        would end the session. So the first use is recorded, sealed, for the others.
+        A browser sends its requests at the same time, to any worker, and the second use of a
+        refresh token would end the session.
+
+        Raises:
+            SignedOut: another worker does not end the exchange.
+
         """
-        used = sha256(session.refresh_token.encode()).hexdigest()
-        scope = idempotency.Scope(session.user_id, _OPERATION, used)
-        claim = idempotency.Claim(scope, used, self._new_id())
-        sealed = await self._begin(claim)
-        if sealed is not None:
-            outcome = idempotency.Outcome.open(sealed, self._keyring, scope)
-            return msgspec.msgpack.decode(outcome.body, type=_Renewed)
-        try:
+
+        async def exchange() -> bytes:
             answer = await client.post_form(
                 "/v1/oauth/token",
                 {
@@ -226,32 +193,18 @@ class Sessions:
                     "client_id": CONSOLE,
                 },
             )
-        except Refused:
-            await self._database.write_relaxed(idempotency.release, claim)
-            raise
-        renewed = _Renewed(self.token(answer), answer["refresh_token"])
-        outcome = idempotency.Outcome(200, "", None, msgspec.msgpack.encode(renewed), ())
-        sealed = outcome.seal(self._keyring, scope)
-        await self._database.write(idempotency.complete, claim, 200, sealed)
-        return renewed
+            renewed = _Renewed(self.token(answer), answer["refresh_token"])
+            return msgspec.msgpack.encode(renewed)
 
-    async def _begin(self, claim: idempotency.Claim) -> bytes | None:
-        """Claim a refresh, or return its sealed outcome when another has it.
-
-        Raises:
-            SignedOut: the other does not come to an end.
-
-        """
-        for _ in range(_WAITS):
-            try:
-                return await self._database.write_relaxed(idempotency.begin, claim, self._clock())
-            except idempotency.InProgress:
-                await asyncio.sleep(0.05)
-        raise SignedOut
+        key = sha256(session.refresh_token.encode()).hexdigest()
+        outcome = await self._once(session.user_id, _OPERATION, key, exchange)
+        if outcome is None:
+            raise SignedOut
+        return msgspec.msgpack.decode(outcome, type=_Renewed)
 
 
 async def list_roles(client: ControlPlaneClient) -> list[dict[str, object]]:
-    """Return the roles that the person of a token can act in."""
+    """Return the roles in which the person of the client's token can act."""
     found: list[dict[str, object]] = []
     marker = None
     while True:
@@ -263,7 +216,7 @@ async def list_roles(client: ControlPlaneClient) -> list[dict[str, object]]:
 
 
 async def find_role(client: ControlPlaneClient, role_id: str) -> dict[str, str] | None:
-    """Return one of them."""
+    """Return the id and name of one of these roles, or None."""
     for role in await list_roles(client):
         if role["id"] == role_id:
             return msgspec.convert({"id": role["id"], "name": role["name"]}, dict[str, str])

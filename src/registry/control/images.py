@@ -1,10 +1,10 @@
-"""``/v1/repositories/{id}/images``."""
+"""``/v1/repositories/{id}/images``: manifests, referrers and deletion."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 from litestar import Response, delete, get, post
@@ -19,23 +19,16 @@ from cloudcore.web.pagination import PageMeta, UuidPage
 from cloudcore.web.query import PLUS
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control.changes import change_of
+from registry.control.image_configurations import ImageConfiguration
 from registry.control.visible_repositories import PATH, authorized
-from registry.metadata.images.details import NEWEST, ImageRow, TagStatus
+from registry.metadata.images.details import NEWEST, ImageRow
 from registry.oci.media_types import MANIFEST_TYPES
 from registry.services.images import details as images
 from registry.services.images.details import BatchFailure, BatchOutcome
 from registry.services.images.manifest_damage import damaged, is_whole
 
-_IMAGES: Final = f"{PATH}/images"
-_IMAGE: Final = f"{_IMAGES}/{{digest:str}}"
-
-
-class ImageQuery(UuidPage):
-    """Which images are listed."""
-
-    tag_status: Literal["tagged", "untagged", "any"] = "any"
-    tag_prefix: str | None = None
-    """Images that carry a tag which begins so; every character stands for itself."""
+IMAGES: Final = f"{PATH}/images"
+IMAGE: Final = f"{IMAGES}/{{digest:str}}"
 
 
 class ReferrerQuery(UuidPage):
@@ -78,12 +71,10 @@ class ImageAnswer(ResponseBody):
     """Absent on a multi-platform index."""
     subject: str | UnsetType = UNSET
     """The digest this image is about."""
-
-
-class OneImage(ResponseBody):
-    """An image, wrapped."""
-
-    image: ImageAnswer
+    platforms: Sequence[str] | UnsetType = UNSET
+    """What it runs on, such as ``linux/amd64``; only if a list is asked for them."""
+    configuration: ImageConfiguration | UnsetType | None = UNSET
+    """Only if asked for; null where there is none that can be read."""
 
 
 class ManyImages(ResponseBody):
@@ -137,38 +128,8 @@ def image_answer(image: ImageRow) -> ImageAnswer:
     )
 
 
-@get(_IMAGES, opt={"action": "registry:DescribeImages", "query": ImageQuery})
-async def list_images(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ManyImages:
-    """List a repository's images, the newest first, each with its tags."""
-    found = await authorized(ctx, repository_id)
-    query = ctx.query(ImageQuery)
-    pager = ctx.pager(query)
-    (before,) = pager.position or (NEWEST,)
-    rows, total = await ctx.database.read(
-        images.list_images,
-        found,
-        TagStatus(query.tag_status),
-        query.tag_prefix,
-        before,
-        pager.wanted,
-    )
-    cut, meta = pager.cut(rows, total, key=lambda row: (row.id,))
-    return ManyImages(images=[image_answer(row) for row in cut], meta=meta)
-
-
-@get(_IMAGE, opt={"action": "registry:DescribeImages"})
-async def get_image(
-    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> OneImage:
-    """Return an image, by any digest of its manifest or by its id."""
-    found = await authorized(ctx, repository_id)
-    return OneImage(image=image_answer(await ctx.database.read(images.get_image, found, digest)))
-
-
 @get(
-    f"{_IMAGE}/manifest",
+    f"{IMAGE}/manifest",
     opt={"action": "registry:DescribeImages", "media_types": tuple(sorted(MANIFEST_TYPES))},
 )
 async def get_image_manifest(
@@ -182,7 +143,7 @@ async def get_image_manifest(
     return Response(document.body, media_type=document.media_type)
 
 
-@get(f"{_IMAGE}/referrers", opt={"action": "registry:DescribeImages", "query": ReferrerQuery})
+@get(f"{IMAGE}/referrers", opt={"action": "registry:DescribeImages", "query": ReferrerQuery})
 async def list_image_referrers(
     repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyImages:
@@ -199,7 +160,7 @@ async def list_image_referrers(
 
 
 @delete(
-    _IMAGE,
+    IMAGE,
     opt={"action": "registry:DeleteImage", "query": DeleteImageQuery, "statuses": (409,)},
 )
 async def delete_image(
@@ -212,7 +173,7 @@ async def delete_image(
 
 
 @post(
-    f"{_IMAGES}/batch-delete",
+    f"{IMAGES}/batch-delete",
     status_code=200,
     opt={"action": "registry:DeleteImage", "query": DeleteImageQuery, "idempotent": True},
 )
@@ -224,11 +185,12 @@ async def batch_delete_images(
     force = ctx.query(DeleteImageQuery).force
     change = partial(images.delete_batch, force=force)
     return await ctx.commit(
-        change, found, data.digests, data.tags, change_of(ctx), wrap=_batch_answer
+        change, found, data.digests, data.tags, change_of(ctx), wrap=batch_answer
     )
 
 
-def _batch_answer(outcome: BatchOutcome) -> BatchDeletion:
+def batch_answer(outcome: BatchOutcome) -> BatchDeletion:
+    """Return what became of a batch as it is told."""
     return BatchDeletion(
         deleted=[DeletedImage(digest=each.digest, tags=each.tags) for each in outcome.deleted],
         failures=[_failure_answer(each) for each in outcome.failures],
@@ -247,8 +209,6 @@ def _failure_answer(failure: BatchFailure) -> FailedDeletion:
 
 
 HANDLERS: Final = (
-    list_images,
-    get_image,
     get_image_manifest,
     list_image_referrers,
     delete_image,

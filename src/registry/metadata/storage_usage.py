@@ -29,15 +29,10 @@ from sqlalchemy import (
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
-from registry.metadata.control_tables import (
-    deleted_manifest_blobs,
-    deleted_manifests,
-    image_pins,
-)
+from registry.metadata.control_tables import deleted_manifest_blobs, deleted_manifests
 from registry.metadata.tables import (
     blob_objects,
     manifest_blobs,
-    manifest_children,
     manifests,
     repositories,
     repository_blobs,
@@ -48,8 +43,6 @@ _l = repository_blobs.c
 _m = manifests.c
 _r = repositories.c
 _e = manifest_blobs.c
-_c = manifest_children.c
-_p = image_pins.c
 _b = deleted_manifest_blobs.c
 _d = deleted_manifests.c
 _other = repository_blobs.alias("other")
@@ -100,15 +93,6 @@ class SharedSums(NamedTuple):
     """Of blobs that nothing else live needs."""
     restorable_bytes: int
     """The part of that which something restorable needs too."""
-
-
-class TreeMember(NamedTuple):
-    """A manifest of a tree."""
-
-    id: str
-    digest: str
-    is_held: bool
-    """It has a tag or a pin of its own."""
 
 
 class NamedRepository(NamedTuple):
@@ -249,37 +233,6 @@ _BURIED: Final = Statement(
         ~_live(_b.object_id),
     )
 )
-_tree = (
-    select(_m.id.label("id"))
-    .where(_m.repository_id == bindparam("repository_id"), _m.id == bindparam("manifest_id"))
-    .cte("tree", recursive=True)
-)
-_tree = _tree.union(
-    select(_c.child_id)
-    .join(_tree, _c.parent_id == _tree.c.id)
-    .where(_c.repository_id == bindparam("repository_id"), _c.child_id.is_not(None))
-)
-_TREE: Final = Statement(
-    select(
-        _m.id,
-        _m.digest,
-        or_(
-            _m.tag_count > _NONE,
-            select(_ONE)
-            .where(
-                _p.repository_id == bindparam("repository_id"),
-                _p.manifest_id == _m.id,
-                or_(_p.expires_at.is_(None), _p.expires_at > bindparam("now")),
-            )
-            .exists(),
-        ),
-    ).where(_m.repository_id == bindparam("repository_id"), _m.id.in_(select(_tree.c.id)))
-)
-_EDGES: Final = Statement(
-    select(_c.parent_id, _c.child_id).where(
-        _c.repository_id == bindparam("repository_id"), _c.child_id.in_(listed("ids"))
-    )
-)
 _needed = (
     select(_l.object_id, _l.size, _l.manifest_refs, func.count().label("inside"))
     .select_from(manifests)
@@ -369,18 +322,6 @@ def buried_objects(tx: Connection, account_id: str, tombstones: Sequence[str]) -
     """Return the sizes of the objects that these tombstones hold and nothing live needs."""
     rows = tx.rows(_BURIED, account_id=account_id, ids=text_list(tombstones))
     return {row[0]: row[1] for row in rows}
-
-
-def tree_of(tx: Connection, repository_id: str, manifest_id: str, now: int) -> list[TreeMember]:
-    """Return a manifest and all its descendants."""
-    rows = tx.rows(_TREE, repository_id=repository_id, manifest_id=manifest_id, now=now)
-    return [TreeMember(row[0], row[1], bool(row[2])) for row in rows]
-
-
-def edges_to(tx: Connection, repository_id: str, children: Sequence[str]) -> list[tuple[str, str]]:
-    """Return each index that lists one of `children`, with the child."""
-    rows = tx.rows(_EDGES, repository_id=repository_id, ids=text_list(children))
-    return [(row[0], row[1]) for row in rows]
 
 
 def sum_blobs_of(

@@ -17,8 +17,9 @@ from cloudcore.db.base import Connection, Database
 from registry.metadata import storage_usage as storage
 from registry.metadata.collector.collection import measure_quarantined
 from registry.metadata.repositories.visible import ImageRepository
-from registry.metadata.storage_usage import MeasuredObject, NamedRepository, TreeMember, Use
+from registry.metadata.storage_usage import MeasuredObject, NamedRepository, Use
 from registry.services.images.details import find_manifest
+from registry.services.images.index_deletion import read_division
 
 _SLICE: Final = 500
 """Links a read: some milliseconds."""
@@ -35,8 +36,7 @@ class ImageStorage(NamedTuple):
     """Of its distinct blobs, those of all its descendants among them."""
     exclusive_bytes: int
     """Freed by deleting it together with the children that nothing else uses then: of blobs that
-    no other manifest of the account needs. A child with a tag or a pin of its own, or in another
-    index, is used."""
+    no other manifest of the account needs. `images.index_deletion` decides which these are."""
     freed_bytes: int
     """Freed by deleting it alone: an index leaves its children, and owns no blobs."""
     restorable_bytes: int
@@ -104,9 +104,11 @@ def measure_image(tx: Connection, found: ImageRepository, reference: str, now: i
     """
     account_id, repository_id = found.repository.account_id, found.repository.id
     manifest = find_manifest(tx, found, reference)
-    tree = storage.tree_of(tx, repository_id, manifest.id, now)
-    whole = storage.sum_blobs_of(tx, account_id, repository_id, [each.id for each in tree], now)
-    if len(tree) == 1:
+    deleted, kept = read_division(tx, repository_id, manifest.id, now)
+    ids = [each.id for each in deleted]
+    every = [*ids, *(each.id for each, _ in kept)]
+    whole = storage.sum_blobs_of(tx, account_id, repository_id, every, now)
+    if len(every) == 1:
         return ImageStorage(
             whole.size_bytes,
             whole.exclusive_bytes,
@@ -114,17 +116,14 @@ def measure_image(tx: Connection, found: ImageRepository, reference: str, now: i
             whole.restorable_bytes,
             unused_digests=(),
         )
-    edges = storage.edges_to(tx, repository_id, [each.id for each in tree])
-    unused = _unused(manifest.id, tree, edges)
-    digests = {each.id: each.digest for each in tree}
-    together = storage.sum_blobs_of(tx, account_id, repository_id, unused, now)
+    together = storage.sum_blobs_of(tx, account_id, repository_id, ids, now)
     alone = storage.sum_blobs_of(tx, account_id, repository_id, [manifest.id], now)
     return ImageStorage(
         whole.size_bytes,
         together.exclusive_bytes,
         alone.exclusive_bytes,
         together.restorable_bytes,
-        unused_digests=[digests[each] for each in unused[1:]],
+        unused_digests=[each.digest for each in deleted[1:]],
     )
 
 
@@ -254,25 +253,3 @@ async def _repositories(database: Database, account_id: str) -> AsyncIterator[Na
 async def _let_others() -> None:
     """Let the loop serve others: on SQLite a read does not."""
     await asyncio.sleep(0)
-
-
-def _unused(
-    manifest_id: str, tree: Sequence[TreeMember], edges: Sequence[tuple[str, str]]
-) -> list[str]:
-    """Return what of a tree nothing else uses once its root is gone, the root first.
-
-    A child goes when every index that lists it goes, those outside the tree never do.
-    """
-    lists: dict[str, list[str]] = {}
-    waiting: Counter[str] = Counter()
-    for parent, child in edges:
-        lists.setdefault(parent, []).append(child)
-        waiting[child] += 1
-    held = {each.id for each in tree if each.is_held}
-    gone = [manifest_id]
-    for parent in gone:  # it grows meanwhile
-        for child in lists.get(parent, ()):
-            waiting[child] -= 1
-            if not waiting[child] and child not in held:
-                gone.append(child)
-    return gone

@@ -1,16 +1,16 @@
-"""What an account decides for all its repositories."""
+"""The registry settings of the account."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-from registry.console.control_plane import Refused
-from registry.console.messages import Response
-from registry.console.routing import Parameters, Route
-from registry.console.visit import Visit
+from litestar import get, post
 
-PATH: Final = "/console/settings"
+from registry.console.control_plane import Refused
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.paths import SETTINGS
+
 _API: Final = "/v1/registry-settings"
 _DAYS: Final = "undelete_days"
 _PULLERS: Final = "uncounted_pullers"
@@ -19,31 +19,33 @@ _NO_DAYS: Final = f"The days are a whole number, {_MOST_DAYS} at the most."
 _ITEM: Final = re.compile(rf"{_PULLERS}\[([0-9]+)\]")
 
 
-async def show_settings(visit: Visit, _: Parameters) -> Response:
+@get(SETTINGS)
+async def show_settings(page: InjectedPage) -> PageResponse:
     """Show the settings."""
-    return await _page(visit)
+    return await _page(page)
 
 
-async def save_settings(visit: Visit, _: Parameters) -> Response:
+@post(SETTINGS)
+async def save_settings(page: InjectedPage) -> PageResponse:
     """Change the settings."""
-    form = visit.request.form
+    form = page.form
     written = form.get(_DAYS, "").strip()
     lines = form.get(_PULLERS, "").splitlines()
     patterns = [line.strip() for line in lines if line.strip()]
     if not (written.isascii() and written.isdigit() and len(written) <= 4):
-        return await _page(visit, 400, _DAYS, _NO_DAYS)
+        return await _page(page, 400, _DAYS, _NO_DAYS)
     changes = {_DAYS: int(written), _PULLERS: patterns}
     try:
-        await visit.api.change("PATCH", _API, changes)
+        await page.api.change("PATCH", _API, changes)
     except Refused as error:
         if error.status != 400:
             raise
-        return await _page(visit, 400, *complaint_of(error, patterns))
-    return visit.go(PATH, "settings-saved")
+        return await _page(page, 400, *complaint_of(error, patterns))
+    return page.go(SETTINGS, "settings-saved")
 
 
 def complaint_of(error: Refused, patterns: list[str]) -> tuple[str, str]:
-    """Return the field of the form that a refusal is about, and what is wrong with it.
+    """Return the field of the form that was refused, and why, as a sentence.
 
     One of many patterns is named by what it says, as a form has no indexes.
     """
@@ -57,10 +59,12 @@ def complaint_of(error: Refused, patterns: list[str]) -> tuple[str, str]:
     return path, f"{words[:1].upper()}{words[1:]}."
 
 
-async def _page(visit: Visit, status: int = 200, field: str = "", complaint: str = "") -> Response:
-    settings = (await visit.api.get(_API))["registry_settings"]
-    form = visit.request.form
-    return visit.page(
+async def _page(
+    page: PageRequest, status: int = 200, field: str = "", complaint: str = ""
+) -> PageResponse:
+    settings = (await page.api.get(_API))["registry_settings"]
+    form = page.form
+    return page.show(
         "settings.html",
         status,
         settings=settings,
@@ -72,7 +76,4 @@ async def _page(visit: Visit, status: int = 200, field: str = "", complaint: str
     )
 
 
-ROUTES: Final = [
-    Route("GET", PATH, show_settings),
-    Route("POST", PATH, save_settings),
-]
+HANDLERS: Final = (show_settings, save_settings)

@@ -1,11 +1,11 @@
-"""What is attached to an image, as a tree: signatures, SBOMs, attestations, and so on."""
+"""Read what is attached to an image as a tree: signatures, SBOMs, attestations and others."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from registry.console.visit import Visit
+from registry.console.page_request import PageRequest
 
 _DEPTH: Final = 4
 _MOST: Final = 100
@@ -27,60 +27,62 @@ _KINDS: Final = (
     ("vuln", "Scan report"),
     ("scan", "Scan report"),
 )
-"""What a type speaks of, by a part of its name; the first that fits."""
+"""The kind of artifact, by a part of its type; the first that fits."""
 _BY_TAG: Final = {".sig": "Signature", ".att": "Attestation", ".sbom": "SBOM", "": "Referrers list"}
 """Endings of the tags by which older clients attach things."""
 
 
 @dataclass
-class Referrer:
-    """A node of the tree."""
+class AttachedArtifact:
+    """An artifact that is attached to another image."""
 
     kind: str
     artifact_type: str
     image: dict[str, Any]
-    """A record of ``/v1``, or the part of one that is known."""
-    referrers: list[Referrer] = field(default_factory=list)
+    """As ``/v1`` tells it, or the part of that which is known."""
+    referrers: list[AttachedArtifact] = field(default_factory=list)
 
 
 def kind_of(artifact_type: str) -> str:
-    """Return in a word what a type speaks of."""
+    """Return the kind of artifact that a type names, in a word."""
     name = artifact_type.lower()
     return next((kind for part, kind in _KINDS if part in name), "Artifact")
 
 
-async def read_tree(visit: Visit, images_path: str, digest: str) -> tuple[list[Referrer], bool]:
+async def read_tree(
+    page: PageRequest, images_path: str, digest: str
+) -> tuple[list[AttachedArtifact], bool]:
     """Return what is attached to an image, and whether that is all."""
     budget = [_MOST]
-    tree = await _read(visit, images_path, digest, _DEPTH, budget)
+    tree = await _read(page, images_path, digest, _DEPTH, budget)
     return tree, budget[0] > 0
 
 
 async def _read(
-    visit: Visit, images_path: str, digest: str, depth: int, budget: list[int]
-) -> list[Referrer]:
-    page = await visit.api.get(f"{images_path}/{digest}/referrers", limit=_PAGE)
+    page: PageRequest, images_path: str, digest: str, depth: int, budget: list[int]
+) -> list[AttachedArtifact]:
+    answer = await page.api.get(f"{images_path}/{digest}/referrers", limit=_PAGE)
     found = []
-    for image in page["images"]:
+    for image in answer["images"]:
         if budget[0] <= 0:
             break
         budget[0] -= 1
         named = image.get("artifact_type", image["media_type"])
-        node = Referrer(kind_of(named), named, image)
+        node = AttachedArtifact(kind_of(named), named, image)
         if depth > 1:
-            node.referrers = await _read(visit, images_path, image["digest"], depth - 1, budget)
+            node.referrers = await _read(page, images_path, image["digest"], depth - 1, budget)
         found.append(node)
-    if page["meta"]["has_more"]:
+    if answer["meta"]["has_more"]:
         budget[0] = 0
     return found
 
 
-async def read_tagged(visit: Visit, tags_path: str, digest: str) -> list[Referrer]:
+async def read_tagged(page: PageRequest, tags_path: str, digest: str) -> list[AttachedArtifact]:
     """Return what older clients attached, by tags that spell the digest."""
     prefix = digest.replace(":", "-")
-    page = await visit.api.get(tags_path, prefix=prefix, limit=20)
+    answer = await page.api.get(tags_path, prefix=prefix, limit=20)
     return [
-        Referrer(kind, f"tag {tag['name']}", {"digest": tag["digest"]})
-        for tag in page["tags"]
+        AttachedArtifact(kind, f"tag {tag['name']}", {"digest": tag["digest"]})
+        for tag in answer["tags"]
         if (kind := _BY_TAG.get(tag["name"].removeprefix(prefix))) is not None
     ]

@@ -1,0 +1,105 @@
+"""Who is admitted to a page: whom its route needs, with a form of the session's own."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from litestar import Request
+
+from cloudcore.errors import AccessDenied, NotFound
+from cloudcore.uuids import UUID_PATTERN
+from registry.console.browser_request import form_of, header_of, query_of
+from registry.console.page_request import PageRequest, page_of
+from registry.console.sessions import Session
+
+_ID: Final = re.compile(UUID_PATTERN)
+_DIGEST: Final = re.compile(r"[a-z0-9]+:[0-9a-f]+")
+_TAG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+_PIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_ASSET: Final = re.compile(r"[a-z]+[.][a-z]+")
+_FORMS: Final[Mapping[str, re.Pattern[str]]] = {
+    "repository": _ID,
+    "rule": _ID,
+    "digest": _DIGEST,
+    "tag": _TAG,
+    "pin": _PIN,
+    "asset": _ASSET,
+}
+"""The form of each path parameter, by its name."""
+
+
+class Needs(Enum):
+    """Whom a route admits; stated in its ``opt`` as ``needs``, `ROLE` by default."""
+
+    NOTHING = "anyone"
+    PERSON = "who has signed in"
+    ROLE = "who acts in a role"
+
+
+async def admit(request: Request[Any, Any, Any]) -> None:
+    """Read a request, and admit it with a session that lasts while it is answered.
+
+    Raises:
+        NotFound: a path parameter can name nothing, or the method is not offered.
+        InvalidInput: the query or the form cannot be read.
+        AccessDenied: the form is not one of this session.
+        SignedOut, NoRole: the route needs a person, or a role.
+        Refused: ``/v1`` did not renew the session.
+
+    """
+    page, handler = page_of(request.scope), request.route_handler
+    if "OPTIONS" in handler.http_methods:  # the framework's own answer
+        raise no_such_page()
+    check_parameters(request.path_params)
+    page.parameters = request.path_params
+    page.query = query_of(request.scope)
+    if request.method == "POST":
+        page.form = await form_of(request)
+    needs = handler.opt.get("needs", Needs.ROLE)
+    if needs is Needs.NOTHING:
+        return
+    session = page.known_session
+    if request.method == "POST" and session is not None:
+        _check_own_form(page, session)
+    sessions = page.console.sessions
+    renew = sessions.live_person if needs is Needs.PERSON else sessions.live
+    page.known_session = await renew(page.client, session)
+    if page.known_session != session:
+        page.keep(page.known_session)
+
+
+def check_parameters(parameters: Mapping[str, str]) -> None:
+    """Check that each path parameter has the form of what it names.
+
+    Raises:
+        NotFound: one has not.
+
+    """
+    for name, value in parameters.items():
+        if not _FORMS[name].fullmatch(value):
+            raise no_such_page()
+
+
+def no_such_page() -> NotFound:
+    """Return the error for an address or a method that the console does not have."""
+    return NotFound("there is no such page")
+
+
+def _check_own_form(page: PageRequest, session: Session) -> None:
+    """Refuse a form that no page of this session sent.
+
+    Raises:
+        AccessDenied: it comes from another site, or lacks the session's own token.
+
+    """
+    origin = header_of(page.scope, b"origin")
+    own = {page.host, urlsplit(page.console.settings.auth_url).netloc}
+    if origin is not None and urlsplit(origin).netloc not in own:
+        raise AccessDenied("the form came from another site")
+    if not hmac.compare_digest(page.form.get("csrf", "").encode(), session.csrf.encode()):
+        raise AccessDenied("the form is of an earlier sign-in; go back, reload, and send it again")

@@ -1,0 +1,56 @@
+"""The files that pages refer to: style sheet, script and icon, kept in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from hashlib import sha256
+from importlib import resources
+from typing import Final, NamedTuple
+
+from litestar import get
+from litestar.response import Response
+
+from cloudcore.errors import NotFound
+from registry.console.admission import Needs
+from registry.console.page_request import InjectedPage, PageResponse
+
+_PATH: Final = "/console/static"
+_TYPES: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript", "svg": "image/svg+xml"}
+_FOREVER: Final = "public, max-age=31536000, immutable"
+
+
+class Asset(NamedTuple):
+    """A file that pages refer to."""
+
+    content: bytes
+    content_type: str
+    version: str
+    """Changes with the content."""
+
+
+@cache
+def assets() -> Mapping[str, Asset]:
+    """Return all files by name."""
+    found = {}
+    for file in resources.files("registry.console").joinpath("static").iterdir():
+        content = file.read_bytes()
+        kind = _TYPES[file.name.rpartition(".")[2]]
+        found[file.name] = Asset(content, kind, sha256(content).hexdigest()[:12])
+    return found
+
+
+def address_of(name: str) -> str:
+    """Return the address of a file, with the version of its content."""
+    return f"{_PATH}/{name}?v={assets()[name].version}"
+
+
+@get(f"{_PATH}/{{asset:str}}", opt={"needs": Needs.NOTHING})
+async def send_asset(page: InjectedPage) -> PageResponse:
+    """Send a file; under the address of its present version browsers keep it for good."""
+    asset = assets().get(page.parameters["asset"])
+    if asset is None:
+        raise NotFound("there is no such file")
+    kept = _FOREVER if page.query.get("v") == asset.version else "no-cache"
+    headers = {"cache-control": kept, "content-type": asset.content_type}
+    return Response(asset.content, headers=headers)

@@ -1,0 +1,77 @@
+"""Read a browser's request strictly: headers, cookies, query and form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from litestar import Request
+from litestar.exceptions import InternalServerException
+
+from cloudcore.errors import InvalidInput
+from cloudcore.identity.oauth_forms import parse_form, values_of
+
+Scope = Any
+"""An ASGI scope."""
+
+_MAX_PARAMETERS: Final = 32
+
+
+def header_of(scope: Scope, name: bytes) -> str | None:
+    """Return the only value of a header, or None if it has none or several."""
+    values = values_of(scope["headers"], name)
+    return values[0].decode("latin-1") if len(values) == 1 else None
+
+
+def host_of(scope: Scope) -> str:
+    """Return the host and port under which the browser sent a request."""
+    return header_of(scope, b"host") or ""
+
+
+def raw_path_of(scope: Scope) -> str:
+    """Return the path as it was sent; nothing in the console's own paths needs an escape."""
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    return path.decode("latin-1")
+
+
+def cookies_of(scope: Scope) -> dict[str, str]:
+    """Return the cookies; of several with one name, the first.
+
+    That is the one of the longest path (RFC 6265 §5.4): the console's own, not one that another
+    application on the same host has set for all of it.
+    """
+    found: dict[str, str] = {}
+    headers = values_of(scope["headers"], b"cookie")
+    for pair in b";".join(headers).decode("latin-1").split(";"):
+        name, _, value = pair.partition("=")
+        found.setdefault(name.strip(), value.strip())
+    return found
+
+
+def query_of(scope: Scope) -> dict[str, str]:
+    """Return the parameters of the query; of several with one name, the last.
+
+    Raises:
+        InvalidInput: there are too many.
+
+    """
+    query = scope["query_string"].decode("latin-1")
+    try:
+        return dict(parse_qsl(query, max_num_fields=_MAX_PARAMETERS, errors="replace"))
+    except ValueError:
+        raise InvalidInput("there are too many parameters") from None
+
+
+async def form_of(request: Request[Any, Any, Any]) -> Mapping[str, str]:
+    """Return the fields of the form in a request; none if it has no body.
+
+    Raises:
+        InvalidInput: the body is no form, gives a field twice, or did not arrive whole.
+
+    """
+    try:
+        body = await request.body()
+    except InternalServerException:
+        raise InvalidInput("the form did not arrive whole") from None
+    return parse_form(values_of(request.scope["headers"], b"content-type"), body) if body else {}

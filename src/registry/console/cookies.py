@@ -1,0 +1,43 @@
+"""Cookies that the server seals: a browser can send them back, and read or change nothing."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import TypeVar
+
+import msgspec
+
+from cloudcore.keyring import Keyring, KeyringError
+
+T = TypeVar("T")
+
+
+class CookieJar:
+    """Seals the values of cookies, and tells browsers to send them to the console alone."""
+
+    def __init__(self, keyring: Keyring, auth_url: str) -> None:
+        self._keyring = keyring
+        self._flags = "; Path=/console; HttpOnly; SameSite=Lax"
+        if auth_url.startswith("https:"):
+            self._flags += "; Secure"
+
+    def seal(self, name: str, value: msgspec.Struct) -> str:
+        """Return a ``Set-Cookie`` of this value, for as long as the browser runs."""
+        sealed = self._keyring.seal(msgspec.msgpack.encode(value), _context(name))
+        return f"{name}={urlsafe_b64encode(sealed).decode()}{self._flags}"
+
+    def drop(self, name: str) -> str:
+        """Return a ``Set-Cookie`` that removes a cookie."""
+        return f"{name}={self._flags}; Max-Age=0"
+
+    def open(self, name: str, cookie: str | None, shape: type[T]) -> T | None:
+        """Return the value of a cookie, or None if this console did not seal it."""
+        try:
+            opened = self._keyring.open(urlsafe_b64decode(cookie or ""), _context(name))
+            return msgspec.msgpack.decode(opened, type=shape)
+        except (ValueError, KeyringError):
+            return None
+
+
+def _context(name: str) -> str:
+    return f"cookie:{name}"

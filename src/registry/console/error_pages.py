@@ -1,0 +1,88 @@
+"""What a browser is shown when a page cannot be: the way to sign in, or what went wrong."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+from litestar import Request
+from litestar.exceptions import HTTPException
+from litestar.types import ExceptionHandlersMap
+
+from cloudcore.errors import InvalidInput, PayloadTooLarge, PlatformError
+from cloudcore.web.envelope import render
+from registry.console.admission import no_such_page
+from registry.console.control_plane import Refused
+from registry.console.page_request import PageRequest, PageResponse, page_of
+from registry.console.paths import ROLES, SIGN_IN, SIGNED_OUT
+from registry.console.sessions import NoRole, SignedOut
+
+_log = logging.getLogger(__name__)
+
+_Request = Request[Any, Any, Any]
+
+
+def _ask_to_sign_in(request: _Request, _: SignedOut) -> PageResponse:
+    """Lead to the sign-in, and from there back to a page that was asked for by GET."""
+    page = page_of(request.scope)
+    page.forget()
+    if request.method != "GET":
+        return page.go(SIGNED_OUT, "sign-in-over")
+    query = request.scope["query_string"].decode("latin-1")
+    wanted = f"{page.path}?{query}" if query else page.path
+    return page.go(f"{SIGN_IN}?to={quote(wanted)}")
+
+
+def _ask_for_a_role(request: _Request, _: NoRole) -> PageResponse:
+    return page_of(request.scope).go(ROLES)
+
+
+def _show_refusal(request: _Request, error: Refused) -> PageResponse:
+    """Show what ``/v1`` refused; a token that it no longer takes ends the session."""
+    if error.status == 401:
+        return _ask_to_sign_in(request, SignedOut())
+    page = page_of(request.scope)
+    return page.show("error.html", error.status, error=error, by_role=True)
+
+
+def _show_error(request: _Request, error: PlatformError) -> PageResponse:
+    return _error_page(page_of(request.scope), error)
+
+
+def _show_http_error(request: _Request, error: HTTPException) -> PageResponse:
+    """Show what the framework found wrong before any of our code ran."""
+    match error.status_code:
+        case 404 | 405:
+            return _show_error(request, no_such_page())
+        case 413:
+            return _show_error(request, PayloadTooLarge("the form is too large"))
+        case status if status < 500:
+            return _show_error(request, InvalidInput("the request cannot be read"))
+        case _:
+            return _show_failure(request, error)
+
+
+def _show_failure(request: _Request, error: Exception) -> PageResponse:
+    """Log an unexpected failure, and show only the id under which the log has it."""
+    page = page_of(request.scope)
+    _log.error("unexpected failure", exc_info=error, extra={"request_id": page.request_id})
+    return _error_page(page, PlatformError(""))
+
+
+def _error_page(page: PageRequest, error: PlatformError) -> PageResponse:
+    status, body = render(error, page.request_id)
+    told: Mapping[str, Any] = body["error"]
+    refused = Refused(status, told["code"], told["message"], told["request_id"], told.get("params"))
+    return page.show("error.html", status, error=refused, by_role=False)
+
+
+EXCEPTION_HANDLERS: Final[ExceptionHandlersMap] = {
+    SignedOut: _ask_to_sign_in,
+    NoRole: _ask_for_a_role,
+    Refused: _show_refusal,
+    PlatformError: _show_error,
+    HTTPException: _show_http_error,
+    Exception: _show_failure,
+}

@@ -1,0 +1,134 @@
+"""One request for a page: who sends it, what it asks for, and how it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from litestar.di import NamedDependency
+from litestar.response import Redirect, Response, Template
+
+from registry.console.browser_request import Scope, cookies_of, host_of, raw_path_of
+from registry.console.control_plane import Application, ControlPlaneClient
+from registry.console.cookies import CookieJar
+from registry.console.notices import NOTICES
+from registry.console.sessions import COOKIE, Session, Sessions, SignedOut
+
+PageResponse = Response[Any]
+"""A page, a redirect or a file."""
+
+_STATE = "page_request"
+
+
+class ConsoleSettings(NamedTuple):
+    """What pages tell of the install."""
+
+    auth_url: str
+    """The base URL of the install, where people sign in."""
+    pull_host: str
+    """The host of image references."""
+    region: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleApp:
+    """What all requests to one install's console share."""
+
+    control: Application
+    """``/v1``, an ASGI application."""
+    settings: ConsoleSettings
+    sessions: Sessions
+    jar: CookieJar
+
+
+class PageRequest:
+    """One request."""  # no dataclass: the framework would take one apart and build it anew
+
+    def __init__(self, console: ConsoleApp, scope: Scope) -> None:
+        self.console = console
+        self.scope = scope
+        self.path = raw_path_of(scope)
+        self.cookies = cookies_of(scope)
+        self.client = ControlPlaneClient(console.control, scope)
+        """``/v1`` without credentials."""
+        self.known_session = console.jar.open(COOKIE, self.cookies.get(COOKIE), Session)
+        """The session of the cookie, if any; only `admission` decides whether it still holds."""
+        self.parameters: Mapping[str, str] = {}
+        """Of the path. Like query and form, empty until the request is admitted."""
+        self.query: Mapping[str, str] = {}
+        self.form: Mapping[str, str] = {}
+        """The fields of a POST."""
+        self.set_cookies: dict[str, str] = {}
+        """Values of ``Set-Cookie`` by the cookie's name, to go with whatever answer there is."""
+        scope["state"][_STATE] = self
+
+    @property
+    def request_id(self) -> str:
+        """Return the id of the request."""
+        return str(self.scope["state"]["request_id"])
+
+    @property
+    def host(self) -> str:
+        """Return the host and port under which the browser sent the request."""
+        return host_of(self.scope)
+
+    @property
+    def session(self) -> Session:
+        """Return the session.
+
+        Raises:
+            SignedOut: there is none.
+
+        """
+        if self.known_session is None:
+            raise SignedOut
+        return self.known_session
+
+    @property
+    def person(self) -> ControlPlaneClient:
+        """Return ``/v1`` for the person."""
+        return self.client.signed(self.session.person.value)
+
+    @property
+    def api(self) -> ControlPlaneClient:
+        """Return ``/v1`` for the person in the role in which it acts."""
+        acting = self.session.acting
+        assert acting is not None, "the route admits only who acts in a role"
+        return self.client.signed(acting.token.value)
+
+    def show(self, template: str, status: int = 200, **values: object) -> PageResponse:
+        """Return a page."""
+        known = {
+            "session": self.known_session,
+            "path": self.path,
+            "query": self.query,
+            "form": self.form,
+            "said": NOTICES.get(self.query.get("said", "")),
+            "host": self.console.settings.pull_host,
+            "now": self.console.sessions.now(),
+        }
+        return Template(template, context=known | values, status_code=status)
+
+    def go(self, path: str, said: str = "") -> PageResponse:
+        """Send the browser to a page, by GET, which shows the notice `said`."""
+        return Redirect(f"{path}?said={quote(said)}" if said else path, status_code=303)
+
+    def keep(self, session: Session) -> None:
+        """Let the browser keep a session."""
+        self.set_cookies[COOKIE] = self.console.jar.seal(COOKIE, session)
+
+    def forget(self) -> None:
+        """Let the browser forget its session."""
+        self.set_cookies[COOKIE] = self.console.jar.drop(COOKIE)
+
+
+InjectedPage = NamedDependency[PageRequest]
+"""The parameter ``page`` of a handler."""
+
+
+def page_of(scope: Scope) -> PageRequest:
+    """Return the page request that a scope belongs to."""
+    found: PageRequest = scope["state"][_STATE]
+    return found

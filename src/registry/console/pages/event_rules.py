@@ -1,0 +1,95 @@
+"""Event rules: which events of the account's repositories go to which topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from litestar import get, post
+
+from registry.console.control_plane import Refused
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.paths import SETTINGS
+
+_PATH: Final = f"{SETTINGS}/events"
+_API: Final = "/v1/event-rules"
+_PAGE: Final = 50
+_INLINE: Final = (400, 403, 409)
+"""Statuses of refusals that are shown beside the form, to be corrected there."""
+
+EVENT_TYPES: Final[Mapping[str, str]] = {
+    "registry.image.pushed": "An image was pushed",
+    "registry.image.deleted": "An image was deleted",
+    "registry.tag.moved": "A tag was created, moved or restored",
+    "registry.tag.deleted": "A tag was deleted",
+    "registry.repository.created": "A repository was created",
+    "registry.repository.deleted": "A repository was deleted",
+    "registry.lifecycle.completed": "A run of a lifecycle policy has ended",
+}
+"""The types of events that a rule can name, in words."""
+ALL: Final = "registry.*"
+
+
+@get(_PATH)
+async def list_rules(page: InjectedPage) -> PageResponse:
+    """Show the rules, the oldest first."""
+    return await _page(page)
+
+
+@post(_PATH)
+async def create_rule(page: InjectedPage) -> PageResponse:
+    """Create a rule from a form."""
+    form = page.form
+    body = {
+        "topic": _topic(page, form.get("topic", "").strip()),
+        "event_types": chosen_types(form),
+        "repository_prefix": form.get("repository_prefix", "").strip(),
+    }
+    if not body["event_types"]:
+        return await _page(page, 400, "Choose what the topic is told of.")
+    try:
+        await page.api.post(_API, body)
+    except Refused as error:
+        if error.status not in _INLINE:
+            raise
+        return await _page(page, error.status, error.sentence)
+    return page.go(_PATH, "rule-created")
+
+
+@post(f"{_PATH}/{{rule:str}}/delete")
+async def delete_rule(page: InjectedPage) -> PageResponse:
+    """Delete a rule."""
+    await page.api.change("DELETE", f"{_API}/{page.parameters['rule']}")
+    return page.go(_PATH, "rule-deleted")
+
+
+def chosen_types(form: Mapping[str, str]) -> list[str]:
+    """Return the event types whose boxes are ticked; `ALL` alone if its box is."""
+    if ALL in form:
+        return [ALL]
+    return [each for each in EVENT_TYPES if each in form]
+
+
+def _topic(page: PageRequest, written: str) -> str:
+    """Return the CRN of a topic of the account that is given by its CRN or its name."""
+    acting = page.session.acting
+    if written.startswith("crn:") or acting is None:
+        return written
+    region = page.console.settings.region
+    return f"crn:notifications:{region}:{acting.account_id}:topic/{written}"
+
+
+async def _page(page: PageRequest, status: int = 200, complaint: str = "") -> PageResponse:
+    found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
+    return page.show(
+        "event_rules.html",
+        status,
+        rules=found["event_rules"],
+        meta=found["meta"],
+        types=EVENT_TYPES,
+        all_types=ALL,
+        complaint=complaint,
+    )
+
+
+HANDLERS: Final = (list_rules, create_rule, delete_rule)

@@ -1,0 +1,171 @@
+"""The images of a repository: the list, one image with its parts, and deletion."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from litestar import get, post
+
+from registry.console.control_plane import unless_refused
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages import index_deletion, referrers
+from registry.console.pages.contents import layers_of, read_manifest
+from registry.console.pages.repository_paths import (
+    api_path,
+    page_path,
+    read_repository,
+)
+from registry.console.paths import IMAGE, REPOSITORY
+from registry.oci.image_contents import ContentDescriptor
+
+_PAGE: Final = 25
+_CHILDREN: Final = 50
+_LAYERS: Final = 200
+_ANNOTATIONS: Final = 100
+"""How much of a manifest is shown: one of 4 MiB may list so much that its page takes seconds."""
+_STATUSES: Final = ("tagged", "untagged", "any")
+_CONFIGURATIONS: Final = frozenset(
+    {
+        "application/vnd.oci.image.config.v1+json",
+        "application/vnd.docker.container.image.v1+json",
+    }
+)
+"""Artifact types of container images; any other type names the kind of artifact."""
+
+
+@get(REPOSITORY)
+async def list_images(page: InjectedPage) -> PageResponse:
+    """Show the images, the newest first, with their platforms.
+
+    Untagged ones, mostly parts of indexes, are shown only if asked for.
+    """
+    query = page.query
+    status = query.get("tag_status", "")
+    status = status if status in _STATUSES else "tagged"
+    prefix = query.get("prefix", "").strip()
+    repository = await read_repository(page)
+    found = await page.api.get(
+        f"{api_path(page)}/images",
+        tag_status=status,
+        tag_prefix=prefix,
+        marker=query.get("marker"),
+        limit=_PAGE,
+        include="platforms",
+    )
+    return page.show(
+        "images.html",
+        repository=repository,
+        images=[(image, _kind(image)) for image in found["images"]],
+        meta=found["meta"],
+        tag_status=status,
+        prefix=prefix,
+        registry_url=page.console.settings.auth_url,
+    )
+
+
+@get(IMAGE)
+async def show_image(page: InjectedPage) -> PageResponse:
+    """Show an image."""
+    return await image_page(page)
+
+
+async def image_page(page: PageRequest, status: int = 200, complaint: str = "") -> PageResponse:
+    """Return the page of an image; `complaint` is shown beside the form for pins."""
+    api = page.api
+    images_path = f"{api_path(page)}/images"
+    repository = await read_repository(page)
+    found = await api.get(f"{images_path}/{page.parameters['digest']}", include="configuration")
+    image = found["image"]
+    digest, configuration = image["digest"], image["configuration"]
+    path = f"{images_path}/{digest}"
+    manifest = await read_manifest(page, repository["id"], digest)
+    tree, is_whole = await referrers.read_tree(page, images_path, digest)
+    children = manifest.manifests or []
+    built_in = _built_in(children)
+    tree += built_in[:_CHILDREN]
+    tree += await referrers.read_tagged(page, f"{api_path(page)}/tags", digest)
+    pins = await unless_refused(api.get(f"{path}/pins"))
+    storage = await unless_refused(api.get(f"{path}/storage"))
+    preview = await index_deletion.read_preview(page, images_path, image)
+    sizes = _sizes(preview)
+    return page.show(
+        "image.html",
+        status,
+        repository=repository,
+        image=image,
+        kind=_kind(image),
+        configuration=configuration,
+        layers=layers_of(manifest, configuration),
+        most_layers=_LAYERS,
+        annotations=list((manifest.annotations or {}).items()),
+        most_annotations=_ANNOTATIONS,
+        platforms=[
+            (child, await _size(page, images_path, child, sizes))
+            for child in children[:_CHILDREN]
+            if not child.is_attestation
+        ],
+        hidden_children=max(0, len(children) - _CHILDREN),
+        referrers=tree,
+        are_all_referrers=is_whole and len(built_in) <= _CHILDREN,
+        pins=pins and pins["pins"],
+        storage=storage and storage["storage"],
+        preview=preview,
+        reasons=index_deletion.REASONS,
+        parts_of={child.digest: _part(child) for child in children},
+        complaint=complaint,
+    )
+
+
+def _kind(image: dict[str, Any]) -> str:
+    if image["is_index"]:
+        return "Multi-platform"
+    named = image.get("artifact_type")
+    return "Image" if named is None or named in _CONFIGURATIONS else referrers.kind_of(named)
+
+
+def _part(child: ContentDescriptor) -> str:
+    """Return the role of a child in its index: its platform, or an attestation."""
+    return "Attestation" if child.is_attestation else str(child.platform or "")
+
+
+def _built_in(children: list[ContentDescriptor]) -> list[referrers.AttachedArtifact]:
+    """Return the attestations that BuildKit adds to an index."""
+    return [
+        referrers.AttachedArtifact(
+            "Attestation",
+            f"part of the index, about {each.about or 'one of its images'}",
+            {"digest": each.digest, "size_bytes": each.size},
+        )
+        for each in children
+        if each.is_attestation
+    ]
+
+
+def _sizes(preview: dict[str, Any] | None) -> dict[str, int]:
+    """Return the sizes in bytes of all images in the preview of a deletion, by digest."""
+    if preview is None:
+        return {}
+    images = [*preview["deleted"], *(each["image"] for each in preview["kept"])]
+    return {image["digest"]: image["size_bytes"] for image in images}
+
+
+async def _size(
+    page: PageRequest, images_path: str, child: ContentDescriptor, sizes: dict[str, int]
+) -> int | None:
+    """Return the size in bytes of a child of an index; None when it is not here."""
+    if child.digest in sizes:
+        return sizes[child.digest]
+    found = await unless_refused(page.api.get(f"{images_path}/{child.digest}"))
+    return None if found is None else int(found["image"]["size_bytes"])
+
+
+@post(f"{IMAGE}/delete")
+async def delete_image(page: InjectedPage) -> PageResponse:
+    """Delete an image with its tags."""
+    force = "true" if "force" in page.form else None
+    path = f"{api_path(page)}/images/{page.parameters['digest']}"
+    await page.api.change("DELETE", path, force=force)
+    return page.go(f"{page_path(page)}/deleted", "image-deleted")
+
+
+HANDLERS: Final = (list_images, show_image, delete_image)

@@ -1,0 +1,74 @@
+"""The repositories of the account: list, create, delete."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from litestar import get, post
+
+from registry.console.control_plane import Refused
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages.repository_paths import api_path
+from registry.console.paths import HOME, REPOSITORY
+
+_PAGE: Final = 50
+
+
+@get(HOME)
+async def list_repositories(page: InjectedPage) -> PageResponse:
+    """Show the repositories, or those whose names begin with a prefix."""
+    return await _page(page)
+
+
+@post(HOME)
+async def create_repository(page: InjectedPage) -> PageResponse:
+    """Create a repository, and show it."""
+    form = page.form
+    body = {
+        "name": form.get("name", ""),
+        "description": form.get("description") or None,
+        "tag_mutability": "immutable" if "immutable" in form else "mutable",
+    }
+    try:
+        made = await page.api.post("/v1/repositories", body)
+    except Refused as error:
+        if error.status not in (400, 409):
+            raise
+        field = "description" if error.params.get("field") == "description" else "name"
+        return await _page(page, error.status, field, error.sentence)
+    return page.go(f"{HOME}/{made['repository']['id']}", "repository-created")
+
+
+@post(f"{REPOSITORY}/delete")
+async def delete_repository(page: InjectedPage) -> PageResponse:
+    """Delete a repository with its images and tags."""
+    await page.api.change("DELETE", api_path(page), force="true")
+    return page.go(f"{HOME}/deleted", "repository-deleted")
+
+
+async def _page(
+    page: PageRequest, status: int = 200, field: str = "", complaint: str = ""
+) -> PageResponse:
+    query = page.query
+    prefix, marker = query.get("prefix", "").strip(), query.get("marker")
+    try:
+        found = await page.api.get(
+            "/v1/repositories", name_prefix=prefix, marker=marker, limit=_PAGE
+        )
+    except Refused as error:
+        if error.status != 400 or marker or not prefix:
+            raise
+        found = {"repositories": [], "meta": None}  # no name can begin like that
+    return page.show(
+        "repositories.html",
+        status,
+        repositories=found["repositories"],
+        meta=found["meta"],
+        prefix=prefix,
+        registry_url=page.console.settings.auth_url,
+        field=field,
+        complaint=complaint,
+    )
+
+
+HANDLERS: Final = (list_repositories, create_repository, delete_repository)

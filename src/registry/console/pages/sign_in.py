@@ -1,0 +1,182 @@
+"""Signing in and out: the console is an OAuth client with PKCE, and a person chooses a role."""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from base64 import urlsafe_b64encode
+from hashlib import sha256
+from typing import Final
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+from litestar import get, post
+
+from cloudcore.identity.oauth_forms import CONSOLE
+from registry.console.admission import Needs
+from registry.console.control_plane import Refused
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.paths import HOME, ROLES, SIGN_IN, SIGNED_IN, SIGNED_OUT
+from registry.console.sessions import LIFETIME, NoRole, Session, list_roles
+
+_COOKIE: Final = "entrepot_console_sign_in"
+_OWN: Final = re.compile(r"/console(?:/[A-Za-z0-9/_.:-]*)?(?:\?[A-Za-z0-9=&%+_.:~-]*)?")
+_MAX_PATH: Final = 1000
+"""Characters of an address to go back to."""
+
+
+class _Begun(msgspec.Struct, frozen=True, array_like=True):
+    """A sign-in under way, as the browser's other cookie holds it."""
+
+    state: str
+    verifier: str
+    to: str
+
+
+def own_page(path: str) -> str:
+    """Return `path` if a sign-in may lead there: to a page of the console. Otherwise `HOME`."""
+    is_own = len(path) <= _MAX_PATH and _OWN.fullmatch(path) and "//" not in path
+    if not is_own or ".." in path or path.startswith((SIGN_IN, SIGNED_OUT, SIGNED_IN)):
+        return HOME
+    return path
+
+
+@get("/", opt={"needs": Needs.NOTHING})
+async def show_console(page: InjectedPage) -> PageResponse:
+    """Go from the root of the host to the console."""
+    return page.go("/console")
+
+
+@get("/console", opt={"needs": Needs.NOTHING})
+async def show_home(page: InjectedPage) -> PageResponse:
+    """Go to the first page."""
+    return page.go(HOME)
+
+
+@get(SIGN_IN, opt={"needs": Needs.NOTHING})
+async def begin(page: InjectedPage) -> PageResponse:
+    """Send the browser to the sign-in page (RFC 7636), from the host to which that leads back.
+
+    The cookie of a sign-in belongs to one host. A browser that came by another name of it is sent
+    there first; once only, since a proxy may hide the name that the browser used.
+    """
+    auth_url = page.console.settings.auth_url
+    to = own_page(page.query.get("to", HOME))
+    if page.host != urlsplit(auth_url).netloc and "moved" not in page.query:
+        return page.go(f"{auth_url}{SIGN_IN}?{urlencode({'to': to, 'moved': '1'})}")
+    begun = _Begun(secrets.token_urlsafe(32), secrets.token_urlsafe(48), to)
+    digest = sha256(begun.verifier.encode()).digest()
+    asked = {
+        "response_type": "code",
+        "client_id": CONSOLE,
+        "redirect_uri": auth_url + SIGNED_IN,
+        "code_challenge": urlsafe_b64encode(digest).decode().rstrip("="),
+        "code_challenge_method": "S256",
+        "state": begun.state,
+    }
+    page.set_cookies[_COOKIE] = page.console.jar.seal(_COOKIE, begun)
+    return page.go(f"{auth_url}/v1/oauth/authorize?{urlencode(asked)}")
+
+
+@get(SIGNED_IN, opt={"needs": Needs.NOTHING})
+async def finish(page: InjectedPage) -> PageResponse:
+    """Exchange the code for tokens, and go to the page that was asked for."""
+    jar = page.console.jar
+    begun = jar.open(_COOKIE, page.cookies.get(_COOKIE), _Begun)
+    state, code = page.query.get("state", ""), page.query.get("code", "")
+    if begun is None or not hmac.compare_digest(begun.state.encode(), state.encode()):
+        return _failed(page, "This browser did not begin that sign-in, or began another since.")
+    form = {
+        "grant_type": "authorization_code",
+        "client_id": CONSOLE,
+        "redirect_uri": page.console.settings.auth_url + SIGNED_IN,
+        "code": code,
+        "code_verifier": begun.verifier,
+    }
+    try:
+        tokens = await page.client.post_form("/v1/oauth/token", form)
+    except Refused as error:
+        if error.status >= 500:
+            raise
+        return _failed(page, "The sign-in took too long, or was used already.")
+    page.known_session = await _session(page, tokens)
+    roles = await list_roles(page.person)
+    page.set_cookies[_COOKIE] = jar.drop(_COOKIE)
+    return await _choose(page, roles, begun.to)
+
+
+async def _session(page: PageRequest, tokens: dict[str, str]) -> Session:
+    sessions = page.console.sessions
+    person = sessions.token(dict(tokens))
+    myself = await page.client.signed(person.value).get("/v1/users/me")
+    return Session(
+        user_id=myself["user"]["id"],
+        email=myself["user"]["email"],
+        csrf=secrets.token_urlsafe(32),
+        ends_at=sessions.now() + LIFETIME,
+        person=person,
+        refresh_token=tokens["refresh_token"],
+    )
+
+
+async def _choose(page: PageRequest, roles: list[dict[str, object]], to: str) -> PageResponse:
+    """Act in the only role there is, or let the person choose."""
+    if len(roles) != 1:
+        page.keep(page.session)
+        return page.go(f"{ROLES}?{urlencode({'to': to})}")
+    page.keep(await page.console.sessions.act(page.client, page.session, str(roles[0]["id"])))
+    return page.go(to)
+
+
+def _failed(page: PageRequest, words: str) -> PageResponse:
+    return page.show("signed_out.html", 400, title="Not signed in", words=words)
+
+
+@get(ROLES, opt={"needs": Needs.PERSON})
+async def show_roles(page: InjectedPage) -> PageResponse:
+    """Show the roles in which the person can act."""
+    to = own_page(page.query.get("to", HOME))
+    return page.show("roles.html", roles=await list_roles(page.person), to=to)
+
+
+@post(ROLES, opt={"needs": Needs.PERSON})
+async def choose_role(page: InjectedPage) -> PageResponse:
+    """Act in another role from now on."""
+    role_id = page.form.get("role", "")
+    try:
+        page.keep(await page.console.sessions.act(page.client, page.session, role_id))
+    except NoRole:
+        return page.go(ROLES)
+    return page.go(own_page(page.form.get("to", HOME)))
+
+
+@post("/console/sign-out", opt={"needs": Needs.PERSON})
+async def sign_out(page: InjectedPage) -> PageResponse:
+    """Revoke the session's tokens; the browser forgets them even if that fails."""
+    page.forget()
+    try:
+        form = {"token": page.session.refresh_token, "client_id": CONSOLE}
+        await page.client.post_form("/v1/oauth/revoke", form)
+    except Refused as error:
+        return page.show("error.html", error.status, session=None, error=error, by_role=False)
+    return page.go(SIGNED_OUT)
+
+
+@get(SIGNED_OUT, opt={"needs": Needs.NOTHING})
+async def show_signed_out(page: InjectedPage) -> PageResponse:
+    """Show the page that leads back in."""
+    words = "Nothing of it is left in this browser."
+    return page.show("signed_out.html", session=None, title="Signed out", words=words)
+
+
+HANDLERS: Final = (
+    show_console,
+    show_home,
+    begin,
+    finish,
+    show_roles,
+    choose_role,
+    sign_out,
+    show_signed_out,
+)

@@ -1,0 +1,15 @@
+"""Addresses of pages that other pages lead to, and the templates of routes below them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+HOME: Final = "/console/repositories"
+SIGN_IN: Final = "/console/sign-in"
+SIGNED_IN: Final = "/console/signed-in"
+SIGNED_OUT: Final = "/console/signed-out"
+ROLES: Final = "/console/roles"
+SETTINGS: Final = "/console/settings"
+
+REPOSITORY: Final = f"{HOME}/{{repository:str}}"
+IMAGE: Final = f"{REPOSITORY}/images/{{digest:str}}"

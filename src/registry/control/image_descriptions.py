@@ -1,0 +1,96 @@
+"""``/v1/repositories/{id}/images``: list and show images, with what is inside them if asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+from litestar import get
+from litestar.di import NamedDependency
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
+
+from cloudcore.web.context import RequestContext
+from cloudcore.web.pagination import UuidPage
+from cloudcore.wire import ResponseBody
+from registry.control.image_configurations import configuration_answer
+from registry.control.images import IMAGE, IMAGES, ImageAnswer, ManyImages, image_answer
+from registry.control.visible_repositories import authorized
+from registry.metadata.images.details import NEWEST, ImageRow, TagStatus
+from registry.metadata.repositories.visible import ImageRepository
+from registry.services.context import ServiceContext
+from registry.services.images import details as images
+from registry.services.images.image_contents import read_configuration, read_platforms
+
+
+class ImageListQuery(UuidPage):
+    """Which images are listed."""
+
+    tag_status: Literal["tagged", "untagged", "any"] = "any"
+    tag_prefix: str | None = None
+    """Images that carry a tag which begins so; every character stands for itself."""
+    include: Literal["platforms"] | None = None
+    """Tell what each image runs on too; it is read from the images themselves."""
+
+
+class ImageQuery(msgspec.Struct):
+    """How an image is shown."""
+
+    include: Literal["configuration"] | None = None
+    """Tell its configuration too."""
+
+
+class OneImage(ResponseBody):
+    """An image, wrapped."""
+
+    image: ImageAnswer
+
+
+def image_description_handlers(services: ServiceContext) -> Sequence[HTTPRouteHandler]:
+    """Return the routes; what is inside an image is read from the blob store of `services`."""
+
+    @get(IMAGES, opt={"action": "registry:DescribeImages", "query": ImageListQuery})
+    async def list_images(
+        repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    ) -> ManyImages:
+        """List a repository's images, the newest first, each with its tags."""
+        found = await authorized(ctx, repository_id)
+        query = ctx.query(ImageListQuery)
+        pager = ctx.pager(query)
+        (before,) = pager.position or (NEWEST,)
+        rows, total = await ctx.database.read(
+            images.list_images,
+            found,
+            TagStatus(query.tag_status),
+            query.tag_prefix,
+            before,
+            pager.wanted,
+        )
+        cut, meta = pager.cut(rows, total, key=lambda row: (row.id,))
+        if query.include is None:
+            return ManyImages(images=[image_answer(row) for row in cut], meta=meta)
+        return ManyImages(images=[await _with_platforms(found, row) for row in cut], meta=meta)
+
+    @get(IMAGE, opt={"action": "registry:DescribeImages", "query": ImageQuery})
+    async def get_image(
+        repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
+    ) -> OneImage:
+        """Return an image, by any digest of its manifest or by its id."""
+        found = await authorized(ctx, repository_id)
+        query = ctx.query(ImageQuery)
+        row = await ctx.database.read(images.get_image, found, digest)
+        answer = image_answer(row)
+        if query.include is not None:
+            configuration = await read_configuration(services, found, row)
+            answer.configuration = (
+                None if configuration is None else configuration_answer(configuration)
+            )
+        return OneImage(image=answer)
+
+    async def _with_platforms(found: ImageRepository, row: ImageRow) -> ImageAnswer:
+        answer = image_answer(row)
+        answer.platforms = await read_platforms(services, found, row)
+        return answer
+
+    return list_images, get_image

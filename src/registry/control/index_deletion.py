@@ -1,0 +1,128 @@
+"""Deleting an index together with the images under it that nothing else needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Final
+
+from litestar import get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import Meta
+
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.wire import RequestBody, ResponseBody
+from registry.control.changes import change_of
+from registry.control.images import (
+    IMAGE,
+    BatchDeletion,
+    DeleteImageQuery,
+    ImageAnswer,
+    batch_answer,
+    image_answer,
+)
+from registry.control.visible_repositories import authorized, authorized_own
+from registry.services.images import index_deletion
+from registry.services.images.index_deletion import MAX_MEMBERS, KeptReason, TreeOutcome
+
+
+class KeptImage(ResponseBody):
+    """An image under an index that is not deleted with it."""
+
+    image: ImageAnswer
+    reason: KeptReason
+    """It has a tag or a pin, another index lists it, or something is attached to it that stays."""
+
+
+class DeletionPreview(ResponseBody):
+    """What deleting an image with its children would do now."""
+
+    deleted: Sequence[ImageAnswer]
+    """What would go: the image, then each child that nothing else needs, after all that list it."""
+    kept: Sequence[KeptImage]
+    """What under it would stay."""
+    listed_by: Sequence[str]
+    """Digests of indexes here that list the image, at most 20; these must be deleted first."""
+    freed_bytes: int
+    """What this would free, once nothing of it can be restored."""
+
+
+class OneDeletionPreview(ResponseBody):
+    """A preview, wrapped."""
+
+    deletion: DeletionPreview
+
+
+class DeleteWithChildren(RequestBody):
+    """Which children may go with an index."""
+
+    digests: Annotated[list[str], Meta(max_length=MAX_MEMBERS)] | None = None
+    """No others; by default all that nothing else needs. The sha256 of each."""
+
+
+class KeptDigest(ResponseBody):
+    """A child that stayed."""
+
+    digest: str
+    reason: KeptReason
+
+
+class IndexDeletion(BatchDeletion):
+    """What became of the index, and of each of its children that was asked for."""
+
+    kept: Sequence[KeptDigest]
+    """Children that something else needs by now."""
+
+
+@get(
+    f"{IMAGE}/deletion-preview",
+    opt={"action": "registry:DescribeImages", "statuses": (409,)},
+)
+async def preview_image_deletion(
+    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> OneDeletionPreview:
+    """Tell what would be deleted with an image, and what under it would stay."""
+    found = await authorized_own(ctx, repository_id)
+    preview = await ctx.database.read(index_deletion.preview_deletion, found, digest, ctx.clock())
+    return OneDeletionPreview(
+        deletion=DeletionPreview(
+            deleted=[image_answer(each) for each in preview.deleted],
+            kept=[
+                KeptImage(image=image_answer(each), reason=reason) for each, reason in preview.kept
+            ],
+            listed_by=preview.listed_by,
+            freed_bytes=preview.freed_bytes,
+        )
+    )
+
+
+@post(
+    f"{IMAGE}/delete-with-children",
+    status_code=200,
+    opt={"action": "registry:DeleteImage", "query": DeleteImageQuery, "idempotent": True},
+)
+async def delete_image_with_children(
+    repository_id: FromPath[str],
+    digest: FromPath[str],
+    data: JSONBody[DeleteWithChildren],
+    ctx: NamedDependency[RequestContext],
+) -> Reply[IndexDeletion]:
+    """Delete an index with the children that nothing else needs; what cannot go is told."""
+    found = await authorized(ctx, repository_id)
+    force = ctx.query(DeleteImageQuery).force
+    only = None if data.digests is None else frozenset(data.digests)
+    change = partial(index_deletion.delete_with_children, force=force)
+    return await ctx.commit(change, found, digest, only, change_of(ctx), wrap=_answer)
+
+
+def _answer(outcome: TreeOutcome) -> IndexDeletion:
+    batch = batch_answer(outcome.batch)
+    return IndexDeletion(
+        deleted=batch.deleted,
+        failures=batch.failures,
+        kept=[KeptDigest(digest=each.digest, reason=reason) for each, reason in outcome.kept],
+    )
+
+
+HANDLERS: Final = (preview_image_deletion, delete_image_with_children)

@@ -1,0 +1,107 @@
+"""The manifests under an index, and what else needs each of them.
+
+The cost grows with the manifests under the index and with what names them, not with the repository.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy import bindparam, literal_column, or_, select
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, listed, text_list
+from registry.metadata.control_tables import image_pins
+from registry.metadata.tables import digest_aliases, manifest_children, manifests
+
+_m = manifests.c
+_c = manifest_children.c
+_p = image_pins.c
+_a = digest_aliases.c
+_referrer = manifests.alias("referrer")
+_r = _referrer.c
+
+
+class TreeMember(NamedTuple):
+    """A manifest of an index's tree; the index itself is one of them."""
+
+    id: str
+    digest: str
+    """The sha256."""
+    is_index: bool
+    is_tagged: bool
+    is_pinned: bool
+
+
+_tree = (
+    select(_m.id.label("id"))
+    .where(_m.repository_id == bindparam("repository_id"), _m.id == bindparam("manifest_id"))
+    .cte("tree", recursive=True)
+)
+_tree = _tree.union(
+    select(_c.child_id)
+    .join(_tree, _c.parent_id == _tree.c.id)
+    .where(_c.repository_id == bindparam("repository_id"), _c.child_id.is_not(None))
+)
+_MEMBERS: Final = Statement(
+    select(
+        _m.id,
+        _m.digest,
+        _m.is_index,
+        _m.tag_count > literal_column("0"),
+        select(literal_column("1"))
+        .where(
+            _p.repository_id == bindparam("repository_id"),
+            _p.manifest_id == _m.id,
+            or_(_p.expires_at.is_(None), _p.expires_at > bindparam("now")),
+        )
+        .exists(),
+    ).where(_m.repository_id == bindparam("repository_id"), _m.id.in_(select(_tree.c.id)))
+)
+_PARENTS: Final = Statement(
+    select(_c.parent_id, _c.child_id).where(
+        _c.repository_id == bindparam("repository_id"), _c.child_id.in_(listed("ids"))
+    )
+)
+_in_repository = (
+    _m.repository_id == bindparam("repository_id"),
+    _m.id.in_(listed("ids")),
+    _r.repository_id == bindparam("repository_id"),
+    _r.subject_digest.is_not(None),  # names the partial index
+)
+_REFERRERS: Final = Statement(
+    select(_r.id, _m.id)
+    .select_from(manifests)
+    .join(_referrer, _r.subject_digest == _m.digest)
+    .where(*_in_repository)
+)
+# A subject may be named by another digest than the sha256 that manifests have.
+_REFERRERS_BY_ALIAS: Final = Statement(
+    select(_r.id, _m.id)
+    .select_from(manifests)
+    .join(digest_aliases, (_a.account_id == _m.account_id) & (_a.digest == _m.digest))
+    .join(_referrer, _r.subject_digest == _a.alias)
+    .where(*_in_repository)
+)
+
+
+def members_of(tx: Connection, repository_id: str, manifest_id: str, now: int) -> list[TreeMember]:
+    """Return a manifest and all its descendants, in no order."""
+    rows = tx.rows(_MEMBERS, repository_id=repository_id, manifest_id=manifest_id, now=now)
+    return [TreeMember(row[0], row[1], *map(bool, row[2:])) for row in rows]
+
+
+def parents_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> list[tuple[str, str]]:
+    """Return each index that lists one of the manifests `ids`, with that manifest."""
+    rows = tx.rows(_PARENTS, repository_id=repository_id, ids=text_list(ids))
+    return [(row[0], row[1]) for row in rows]
+
+
+def referrers_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> list[tuple[str, str]]:
+    """Return each manifest whose subject is one of the manifests `ids`, with that manifest."""
+    return [
+        (row[0], row[1])
+        for statement in (_REFERRERS, _REFERRERS_BY_ALIAS)
+        for row in tx.rows(statement, repository_id=repository_id, ids=text_list(ids))
+    ]

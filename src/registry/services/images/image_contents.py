@@ -1,0 +1,71 @@
+"""Read what an image was built from: its platforms and its configuration.
+
+A configuration is a blob that somebody pushed. One that is missing, damaged, larger than
+`MAX_CONFIGURATION_BYTES` or of another shape is read as None, and so is one that the store cannot
+give now: an image is shown without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from cloudcore.errors import PlatformError
+from registry.blobstore.base import StoredRange
+from registry.metadata.images import details as images
+from registry.metadata.images.details import ImageRow
+from registry.metadata.repositories.visible import ImageRepository
+from registry.oci.digest import Digest
+from registry.oci.image_contents import (
+    MAX_CONFIGURATION_BYTES,
+    Configuration,
+    parse_configuration,
+    parse_contents,
+)
+from registry.oci.reference import Name
+from registry.services.blobs.links import open_blob, stat_blob
+from registry.services.context import ServiceContext
+
+
+async def read_configuration(
+    ctx: ServiceContext, found: ImageRepository, image: ImageRow
+) -> Configuration | None:
+    """Return the configuration of an image, or None if none can be read now."""
+    if image.config_digest is None:
+        return None
+    name = Name(found.handle, found.repository.name)
+    try:
+        link = await stat_blob(ctx, name, Digest.parse(image.config_digest))
+        if link.size > MAX_CONFIGURATION_BYTES:
+            return None
+        stored = await open_blob(ctx, name, link, 0, link.size)
+        return await asyncio.to_thread(_parse, stored)
+    except PlatformError:
+        return None
+
+
+async def read_platforms(ctx: ServiceContext, found: ImageRepository, image: ImageRow) -> list[str]:
+    """Return the platforms that an image runs on, as clients spell them.
+
+    Those of an index are the ones it names; an artifact that is no image has none.
+    """
+    if image.is_index:
+        return await _platforms_of_index(ctx, found, image)
+    configuration = await read_configuration(ctx, found, image)
+    return [] if configuration is None else [configuration.platform]
+
+
+async def _platforms_of_index(
+    ctx: ServiceContext, found: ImageRepository, image: ImageRow
+) -> list[str]:
+    document = await ctx.database.read(images.find_document, found.repository.id, image.id)
+    if document is None:
+        return []  # deleted since
+    manifest = await asyncio.to_thread(parse_contents, document.body)
+    return [] if manifest is None else manifest.platforms
+
+
+def _parse(stored: StoredRange) -> Configuration | None:
+    try:
+        return parse_configuration(b"".join(stored.chunks()))
+    finally:
+        stored.close()

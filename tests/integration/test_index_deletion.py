@@ -1,0 +1,222 @@
+"""Deleting an index with its children: what the preview tells is what the deletion does."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from registry.oci.digest import digest_of
+from registry.services.images import index_deletion
+from tests.integration.pushing import Descriptor, World, make_world, refused
+from tests.tenants import ALLOW_ALL, allow, bearer, let, open_install
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def world(database_url: str) -> AsyncIterator[World]:
+    async with open_install(database_url) as install:
+        yield await make_world(install)
+
+
+async def preview_of(world: World, image: Descriptor) -> dict[str, Any]:
+    found: dict[str, Any] = (await world.get(f"/images/{image['digest']}/deletion-preview"))[
+        "deletion"
+    ]
+    return found
+
+
+async def delete(
+    world: World, image: Descriptor, body: dict[str, Any] | None = None, **query: str
+) -> dict[str, Any]:
+    path = f"{world.images}/{image['digest']}/delete-with-children"
+    answer = await world.control.post(path, json=body or {}, params=query)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def digests(rows: list[dict[str, Any]]) -> list[str]:
+    return [row["digest"] for row in rows]
+
+
+def reasons(preview: dict[str, Any]) -> dict[str, str]:
+    return {each["image"]["digest"]: each["reason"] for each in preview["kept"]}
+
+
+async def here(world: World) -> set[str]:
+    return set(digests((await world.get("/images", limit=200))["images"]))
+
+
+async def attach(world: World, subject: Descriptor, **fields: str) -> Descriptor:
+    about = {key: subject[key] for key in ("mediaType", "digest", "size")} | fields
+    return await world.push_image(f"about {subject['digest']}", subject=about)
+
+
+async def test_the_preview_is_what_the_deletion_does(world: World) -> None:
+    free, leaf, tagged, pinned, signed, shared = [
+        await world.push_image(name) for name in ("free", "leaf", "t", "p", "s", "o")
+    ]
+    await world.control.put(f"{world.path}/tags/kept", json={"digest": tagged["digest"]})
+    await world.control.put(f"{world.images}/{pinned['digest']}/pins/prod", json={})
+    attestation = await attach(world, free)  # is listed itself, so it goes with what it is about
+    signature = await attach(world, signed)
+    nested = await world.push_index([leaf])
+    other = await world.push_index([shared])
+    children = [free, attestation, nested, tagged, pinned, signed, shared]
+    index = await world.push_index(children, "all")
+
+    preview = await preview_of(world, index)
+    going = digests(preview["deleted"])
+    assert going[0] == index["digest"]
+    assert going.index(nested["digest"]) < going.index(leaf["digest"])
+    assert set(going) == {each["digest"] for each in (index, nested, leaf, free, attestation)}
+    assert reasons(preview) == {
+        tagged["digest"]: "tagged",
+        pinned["digest"]: "pinned",
+        signed["digest"]: "attached",
+        shared["digest"]: "listed",
+    }
+    assert preview["listed_by"] == []
+    storage = (await world.get(f"/images/{index['digest']}/storage"))["storage"]
+    assert storage["unused_digests"] == going[1:]
+    assert storage["exclusive_bytes"] == preview["freed_bytes"] > 0
+
+    before = (await world.get("/storage"))["storage"]["size_bytes"]
+    done = await delete(world, index)
+    assert set(digests(done["deleted"])) == set(going)
+    assert done["failures"] == []
+    assert {each["digest"]: each["reason"] for each in done["kept"]} == reasons(preview)
+    staying = (tagged, pinned, signed, shared, signature, other)
+    assert await here(world) == {each["digest"] for each in staying}
+    after = (await world.get("/storage"))["storage"]["size_bytes"]
+    assert before - after == preview["freed_bytes"]
+
+
+async def test_a_referrer_that_names_its_subject_by_sha512_keeps_it(world: World) -> None:
+    document = await world.image_document("layer")
+    image = await world.push(document)
+    sha512 = str(digest_of(await _body(world, image), "sha512"))
+    again = await world.push(document, reference=sha512)
+    assert again["digest"] == image["digest"]
+    await attach(world, image, digest=sha512)
+    index = await world.push_index([image])
+    assert reasons(await preview_of(world, index)) == {image["digest"]: "attached"}
+
+
+async def _body(world: World, image: Descriptor) -> bytes:
+    return (await world.docker.get(f"/v2/{world.name}/manifests/{image['digest']}")).content
+
+
+async def test_no_child_goes_but_those_that_are_named(world: World) -> None:
+    first, second = await world.push_image("first"), await world.push_image("second")
+    late = await world.push_image("late")
+    index = await world.push_index([first, second, late])
+    await world.control.put(f"{world.path}/tags/late", json={"digest": late["digest"]})
+    named = [first["digest"], late["digest"], f"sha256:{'0' * 64}"]
+    done = await delete(world, index, {"digests": named})
+    assert digests(done["deleted"]) == [index["digest"], first["digest"]]
+    assert done["kept"] == [{"digest": late["digest"], "reason": "tagged"}]
+    assert await here(world) == {second["digest"], late["digest"]}
+
+
+async def test_a_pinned_index_stays_whole_unless_it_is_forced(world: World) -> None:
+    child = await world.push_image("child")
+    index = await world.push_index([child])
+    await world.control.put(f"{world.images}/{index['digest']}/pins/prod", json={})
+    done = await delete(world, index)
+    assert done["deleted"] == []
+    failures = {each["digest"]: each for each in done["failures"]}
+    assert failures[index["digest"]]["params"] == {"pins": ["prod"]}
+    assert failures[child["digest"]]["params"] == {"parents": [index["digest"]]}
+    assert await here(world) == {index["digest"], child["digest"]}
+    done = await delete(world, index, force="true")
+    assert digests(done["deleted"]) == [index["digest"], child["digest"]]
+
+
+async def test_an_index_that_another_lists_cannot_go(world: World) -> None:
+    inner = await world.push_index([await world.push_image("leaf")])
+    outer = await world.push_index([inner])
+    assert (await preview_of(world, inner))["listed_by"] == [outer["digest"]]
+    done = await delete(world, inner)
+    assert done["deleted"] == []
+    assert {each["code"] for each in done["failures"]} == {"CONFLICT"}
+    assert len(digests((await preview_of(world, outer))["deleted"])) == 3
+
+
+async def test_an_image_has_a_preview_but_no_children(world: World) -> None:
+    image = await world.push_image("one", "v1")
+    preview = await preview_of(world, image)
+    assert (digests(preview["deleted"]), preview["kept"]) == ([image["digest"]], [])
+    path = f"{world.images}/{image['digest']}/delete-with-children"
+    refused(await world.control.post(path, json={}), 409, "CONFLICT")
+    assert await world.pulls("v1")
+
+
+async def test_too_many_children_are_refused_alike(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    children = [await world.push_image(name) for name in "abc"]
+    index = await world.push_index(children)
+    monkeypatch.setattr(index_deletion, "MAX_MEMBERS", 3)
+    path = f"{world.images}/{index['digest']}"
+    refused(await world.control.get(f"{path}/deletion-preview"), 409, "CONFLICT")
+    refused(await world.control.post(f"{path}/delete-with-children", json={}), 409, "CONFLICT")
+    monkeypatch.setattr(index_deletion, "MAX_MEMBERS", 4)
+    assert len((await delete(world, index))["deleted"]) == 4
+
+
+async def test_a_retry_gets_the_first_outcome(world: World) -> None:
+    index = await world.push_index([await world.push_image("child")])
+    path = f"{world.images}/{index['digest']}/delete-with-children"
+    answers = [
+        await world.control.post(path, json={}, headers={"Idempotency-Key": "once"})
+        for _ in range(2)
+    ]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert answers[0].content == answers[1].content
+    assert answers[1].headers["idempotency-replayed"] == "true"
+    refused(await world.control.post(path, json={}), 404, "NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    ("action", "statuses"),
+    [
+        ("registry:DescribeImages", (200, 403)),
+        ("registry:DeleteImage", (403, 200)),
+        ("registry:PullImage", (403, 403)),
+    ],
+)
+async def test_each_operation_needs_its_action(
+    world: World, action: str, statuses: tuple[int, int]
+) -> None:
+    index = await world.push_index([await world.push_image("child")])
+    crn = "crn:registry:local:acme:repository/app"
+    program = await world.install.add_program(world.account, "few", allow(action, on=crn))
+    headers = bearer(program.access_token)
+    path = f"{world.images}/{index['digest']}"
+    preview = await world.control.get(f"{path}/deletion-preview", headers=headers)
+    deleted = await world.control.post(f"{path}/delete-with-children", json={}, headers=headers)
+    assert (preview.status_code, deleted.status_code) == statuses
+
+
+async def test_a_partner_learns_nothing_of_what_an_image_shares(world: World) -> None:
+    index = await world.push_index([await world.push_image("child")])
+    partner = await world.install.add_account("partner")
+    program = await world.install.add_program(partner, "ci", ALLOW_ALL)
+    seen = let("partner", actions=["registry:DescribeImages"])
+    await world.install.share(world.repository_id, world.account, seen)
+    async with world.install.connect() as client:
+        client.headers.update(bearer(program.access_token))
+        path = f"{world.images}/{index['digest']}"
+        assert (await client.get(path)).status_code == 200
+        refused(await client.get(f"{path}/deletion-preview"), 404, "NOT_FOUND")
+        answer = await client.post(f"{path}/delete-with-children", json={})
+        refused(answer, 404, "NOT_FOUND")
