@@ -35,7 +35,7 @@ from tests.soak import FACTOR, time_limit
 
 CLIENTS: Final = 4
 ROUNDS: Final = 12 * FACTOR
-TRIES: Final = 50
+TRIES: Final = 500
 PAUSE: Final = 20
 DAY: Final = 24 * 3600
 IMAGES: Final = DOCUMENTS[:3]

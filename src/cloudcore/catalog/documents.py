@@ -30,7 +30,7 @@ Currency = Annotated[str, Meta(pattern=r"\A[A-Z]{3}\Z")]
 Amount = Annotated[str, Meta(pattern=r"\A(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,12})?\Z")]
 
 
-class CatalogInvalid(PlatformError):
+class CatalogInvalid(InvalidInput):
     """The file of the catalogues cannot be used."""
 
 
