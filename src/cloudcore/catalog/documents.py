@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from msgspec import Meta
 
-from cloudcore.errors import InvalidInput, PlatformError
+from cloudcore.errors import InvalidInput
 from cloudcore.web.strict_json import convert, parse
 from cloudcore.wire import RequestBody, ResponseBody
 
