@@ -73,7 +73,7 @@ def _rows(site: Site, blobs: Sequence[Blob]) -> Iterator[Rows]:
         for blob in blobs:
             yield repository_id, blob.digest, account_id, blob.id, SIZE, 0, old
 
-    columns = "id,account_id,digest,size,stored_size,layout,is_current,state,created_at"
+    columns = "id,account_id,digest,size,stored_size,encoding,is_current,state,created_at"
     yield Rows("blob_objects", columns, objects())
     columns = "repository_id,digest,account_id,object_id,size,manifest_refs,touched_at"
     yield Rows("repository_blobs", columns, links())

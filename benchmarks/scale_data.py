@@ -224,7 +224,7 @@ class Contents:
         yield Rows("repository_folders", columns, self._folders())
         yield Rows(
             "blob_objects",
-            "id,account_id,digest,size,stored_size,layout,is_current,state,created_at",
+            "id,account_id,digest,size,stored_size,encoding,is_current,state,created_at",
             self._objects(),
         )
         yield Rows(

@@ -44,7 +44,7 @@ def _job_kinds(process: Process) -> Sequence[JobKind]:
 
 def _schedule(process: Process) -> Sequence[Scheduled]:
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415 - SQLAlchemy
-    from registry.gc.orphans import scan as leaks  # noqa: PLC0415
+    from registry.gc.orphans import scan  # noqa: PLC0415
     from registry.gc.purge.images import forget_tag_history, purge_tombstones  # noqa: PLC0415
     from registry.gc.purge.repositories import purge_deleted_repositories  # noqa: PLC0415
     from registry.gc.purge.tags import purge_deleted_tags  # noqa: PLC0415
@@ -70,7 +70,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
                 _COLLECT_SECONDS,
                 partial(collection.start_due_runs, ctx),
             ),
-            ("registry.orphan_scan", leaks.EVERY_SECONDS, leaks.Patrol(ctx, process.store).turn),
+            ("registry.orphan_scan", scan.EVERY_SECONDS, scan.OrphanScan(ctx, process.store).turn),
             ("registry.tag_history", _HOUR, partial(forget_tag_history, ctx)),
         )
     ]

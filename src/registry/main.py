@@ -27,8 +27,8 @@ from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.web import envelope
 from cloudcore.web.app import create_app as create_control_plane
 from registry.blobstore.base import BlobStore, BlobSweeper, ObjectUnknown
-from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.medium import check_folder_room
+from registry.blobstore.disk_io import check_folder_room
+from registry.blobstore.opening import make_folders, open_store
 from registry.browsers.loopback_guard import LoopbackGuard
 from registry.control.health import Readiness, readiness_handler, report_alive
 from registry.distribution import errors
@@ -71,17 +71,7 @@ def prepare(settings: Settings) -> None:
     """Make the data folder and bring the database up to date; done once, before any worker."""
     settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
     migrate(settings.database)
-    FilesystemStore(settings.blobs)
-
-
-@asynccontextmanager
-async def open_sweeper(settings: Settings) -> AsyncIterator[BlobSweeper]:
-    """Open the way to delete bytes, which is the collector's alone."""
-    store = FilesystemStore(settings.blobs)
-    try:
-        yield store
-    finally:
-        store.close()
+    make_folders(settings)
 
 
 @asynccontextmanager
@@ -91,7 +81,7 @@ async def _ready_to_collect(ctx: ServiceContext, sweeper: BlobSweeper) -> AsyncI
     await history.begin()
     try:
         await take_back_owned(ctx, sweeper)
-    except PlatformError as error:  # the patrol tries again
+    except PlatformError as error:  # the next scan tries again
         _log.warning("no orphan was put back: %s", error)
     # This process's own, from start to stop: under a lease, a dead holder would leave a gap.
     async with repeated(generations.EVERY_SECONDS, history.go_on):
@@ -157,8 +147,7 @@ class Registry:
                 database = open_database(settings.database)
                 resources.push_async_callback(database.close)
             if store is None:
-                store = FilesystemStore(settings.blobs)
-                resources.callback(store.close)
+                store = await resources.enter_async_context(open_store(settings))
             manifest_reader = ProcessReader()
             resources.callback(manifest_reader.close)
             pulls = PullLog(database, self._clock)
@@ -228,10 +217,10 @@ class Registry:
 
         async def reads() -> None:
             with suppress(ObjectUnknown):
-                await asyncio.to_thread(ctx.reader.open, ctx.new_id())
+                await ctx.reader.check(ctx.new_id(), 0)
 
         async def writes() -> None:
-            await asyncio.to_thread(ctx.writer.check_room)
+            await ctx.writer.check_room()
             if not is_postgresql(self._settings.database):
                 folder = sqlite_path(self._settings.database).parent
                 await asyncio.to_thread(check_folder_room, folder)

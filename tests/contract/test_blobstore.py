@@ -1,4 +1,4 @@
-"""What every blob store promises, checked on each implementation."""
+"""What every blob store promises, checked on each implementation; a new one is a parameter here."""
 
 from __future__ import annotations
 
@@ -6,18 +6,30 @@ import hashlib
 import os
 import random
 import uuid
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, closing
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from registry.blobstore.base import BlobStore, ObjectDamaged, ObjectUnknown, StageBusy, Staged
+from registry.blobstore.base import (
+    BlobStore,
+    DataKey,
+    KeyNotTaken,
+    ObjectDamaged,
+    ObjectUnknown,
+    StageBusy,
+    Staged,
+)
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.memory import MemoryStore
-from registry.errors import DigestMismatch, StoreUnavailable
+from registry.errors import DigestMismatch
 from registry.oci.digest import ALGORITHMS, digest_of
 
+pytestmark = pytest.mark.anyio
+
+T = TypeVar("T")
 DATA = random.Random(7).randbytes(700_001)
 BAD_IDS = (
     "",
@@ -34,6 +46,11 @@ BAD_IDS = (
     "a0a0a0a0-0000-4000-8000-00000000/..",
     "a0a0a0a0-0000-4000-8000-0000000000\x000",
 )
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
 
 
 @pytest.fixture(params=["filesystem", "memory"])
@@ -53,243 +70,255 @@ def write(staged: Staged, data: bytes) -> None:
     staged.write(memoryview(data))
 
 
-def put(store: BlobStore, data: bytes) -> str:
-    with closing(store.stage(new_id())) as staged:
+async def listed(entries: AsyncIterator[T]) -> list[T]:
+    return [entry async for entry in entries]
+
+
+async def put(store: BlobStore, data: bytes) -> str:
+    async with aclosing(await store.stage(new_id(), None)) as staged:
         write(staged, data)
         return staged.commit(digest_of(data)).object_id
 
 
-def read(store: BlobStore, object_id: str, start: int = 0, stop: int | None = None) -> bytes:
-    with closing(store.open(object_id, start, stop)) as stored:
-        return b"".join(bytes(chunk) for chunk in stored.chunks())
+async def read(store: BlobStore, object_id: str, start: int = 0, stop: int | None = None) -> bytes:
+    async with aclosing(await store.open(object_id)) as stored:
+        chunks = b"".join(bytes(chunk) for chunk in stored.chunks(start, stop))
+        assert b"".join([part async for part in stored.stream(start, stop)]) == chunks
+        return chunks
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("hint", [None, *ALGORITHMS])
 @pytest.mark.parametrize("size", [0, 1, len(DATA)])
-def test_a_commit_verifies_any_algorithm_and_files_under_sha256(
+async def test_a_commit_verifies_any_algorithm_and_files_under_sha256(
     store: BlobStore, algorithm: str, hint: str | None, size: int
 ) -> None:
     data = DATA[:size]
     upload_id = new_id()
-    with closing(store.stage(upload_id, hint)) as staged:
+    async with aclosing(await store.stage(upload_id, None, hint)) as staged:
         write(staged, data)
         assert staged.offset == size
         stored = staged.commit(digest_of(data, algorithm))
     alias = None if algorithm == "sha256" else digest_of(data, algorithm)
     assert stored == (upload_id, digest_of(data), alias, size, size, "plain")
-    assert read(store, upload_id) == data
-    assert list(store.list_objects()) == [(upload_id, size)]
-    assert list(store.list_staged()) == []
+    assert await read(store, upload_id) == data
+    assert await listed(store.list_objects()) == [(upload_id, size)]
+    assert await listed(store.list_staged()) == []
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_mismatch_discards_the_bytes_and_frees_the_id(store: BlobStore, algorithm: str) -> None:
+async def test_a_mismatch_discards_the_bytes_and_frees_the_id(
+    store: BlobStore, algorithm: str
+) -> None:
     upload_id = new_id()
-    staged = store.stage(upload_id)
+    staged = await store.stage(upload_id, None)
     write(staged, DATA)
     with pytest.raises(DigestMismatch):
         staged.commit(digest_of(b"something else", algorithm))
-    staged.close()
-    assert list(store.list_staged()) == []
-    assert list(store.list_objects()) == []
-    store.stage(upload_id).close()
+    await staged.aclose()
+    assert await listed(store.list_staged()) == []
+    assert await listed(store.list_objects()) == []
+    await (await store.stage(upload_id, None)).aclose()
 
 
-def test_a_range_is_the_bytes_from_start_to_stop(store: BlobStore) -> None:
-    object_id = put(store, DATA)
+async def test_a_range_is_the_bytes_from_start_to_stop(store: BlobStore) -> None:
+    object_id = await put(store, DATA)
     size = len(DATA)
     for start, stop in ((0, 0), (0, 1), (5, 262_150), (size - 1, size), (size, size), (9, None)):
-        assert read(store, object_id, start, stop) == DATA[start:stop]
+        assert await read(store, object_id, start, stop) == DATA[start:stop]
 
 
-def test_an_object_shorter_than_the_range_is_damage_not_absence(store: BlobStore) -> None:
-    object_id = put(store, b"short")
-    for start, stop in ((0, 6), (6, 6), (6, None)):
-        with pytest.raises(StoreUnavailable):
-            store.open(object_id, start, stop)
-    with pytest.raises(ValueError, match="range"):
-        store.open(object_id, -1)
-    with pytest.raises(ValueError, match="range"):
-        store.open(object_id, 3, 2)
+async def test_a_range_outside_the_object_is_an_error_of_its_caller(store: BlobStore) -> None:
+    async with aclosing(await store.open(await put(store, b"short"))) as stored:
+        assert stored.length == 5
+        for start, stop in ((0, 6), (6, 6), (6, None), (-1, None), (3, 2)):
+            for ask in (stored.file_region, stored.chunks):
+                with pytest.raises(ValueError, match="range"):
+                    ask(start, stop)
+            with pytest.raises(ValueError, match="range"):
+                await listed(stored.stream(start, stop))
 
 
-def test_an_object_of_another_size_than_expected_is_damaged(store: BlobStore) -> None:
-    object_id = put(store, b"short")
-    store.open(object_id, 0, 5, 5).close()
+async def test_an_object_of_another_size_than_expected_is_damaged(store: BlobStore) -> None:
+    object_id = await put(store, b"short")
+    await (await store.open(object_id, 5)).aclose()
+    await store.check(object_id, 5)
     for size in (4, 6):
         with pytest.raises(ObjectDamaged):
-            store.open(object_id, 0, 0, size)
+            await store.open(object_id, size)
+        with pytest.raises(ObjectDamaged):
+            await store.check(object_id, size)
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
-def test_an_object_takes_the_bytes_of_one_just_committed(
+async def test_an_object_takes_the_bytes_of_one_just_committed(
     store: BlobStore, *, is_gone: bool
 ) -> None:
-    object_id = put(store, b"damaged")
-    with closing(store.open(object_id)) as before:
+    object_id = await put(store, b"damaged")
+    async with aclosing(await store.open(object_id)) as before:
         if is_gone:
-            store.delete(object_id)
-        with closing(store.stage(new_id())) as staged:
+            await store.delete([object_id])
+        async with aclosing(await store.stage(new_id(), None)) as staged:
             write(staged, DATA)
             new = staged.commit(digest_of(DATA)).object_id
-            store.replace(object_id, new)
+            await store.replace(object_id, new)
         assert b"".join(map(bytes, before.chunks())) == b"damaged"
-    assert read(store, object_id) == DATA
-    assert list(store.list_objects()) == [(object_id, len(DATA))]
+    assert await read(store, object_id) == DATA
+    assert await listed(store.list_objects()) == [(object_id, len(DATA))]
     with pytest.raises(ObjectUnknown):
-        store.replace(object_id, new)
-    assert read(store, object_id) == DATA
+        await store.replace(object_id, new)
+    assert await read(store, object_id) == DATA
 
 
-def test_a_file_region_holds_the_same_bytes_as_the_chunks(tmp_path: Path) -> None:
-    with (
-        closing(FilesystemStore(tmp_path)) as store,
-        closing(store.open(put(store, DATA), 100, 300_000)) as stored,
-    ):
-        region = stored.file_region
-        assert region is not None
-        assert os.pread(region.descriptor, region.count, region.offset) == DATA[100:300_000]
-    memory = MemoryStore()
-    assert memory.open(put(memory, DATA)).file_region is None
+async def test_a_file_region_if_there_is_one_holds_the_bytes(store: BlobStore) -> None:
+    async with aclosing(await store.open(await put(store, DATA))) as stored:
+        region = stored.file_region(100, 300_000)
+        assert (region is None) == isinstance(store, MemoryStore)
+        if region is not None:
+            assert os.pread(region.descriptor, region.count, region.offset) == DATA[100:300_000]
 
 
-def test_what_is_not_there_is_unknown_and_its_deletion_succeeds(store: BlobStore) -> None:
+async def test_what_is_not_there_is_unknown_and_its_deletion_succeeds(store: BlobStore) -> None:
     with pytest.raises(ObjectUnknown):
-        store.open(new_id())
+        await store.open(new_id())
     with pytest.raises(ObjectUnknown):
-        store.resume(new_id())
-    store.discard(new_id())
-    store.delete(new_id())
-    store.remove_duplicate(new_id())
+        await store.open_staged(new_id())
+    with pytest.raises(ObjectUnknown):
+        await store.check(new_id(), 0)
+    with pytest.raises(ObjectUnknown):
+        await store.resume(new_id())
+    await store.discard(new_id())
+    await store.delete([new_id()])
+    await store.remove_duplicate(new_id())
 
 
-def test_a_reader_finishes_after_the_object_is_deleted(store: BlobStore) -> None:
-    object_id = put(store, DATA)
-    with closing(store.open(object_id)) as stored:
+async def test_a_reader_finishes_after_the_object_is_deleted(store: BlobStore) -> None:
+    object_id = await put(store, DATA)
+    async with aclosing(await store.open(object_id)) as stored:
         chunks = stored.chunks()
         body = bytes(next(chunks))
-        store.delete(object_id)
+        await store.delete([object_id])
         with pytest.raises(ObjectUnknown):
-            store.open(object_id)
+            await store.open(object_id)
         assert body + b"".join(bytes(chunk) for chunk in chunks) == DATA
-    stored.close()
+    await stored.aclose()
 
 
-def test_a_duplicate_is_removed_while_its_writer_still_holds_it(store: BlobStore) -> None:
-    with closing(store.stage(new_id())) as staged:
+async def test_a_duplicate_is_removed_while_its_writer_still_holds_it(store: BlobStore) -> None:
+    async with aclosing(await store.stage(new_id(), None)) as staged:
         object_id = staged.commit(digest_of(b"")).object_id
-        store.remove_duplicate(object_id)
-    assert list(store.list_objects()) == []
+        await store.remove_duplicate(object_id)
+    assert await listed(store.list_objects()) == []
 
 
-def test_staged_bytes_are_held_by_one_writer(store: BlobStore) -> None:
+async def test_staged_bytes_are_held_by_one_writer(store: BlobStore) -> None:
     upload_id = new_id()
-    staged = store.stage(upload_id)
-    for take in (store.stage, store.resume, store.discard):
+    staged = await store.stage(upload_id, None)
+    for take in (lambda name: store.stage(name, None), store.resume, store.discard):
         with pytest.raises(StageBusy):
-            take(upload_id)
-    staged.close()
+            await take(upload_id)
+    await staged.aclose()
     with pytest.raises(StageBusy):
-        store.stage(upload_id)
-    with closing(store.resume(upload_id)), pytest.raises(StageBusy):
-        store.resume(upload_id)
-    store.discard(upload_id)
-    store.stage(upload_id).close()
+        await store.stage(upload_id, None)
+    async with aclosing(await store.resume(upload_id)):
+        with pytest.raises(StageBusy):
+            await store.resume(upload_id)
+    await store.discard(upload_id)
+    await (await store.stage(upload_id, None)).aclose()
 
 
-def test_a_resumed_upload_goes_on_at_the_acknowledged_offset(store: BlobStore) -> None:
+async def test_a_resumed_upload_goes_on_at_the_acknowledged_offset(store: BlobStore) -> None:
     upload_id = new_id()
-    with closing(store.stage(upload_id)) as staged:
+    async with aclosing(await store.stage(upload_id, None)) as staged:
         write(staged, DATA[:300])
         digests = staged.flush()
         write(staged, b"never acknowledged")
-    with closing(store.resume(upload_id)) as staged:
+    async with aclosing(await store.resume(upload_id)) as staged:
         assert staged.offset == 318
-        staged.rewind(300, digests)
+        await staged.rewind(300, digests, data_key=None)
         assert staged.offset == 300
         write(staged, DATA[300:])
         staged.commit(digest_of(DATA))
-    assert read(store, upload_id) == DATA
+    assert await read(store, upload_id) == DATA
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_flush_tells_the_digest_of_what_is_staged(store: BlobStore, algorithm: str) -> None:
+async def test_a_flush_tells_the_digest_of_what_is_staged(store: BlobStore, algorithm: str) -> None:
     upload_id = new_id()
-    with closing(store.stage(upload_id, algorithm)) as staged:
+    async with aclosing(await store.stage(upload_id, None, algorithm)) as staged:
         write(staged, DATA)
         digests = dict(staged.flush())
     assert digests["sha256"] == hashlib.sha256(DATA).hexdigest()
     assert f"{algorithm}:{digests[algorithm]}" == digest_of(DATA, algorithm)
-    with closing(store.resume(upload_id)) as staged:
-        staged.rewind(len(DATA), digests, algorithm)
+    async with aclosing(await store.resume(upload_id)) as staged:
+        await staged.rewind(len(DATA), digests, algorithm, data_key=None)
         assert staged.commit(digest_of(DATA, algorithm)).digest == digest_of(DATA)
 
 
-def test_a_writer_may_rewind_at_any_time(store: BlobStore) -> None:
+async def test_a_writer_may_rewind_at_any_time(store: BlobStore) -> None:
     upload_id = new_id()
-    with closing(store.stage(upload_id)) as staged:
-        staged.rewind(0, {"sha256": hashlib.sha256().hexdigest()}, "blake3")
+    async with aclosing(await store.stage(upload_id, None)) as staged:
+        await staged.rewind(0, {"sha256": hashlib.sha256().hexdigest()}, "blake3", data_key=None)
         write(staged, DATA[:500])
         assert set(staged.flush()) == {"sha256", "blake3"}
         write(staged, b"unwanted")
-        staged.rewind(200)
+        await staged.rewind(200, data_key=None)
         assert staged.offset == 200
         write(staged, DATA[200:])
         staged.commit(digest_of(DATA, "blake3"))
         with pytest.raises(ValueError, match="committed"):
-            staged.rewind(0)
-    assert read(store, upload_id) == DATA
+            await staged.rewind(0, data_key=None)
+    assert await read(store, upload_id) == DATA
 
 
-def test_fewer_bytes_than_acknowledged_are_unknown(store: BlobStore) -> None:
+async def test_fewer_bytes_than_acknowledged_are_unknown(store: BlobStore) -> None:
     upload_id = new_id()
-    store.stage(upload_id).close()
-    with closing(store.resume(upload_id)) as staged:
+    await (await store.stage(upload_id, None)).aclose()
+    async with aclosing(await store.resume(upload_id)) as staged:
         for offset in (1, -1):
             with pytest.raises(ObjectUnknown):
-                staged.rewind(offset)
+                await staged.rewind(offset, data_key=None)
 
 
-def test_an_object_stays_held_until_its_row_is_written(store: BlobStore) -> None:
+async def test_an_object_stays_held_until_its_row_is_written(store: BlobStore) -> None:
     upload_id = new_id()
-    staged = store.stage(upload_id)
+    staged = await store.stage(upload_id, None)
     staged.commit(digest_of(b""))
     with pytest.raises(StageBusy):
-        store.resume(upload_id)
-    staged.discard()
+        await store.resume(upload_id)
+    await staged.discard()
     with pytest.raises(StageBusy):
-        store.stage(upload_id)
-    staged.close()
-    assert read(store, upload_id) == b""
+        await store.stage(upload_id, None)
+    await staged.aclose()
+    assert await read(store, upload_id) == b""
 
 
-def test_an_object_without_a_row_is_taken_back_by_rewind_alone(store: BlobStore) -> None:
-    object_id = put(store, DATA)
-    with closing(store.resume(object_id)):
-        assert read(store, object_id) == DATA
-    with closing(store.resume(object_id)) as staged:
-        staged.discard()
-    assert read(store, object_id) == DATA
-    with closing(store.resume(object_id)) as staged:
-        staged.rewind(10)
+async def test_an_object_without_a_row_is_taken_back_by_rewind_alone(store: BlobStore) -> None:
+    object_id = await put(store, DATA)
+    async with aclosing(await store.resume(object_id)):
+        assert await read(store, object_id) == DATA
+    async with aclosing(await store.resume(object_id)) as staged:
+        await staged.discard()
+    assert await read(store, object_id) == DATA
+    async with aclosing(await store.resume(object_id)) as staged:
+        await staged.rewind(10, data_key=None)
         with pytest.raises(ObjectUnknown):
-            store.open(object_id)
+            await store.open(object_id)
         staged.commit(digest_of(DATA[:10]))
-    assert read(store, object_id) == DATA[:10]
+    assert await read(store, object_id) == DATA[:10]
 
 
-def test_an_objects_id_is_never_staged_again(store: BlobStore) -> None:
-    object_id = put(store, DATA)
+async def test_an_objects_id_is_never_staged_again(store: BlobStore) -> None:
+    object_id = await put(store, DATA)
     with pytest.raises(StageBusy):
-        store.stage(object_id)
+        await store.stage(object_id, None)
 
 
-def test_a_writer_that_let_go_can_do_no_harm(store: BlobStore) -> None:
-    object_id = put(store, DATA)
-    staged = store.stage(new_id())
-    staged.close()
-    resumed = store.resume(object_id)
+async def test_a_writer_that_let_go_can_do_no_harm(store: BlobStore) -> None:
+    object_id = await put(store, DATA)
+    staged = await store.stage(new_id(), None)
+    await staged.aclose()
+    resumed = await store.resume(object_id)
     for writer in (staged, resumed):
         with pytest.raises(ValueError, match="staged bytes are"):
             write(writer, b"x")
@@ -297,71 +326,159 @@ def test_a_writer_that_let_go_can_do_no_harm(store: BlobStore) -> None:
             writer.flush()
         with pytest.raises(ValueError, match="staged bytes are"):
             writer.commit(digest_of(b""))
-    staged.discard()
-    assert len(list(store.list_staged())) == 1
-    resumed.close()
-    assert read(store, object_id) == DATA
+    await staged.discard()
+    assert len(await listed(store.list_staged())) == 1
+    await resumed.aclose()
+    assert await read(store, object_id) == DATA
 
 
 @pytest.mark.parametrize("bad_id", BAD_IDS)
-def test_only_canonical_ids_are_taken(store: BlobStore, bad_id: str) -> None:
+async def test_only_canonical_ids_are_taken(store: BlobStore, bad_id: str) -> None:
     for call in (
-        store.stage,
+        lambda name: store.stage(name, None),
         store.resume,
+        lambda name: store.resumable(name, 0),
         store.discard,
         store.open,
-        store.delete,
+        store.open_staged,
+        lambda name: store.check(name, 0),
+        lambda name: store.delete([name]),
         store.remove_duplicate,
     ):
         with pytest.raises(ValueError, match="lower-case UUID"):
-            call(bad_id)
+            await call(bad_id)
 
 
-def test_an_object_set_aside_comes_back_to_who_asks_for_it(store: BlobStore) -> None:
-    object_id = put(store, DATA)
-    assert store.set_aside(object_id, 7)
-    assert not store.set_aside(object_id, 8)
-    assert list(store.list_objects()) == []
-    assert list(store.list_ids(int(object_id[-2:], 16))) == []
-    assert list(store.list_orphans()) == [(object_id, 7, True, len(DATA))]
-    assert read(store, object_id) == DATA
-    assert list(store.list_orphans()) == []
-    assert list(store.list_ids(int(object_id[-2:], 16))) == [object_id]
-    assert not store.take_back(object_id)
+async def test_an_object_set_aside_comes_back_to_who_asks_for_it(store: BlobStore) -> None:
+    object_id = await put(store, DATA)
+    (place,) = [
+        each
+        for each in store.partitions()
+        if await listed(store.list_objects(each)) == [(object_id, len(DATA))]
+    ]
+    assert await store.set_aside(object_id, 7)
+    assert not await store.set_aside(object_id, 8)
+    assert await listed(store.list_objects()) == []
+    assert await listed(store.list_ids(place)) == []
+    assert await listed(store.list_orphans()) == [(object_id, 7, True, len(DATA))]
+    assert await read(store, object_id) == DATA
+    assert await listed(store.list_orphans()) == []
+    assert await listed(store.list_ids(place)) == [object_id]
+    assert not await store.take_back(object_id)
 
 
-def test_staged_bytes_set_aside_come_back_to_who_goes_on(store: BlobStore) -> None:
+async def test_staged_bytes_set_aside_come_back_to_who_goes_on(store: BlobStore) -> None:
     upload_id = new_id()
-    with closing(store.stage(upload_id)) as staged:
+    async with aclosing(await store.stage(upload_id, None)) as staged:
         write(staged, DATA)
-    assert not store.set_aside(upload_id, 7, staged_too=False)
-    with closing(store.resume(upload_id)):  # as the patrol holds what it moves
-        assert store.set_aside(upload_id, 7)
-    assert list(store.list_orphans()) == [(upload_id, 7, False, len(DATA))]
-    assert list(store.list_staged()) == []
+    assert not await store.set_aside(upload_id, 7, staged_too=False)
+    async with aclosing(await store.resume(upload_id)):  # as the scan holds what it moves
+        assert await store.set_aside(upload_id, 7)
+    assert await listed(store.list_orphans()) == [(upload_id, 7, False, len(DATA))]
+    assert await listed(store.list_staged()) == []
     with pytest.raises(ObjectUnknown):
-        store.open(new_id())
-    with closing(store.resume(upload_id)) as staged:
-        staged.rewind(len(DATA))
+        await store.open(new_id())
+    async with aclosing(await store.resume(upload_id)) as staged:
+        await staged.rewind(len(DATA), data_key=None)
         assert staged.commit(digest_of(DATA)).size == len(DATA)
-    assert read(store, upload_id) == DATA
+    assert await read(store, upload_id) == DATA
 
 
-def test_an_orphan_is_deleted_for_good(store: BlobStore) -> None:
-    object_id, other = put(store, DATA), put(store, DATA)
+async def test_an_orphan_is_deleted_for_good(store: BlobStore) -> None:
+    object_id, other = await put(store, DATA), await put(store, DATA)
     for each in (object_id, other):
-        assert store.set_aside(each, 7)
-    (orphan,) = [each for each in store.list_orphans() if each.object_id == object_id]
-    store.delete_orphan(orphan)
-    store.delete_orphan(orphan)
+        assert await store.set_aside(each, 7)
+    (orphan,) = [each async for each in store.list_orphans() if each.object_id == object_id]
+    await store.delete_orphan(orphan)
+    await store.delete_orphan(orphan)
     with pytest.raises(ObjectUnknown):
-        store.open(object_id)
-    assert store.take_back(other)
-    assert read(store, other) == DATA
+        await store.open(object_id)
+    assert await store.take_back(other)
+    assert await read(store, other) == DATA
 
 
-def test_the_last_generation_is_kept(store: BlobStore) -> None:
-    assert store.generation() is None
+async def test_the_last_generation_is_kept(store: BlobStore) -> None:
+    assert await store.generation() is None
     for each in (new_id(), new_id()):
-        store.note_generation(each)
-        assert store.generation() == each
+        await store.note_generation(each)
+        assert await store.generation() == each
+
+
+async def test_partitions_hold_every_object_once(store: BlobStore) -> None:
+    objects = sorted([await put(store, b"x") for _ in range(20)])
+    partitions = store.partitions()
+    assert partitions == store.partitions()
+    found = [each for place in partitions for each in await listed(store.list_ids(place))]
+    assert sorted(found) == objects
+    found = [
+        each.object_id for place in partitions for each in await listed(store.list_objects(place))
+    ]
+    assert sorted(found) == objects
+
+
+async def test_one_of_several_objects_that_is_absent_is_deleted_too(store: BlobStore) -> None:
+    first, absent, second = await put(store, DATA), new_id(), await put(store, DATA)
+    assert await store.delete([first, absent, second]) == ([first, absent, second], None)
+    assert await listed(store.list_objects()) == []
+
+
+async def test_an_upload_goes_on_from_what_is_there(store: BlobStore) -> None:
+    upload_id = new_id()
+    assert await store.resumable(upload_id, 100) == 0
+    async with aclosing(await store.stage(upload_id, None)) as staged:
+        write(staged, DATA[:300])
+        staged.flush()
+    for received, there in ((0, 0), (200, 200), (300, 300), (301, 300)):
+        assert await store.resumable(upload_id, received) == there
+    assert await store.set_aside(upload_id, 7)
+    assert await store.resumable(upload_id, 300) == 300
+    object_id = await put(store, DATA)
+    assert await store.resumable(object_id, 300) == 300
+
+
+async def test_a_plain_store_takes_no_data_key(store: BlobStore) -> None:
+    key = DataKey("key/1", b"wrapped", b"secret of the key")
+    assert "secret" not in repr(key)
+    object_id, upload_id = await put(store, DATA), new_id()
+    for call in (
+        store.stage(upload_id, key),
+        store.open(object_id, None, key),
+        store.open_staged(object_id, key),
+    ):
+        with pytest.raises(KeyNotTaken):
+            await call
+    assert await listed(store.list_staged()) == []
+    async with aclosing(await store.stage(upload_id, None)) as staged:
+        with pytest.raises(KeyNotTaken):
+            await staged.rewind(0, data_key=key)
+
+
+async def test_one_process_scans_at_a_time(store: BlobStore) -> None:
+    async with store.scan_alone() as is_alone:
+        assert is_alone
+    async with store.scan_alone() as is_alone:
+        assert is_alone
+
+
+async def test_a_fresh_id_is_staged_when_there_are_bytes(store: BlobStore) -> None:
+    staged = await store.stage(new_id(), None, "blake3", is_fresh=True)
+    assert staged.offset == 0
+    await staged.discard()
+    await staged.aclose()
+    assert await listed(store.list_staged()) == []
+    with pytest.raises(ValueError, match="staged bytes are"):
+        write(staged, b"x")
+    for data in (b"", DATA):
+        async with aclosing(await store.stage(new_id(), None, "blake3", is_fresh=True)) as staged:
+            if data:
+                write(staged, data)
+                assert (staged.offset, set(staged.flush())) == (len(data), {"sha256", "blake3"})
+            object_id = staged.commit(digest_of(data, "blake3")).object_id
+            with pytest.raises(StageBusy):
+                await store.resume(object_id)
+        assert await read(store, object_id) == data
+    staged = await store.stage(object_id, None, is_fresh=True)
+    with pytest.raises(StageBusy):
+        write(staged, b"x")
+    await staged.aclose()
+    assert await read(store, object_id) == DATA

@@ -18,9 +18,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from registry.blobstore.base import BlobStore, ObjectUnknown, StageBusy, Staged
-from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.memory import MemoryStore
+from registry.blobstore.base import ObjectUnknown, StageBusy
+from registry.blobstore.blocking import BlockingStaged, BlockingStore
+from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.memory import MemoryFiles
 from registry.errors import DigestMismatch
 from registry.oci.digest import ALGORITHMS, digest_of
 
@@ -36,7 +37,7 @@ class Upload:
     acknowledged: bytes = b""
     digests: Mapping[str, str] = field(default_factory=dict)
     data: bytes = b""
-    writer: Staged | None = None
+    writer: BlockingStaged | None = None
     is_committed: bool = False
 
 
@@ -49,7 +50,7 @@ class BlobStoreModel(RuleBasedStateMachine):
         super().__init__()
         self.uploads: dict[str, Upload] = {}
         self.objects: dict[str, bytes] = {}
-        self.workers: list[BlobStore] = []
+        self.workers: list[BlockingStore] = []
 
     @rule(target=ids, worker=WORKER, algorithm=st.none() | ALGORITHM)
     def stage(self, worker: int, algorithm: str | None) -> str:
@@ -148,7 +149,7 @@ class BlobStoreModel(RuleBasedStateMachine):
     def list_all(self, worker: int) -> None:
         self.check_lists(self.workers[worker])
 
-    def check_lists(self, store: BlobStore) -> None:
+    def check_lists(self, store: BlockingStore) -> None:
         objects = {name: len(data) for name, data in self.objects.items()}
         staged = {
             name: len(each.data) for name, each in self.uploads.items() if not each.is_committed
@@ -196,15 +197,15 @@ class MemoryModel(BlobStoreModel):
 
     @initialize()
     def start(self) -> None:
-        self.workers = [MemoryStore()] * 2
+        self.workers = [MemoryFiles()] * 2
 
 
 @cache
-def _filesystem_workers() -> tuple[FilesystemStore, FilesystemStore]:
+def _filesystem_workers() -> tuple[DiskFiles, DiskFiles]:
     """Return stores that all examples share, for their 256 folders take time to make."""
     folder = Path(tempfile.mkdtemp(prefix="blobs-"))
     atexit.register(shutil.rmtree, folder)
-    return FilesystemStore(folder), FilesystemStore(folder)
+    return DiskFiles(folder), DiskFiles(folder)
 
 
 def _case(model: type[BlobStoreModel], examples: int) -> Any:  # noqa: ANN401 - made by Hypothesis

@@ -45,7 +45,7 @@ OBJECT: Final = {
     "digest": "sha256:layer",
     "size": 7,
     "stored_size": 7,
-    "layout": "plain",
+    "encoding": "plain",
     "is_current": True,
     "state": "live",
     "created_at": 0,
@@ -204,7 +204,7 @@ REFUSED: Final = {
     "no unknown account status": update(accounts, "account", status="asleep"),
     "no unknown tag mutability": update(repositories, "repository", tag_mutability="often"),
     "no unknown repository source": update(repositories, "repository", source="rumour"),
-    "no unknown layout": update(blob_objects, "object", layout="folded"),
+    "no unknown encoding": update(blob_objects, "object", encoding="folded"),
     "no unknown object state": update(blob_objects, "object", state="lost"),
 }
 ACCEPTED: Final = {

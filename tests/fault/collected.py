@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import aclosing
 from typing import Final
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.jobs.runs import end_run
 from registry.blobstore.base import BlobStore
-from registry.blobstore.folders import SHARDS, shard
 from registry.gc.collector.steps import phases_of
 from registry.gc.fsck import check
-from registry.gc.orphans.scan import quarantine_leaks
+from registry.gc.orphans.scan import places_of, set_orphans_aside
 from registry.metadata.repositories.live import find_account, find_repository, lock_repository
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
@@ -65,7 +64,7 @@ async def account_of(registry: Registry) -> str:
 
 
 async def fill(registry: Registry, store: BlobStore) -> None:
-    """Push, delete and collect until every stage holds something; and leave leaks."""
+    """Push, delete and collect until every stage holds something; and leave orphans."""
     await push_image(registry, KEPT)
     await push_image(registry, BURIED)
     path = f"/v2/dev/app/manifests/{digest_of(document(BURIED))}"
@@ -75,7 +74,7 @@ async def fill(registry: Registry, store: BlobStore) -> None:
         await push_blob(registry, data)
         await run_phases(registry, store, numbers)
     for is_object in (True, False):
-        with closing(store.stage(uuid7(registry.clock()))) as staged:
+        async with aclosing(await store.stage(uuid7(registry.clock()), None)) as staged:
             staged.write(memoryview(b"nobody's"))
             if is_object:
                 staged.commit(digest_of(b"nobody's"))
@@ -92,12 +91,11 @@ async def run_phases(registry: Registry, store: BlobStore, numbers: Sequence[int
 
 
 async def clean(registry: Registry, store: BlobStore) -> None:
-    """Run the collector once, with no delay, and look for leaks."""
+    """Run the collector once, with no delay, and look for orphans."""
     ctx = at_once(registry.ctx)
     await collect(ctx, store, await account_of(registry))
-    places = {int(shard(found.object_id), 16) for found in store.list_objects()}
-    for place in [*sorted(places), SHARDS]:
-        await quarantine_leaks(ctx, store, place)
+    for place in places_of(store):
+        await set_orphans_aside(ctx, store, place)
 
 
 async def check_needed(registry: Registry, store: BlobStore) -> None:
@@ -119,9 +117,9 @@ async def check_clean(registry: Registry, store: BlobStore) -> None:
     """Check that what is needed is there, and nothing else (I6)."""
     await check_needed(registry, store)
     report = await check(registry.ctx.database, store, lambda _: None, clock=registry.clock)
-    assert report.leaks == []
-    assert len(list(store.list_objects())) == 3  # a config and two layers
-    assert list(store.list_staged()) == []
+    assert report.orphans == []
+    assert len([each async for each in store.list_objects()]) == 3  # a config and two layers
+    assert [each async for each in store.list_staged()] == []
     await registry.ctx.database.write(_restore, registry.ctx.act(""))
     await check_image(registry, BURIED)
     await check_needed(registry, store)

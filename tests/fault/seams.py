@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
-from typing import Concatenate
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, closing
+from typing import Any, Concatenate
 
 from cloudcore.db.base import Connection, Database, P, T
-from registry.blobstore.base import BlobStore, Orphan, Staged, Stored, StoredObject, StoredRange
+from registry.blobstore.base import (
+    BlobStore,
+    DataKey,
+    Deleted,
+    OpenObject,
+    Orphan,
+    Staged,
+    Stored,
+    StoredObject,
+)
 from registry.oci.digest import Digest
 
 
@@ -82,105 +91,127 @@ class SteppingStore:
         self._store = store
         self._steps = steps
 
-    def open(
-        self, object_id: str, start: int = 0, stop: int | None = None, size: int | None = None
-    ) -> StoredRange:
+    async def open(
+        self, object_id: str, size: int | None = None, data_key: DataKey | None = None
+    ) -> OpenObject:
         """Open."""
-        return self._store.open(object_id, start, stop, size)
+        return await self._store.open(object_id, size, data_key)
 
-    def check(self, object_id: str, size: int) -> None:
+    async def open_staged(self, upload_id: str, data_key: DataKey | None = None) -> OpenObject:
+        """Open staged bytes."""
+        return await self._store.open_staged(upload_id, data_key)
+
+    async def check(self, object_id: str, stored_size: int) -> None:
         """Check."""
-        self._store.check(object_id, size)
+        await self._store.check(object_id, stored_size)
 
-    def stage(self, upload_id: str, algorithm: str | None = None) -> Staged:
+    async def stage(
+        self,
+        upload_id: str,
+        data_key: DataKey | None,
+        algorithm: str | None = None,
+        *,
+        is_fresh: bool = False,
+    ) -> Staged:
         """Stage, with a step before and after."""
-        return self._opened("stage", lambda: self._store.stage(upload_id, algorithm))
+        return await self._opened(
+            "stage", self._store.stage(upload_id, data_key, algorithm, is_fresh=is_fresh)
+        )
 
-    def resume(self, upload_id: str) -> Staged:
+    async def resume(self, upload_id: str) -> Staged:
         """Resume, with a step before and after."""
-        return self._opened("resume", lambda: self._store.resume(upload_id))
+        return await self._opened("resume", self._store.resume(upload_id))
 
-    def _opened(self, name: str, call: Callable[[], Staged]) -> Staged:
-        self._steps.take(f"before {name}")
-        staged = call()
+    async def _opened(self, name: str, call: Coroutine[Any, Any, Staged]) -> Staged:
+        with closing(call):  # it is never awaited when the step before it fails
+            self._steps.take(f"before {name}")
+            staged = await call
         try:
             self._steps.take(f"after {name}")
         except BaseException:
-            staged.close()  # a dead process holds nothing, and a failed call neither
+            await staged.aclose()  # a dead process holds nothing, and a failed call neither
             raise
         return SteppingStaged(staged, self._steps)
 
-    def discard(self, upload_id: str) -> None:
+    async def resumable(self, upload_id: str, received: int) -> int:
+        """Return from where an upload can go on."""
+        return await self._store.resumable(upload_id, received)
+
+    async def discard(self, upload_id: str) -> None:
         """Discard, with a step before and after."""
         self._steps.take("before discard")
-        self._store.discard(upload_id)
+        await self._store.discard(upload_id)
         self._steps.take("after discard")
 
-    def check_room(self) -> None:
+    async def check_room(self) -> None:
         """Check the room."""
-        self._store.check_room()
+        await self._store.check_room()
 
-    def remove_duplicate(self, object_id: str) -> None:
+    async def remove_duplicate(self, object_id: str) -> None:
         """Remove a duplicate, with a step before and after."""
         self._steps.take("before remove_duplicate")
-        self._store.remove_duplicate(object_id)
+        await self._store.remove_duplicate(object_id)
         self._steps.take("after remove_duplicate")
 
-    def replace(self, object_id: str, new_id: str) -> None:
+    async def replace(self, object_id: str, new_id: str) -> None:
         """Replace an object's bytes, with a step before and after."""
         self._steps.take("before replace")
-        self._store.replace(object_id, new_id)
+        await self._store.replace(object_id, new_id)
         self._steps.take("after replace")
 
-    def list_objects(self, shard: int | None = None) -> Iterator[StoredObject]:
-        """List objects."""
-        return self._store.list_objects(shard)
+    def partitions(self) -> Sequence[str]:
+        """Return the names of the partitions."""
+        return self._store.partitions()
 
-    def list_staged(self) -> Iterator[StoredObject]:
+    def list_objects(self, partition: str | None = None) -> AsyncIterator[StoredObject]:
+        """List objects."""
+        return self._store.list_objects(partition)
+
+    def list_staged(self) -> AsyncIterator[StoredObject]:
         """List what is staged."""
         return self._store.list_staged()
 
-    def list_ids(self, shard: int) -> Iterator[str]:
+    def list_ids(self, partition: str) -> AsyncIterator[str]:
         """List the ids of objects."""
-        return self._store.list_ids(shard)
+        return self._store.list_ids(partition)
 
-    def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
+    async def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
         """Set aside, with a step before and after."""
         self._steps.take("before set_aside")
-        is_done = self._store.set_aside(object_id, moment, staged_too=staged_too)
+        is_done = await self._store.set_aside(object_id, moment, staged_too=staged_too)
         self._steps.take("after set_aside")
         return is_done
 
-    def list_orphans(self) -> Iterator[Orphan]:
+    def list_orphans(self) -> AsyncIterator[Orphan]:
         """List orphans."""
         return self._store.list_orphans()
 
-    def take_back(self, object_id: str) -> bool:
+    async def take_back(self, object_id: str) -> bool:
         """Take back, with a step before and after."""
         self._steps.take("before take_back")
-        is_done = self._store.take_back(object_id)
+        is_done = await self._store.take_back(object_id)
         self._steps.take("after take_back")
         return is_done
 
-    def delete_orphan(self, orphan: Orphan) -> None:
+    async def delete_orphan(self, orphan: Orphan) -> None:
         """Delete an orphan."""
-        self._store.delete_orphan(orphan)
+        await self._store.delete_orphan(orphan)
 
-    def scan_alone(self) -> AbstractContextManager[bool]:
+    def scan_alone(self) -> AbstractAsyncContextManager[bool]:
         """Scan alone."""
         return self._store.scan_alone()
 
-    def generation(self) -> str | None:
+    async def generation(self) -> str | None:
         """Return the generation."""
-        return self._store.generation()
+        return await self._store.generation()
 
-    def note_generation(self, generation: str) -> None:
+    async def note_generation(self, generation: str) -> None:
         """Note a generation."""
-        self._store.note_generation(generation)
+        await self._store.note_generation(generation)
 
-    def delete(self, object_id: str) -> None:
+    async def delete(self, object_ids: Sequence[str]) -> Deleted:
         """Delete."""
-        self._store.delete(object_id)
+        return await self._store.delete(object_ids)
 
 
 class SteppingStaged(Staged):
@@ -195,12 +226,17 @@ class SteppingStaged(Staged):
         """Return how many bytes are staged."""
         return self._staged.offset
 
-    def rewind(
-        self, offset: int, digests: Mapping[str, str] | None = None, algorithm: str | None = None
+    async def rewind(
+        self,
+        offset: int,
+        digests: Mapping[str, str] | None = None,
+        algorithm: str | None = None,
+        *,
+        data_key: DataKey | None,
     ) -> None:
         """Rewind, with a step before and after."""
         self._steps.take("before rewind")
-        self._staged.rewind(offset, digests, algorithm)
+        await self._staged.rewind(offset, digests, algorithm, data_key=data_key)
         self._steps.take("after rewind")
 
     def write(self, view: memoryview, /) -> None:
@@ -223,12 +259,12 @@ class SteppingStaged(Staged):
         self._steps.take("after commit")
         return stored
 
-    def discard(self) -> None:
+    async def discard(self) -> None:
         """Discard, with a step before and after."""
         self._steps.take("before discard")
-        self._staged.discard()
+        await self._staged.discard()
         self._steps.take("after discard")
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Close."""
-        self._staged.close()
+        await self._staged.aclose()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk_files import DiskFiles
 from tests.fault.operations import WATCHED, Operation, watched
 from tests.fault.uploads import Acknowledged, Plan, check_recovered, plans, upload
 from tests.soak import FACTOR
@@ -51,11 +51,11 @@ class Killer:
 
 
 @pytest.fixture
-def store() -> Iterator[FilesystemStore]:
+def store() -> Iterator[DiskFiles]:
     memory = Path("/dev/shm")  # a kill leaves the page cache whole, so no disk is needed
     with (
         tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder,
-        closing(FilesystemStore(Path(folder))) as filesystem,
+        closing(DiskFiles(Path(folder))) as filesystem,
     ):
         yield filesystem
 
@@ -65,7 +65,7 @@ def run(seed: int) -> list[Plan]:
     return plans(seed)[seed % 3 :][:2]
 
 
-def moments(store: FilesystemStore, seed: int) -> list[tuple[int, str]]:
+def moments(store: DiskFiles, seed: int) -> list[tuple[int, str]]:
     """Return every operation of a run, by number, with each moment at which to die."""
     found: list[tuple[int, str]] = []
     names: list[str] = []
@@ -84,13 +84,13 @@ def moments(store: FilesystemStore, seed: int) -> list[tuple[int, str]]:
     return found
 
 
-def clear(store: FilesystemStore, seed: int) -> None:
+def clear(store: DiskFiles, seed: int) -> None:
     for plan in run(seed):
         store.discard(plan.upload_id)
         store.delete(plan.upload_id)
 
 
-def run_and_die(store: FilesystemStore, seed: int, when: int, moment: str) -> Acknowledged:
+def run_and_die(store: DiskFiles, seed: int, when: int, moment: str) -> Acknowledged:
     """Upload in a child that dies at operation `when`; return what it had acknowledged."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -112,7 +112,7 @@ def run_and_die(store: FilesystemStore, seed: int, when: int, moment: str) -> Ac
     return rows
 
 
-def _upload_all(store: FilesystemStore, seed: int, killer: Killer, writer: int) -> None:
+def _upload_all(store: DiskFiles, seed: int, killer: Killer, writer: int) -> None:
     def acknowledge(upload_id: str, offset: int, digests: Mapping[str, str]) -> None:
         line = json.dumps([upload_id, offset, dict(digests)]) + "\n"
         os.write(writer, line.encode())
@@ -124,9 +124,7 @@ def _upload_all(store: FilesystemStore, seed: int, killer: Killer, writer: int) 
 
 @pytest.mark.timeout(120 + 30 * SEEDS)
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_a_kill_at_any_operation_loses_nothing_acknowledged(
-    store: FilesystemStore, seed: int
-) -> None:
+def test_a_kill_at_any_operation_loses_nothing_acknowledged(store: DiskFiles, seed: int) -> None:
     acknowledgements = commits = 0
     possible = moments(store, seed)
     for when, moment in possible:

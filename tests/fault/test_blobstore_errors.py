@@ -1,4 +1,4 @@
-"""A medium that fails at each operation in turn: no success is answered, nothing flushed twice.
+"""A disk that fails at each operation in turn: no success is answered, nothing flushed twice.
 
 G3 of the reliability goals. The first half fails calls in this process, each of them; the second
 fails system calls with strace, to show that the first half watches the right ones.
@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from registry.blobstore.base import ObjectUnknown
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk_files import DiskFiles
 from registry.errors import StoreUnavailable
 from tests.fault.operations import Operation, watched
 from tests.fault.uploads import Acknowledged, check_recovered, plans, read, upload
@@ -50,15 +50,15 @@ class Breaker:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[FilesystemStore]:
-    with closing(FilesystemStore(tmp_path)) as filesystem:
+def store(tmp_path: Path) -> Iterator[DiskFiles]:
+    with closing(DiskFiles(tmp_path)) as filesystem:
         yield filesystem
 
 
 @pytest.mark.parametrize("lasting", [False, True])
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EMFILE])
 def test_a_failure_at_any_operation_is_never_answered_with_success(
-    store: FilesystemStore, code: int, lasting: bool
+    store: DiskFiles, code: int, lasting: bool
 ) -> None:
     other, plan = plans(1)[1:3]
     upload(store, other, Acknowledged())
@@ -87,10 +87,10 @@ def test_a_failure_at_any_operation_is_never_answered_with_success(
 
 DRIVER = """
 import json, pathlib, sys
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk_files import DiskFiles
 from registry.errors import StoreUnavailable
 from tests.fault.uploads import Acknowledged, plans, read, upload
-store = FilesystemStore(pathlib.Path(sys.argv[1]))
+store = DiskFiles(pathlib.Path(sys.argv[1]))
 first, plan, later = plans(1)[1:]
 rows = Acknowledged()
 answers = []
@@ -130,7 +130,7 @@ class Trace:
 
 @pytest.fixture
 def folders(tmp_path: Path) -> tuple[Path, Path]:
-    FilesystemStore(tmp_path / "blobs").close()
+    DiskFiles(tmp_path / "blobs").close()
     return tmp_path / "blobs", tmp_path / "trace"
 
 

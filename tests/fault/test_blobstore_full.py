@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from registry.blobstore.base import Staged
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.blocking import BlockingStaged
+from registry.blobstore.disk_files import DiskFiles
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
 from tests.fault.small_disk import free_bytes, small_disk, take_the_rest
@@ -28,7 +28,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
-def write_all(staged: Staged, view: memoryview) -> None:
+def write_all(staged: BlockingStaged, view: memoryview) -> None:
     for offset in range(0, len(view), UNIT):
         staged.write(view[offset : offset + UNIT])
 
@@ -38,7 +38,7 @@ def test_a_full_disk_refuses_writers_alone_and_heals(disk: Path) -> None:
     small, large = rng.randbytes(700_000), rng.randbytes(DISK_BYTES)
     view = memoryview(large)
     small_id, large_id, third_id = (str(uuid.uuid4()) for _ in range(3))
-    with closing(FilesystemStore(disk)) as store:
+    with closing(DiskFiles(disk)) as store:
         with closing(store.stage(small_id)) as staged:
             staged.write(memoryview(small))
             staged.commit(digest_of(small))

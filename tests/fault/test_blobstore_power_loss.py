@@ -13,26 +13,30 @@ from pathlib import Path
 
 import pytest
 
-from registry.blobstore.base import ObjectUnknown
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.base import DataKey, ObjectUnknown
+from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.disk_io import disk_errors
 from registry.blobstore.folders import object_path
-from registry.blobstore.medium import medium_errors
 from registry.blobstore.staged_file import StagedFile
+from registry.blobstore.staging import refuse_key
 from tests.fault.operations import watched
 from tests.fault.power_loss import Disk, materialise
 from tests.fault.uploads import Plan, check_recovered, plans, upload
 
 
-class MutantStore(FilesystemStore):
+class MutantStore(DiskFiles):
     """A store whose staged files lack a flush."""
 
     staged_type: type[StagedFile] = StagedFile
 
-    def stage(self, upload_id: str, algorithm: str | None = None) -> StagedFile:
+    def stage(
+        self, upload_id: str, algorithm: str | None = None, data_key: DataKey | None = None
+    ) -> StagedFile:
+        refuse_key(data_key)
         return self.staged_type.create(self._folders, self._hashers, upload_id, algorithm)
 
     def resume(self, upload_id: str) -> StagedFile:
-        with medium_errors():
+        with disk_errors():
             return self.staged_type.take_up(self._folders, self._hashers, upload_id)
 
 
@@ -82,19 +86,19 @@ class WithCarelessTakeBack(StagedFile):
 
 
 @pytest.fixture
-def recovery(tmp_path: Path) -> Iterator[FilesystemStore]:
-    with closing(FilesystemStore(tmp_path / "after")) as store:
+def recovery(tmp_path: Path) -> Iterator[DiskFiles]:
+    with closing(DiskFiles(tmp_path / "after")) as store:
         yield store
 
 
-def record(store: FilesystemStore, root: Path, plan: Plan) -> Disk:
+def record(store: DiskFiles, root: Path, plan: Plan) -> Disk:
     disk = Disk(root)
     with watched(disk):
         upload(store, plan, disk.acknowledge)
     return disk
 
 
-def check_every_state(disk: Disk, recovery: FilesystemStore, root: Path, plan: Plan) -> int:
+def check_every_state(disk: Disk, recovery: DiskFiles, root: Path, plan: Plan) -> int:
     """Recover from each state in turn; return how many different ones there were."""
     seen = set()
     for rows, states in disk.history:
@@ -110,11 +114,9 @@ def check_every_state(disk: Disk, recovery: FilesystemStore, root: Path, plan: P
     return len(seen)
 
 
-def test_no_legal_state_loses_what_was_acknowledged(
-    tmp_path: Path, recovery: FilesystemStore
-) -> None:
+def test_no_legal_state_loses_what_was_acknowledged(tmp_path: Path, recovery: DiskFiles) -> None:
     count = 0
-    with closing(FilesystemStore(tmp_path / "before")) as store:
+    with closing(DiskFiles(tmp_path / "before")) as store:
         for plan in (plan for seed in range(3) for plan in plans(seed)):
             disk = record(store, tmp_path / "before", plan)
             assert disk.rows.committed == {plan.upload_id}
@@ -133,7 +135,7 @@ def test_no_legal_state_loses_what_was_acknowledged(
     ],
 )
 def test_a_store_that_lacks_a_flush_is_found_out(
-    tmp_path: Path, recovery: FilesystemStore, mutant: type[StagedFile]
+    tmp_path: Path, recovery: DiskFiles, mutant: type[StagedFile]
 ) -> None:
     plan = plans(0)[2]
     with closing(MutantStore(tmp_path / "before")) as store:

@@ -7,13 +7,16 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from cloudcore.jobs.queue import first_due
 from cloudcore.jobs.runs import find_run
 from cloudcore.jobs.worker import JobWorker
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.threaded import ThreadedStore
+from registry.blobstore.threads import in_thread
 from registry.errors import StoreUnavailable
 from registry.gc.collector.steps import collection_kind
 from registry.oci.digest import digest_of
@@ -37,7 +40,7 @@ from tests.jobs import until
 DATA = bytes(range(256)) * 4096
 
 
-class Refusing(FilesystemStore):
+class Refusing(DiskFiles):
     """Deletes nothing for a while."""
 
     refusals = 0
@@ -52,28 +55,39 @@ class Refusing(FilesystemStore):
         self.deleted += 1
 
 
-def play(url: str, folder: Path, scenario: Callable[[Registry, Refusing], Awaitable[None]]) -> None:
+class RefusingStore(ThreadedStore):
+    """A store of such files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files: Final = Refusing(folder)
+        super().__init__(self.files, in_thread, look_seconds=0.1)
+
+
+def play(
+    url: str, folder: Path, scenario: Callable[[Registry, RefusingStore], Awaitable[None]]
+) -> None:
     """Play a scenario over a store that may refuse."""
 
-    async def run(store: Refusing) -> None:
+    async def run(store: RefusingStore) -> None:
         async with open_registry(url, store) as registry:
             await scenario(registry, store)
 
-    with closing(Refusing(folder)) as store:
+    store = RefusingStore(folder)
+    with closing(store.files):
         asyncio.run(run(store))
 
 
 def test_a_later_run_deletes_what_was_refused(database_url: str, tmp_path: Path) -> None:
-    async def scenario(registry: Registry, store: Refusing) -> None:
+    async def scenario(registry: Registry, store: RefusingStore) -> None:
         await fill(registry, store)
-        store.deleted = 0  # but for duplicates
-        store.refusals = 100
+        store.files.deleted = 0  # but for duplicates
+        store.files.refusals = 100
         for _ in range(3):
             with pytest.raises(StoreUnavailable):
                 await collect(at_once(registry.ctx), store, await account_of(registry))
             await check_needed(registry, store)
-        assert store.deleted == 0
-        store.refusals = 0
+        assert store.files.deleted == 0
+        store.files.refusals = 0
         await clean(registry, store)
         await check_clean(registry, store)
 
@@ -83,11 +97,11 @@ def test_a_later_run_deletes_what_was_refused(database_url: str, tmp_path: Path)
 def test_a_store_that_goes_on_refusing_fails_the_run(database_url: str, tmp_path: Path) -> None:
     """The job tries again; after so many attempts the run says why, and the next one finishes."""
 
-    async def scenario(registry: Registry, store: Refusing) -> None:
+    async def scenario(registry: Registry, store: RefusingStore) -> None:
         await fill(registry, store)
         ctx, account_id = at_once(registry.ctx), await account_of(registry)
         run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.act(""))
-        store.refusals = 1
+        store.files.refusals = 1
         kind = replace(collection_kind(ctx, store), max_attempts=1)
         worker = JobWorker(ctx.database, [kind], clock=ctx.clock)
         working = asyncio.create_task(worker.run())
@@ -111,15 +125,15 @@ def test_a_store_that_goes_on_refusing_fails_the_run(database_url: str, tmp_path
 
 
 def test_one_bad_file_keeps_no_other(sqlite_database: str, tmp_path: Path) -> None:
-    async def scenario(registry: Registry, store: Refusing) -> None:
+    async def scenario(registry: Registry, store: RefusingStore) -> None:
         for data in GARBAGE:
             await push_blob(registry, data)
-        store.refusals = 1
+        store.files.refusals = 1
         with pytest.raises(StoreUnavailable):
             await collect(at_once(registry.ctx), store, await account_of(registry))
-        assert len(list(store.list_objects())) == 1
+        assert len(list(store.files.list_objects())) == 1
         await clean(registry, store)
-        assert list(store.list_objects()) == []
+        assert list(store.files.list_objects()) == []
 
     play(sqlite_database, tmp_path / "blobs", scenario)
 
@@ -127,14 +141,14 @@ def test_one_bad_file_keeps_no_other(sqlite_database: str, tmp_path: Path) -> No
 def test_a_reader_finishes_what_is_removed_meanwhile(sqlite_database: str, tmp_path: Path) -> None:
     """The file is open: its last byte comes after its removal."""
 
-    async def scenario(registry: Registry, store: Refusing) -> None:
+    async def scenario(registry: Registry, store: RefusingStore) -> None:
         await push_blob(registry, DATA)
-        (found,) = store.list_objects()
-        with closing(store.open(found.object_id)) as stored:
+        (found,) = store.files.list_objects()
+        with closing(store.files.open(found.object_id)) as stored:
             chunks = stored.chunks()
             read = bytearray(next(chunks))
             await run_phases(registry, store, (MARK, SWEEP, 3))
-            assert list(store.list_objects()) == []
+            assert list(store.files.list_objects()) == []
             for chunk in chunks:
                 read += chunk
         assert len(read) == len(DATA)

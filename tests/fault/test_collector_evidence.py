@@ -101,7 +101,7 @@ def test_what_was_lost_takes_nothing_with_it(
         assert bool(found) == bool(reason), found
         if reason:
             assert any(part in found for part in reason.split("|")), found
-        assert set(store.objects.values()) >= NEEDED
+        assert set(store.files.objects.values()) >= NEEDED
 
     play(sqlite_database, store, begin)
     lose(sqlite_database, lost)
@@ -125,7 +125,7 @@ def test_an_older_database_loses_nothing_it_knows(sqlite_database: str) -> None:
 
     async def after(registry: Registry, store: MemoryStore) -> None:
         assert await try_to_clean(registry, store) == ""
-        assert set(store.objects.values()) >= NEEDED
+        assert set(store.files.objects.values()) >= NEEDED
         await check_image(registry, KEPT)
 
     play(sqlite_database, store, before)
@@ -152,9 +152,9 @@ def test_many_bytes_of_a_later_database_are_left_alone(
         await clean(registry, store)
 
     play(sqlite_database, store, push_many)
-    ids = {object_id: f"{object_id[:-2]}07" for object_id in store.objects}  # all in one shard
-    store.objects = {ids[object_id]: data for object_id, data in store.objects.items()}
+    ids = {object_id: f"{object_id[:-2]}07" for object_id in store.files.objects}  # in one
+    store.files.objects = {ids[object_id]: data for object_id, data in store.files.objects.items()}
     path.write_bytes(backup)
     play(sqlite_database, store, go_on, hours=12)
-    assert len(store.objects) == 30
+    assert len(store.files.objects) == 30
     assert "30 of 30 stored files belong to no row" in caplog.text

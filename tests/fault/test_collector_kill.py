@@ -1,4 +1,4 @@
-"""SIGKILL at every step of the collector and the patrol: the next runs finish, nothing is lost.
+"""SIGKILL at every step of collector and orphan scan: the next runs finish, nothing is lost.
 
 A child process is forked for each kill. It dies before or after one call to the database or
 to the system that changes something.
@@ -138,7 +138,7 @@ def test_a_kill_at_any_step_costs_nothing(migrated_file: Path, folder: Path) -> 
         with querying(f"sqlite:///{folder}/metadata.db") as query:
             check_counters(query, "dev")
             with closing(FilesystemStore(folder / "blobs")) as store:
-                assert {each.object_id for each in store.list_objects()} == object_ids(query)
+                assert {each.object_id for each in store.files.list_objects()} == object_ids(query)
             assert list(query("SELECT id FROM runs WHERE state = 'running'")) == []
         copy.put_back()
         kills += 1

@@ -74,7 +74,7 @@ def play(url: str, disk: Path, scenario: Scenario) -> None:
             await check_image(registry, KEPT)
             report = await check(registry.ctx.database, store, lambda _: None, clock=registry.clock)
             assert report.violations == []
-            assert report.leaks == []
+            assert report.orphans == []
 
     with closing(FilesystemStore(disk / "blobs")) as store:
         asyncio.run(run(store))

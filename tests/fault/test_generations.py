@@ -40,9 +40,9 @@ def test_a_lost_generation_is_noticed_until_it_is_accepted(database_url: str) ->
             await push_blob(registry, b"since the copy")
             history = Generations(ctx, store)
             await history.go_on()
-            lost = store.generation()
+            lost = await store.generation()
             await history.go_on()
-            assert store.generation() == lost, "nothing came since"
+            assert await store.generation() == lost, "nothing came since"
             await ctx.database.write(forget, lost)
             with pytest.raises(DatabaseWentBack):
                 await check_generation(ctx, store)
@@ -50,7 +50,7 @@ def test_a_lost_generation_is_noticed_until_it_is_accepted(database_url: str) ->
                 await renew_generation(ctx, store)
             for note in (history.begin, history.go_on, history.end):
                 await note()
-                assert store.generation() == lost
+                assert await store.generation() == lost
             await accept_database(ctx, store)
             await check_generation(ctx, store)
             await renew_generation(ctx, store)
@@ -59,7 +59,7 @@ def test_a_lost_generation_is_noticed_until_it_is_accepted(database_url: str) ->
 
 
 def test_an_expired_upload_that_became_an_object_is_not_deleted(sqlite_database: str) -> None:
-    """By a later state of the database it may be a blob: the patrol sets it aside."""
+    """By a later state of the database it may be a blob: the orphan scan sets it aside."""
     steps = Steps()
     data = b"committed, and no row told"
 
@@ -79,7 +79,7 @@ def test_an_expired_upload_that_became_an_object_is_not_deleted(sqlite_database:
             steps.strike_at(-1, die)
             registry.clock.advance(25 * 3600)
             assert await discard_expired_uploads(registry.ctx) == 1
-            assert list(store.objects.values()) == [data]
-            assert not store.held
+            assert list(store.files.objects.values()) == [data]
+            assert not store.files.held
 
     asyncio.run(scenario())

@@ -14,8 +14,9 @@ import pytest
 
 from cloudcore.db.base import Database
 from cloudcore.errors import Unavailable
+from registry.blobstore.base import DataKey, OpenObject
 from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.memory import MemoryRange, MemoryStore
+from registry.blobstore.memory import MemoryStore
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
 from tests.fault.seams import Died, SteppingDatabase, SteppingStore, Steps
@@ -166,22 +167,26 @@ def test_an_answer_that_was_lost_is_no_success_while_the_bytes_are_damaged(
 
 def test_a_healthy_duplicate_is_looked_up_and_not_read(sqlite_database: str) -> None:
     class Looking(MemoryStore):
-        spans: list[tuple[int, int | None, int | None]]
+        calls: list[object]
 
-        def open(
-            self, object_id: str, start: int = 0, stop: int | None = None, size: int | None = None
-        ) -> MemoryRange:
-            self.spans.append((start, stop, size))
-            return super().open(object_id, start, stop, size)
+        async def open(
+            self, object_id: str, size: int | None = None, data_key: DataKey | None = None
+        ) -> OpenObject:
+            self.calls.append("open")
+            return await super().open(object_id, size, data_key)
+
+        async def check(self, object_id: str, stored_size: int) -> None:
+            self.calls.append(stored_size)
+            await super().check(object_id, stored_size)
 
     async def scenario() -> None:
         async with open_registry(sqlite_database, store) as registry:
             assert await push(registry) == 201
-            store.spans = []
+            store.calls = []
             assert [await push(registry, name) for name in ("one", "two")] == [201, 201]
-            assert store.spans == [(0, 0, len(BLOB))] * 2
-            assert len(store.objects) == 1
+            assert store.calls == [len(BLOB)] * 2
+            assert len(store.files.objects) == 1
 
     store = Looking()
-    store.spans = []
+    store.calls = []
     asyncio.run(scenario())

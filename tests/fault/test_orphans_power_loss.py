@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.medium import medium_errors
+from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.disk_io import disk_errors
 from tests.fault.operations import Operation, watched
 from tests.fault.power_loss import Disk, materialise
 from tests.fault.uploads import plans, read, upload
@@ -26,14 +26,14 @@ def test_an_object_is_never_nowhere(tmp_path: Path) -> None:
     plan = plans(0)[2]
     states = 0
     disk = Disk(tmp_path / "before")
-    with closing(FilesystemStore(tmp_path / "before")) as store, watched(disk):
+    with closing(DiskFiles(tmp_path / "before")) as store, watched(disk):
         upload(store, plan, disk.acknowledge)
         begun = len(disk.history)
         for moment in (1, 2):
             assert store.set_aside(plan.upload_id, moment)
             assert store.take_back(plan.upload_id)
         assert store.set_aside(plan.upload_id, 3)
-    with closing(FilesystemStore(tmp_path / "after")) as recovery:
+    with closing(DiskFiles(tmp_path / "after")) as recovery:
         for _, found in disk.history[begun:]:
             for state in found:
                 materialise(state, tmp_path / "after")
@@ -63,10 +63,10 @@ def test_a_generation_is_noted_whole_or_not_at_all(tmp_path: Path, is_after: boo
                     raise Crash
 
         root = tmp_path / str(number)
-        with closing(FilesystemStore(root)) as store:
+        with closing(DiskFiles(root)) as store:
             store.note_generation(OLD)
             try:
-                with watched(step), medium_errors():
+                with watched(step), disk_errors():
                     store.note_generation(NEW)
             except Crash:
                 assert store.generation() in (OLD, NEW)

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from registry.blobstore.base import ObjectUnknown
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.disk_files import DiskFiles
 from registry.oci.digest import digest_of
 
 BLOB: Final = b"layer" * 1000
@@ -20,12 +20,12 @@ FIRST: Final = b"layer" * 10
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[FilesystemStore]:
-    with closing(FilesystemStore(tmp_path)) as files:
+def store(tmp_path: Path) -> Iterator[DiskFiles]:
+    with closing(DiskFiles(tmp_path)) as files:
         yield files
 
 
-def commit(store: FilesystemStore, upload_id: str) -> None:
+def commit(store: DiskFiles, upload_id: str) -> None:
     """Make `BLOB` an object."""
     with closing(store.stage(upload_id)) as staged:
         staged.write(memoryview(BLOB))
@@ -36,7 +36,7 @@ def object_file(root: Path, object_id: str) -> Path:
     return root / "objects" / object_id[-2:] / object_id
 
 
-def test_a_rename_undone_by_half_is_resumed(store: FilesystemStore, tmp_path: Path) -> None:
+def test_a_rename_undone_by_half_is_resumed(store: DiskFiles, tmp_path: Path) -> None:
     upload_id = str(uuid4())
     commit(store, upload_id)
     second = tmp_path / "uploads" / upload_id
@@ -54,7 +54,7 @@ def test_a_rename_undone_by_half_is_resumed(store: FilesystemStore, tmp_path: Pa
 
 @pytest.mark.parametrize("offset", [0, len(FIRST), len(BLOB)])
 def test_bytes_that_heal_another_object_are_never_cut_through_an_upload(
-    store: FilesystemStore, tmp_path: Path, offset: int
+    store: DiskFiles, tmp_path: Path, offset: int
 ) -> None:
     """An older database knows the session still; its file is the good object by now."""
     kept, upload_id = str(uuid4()), str(uuid4())
@@ -73,7 +73,7 @@ def test_bytes_that_heal_another_object_are_never_cut_through_an_upload(
 
 @pytest.mark.parametrize("is_staged", [True, False])
 def test_an_orphan_with_a_second_name_leaves_the_bytes(
-    store: FilesystemStore, tmp_path: Path, is_staged: bool
+    store: DiskFiles, tmp_path: Path, is_staged: bool
 ) -> None:
     upload_id, kept = str(uuid4()), str(uuid4())
     commit(store, kept)
@@ -86,7 +86,7 @@ def test_an_orphan_with_a_second_name_leaves_the_bytes(
     assert object_file(tmp_path, kept).read_bytes() == BLOB
 
 
-def test_a_session_whose_file_is_shared_begins_anew(store: FilesystemStore, tmp_path: Path) -> None:
+def test_a_session_whose_file_is_shared_begins_anew(store: DiskFiles, tmp_path: Path) -> None:
     upload_id = str(uuid4())
     with closing(store.stage(upload_id)) as staged:
         staged.write(memoryview(FIRST))

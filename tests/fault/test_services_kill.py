@@ -88,4 +88,4 @@ def test_another_worker_goes_on_after_a_kill(
         asyncio.run(scenario(store))
         with querying(database_url) as query:
             check_counters(query, "dev")
-            assert {one.object_id for one in store.list_objects()} == object_ids(query)
+            assert {one.object_id for one in store.files.list_objects()} == object_ids(query)

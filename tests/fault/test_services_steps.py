@@ -180,8 +180,8 @@ def leaked(url: str, folder: Path) -> tuple[set[str], set[str]]:
     """Return the objects and the staged bytes that no row knows; every row must have its bytes."""
     with querying(url) as query, closing(FilesystemStore(folder)) as store:
         check_counters(query, "dev")
-        objects = {one.object_id for one in store.list_objects()}
-        staged = {one.object_id for one in store.list_staged()}
+        objects = {one.object_id for one in store.files.list_objects()}
+        staged = {one.object_id for one in store.files.list_staged()}
         assert object_ids(query) <= objects
         return objects - object_ids(query), staged - upload_ids(query)
 

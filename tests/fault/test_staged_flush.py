@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 
+from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.filesystem import FilesystemStore
 from registry.errors import DigestMismatch, StoreUnavailable
 from registry.oci.digest import digest_of
@@ -42,12 +43,12 @@ class FailingFlush:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[FilesystemStore]:
-    with closing(FilesystemStore(tmp_path)) as filesystem:
+def store(tmp_path: Path) -> Iterator[DiskFiles]:
+    with closing(DiskFiles(tmp_path)) as filesystem:
         yield filesystem
 
 
-def acknowledge_first(store: FilesystemStore) -> dict[str, str]:
+def acknowledge_first(store: DiskFiles) -> dict[str, str]:
     """Stage and flush `FIRST`; return its digests."""
     with closing(store.stage(UPLOAD)) as staged:
         staged.rewind(0)
@@ -55,7 +56,7 @@ def acknowledge_first(store: FilesystemStore) -> dict[str, str]:
         return dict(staged.flush())
 
 
-def fail_to_append(store: FilesystemStore, digests: dict[str, str], data: bytes) -> None:
+def fail_to_append(store: DiskFiles, digests: dict[str, str], data: bytes) -> None:
     """Append `data` in a hold of its own, whose flush fails."""
     with watched(FailingFlush()), closing(store.resume(UPLOAD)) as staged:
         staged.rewind(len(FIRST), digests)
@@ -66,7 +67,7 @@ def fail_to_append(store: FilesystemStore, digests: dict[str, str], data: bytes)
             staged.write(memoryview(b"more"))
 
 
-def test_the_acknowledged_bytes_stay_and_the_upload_goes_on(store: FilesystemStore) -> None:
+def test_the_acknowledged_bytes_stay_and_the_upload_goes_on(store: DiskFiles) -> None:
     digests = acknowledge_first(store)
     fail_to_append(store, digests, b"lost")
     with closing(store.resume(UPLOAD)) as staged:
@@ -78,7 +79,7 @@ def test_the_acknowledged_bytes_stay_and_the_upload_goes_on(store: FilesystemSto
 
 
 def test_the_block_shared_with_what_failed_is_written_and_flushed_anew(
-    store: FilesystemStore,
+    store: DiskFiles,
 ) -> None:
     digests = acknowledge_first(store)
     fail_to_append(store, digests, b"lost")
@@ -91,7 +92,7 @@ def test_the_block_shared_with_what_failed_is_written_and_flushed_anew(
 
 @pytest.mark.parametrize("last", [b"", b"lost"])
 def test_a_block_the_disk_has_lost_is_found_before_it_becomes_a_blob(
-    store: FilesystemStore, tmp_path: Path, last: bytes
+    store: DiskFiles, tmp_path: Path, last: bytes
 ) -> None:
     """Also when the hold whose flush failed had only written that block anew."""
     digests = acknowledge_first(store)
@@ -112,7 +113,7 @@ def test_a_block_the_disk_has_lost_is_found_before_it_becomes_a_blob(
 
 def test_a_client_goes_on_where_it_was_acknowledged(sqlite_database: str, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with open_registry(sqlite_database, files) as registry:
+        async with open_registry(sqlite_database, blobs) as registry:
             ask = registry.client.request
             location = (await ask("POST", "/v2/dev/app/blobs/uploads/")).headers["location"]
             assert (await ask("PATCH", location, FIRST)).status == 202
@@ -126,7 +127,7 @@ def test_a_client_goes_on_where_it_was_acknowledged(sqlite_database: str, tmp_pa
             assert (await ask("GET", f"/v2/dev/app/blobs/{digest}")).body == DATA
 
     digest = digest_of(DATA)
-    with closing(FilesystemStore(tmp_path / "blobs")) as files:
+    with closing(FilesystemStore(tmp_path / "blobs")) as blobs:
         asyncio.run(scenario())
 
 
@@ -134,12 +135,12 @@ def test_a_single_push_that_cannot_be_flushed_leaves_nothing(
     sqlite_database: str, tmp_path: Path
 ) -> None:
     async def scenario() -> None:
-        async with open_registry(sqlite_database, files) as registry:
+        async with open_registry(sqlite_database, blobs) as registry:
             with watched(FailingFlush()):
                 target = f"/v2/dev/app/blobs/uploads/?digest={digest_of(DATA)}"
                 assert (await registry.client.request("POST", target, DATA)).status == 503
-            assert list(files.list_staged()) == []
-            assert list(files.list_objects()) == []
+            assert list(blobs.files.list_staged()) == []
+            assert list(blobs.files.list_objects()) == []
 
-    with closing(FilesystemStore(tmp_path / "blobs")) as files:
+    with closing(FilesystemStore(tmp_path / "blobs")) as blobs:
         asyncio.run(scenario())

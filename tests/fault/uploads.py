@@ -9,7 +9,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from registry.blobstore.base import BlobStore, ObjectUnknown
+from registry.blobstore.base import ObjectUnknown
+from registry.blobstore.blocking import BlockingStore
 from registry.oci.digest import ALGORITHMS, Digest, digest_of
 
 Acknowledge = Callable[[str, int, Mapping[str, str]], None]
@@ -62,7 +63,7 @@ def plans(seed: int) -> list[Plan]:
     return made
 
 
-def upload(store: BlobStore, plan: Plan, acknowledge: Acknowledge) -> None:
+def upload(store: BlockingStore, plan: Plan, acknowledge: Acknowledge) -> None:
     """Send all of a plan, one hold a request, as separate requests do."""
     with closing(store.stage(plan.upload_id, plan.algorithm)) as staged:
         digests: Mapping[str, str] = {}
@@ -84,7 +85,7 @@ def upload(store: BlobStore, plan: Plan, acknowledge: Acknowledge) -> None:
     finish(store, plan, offset, digests, acknowledge)
 
 
-def leave_early(store: BlobStore, plan: Plan, offset: int, digests: Mapping[str, str]) -> None:
+def leave_early(store: BlockingStore, plan: Plan, offset: int, digests: Mapping[str, str]) -> None:
     """Resume at `offset`, write something that is never flushed nor acknowledged, and go."""
     with closing(store.resume(plan.upload_id)) as staged:
         staged.rewind(offset, digests, plan.algorithm)
@@ -92,7 +93,7 @@ def leave_early(store: BlobStore, plan: Plan, offset: int, digests: Mapping[str,
 
 
 def finish(
-    store: BlobStore,
+    store: BlockingStore,
     plan: Plan,
     offset: int,
     digests: Mapping[str, str],
@@ -114,13 +115,13 @@ def units(plan: Plan, start: int, stop: int) -> Iterator[memoryview]:
         yield view[offset : min(offset + plan.unit, stop)]
 
 
-def read(store: BlobStore, object_id: str) -> bytes:
+def read(store: BlockingStore, object_id: str) -> bytes:
     """Return all bytes of an object."""
     with closing(store.open(object_id)) as stored:
         return b"".join(bytes(chunk) for chunk in stored.chunks())
 
 
-def check_recovered(store: BlobStore, plan: Plan, rows: Acknowledged) -> None:
+def check_recovered(store: BlockingStore, plan: Plan, rows: Acknowledged) -> None:
     """Check one upload after a crash: nothing acknowledged is lost, nothing wrong is served."""
     name = plan.upload_id
     try:

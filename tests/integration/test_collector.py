@@ -13,7 +13,7 @@ from cloudcore.db.statement import Statement
 from cloudcore.jobs.queue import first_due
 from cloudcore.jobs.runs import Run
 from cloudcore.jobs.worker import JobPace, JobWorker
-from registry.blobstore.base import BlobStore
+from registry.blobstore.filesystem import FilesystemStore
 from registry.gc.collector.consistency_check import IndexIncomplete
 from registry.gc.collector.steps import collection_kind
 from registry.gc.fsck import check
@@ -50,7 +50,7 @@ class Yard:
         self.world = world
         self.ctx: ServiceContext = world.install.ctx
         store: Any = self.ctx.writer
-        self.store: BlobStore = store
+        self.store: FilesystemStore = store
 
     async def pass_time(self, seconds: float) -> None:
         """Let time pass."""
@@ -113,13 +113,13 @@ class Yard:
 
     def objects(self) -> int:
         """Return how many objects the store holds."""
-        return len(list(self.store.list_objects()))
+        return len(list(self.store.files.list_objects()))
 
     async def check(self) -> None:
         """Run fsck; everything must be well, and nothing leak."""
         report = await check(self.ctx.database, self.store, lambda _: None, clock=self.ctx.clock)
         assert report.violations == []
-        assert report.leaks == []
+        assert report.orphans == []
 
 
 def test_bytes_go_stage_by_stage(database_url: str) -> None:
@@ -335,7 +335,7 @@ def test_a_recovered_blob_heals_the_damaged_one_that_was_pushed_since(database_u
             found = linked_object(tx, world.repository_id, digest)
             assert found is not None
             assert mark(tx, world.account.id, found.id, found.verified_at, ABSENT, 1)
-            yard.store.delete(found.id)
+            yard.store.files.delete(found.id)
 
         await yard.ctx.database.write(damage)
         assert not await yard.has(digest)

@@ -200,13 +200,13 @@ def test_nothing_in_use_is_collected(database_url: str, tmp_path: Path) -> None:
                 await collect(ctx, store, account_id)
             report = await check(registry.ctx.database, store, lambda _: None, clock=registry.clock)
             assert report.violations == []
-            assert report.leaks == []
+            assert report.orphans == []
 
     with closing(FilesystemStore(tmp_path / "blobs")) as store:
         asyncio.run(scenario(store))
         with querying(database_url) as query:
             check_counters(query, "dev")
-            assert {one.object_id for one in store.list_objects()} == object_ids(query)
+            assert {one.object_id for one in store.files.list_objects()} == object_ids(query)
             if database_url.startswith("postgresql"):
                 ((deadlocks,),) = query(
                     "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"

@@ -94,9 +94,9 @@ def test_bytes_that_are_lost_before_they_heal_are_no_bug_of_ours(
     """Whatever removed the file that is healed may remove the next one too."""
     replacing = store.replace
 
-    def lose(object_id: str, new_id: str) -> None:
-        store.delete(new_id)
-        replacing(object_id, new_id)
+    async def lose(object_id: str, new_id: str) -> None:
+        await store.delete([new_id])
+        await replacing(object_id, new_id)
 
     async def scenario() -> None:
         async with open_registry(sqlite_database, store) as registry:

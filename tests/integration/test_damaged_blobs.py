@@ -331,7 +331,7 @@ def test_bytes_are_replaced_in_place(
     async def scenario(registry: Registry) -> None:
         file = await file_of(registry, blobs, DIGEST)
         before = file.stat().st_ino
-        with closing(store.open(file.name)) as reading:
+        with closing(store.files.open(file.name)) as reading:
             registry.clock.advance(WEEK)
             await upload(registry.client, "one")
             assert await file_of(registry, blobs, DIGEST) == file
@@ -339,7 +339,7 @@ def test_bytes_are_replaced_in_place(
             assert b"".join(map(bytes, reading.chunks())) == BLOB
         await check_healed(registry, "one")
         report = await fsck(registry, store)
-        assert (report.violations, report.leaks, report.object_count) == ([], [], 1)
+        assert (report.violations, report.orphans, report.object_count) == ([], [], 1)
 
     play(database_url, store, scenario)
 
@@ -368,7 +368,7 @@ def test_many_pushes_that_heal_at_once_agree(
         await check_healed(registry, "three")
         await sweep(registry, store)
         await check_healed(registry, "three")
-        assert len(list(store.list_objects())) == 1
+        assert len(list(store.files.list_objects())) == 1
         assert (await fsck(registry, store)).violations == []
 
     play(database_url, store, scenario)

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import pytest
 
-from registry.blobstore.base import BlobStore
+from registry.blobstore.base import BlobStore, OpenObject
 from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.memory import MemoryRange, MemoryStore
+from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import digest_of
 from registry.oci.manifest import MAX_BYTES
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
@@ -174,7 +174,7 @@ def test_a_bug_is_logged_and_told_without_detail(
     sqlite_database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(MemoryStore):
-        def open(self, *_: object) -> MemoryRange:
+        async def open(self, *_: object) -> OpenObject:
             raise RuntimeError("a bug")
 
     async def scenario(registry: Registry) -> None:
@@ -315,7 +315,7 @@ def test_a_blob_over_the_limit_is_refused_and_leaves_nothing(
         path = f"{APP}/blobs/uploads/?digest={DIGEST}"
         answer = await registry.client.request("POST", path, DATA)
         assert (answer.status, answer.codes) == (413, ["SIZE_INVALID"])
-        assert list(store.list_staged()) == []
+        assert list(store.files.list_staged()) == []
         started = await registry.client.request("POST", f"{APP}/blobs/uploads/")
         location = started.headers["location"]
         assert (await registry.client.request("PATCH", location, DATA[:1000])).status == 202
@@ -482,12 +482,12 @@ def test_staged_bytes_that_are_gone_end_their_session(sqlite_database: str, tmp_
         for method in ("PATCH", "PUT", "DELETE"):
             location = (await ask("POST", f"{APP}/blobs/uploads/")).headers["location"]
             assert (await ask("PATCH", location, DATA)).status == 202
-            store.discard(location.rpartition("/")[2])
+            await store.discard(location.rpartition("/")[2])
             target = f"{location}?digest={DIGEST}" if method == "PUT" else location
             answer = await ask(method, target, DATA)
             assert answer.status == (204 if method == "DELETE" else 404)
             assert (await ask("GET", location)).codes == ["BLOB_UPLOAD_UNKNOWN"]
-        assert list(store.list_staged()) == []
+        assert list(store.files.list_staged()) == []
         with querying(sqlite_database) as query:
             assert upload_ids(query) == set()
 

@@ -17,12 +17,11 @@ import pytest
 from cloudcore.jobs.runs import find_run
 from cloudcore.jobs.worker import JobWorker
 from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.folders import SHARDS
 from registry.cli.main import main
 from registry.gc.collector.steps import collection_kind
 from registry.gc.generations import Generations, accept_database
 from registry.gc.orphans.quarantine import tend_orphans
-from registry.gc.orphans.scan import EVERY_SECONDS, Patrol, quarantine_leaks
+from registry.gc.orphans.scan import EVERY_SECONDS, OrphanScan, places_of, set_orphans_aside
 from registry.gc.purge.uploads import discard_expired_uploads
 from registry.oci.digest import digest_of
 from registry.services.collector_runs import KIND, start_run
@@ -131,14 +130,14 @@ def site(tmp_path: Path, migrated_file: Path) -> Site:
     return Site(tmp_path / "data", migrated_file)
 
 
-async def patrol_all(registry: Registry, store: FilesystemStore) -> None:
-    """Let the patrol come round once, and each place be swept by itself."""
-    patrol = Patrol(registry.ctx, store)
-    for _ in range(SHARDS):
-        await patrol.turn()
+async def scan_all(registry: Registry, store: FilesystemStore) -> None:
+    """Let the scan come round once, and each place be swept by itself."""
+    orphan_scan = OrphanScan(registry.ctx, store)
+    for _ in store.partitions():
+        await orphan_scan.turn()
         registry.clock.advance(EVERY_SECONDS)
-    for place in range(SHARDS + 1):
-        await quarantine_leaks(registry.ctx, store, place)
+    for place in places_of(store):
+        await set_orphans_aside(registry.ctx, store, place)
 
 
 @pytest.mark.parametrize(("more", "notes"), [(1, True), (3, True), (15, True), (15, False)])
@@ -158,7 +157,7 @@ def test_nothing_is_lost_beside_an_older_database(
     assert site.remove_leaks() == 1
     assert "gc accept-database" in capsys.readouterr().err
     with caplog.at_level(logging.ERROR):
-        site.play(patrol_all, later=2 * HOUR, notes=notes)
+        site.play(scan_all, later=2 * HOUR, notes=notes)
     assert "gc accept-database" in caplog.text
     assert site.files() == files
     assert not site.orphans()
@@ -177,9 +176,9 @@ def test_what_is_taken_for_leaks_waits_for_the_right_database(site: Site) -> Non
 
     async def go_on(registry: Registry, store: FilesystemStore) -> None:
         await push_blob(registry, b"newer than what is unknown")
-        await patrol_all(registry, store)
+        await scan_all(registry, store)
         registry.clock.advance(5 * DAY)
-        await patrol_all(registry, store)
+        await scan_all(registry, store)
 
     site.play(go_on, later=2 * HOUR, notes=False)
     orphans = site.orphans()
@@ -196,7 +195,7 @@ def test_the_scan_puts_back_what_has_a_row_again(site: Site) -> None:
 
     async def scenario(registry: Registry, store: FilesystemStore) -> None:
         for object_id in files:
-            assert store.set_aside(object_id, registry.clock())
+            assert await store.set_aside(object_id, registry.clock())
         registry.clock.advance(30 * DAY)
         await tend_orphans(registry.ctx, store)
 
@@ -209,17 +208,17 @@ def test_orphans_go_when_their_days_are_over_and_not_before(site: Site) -> None:
     site.push(0, 3)
 
     async def scenario(registry: Registry, store: FilesystemStore) -> None:
-        with closing(store.stage(registry.ctx.new_id())) as staged:
+        with closing(store.files.stage(registry.ctx.new_id())) as staged:
             staged.write(memoryview(b"nobody's"))
         registry.clock.advance(HOUR)
-        patrol = Patrol(registry.ctx, store)
-        assert await patrol.turn() == 1
+        orphan_scan = OrphanScan(registry.ctx, store)
+        assert await orphan_scan.turn() == 1
         assert len(site.orphans()) == 1
         registry.clock.advance(7 * DAY - HOUR)
-        await patrol.turn()
+        await orphan_scan.turn()
         assert len(site.orphans()) == 1
         registry.clock.advance(2 * HOUR)
-        await patrol.turn()
+        await orphan_scan.turn()
         assert not site.orphans()
 
     files = site.files()
@@ -251,7 +250,7 @@ def test_nothing_is_deleted_while_the_database_is_too_old(site: Site) -> None:
 
     async def go_on(registry: Registry, store: FilesystemStore) -> None:
         ctx = at_once(registry.ctx)
-        store.set_aside(next(iter(sorted(files))), 0)
+        await store.set_aside(next(iter(sorted(files))), 0)
         await discard_expired_uploads(ctx)
         await tend_orphans(ctx, store)
         account_id = await account_of(registry)
@@ -322,7 +321,7 @@ def test_processes_that_note_generations_at_once_raise_no_alarm(site: Site) -> N
 
     async def scenario(registry: Registry, store: FilesystemStore) -> None:
         class Dying(FilesystemStore):
-            def note_generation(self, generation: str) -> None:
+            async def note_generation(self, generation: str) -> None:
                 raise OSError(generation)
 
         histories = [Generations(registry.ctx, store) for _ in range(8)]
@@ -334,7 +333,7 @@ def test_processes_that_note_generations_at_once_raise_no_alarm(site: Site) -> N
                 )
                 assert [type(each) for each in ended if each is not None] == [OSError]
                 registry.clock.advance(8 * DAY)
-        await Patrol(registry.ctx, store).turn()
+        await OrphanScan(registry.ctx, store).turn()
 
     site.push(0, 1)
     site.play(scenario)

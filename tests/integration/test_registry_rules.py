@@ -218,7 +218,7 @@ def test_rule_5_a_blob_is_kept_once_an_account_and_counted_once_a_repository(
                 await each.push(await each.image_document("shared", "bb")),
             ]
             assert (await each.record())["size_bytes"] == 2 + 6 + 1 + 2
-        assert len(store.objects) == 4
+        assert len(store.files.objects) == 4
         sizes = {
             each["digest"]: each["size_bytes"] for each in (await world.get("/images"))["images"]
         }
@@ -243,9 +243,9 @@ def test_rule_6_deleting_an_image_frees_no_bytes_at_once(database_url: str, plan
         await other.push_image("shared", "v1")
         store = world.install.ctx.reader
         assert isinstance(store, MemoryStore)
-        kept = set(store.objects)
+        kept = set(store.files.objects)
         assert (await delete_image(world, plane, image["digest"])).status_code in (202, 204)
-        assert set(store.objects) == kept
+        assert set(store.files.objects) == kept
         assert (await world.record())["size_bytes"] == 0
         assert await other.pulls("v1")
         layer = await other.docker.get(f"/v2/{other.name}/blobs/{digest_of(b'shared')}")

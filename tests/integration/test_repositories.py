@@ -288,8 +288,8 @@ def test_a_blob_that_ends_after_its_repository_is_not_kept(sqlite_database: str)
         assert (answer.status_code, answer.json()["errors"][0]["code"]) == (404, "NAME_UNKNOWN")
         store = install.ctx.reader
         assert isinstance(store, MemoryStore)
-        assert not store.objects
-        assert not store.staged
+        assert not store.files.objects
+        assert not store.files.staged
 
     play(sqlite_database, scenario)
 

@@ -163,8 +163,8 @@ def test_a_monolithic_push_cut_short_leaves_nothing(sqlite_database: str, tmp_pa
         digest = digest_of(ONE)
         answer = await pair.first.request("POST", f"{UPLOADS}?digest={digest}", hang_up(ONE))
         assert answer.codes == ["SIZE_INVALID"]
-        assert list(pair.store.list_staged()) == []
-        assert list(pair.store.list_objects()) == []
+        assert list(pair.store.files.list_staged()) == []
+        assert list(pair.store.files.list_objects()) == []
 
     play(sqlite_database, tmp_path / "blobs", scenario)
 
@@ -190,11 +190,11 @@ def test_an_idle_session_ends_with_its_bytes(database_url: str, tmp_path: Path) 
         body.go_on.set()
         assert (await writing).status == 202
         assert (await pair.second.request("GET", other)).status == 204
-        assert len(list(pair.store.list_staged())) == 1
+        assert len(list(pair.store.files.list_staged())) == 1
         pair.clock.advance(25 * 3600)
         assert await discard_expired_uploads(pair.contexts[0]) == 1
         assert await discard_expired_uploads(pair.contexts[0]) == 0
-        assert list(pair.store.list_staged()) == []
+        assert list(pair.store.files.list_staged()) == []
 
     play(database_url, tmp_path / "blobs", scenario)
 
@@ -222,6 +222,6 @@ def test_the_same_bytes_at_once_are_kept_once(database_url: str, tmp_path: Path)
         with querying(database_url) as query:
             kept = object_ids(query)
         assert len(kept) == 1
-        assert {one.object_id for one in pair.store.list_objects()} == kept
+        assert {one.object_id for one in pair.store.files.list_objects()} == kept
 
     play(database_url, tmp_path / "blobs", scenario)

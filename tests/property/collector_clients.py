@@ -222,10 +222,10 @@ class Client:
         """Let go of what cannot be restored any more."""
         self.yard.purge()
 
-    def patrol(self) -> None:
-        """Look for leaks among what is some hours old."""
+    def scan(self) -> None:
+        """Look for orphans among what is some hours old."""
         self.yard.clock.advance(2 * 3600)
-        self.yard.patrol()
+        self.yard.scan()
 
     def half_collect(self) -> None:
         """Run the collector until something is swept."""
@@ -244,7 +244,7 @@ DELETIONS: Final[Acts] = (
 )
 CHORES: Final[Acts] = (
     *(Client.collect, Client.collect, Client.collect),
-    *(Client.purge, Client.patrol, Client.pass_time),
+    *(Client.purge, Client.scan, Client.pass_time),
 )
 ALL: Final[Acts] = (*PUSHES, *DELETIONS, *CHORES)
 
@@ -275,7 +275,7 @@ SCENES: Final = (
     ),
     Scene(
         (*_BLOBS, Client.half_collect, Client.pass_time),
-        ((Client.patrol,), (Client.push_blob,), (Client.push_blob,), CHORES),
+        ((Client.scan,), (Client.push_blob,), (Client.push_blob,), CHORES),
     ),
     Scene(
         (Client.push, Client.delete_image, Client.pass_time, Client.push),

@@ -18,12 +18,11 @@ from typing import Any, Final
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.jobs.runs import end_run
-from registry.blobstore.folders import SHARDS, shard
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.gc.collector.steps import phases_of
 from registry.gc.fsck import check
-from registry.gc.orphans.scan import quarantine_leaks
+from registry.gc.orphans.scan import STAGED, set_orphans_aside
 from registry.gc.purge.images import purge_tombstones
 from registry.gc.purge.repositories import purge_deleted_repositories
 from registry.gc.purge.tags import purge_deleted_tags
@@ -163,11 +162,11 @@ class Yard:
                 pass
         await write(end_run, run.id, self.clock())
 
-    def patrol(self) -> None:
-        """Look for leaks wherever there is anything."""
-        for place in sorted({int(shard(each), 16) for each in self.store.bytes.objects}):
-            self.tally["leaks"] += drive(quarantine_leaks(self.ctx, self.store, place))
-        self.tally["leaks"] += drive(quarantine_leaks(self.ctx, self.store, SHARDS))
+    def scan(self) -> None:
+        """Look for orphans wherever there is anything."""
+        for place in sorted({each[-2:] for each in self.store.bytes.files.objects}):
+            self.tally["orphans"] += drive(set_orphans_aside(self.ctx, self.store, place))
+        self.tally["orphans"] += drive(set_orphans_aside(self.ctx, self.store, STAGED))
 
     def purge(self) -> None:
         """Let go of what cannot be restored any more."""
@@ -206,7 +205,7 @@ class Yard:
             document = BY_DIGEST[digest]
             assert all((repository, child) in present for child in document.children)
             for blob in document.blobs:
-                found = self.store.bytes.objects.get(linked.get((repository, blob), ""))
+                found = self.store.bytes.files.objects.get(linked.get((repository, blob), ""))
                 assert found == CONTENTS[blob], f"{digest} in {repository} lacks {blob}"
         report = drive(check(self.database, self.store, lambda _: None, clock=self.ctx.clock))
         assert report.violations == [], report.violations
@@ -216,14 +215,14 @@ class Yard:
         """Let every time run out and collect twice; then nothing is left that nobody needs."""
         self.clock.advance(40 * DAY)
         self.purge()
-        self.patrol()
+        self.scan()
         self.collect()
         self.collect()
         self.check()
         objects = {row[0] for row in self.query("SELECT id FROM blob_objects")}
-        assert set(self.store.bytes.objects) == objects, "bytes leak"
-        assert not self.store.bytes.staged, "staged bytes leak"
-        assert not self.store.bytes.held, "bytes are held for ever"
+        assert set(self.store.bytes.files.objects) == objects, "bytes leak"
+        assert not self.store.bytes.files.staged, "staged bytes leak"
+        assert not self.store.bytes.files.held, "bytes are held for ever"
         assert not self.query("SELECT id FROM quarantined_objects")
         assert not self.query(
             "SELECT id FROM blob_objects WHERE state <> 'live' OR id NOT IN"

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, closing, suppress
 from pathlib import Path
 from typing import Any, Concatenate
 
 from cloudcore.db.base import Connection, P, Row, T
 from cloudcore.db.sqlite import SqliteConnection
 from cloudcore.db.statement import Statement
-from registry.blobstore.base import BlobStore, Orphan, Staged, Stored, StoredObject, StoredRange
+from registry.blobstore.base import (
+    BlobStore,
+    DataKey,
+    Deleted,
+    OpenObject,
+    Orphan,
+    Staged,
+    Stored,
+    StoredObject,
+)
 from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import Digest
 from tests.property.interleaving import Died, Interleaving
@@ -124,104 +133,129 @@ class InterleavedStore:
         self.bytes = MemoryStore()
         self.step = step
 
-    def open(
-        self, object_id: str, start: int = 0, stop: int | None = None, size: int | None = None
-    ) -> StoredRange:
+    async def open(
+        self, object_id: str, size: int | None = None, data_key: DataKey | None = None
+    ) -> OpenObject:
         """Open, a step after the row was read."""
         self.step("open")
-        return self.bytes.open(object_id, start, stop, size)
+        return await self.bytes.open(object_id, size, data_key)
 
-    def check(self, object_id: str, size: int) -> None:
+    async def open_staged(self, upload_id: str, data_key: DataKey | None = None) -> OpenObject:
+        """Open staged bytes."""
+        self.step("open_staged")
+        return await self.bytes.open_staged(upload_id, data_key)
+
+    async def check(self, object_id: str, stored_size: int) -> None:
         """Check, a step after the row was read."""
         self.step("check")
-        self.bytes.check(object_id, size)
+        await self.bytes.check(object_id, stored_size)
 
-    def stage(self, upload_id: str, algorithm: str | None = None) -> Staged:
+    async def stage(
+        self,
+        upload_id: str,
+        data_key: DataKey | None,
+        algorithm: str | None = None,
+        *,
+        is_fresh: bool = False,
+    ) -> Staged:
         """Stage."""
         self.step("stage")
-        return InterleavedStaged(self.bytes.stage(upload_id, algorithm), self.step)
+        return InterleavedStaged(
+            await self.bytes.stage(upload_id, data_key, algorithm, is_fresh=is_fresh), self.step
+        )
 
-    def resume(self, upload_id: str) -> Staged:
+    async def resume(self, upload_id: str) -> Staged:
         """Resume."""
         self.step("resume")
-        return InterleavedStaged(self.bytes.resume(upload_id), self.step)
+        return InterleavedStaged(await self.bytes.resume(upload_id), self.step)
 
-    def discard(self, upload_id: str) -> None:
+    async def resumable(self, upload_id: str, received: int) -> int:
+        """Return from where an upload can go on."""
+        self.step("resumable")
+        return await self.bytes.resumable(upload_id, received)
+
+    async def discard(self, upload_id: str) -> None:
         """Discard."""
         self.step("discard")
-        self.bytes.discard(upload_id)
+        await self.bytes.discard(upload_id)
 
-    def check_room(self) -> None:
+    async def check_room(self) -> None:
         """Check the room."""
-        self.bytes.check_room()
+        await self.bytes.check_room()
 
-    def remove_duplicate(self, object_id: str) -> None:
+    async def remove_duplicate(self, object_id: str) -> None:
         """Remove a duplicate."""
         self.step("remove_duplicate")
-        self.bytes.remove_duplicate(object_id)
+        await self.bytes.remove_duplicate(object_id)
 
-    def replace(self, object_id: str, new_id: str) -> None:
+    async def replace(self, object_id: str, new_id: str) -> None:
         """Replace an object's bytes."""
         self.step("replace")
-        self.bytes.replace(object_id, new_id)
+        await self.bytes.replace(object_id, new_id)
 
-    def list_objects(self, shard: int | None = None) -> Iterator[StoredObject]:
+    def partitions(self) -> Sequence[str]:
+        """Return the names of the partitions."""
+        return self.bytes.partitions()
+
+    async def list_objects(self, partition: str | None = None) -> AsyncIterator[StoredObject]:
         """List objects, with a step after each."""
-        for found in self.bytes.list_objects(shard):
+        async for found in self.bytes.list_objects(partition):
             yield found
             self.step("list_objects")
 
-    def list_staged(self) -> Iterator[StoredObject]:
+    async def list_staged(self) -> AsyncIterator[StoredObject]:
         """List what is staged, with a step after each."""
-        for found in self.bytes.list_staged():
+        async for found in self.bytes.list_staged():
             yield found
             self.step("list_staged")
 
-    def list_ids(self, shard: int) -> Iterator[str]:
+    async def list_ids(self, partition: str) -> AsyncIterator[str]:
         """List the ids of objects, with a step after each."""
-        for found in self.bytes.list_ids(shard):
+        async for found in self.bytes.list_ids(partition):
             yield found
             self.step("list_ids")
 
-    def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
+    async def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
         """Set aside."""
         self.step("set_aside")
-        return self.bytes.set_aside(object_id, moment, staged_too=staged_too)
+        return await self.bytes.set_aside(object_id, moment, staged_too=staged_too)
 
-    def list_orphans(self) -> Iterator[Orphan]:
+    async def list_orphans(self) -> AsyncIterator[Orphan]:
         """List orphans, with a step after each."""
-        for orphan in self.bytes.list_orphans():
+        async for orphan in self.bytes.list_orphans():
             yield orphan
             self.step("list_orphans")
 
-    def take_back(self, object_id: str) -> bool:
+    async def take_back(self, object_id: str) -> bool:
         """Take back."""
         self.step("take_back")
-        return self.bytes.take_back(object_id)
+        return await self.bytes.take_back(object_id)
 
-    def delete_orphan(self, orphan: Orphan) -> None:
+    async def delete_orphan(self, orphan: Orphan) -> None:
         """Delete an orphan."""
         self.step("delete_orphan")
-        self.bytes.delete_orphan(orphan)
+        await self.bytes.delete_orphan(orphan)
 
-    def scan_alone(self) -> AbstractContextManager[bool]:
+    def scan_alone(self) -> AbstractAsyncContextManager[bool]:
         """Scan alone."""
         return self.bytes.scan_alone()
 
-    def generation(self) -> str | None:
+    async def generation(self) -> str | None:
         """Return the generation."""
         self.step("generation")
-        return self.bytes.generation()
+        return await self.bytes.generation()
 
-    def note_generation(self, generation: str) -> None:
+    async def note_generation(self, generation: str) -> None:
         """Note a generation."""
         self.step("note_generation")
-        self.bytes.note_generation(generation)
+        await self.bytes.note_generation(generation)
 
-    def delete(self, object_id: str) -> None:
-        """Delete."""
-        self.step("delete")
-        self.bytes.delete(object_id)
+    async def delete(self, object_ids: Sequence[str]) -> Deleted:
+        """Delete, with a step before each."""
+        for object_id in object_ids:
+            self.step("delete")
+            await self.bytes.delete([object_id])
+        return Deleted(object_ids)
 
 
 class InterleavedStaged(Staged):
@@ -236,12 +270,17 @@ class InterleavedStaged(Staged):
         """Return how many bytes are staged."""
         return self._staged.offset
 
-    def rewind(
-        self, offset: int, digests: Mapping[str, str] | None = None, algorithm: str | None = None
+    async def rewind(
+        self,
+        offset: int,
+        digests: Mapping[str, str] | None = None,
+        algorithm: str | None = None,
+        *,
+        data_key: DataKey | None,
     ) -> None:
         """Rewind."""
         self._step("rewind")
-        self._staged.rewind(offset, digests, algorithm)
+        await self._staged.rewind(offset, digests, algorithm, data_key=data_key)
 
     def write(self, view: memoryview, /) -> None:
         """Write: no step, for nobody else sees these bytes."""
@@ -257,16 +296,16 @@ class InterleavedStaged(Staged):
         self._step("commit")
         return self._staged.commit(expected)
 
-    def discard(self) -> None:
+    async def discard(self) -> None:
         """Discard."""
         self._step("discard")
-        self._staged.discard()
+        await self._staged.discard()
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Close; also the dead let go."""
         with suppress(Died):
             self._step("close")
-        self._staged.close()
+        await self._staged.aclose()
 
 
 _: type[BlobStore] = InterleavedStore

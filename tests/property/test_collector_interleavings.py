@@ -26,7 +26,7 @@ RUNS: Final = int(os.environ.get("COLLECTOR_RUNS", 800 * FACTOR))
 SEED: Final = int(os.environ.get("COLLECTOR_SEED", "0"))
 DEADLY: Final = 0.25
 """How often one of the tasks dies."""
-TALLIED: Final = ("pushed", "refused", "restored", "recovered", "swept", "leaks")
+TALLIED: Final = ("pushed", "refused", "restored", "recovered", "swept", "orphans")
 """What must happen now and then, or the runs are no test."""
 ENOUGH: Final = 500
 

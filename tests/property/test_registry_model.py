@@ -384,8 +384,8 @@ class RegistryMachine(RuleBasedStateMachine):
         for name in WORDS if self.clients else ():
             self.compare(name)
         query, store = self.around.query, self.around.store
-        assert {stored.object_id for stored in store.list_objects()} == object_ids(query)
-        assert {stored.object_id for stored in store.list_staged()} <= upload_ids(query)
+        assert {stored.object_id for stored in store.files.list_objects()} == object_ids(query)
+        assert {stored.object_id for stored in store.files.list_staged()} <= upload_ids(query)
 
     def compare(self, name: str) -> None:
         """Compare what the server shows of a repository with the model."""

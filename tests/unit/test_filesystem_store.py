@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from registry.blobstore import medium
-from registry.blobstore.base import ObjectUnknown, StageBusy
-from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.medium import start_writeback, unavailable
+from registry.blobstore import disk_io
+from registry.blobstore.base import ObjectDamaged, ObjectUnknown, StageBusy
+from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.disk_io import start_writeback, unavailable
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
 
@@ -28,8 +28,8 @@ UPLOAD = "0b5e7c56-6f0e-4c2b-9c39-5a2f6f1d3eab"
 
 HOLDER = """
 import sys, pathlib
-from registry.blobstore.filesystem import FilesystemStore
-staged = FilesystemStore(pathlib.Path(sys.argv[1])).stage(sys.argv[2])
+from registry.blobstore.disk_files import DiskFiles
+staged = DiskFiles(pathlib.Path(sys.argv[1])).stage(sys.argv[2])
 staged.write(memoryview(b"staged elsewhere"))
 print(staged.flush()["sha256"], flush=True)
 sys.stdin.read()
@@ -37,8 +37,8 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[FilesystemStore]:
-    with closing(FilesystemStore(tmp_path / "data" / "blobs")) as filesystem:
+def store(tmp_path: Path) -> Iterator[DiskFiles]:
+    with closing(DiskFiles(tmp_path / "data" / "blobs")) as filesystem:
         yield filesystem
 
 
@@ -47,7 +47,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "data" / "blobs"
 
 
-def put(store: FilesystemStore, data: bytes, upload_id: str = UPLOAD) -> None:
+def put(store: DiskFiles, data: bytes, upload_id: str = UPLOAD) -> None:
     with closing(store.stage(upload_id)) as staged:
         staged.write(memoryview(data))
         staged.commit(digest_of(data))
@@ -60,7 +60,7 @@ def open_descriptors() -> int:
 def test_files_lie_where_the_layout_says_and_only_their_owner_reads_them(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        with closing(FilesystemStore(tmp_path / "blobs")) as store:
+        with closing(DiskFiles(tmp_path / "blobs")) as store:
             put(store, b"data")
             store.stage(str(uuid.UUID(int=1))).close()
     finally:
@@ -74,14 +74,14 @@ def test_files_lie_where_the_layout_says_and_only_their_owner_reads_them(tmp_pat
     assert len(folders) == 1 + 3 + 256
 
 
-def test_opening_a_store_again_keeps_what_it_holds(store: FilesystemStore, root: Path) -> None:
+def test_opening_a_store_again_keeps_what_it_holds(store: DiskFiles, root: Path) -> None:
     put(store, b"data")
-    with closing(FilesystemStore(root)) as again, closing(again.open(UPLOAD)) as stored:
+    with closing(DiskFiles(root)) as again, closing(again.open(UPLOAD)) as stored:
         assert b"".join(bytes(chunk) for chunk in stored.chunks()) == b"data"
 
 
 def test_a_hold_excludes_other_processes_and_dies_with_its_own(
-    store: FilesystemStore, root: Path
+    store: DiskFiles, root: Path
 ) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(root), UPLOAD],
@@ -102,12 +102,12 @@ def test_a_hold_excludes_other_processes_and_dies_with_its_own(
 
 
 def test_a_workers_hashers_are_not_believed_after_another_rewrote_the_bytes(
-    store: FilesystemStore, root: Path
+    store: DiskFiles, root: Path
 ) -> None:
     with closing(store.stage(UPLOAD)) as staged:
         staged.write(memoryview(b"AAAA"))
         staged.flush()
-    with closing(FilesystemStore(root)) as other, closing(other.resume(UPLOAD)) as staged:
+    with closing(DiskFiles(root)) as other, closing(other.resume(UPLOAD)) as staged:
         staged.rewind(0)  # the first worker's answer was lost before its row was written
         staged.write(memoryview(b"BBBB"))
         digests = staged.flush()
@@ -119,7 +119,7 @@ def test_a_workers_hashers_are_not_believed_after_another_rewrote_the_bytes(
 
 @pytest.mark.parametrize("winner", ["discard", "commit", "replace"])
 def test_a_file_that_moved_before_its_lock_is_not_held(
-    store: FilesystemStore, root: Path, monkeypatch: pytest.MonkeyPatch, winner: str
+    store: DiskFiles, root: Path, monkeypatch: pytest.MonkeyPatch, winner: str
 ) -> None:
     store.stage(UPLOAD).close()
     flock = fcntl.flock
@@ -150,7 +150,7 @@ def test_a_file_that_moved_before_its_lock_is_not_held(
 
 
 def test_an_object_taken_back_between_two_looks_is_found(
-    store: FilesystemStore, monkeypatch: pytest.MonkeyPatch
+    store: DiskFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(store, b"data")
     real_open = os.open
@@ -168,7 +168,7 @@ def test_an_object_taken_back_between_two_looks_is_found(
 
 
 def test_a_new_file_discarded_before_its_lock_is_busy(
-    store: FilesystemStore, monkeypatch: pytest.MonkeyPatch
+    store: DiskFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flock = fcntl.flock
 
@@ -182,7 +182,7 @@ def test_a_new_file_discarded_before_its_lock_is_busy(
         store.stage(UPLOAD)
 
 
-def test_refusals_leave_no_descriptor_open(store: FilesystemStore) -> None:
+def test_refusals_leave_no_descriptor_open(store: DiskFiles) -> None:
     put(store, b"data")
     other = str(uuid.UUID(int=1))
     with closing(store.stage(other)):
@@ -193,8 +193,10 @@ def test_refusals_leave_no_descriptor_open(store: FilesystemStore) -> None:
                     call(other)
             with pytest.raises(StageBusy):
                 store.stage(UPLOAD)
-            with pytest.raises(StoreUnavailable):
-                store.open(UPLOAD, 0, 5)
+            with pytest.raises(ObjectDamaged):
+                store.open(UPLOAD, 5)
+            with pytest.raises(ObjectDamaged):
+                store.open_cached(UPLOAD, 5)
             with pytest.raises(ObjectUnknown):
                 store.open(str(uuid.UUID(int=2)))
         assert open_descriptors() == before
@@ -213,7 +215,7 @@ def no_descriptor_left() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_too_many_open_files_is_unavailable_and_passes(store: FilesystemStore) -> None:
+def test_too_many_open_files_is_unavailable_and_passes(store: DiskFiles) -> None:
     put(store, b"data")
     other = str(uuid.UUID(int=1))
     store.stage(other).close()
@@ -231,7 +233,7 @@ def test_too_many_open_files_is_unavailable_and_passes(store: FilesystemStore) -
         assert b"".join(bytes(chunk) for chunk in stored.chunks()) == b"data"
 
 
-def test_strangers_in_the_folders_are_left_alone(store: FilesystemStore, root: Path) -> None:
+def test_strangers_in_the_folders_are_left_alone(store: DiskFiles, root: Path) -> None:
     put(store, b"data")
     for name in ("objects/ab/lost+found", "objects/ab/notes.txt", "uploads/.hidden"):
         (root / name).write_bytes(b"?")
@@ -239,14 +241,14 @@ def test_strangers_in_the_folders_are_left_alone(store: FilesystemStore, root: P
     assert list(store.list_staged()) == []
 
 
-def test_a_link_in_an_objects_place_is_not_followed(store: FilesystemStore, root: Path) -> None:
+def test_a_link_in_an_objects_place_is_not_followed(store: DiskFiles, root: Path) -> None:
     (root / "objects" / "ab" / UPLOAD).symlink_to("/etc/passwd")
     with pytest.raises(StoreUnavailable, match="ELOOP"):
         store.open(UPLOAD)
 
 
 def test_staged_bytes_cut_by_a_stranger_never_become_an_object(
-    store: FilesystemStore, root: Path
+    store: DiskFiles, root: Path
 ) -> None:
     with closing(store.stage(UPLOAD)) as staged:
         staged.write(memoryview(b"data"))
@@ -259,9 +261,7 @@ def test_staged_bytes_cut_by_a_stranger_never_become_an_object(
     assert list(store.list_staged()) == []
 
 
-def test_an_object_cut_while_it_is_read_ends_in_an_error(
-    store: FilesystemStore, root: Path
-) -> None:
+def test_an_object_cut_while_it_is_read_ends_in_an_error(store: DiskFiles, root: Path) -> None:
     put(store, b"d" * 600_000)
     with closing(store.open(UPLOAD)) as stored:
         chunks = stored.chunks()
@@ -286,7 +286,7 @@ def test_errors_name_their_kind_and_no_path(code: int, message: str) -> None:
 
 
 def test_a_failed_writeback_condemns_like_a_failed_flush(
-    store: FilesystemStore, monkeypatch: pytest.MonkeyPatch
+    store: DiskFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranges: list[tuple[int, int]] = []
 
@@ -296,7 +296,7 @@ def test_a_failed_writeback_condemns_like_a_failed_flush(
         ctypes.set_errno(errno.EIO)
         return -1 if offset else 0
 
-    monkeypatch.setattr(medium, "_native", failing)
+    monkeypatch.setattr(disk_io, "_native", failing)
     mebibyte = memoryview(bytes(1024 * 1024))
     with closing(store.stage(UPLOAD)) as staged:
         for _ in range(15):
@@ -320,7 +320,7 @@ def test_writeback_reports_failures_but_not_its_absence() -> None:
 
 
 def test_a_replaced_object_is_durable_before_the_call_returns(
-    store: FilesystemStore, root: Path, monkeypatch: pytest.MonkeyPatch
+    store: DiskFiles, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(store, b"damaged")
     new = str(uuid.UUID(int=0x12))

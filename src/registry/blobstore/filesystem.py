@@ -1,234 +1,44 @@
-"""The blob store on a local disk: one file an object, found by descriptor and id alone."""
+"""The blob store on a local disk: files, opened and moved in threads."""
 
 from __future__ import annotations
 
-import fcntl
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Final
 
-from registry.blobstore import generation_file, orphans
-from registry.blobstore.base import BlobStore, ObjectUnknown, Orphan, StageBusy, StoredObject
-from registry.blobstore.folders import SHARDS, Folders, object_path, shard
-from registry.blobstore.medium import (
-    check_room,
-    flush_folder,
-    medium_errors,
-    names_in,
-    open_folder,
-)
-from registry.blobstore.staged_file import StagedFile, open_held
-from registry.blobstore.staging import HasherCache, canonical_id, is_canonical_id
-from registry.blobstore.stored_file import StoredFile, check_stored, open_stored
+from registry.blobstore.base import DataKey, OpenObject
+from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.reading import ThreadedObject
+from registry.blobstore.staging import refuse_key
+from registry.blobstore.stored_file import StoredFile
+from registry.blobstore.threaded import ThreadedStore
+from registry.blobstore.threads import in_thread
+
+_LOOK_SECONDS: Final = 0.1
 
 
-class FilesystemStore:
-    """Keeps blobs below `root`, in files of mode 0600 and folders of mode 0700.
+class FilesystemStore(ThreadedStore):
+    """Keeps blobs below `root` (`DiskFiles`).
 
-    ::
-
-        uploads/<upload id>                              staged bytes
-        objects/<last two hex digits of id>/<object id>  objects; the 256 folders always exist
-        orphans/<moment>.<kind>.<object id>              bytes that no row owned, for some days
-        generation                                       the last generation of their database
-
-    An object's id is the id of the upload it came from. A writer holds its file through
-    ``flock``, which excludes every process of this machine; a network file system that keeps such
-    locks by process is not fit for `root`.
+    A file whose inode is in the kernel's memory is opened on the event loop, which costs a few
+    microseconds and waits for nothing; a thread would cost more than the rest of a small answer.
     """
 
-    def __init__(self, root: Path) -> None:
-        self._folders = Folders(root)
-        self._hashers = HasherCache()
+    def __init__(self, root: Path, *, look_seconds: float = _LOOK_SECONDS) -> None:
+        """Make the folders that are missing, and open them. Blocks."""
+        self.files: Final = DiskFiles(root)
+        super().__init__(self.files, in_thread, look_seconds)
 
-    def close(self) -> None:
-        """Release the folders; the store is of no use afterwards, what it opened still is."""
-        self._folders.close()
+    async def open(
+        self, object_id: str, size: int | None = None, data_key: DataKey | None = None
+    ) -> OpenObject:
+        """Open an object (`BlobReader.open`)."""
+        refuse_key(data_key)
+        stored = self.files.open_cached(object_id, size)
+        if stored is None:
+            stored = await in_thread(self.files.open, object_id, size, undo=StoredFile.close)
+        return ThreadedObject(stored, in_thread)
 
-    def open(
-        self, object_id: str, start: int = 0, stop: int | None = None, size: int | None = None
-    ) -> StoredFile:
-        """Open bytes ``[start, stop)`` of an object (`BlobReader.open`).
-
-        An object shorter than `stop` is damaged: `StoreUnavailable`, unless `size` is given.
-        """
-        path = object_path(canonical_id(object_id))
-        try:
-            return open_stored(self._folders.objects, path, start, stop, size)
-        except ObjectUnknown:
-            if not self.take_back(object_id):
-                raise
-        return open_stored(self._folders.objects, path, start, stop, size)
-
-    def check(self, object_id: str, size: int) -> None:
+    async def check(self, object_id: str, stored_size: int) -> None:
         """Check the presence and size of an object (`BlobReader.check`)."""
-        path = object_path(canonical_id(object_id))
-        try:
-            check_stored(self._folders.objects, path, size)
-        except ObjectUnknown:
-            if not self.take_back(object_id):
-                raise
-            check_stored(self._folders.objects, path, size)
-
-    def stage(self, upload_id: str, algorithm: str | None = None) -> StagedFile:
-        """Begin to stage bytes under a new id (`BlobWriter.stage`)."""
-        name = canonical_id(upload_id)
-        with medium_errors():
-            if self._has_object(name):
-                raise StageBusy(name)  # a commit would replace the object's bytes
-            return StagedFile.create(self._folders, self._hashers, name, algorithm)
-
-    def resume(self, upload_id: str) -> StagedFile:
-        """Take up staged bytes, or an object never made a blob (`BlobWriter.resume`)."""
-        name = canonical_id(upload_id)
-        with medium_errors():
-            try:
-                return StagedFile.take_up(self._folders, self._hashers, name)
-            except ObjectUnknown:
-                if not orphans.take_back(self._folders, name):
-                    raise
-            return StagedFile.take_up(self._folders, self._hashers, name)
-
-    def discard(self, upload_id: str) -> None:
-        """Delete what is staged under an id (`BlobWriter.discard`)."""
-        name = canonical_id(upload_id)
-        with medium_errors(), suppress(FileNotFoundError):
-            descriptor = open_held(self._folders.uploads, name)
-            try:
-                os.unlink(name, dir_fd=self._folders.uploads)
-            finally:
-                os.close(descriptor)
-
-    def check_room(self) -> None:
-        """Check that there is room for one more byte (`BlobWriter.check_room`)."""
-        with medium_errors():
-            check_room(self._folders.uploads, 1)
-
-    def remove_duplicate(self, object_id: str) -> None:
-        """Delete an object just committed for which no row was written."""
-        self.delete(object_id)
-
-    def replace(self, object_id: str, new_id: str) -> None:
-        """Move the bytes of an object just committed to another id (`BlobWriter.replace`).
-
-        The new bytes were flushed when they were committed; this flushes both folder entries, the
-        new one first. If a power loss left one file two names, removing the one without a row
-        could cut the bytes of the object.
-        """
-        name, new = canonical_id(object_id), canonical_id(new_id)
-        with medium_errors():
-            try:
-                os.rename(
-                    object_path(new),
-                    object_path(name),
-                    src_dir_fd=self._folders.objects,
-                    dst_dir_fd=self._folders.objects,
-                )
-            except FileNotFoundError as error:
-                raise ObjectUnknown(new) from error
-            flush_folder(shard(name), self._folders.objects)
-            flush_folder(shard(new), self._folders.objects)
-
-    def list_objects(self, shard: int | None = None) -> Iterator[StoredObject]:
-        """Yield every object, folder by folder; what is no object's name is left out."""
-        for number in range(SHARDS) if shard is None else (shard,):
-            yield from _entries(f"{number:02x}", self._folders.objects)
-
-    def list_ids(self, shard: int) -> Iterator[str]:
-        """Yield the ids of a shard's objects (`BlobSweeper.list_ids`)."""
-        with medium_errors():
-            yield from filter(is_canonical_id, names_in(f"{shard:02x}", self._folders.objects))
-
-    def list_staged(self) -> Iterator[StoredObject]:
-        """Yield everything staged, under its upload id."""
-        yield from _entries("uploads", self._folders.root)
-
-    def delete(self, object_id: str) -> None:
-        """Delete an object's bytes; absent is success.
-
-        The folder is not flushed: a deletion that a power loss undoes leaves an object without a
-        row, which the next sweep deletes again.
-        """
-        path = object_path(canonical_id(object_id))
-        with medium_errors(), suppress(FileNotFoundError):
-            os.unlink(path, dir_fd=self._folders.objects)
-
-    def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
-        """Make an object, or staged bytes, an orphan (`BlobSweeper.set_aside`)."""
-        name = canonical_id(object_id)
-        with medium_errors():
-            return orphans.set_aside(self._folders, name, moment, staged_too=staged_too)
-
-    def list_orphans(self) -> Iterator[Orphan]:
-        """Yield every orphan."""
-        with medium_errors():
-            yield from orphans.listed(self._folders)
-
-    def take_back(self, object_id: str) -> bool:
-        """Put an orphan back where it was (`BlobSweeper.take_back`)."""
-        with medium_errors():
-            return orphans.take_back(self._folders, canonical_id(object_id))
-
-    def delete_orphan(self, orphan: Orphan) -> None:
-        """Delete the bytes of an orphan for good; absent is success."""
-        with medium_errors():
-            orphans.delete(self._folders, orphan)
-
-    @contextmanager
-    def scan_alone(self) -> Iterator[bool]:
-        """Hold the lock of scans in the block; False if another process has it."""
-        with medium_errors():
-            folder = open_folder("orphans", self._folders.root)  # the lock is the descriptor's
-        try:
-            yield _is_locked(folder)
-        finally:
-            os.close(folder)
-
-    def generation(self) -> str | None:
-        """Return the generation that was noted last."""
-        with medium_errors():
-            return generation_file.read(self._folders.root)
-
-    def note_generation(self, generation: str) -> None:
-        """Note the generation of the database (`BlobSweeper.note_generation`)."""
-        with medium_errors():
-            generation_file.write(self._folders.root, generation)
-
-    def _has_object(self, object_id: str) -> bool:
-        try:
-            os.stat(object_path(object_id), dir_fd=self._folders.objects)
-        except FileNotFoundError:
-            return False
-        return True
-
-
-def _is_locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _entries(name: str, parent: int) -> Iterator[StoredObject]:
-    """Yield the files of a folder; one that vanishes meanwhile is left out."""
-    with medium_errors():
-        folder = open_folder(name, parent)
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if not is_canonical_id(entry.name):
-                        continue
-                    try:
-                        size = entry.stat(follow_symlinks=False).st_size
-                    except FileNotFoundError:
-                        continue
-                    yield StoredObject(entry.name, size)
-        finally:
-            os.close(folder)
-
-
-if TYPE_CHECKING:
-    _: type[BlobStore] = FilesystemStore
+        if not self.files.check_cached(object_id, stored_size):
+            await in_thread(self.files.check, object_id, stored_size)

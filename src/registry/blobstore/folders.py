@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import Final
 
-from registry.blobstore.medium import flush_folder, open_folder
+from registry.blobstore.disk_io import flush_folder, open_folder
 
 _FOLDER_MODE: Final = 0o700
-SHARDS: Final = 256
+SHARDS: Final = tuple(f"{number:02x}" for number in range(256))
 """Folders of objects, by the last two hex digits of their ids."""
 
 
@@ -30,8 +30,8 @@ class Folders:
         self.uploads: Final = open_folder("uploads", self.root)
         self.objects: Final = open_folder("objects", self.root)
         self.orphans: Final = open_folder("orphans", self.root)
-        for number in range(SHARDS):
-            _make(f"{number:02x}", self.objects)
+        for name in SHARDS:
+            _make(name, self.objects)
         # Not only when a folder was missing: an earlier start may have died before its flush.
         os.fsync(self.objects)
         os.fsync(self.root)

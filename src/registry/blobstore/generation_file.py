@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from typing import Final
 
-from registry.blobstore.medium import open_folder
+from registry.blobstore.disk_io import open_folder
 
 _NAME: Final = "generation"
 _NEW: Final = "generation.new"

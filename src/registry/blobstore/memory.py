@@ -3,37 +3,57 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 from registry.blobstore.base import (
+    PLAIN,
     BlobStore,
-    FileRegion,
+    DataKey,
     ObjectUnknown,
     Orphan,
     StageBusy,
-    Staged,
+    StagedDropped,
     Stored,
     StoredObject,
-    StoredRange,
+)
+from registry.blobstore.blocking import (
+    BlockingGrowing,
+    BlockingObject,
+    BlockingStaged,
+    BlockingStore,
+    Growth,
 )
 from registry.blobstore.staging import (
     State,
     canonical_id,
     check_size,
     checked_range,
+    refuse_key,
     verified,
     wanted_algorithms,
 )
+from registry.blobstore.threaded import ThreadedStore
+from registry.blobstore.threads import at_once
 from registry.errors import DigestMismatch
 from registry.oci.digest import Digest, digest_of
 
 _READ_BYTES: Final = 256 * 1024
+_PARTITIONS: Final = tuple(f"{number:02x}" for number in range(256))
+"""By the last two hex digits of ids, as on a disk."""
 
 
-class MemoryStore:
-    """Keeps blobs in dictionaries of one process; safe for threads."""
+class MemoryStore(ThreadedStore):
+    """Keeps blobs in dictionaries of one process (`MemoryFiles`); nothing in it waits."""
+
+    def __init__(self) -> None:
+        self.files: Final = MemoryFiles()
+        super().__init__(self.files, at_once, look_seconds=3600)  # there is no other process
+
+
+class MemoryFiles:
+    """Dictionaries of blobs; safe for threads."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -43,26 +63,40 @@ class MemoryStore:
         self.orphans: dict[str, tuple[Orphan, bytes]] = {}
         self._generation: str | None = None
 
+    def close(self) -> None:
+        """Do nothing: memory needs no closing."""
+
     def open(
-        self, object_id: str, start: int = 0, stop: int | None = None, size: int | None = None
-    ) -> MemoryRange:
-        """Open bytes ``[start, stop)`` of an object (`BlobReader.open`)."""
+        self, object_id: str, size: int | None = None, data_key: DataKey | None = None
+    ) -> MemoryObject:
+        """Open an object (`BlobReader.open`)."""
+        refuse_key(data_key)
         data = self.objects.get(canonical_id(object_id))
         if data is None:
-            if not self.take_back(object_id):
+            if not self.take_back(object_id) or object_id not in self.objects:
                 raise ObjectUnknown(object_id)
             data = self.objects[object_id]
         check_size(len(data), size)
-        start, end = checked_range(start, stop, len(data))
-        return MemoryRange(memoryview(data)[start:end])
+        return MemoryObject(data)
 
-    def check(self, object_id: str, size: int) -> None:
+    def open_staged(
+        self, upload_id: str, data_key: DataKey | None = None
+    ) -> MemoryObject | MemoryGrowing:
+        """Open staged bytes that grow (`BlobReader.open_staged`)."""
+        refuse_key(data_key)
+        data = self.staged.get(canonical_id(upload_id))
+        return self.open(upload_id) if data is None else MemoryGrowing(self, upload_id, data)
+
+    def check(self, object_id: str, stored_size: int) -> None:
         """Check the presence and size of an object (`BlobReader.check`)."""
-        self.open(object_id, 0, 0, size)
+        self.open(object_id, stored_size)
 
-    def stage(self, upload_id: str, algorithm: str | None = None) -> MemoryStaged:
+    def stage(
+        self, upload_id: str, algorithm: str | None = None, data_key: DataKey | None = None
+    ) -> MemoryStaged:
         """Begin to stage bytes under a new id (`BlobWriter.stage`)."""
         canonical_id(upload_id)
+        refuse_key(data_key)
         with self.lock:
             if upload_id in self.staged or upload_id in self.objects:
                 raise StageBusy(upload_id)
@@ -83,6 +117,12 @@ class MemoryStore:
             self.held.add(upload_id)
         return MemoryStaged(self, upload_id)
 
+    def resumable(self, upload_id: str, received: int) -> int:
+        """Return from which byte an upload can go on: any (`BlobWriter.resumable`)."""
+        self.take_back(upload_id)
+        there = self.staged.get(upload_id, self.objects.get(upload_id, b""))
+        return min(received, len(there))
+
     def discard(self, upload_id: str) -> None:
         """Delete what is staged under an id (`BlobWriter.discard`)."""
         canonical_id(upload_id)
@@ -93,10 +133,6 @@ class MemoryStore:
     def check_room(self) -> None:
         """Do nothing: there is room."""
 
-    def remove_duplicate(self, object_id: str) -> None:
-        """Delete an object just committed for which no row was written."""
-        self.delete(object_id)
-
     def replace(self, object_id: str, new_id: str) -> None:
         """Move the bytes of an object just committed to another id (`BlobWriter.replace`)."""
         with self.lock:
@@ -104,16 +140,19 @@ class MemoryStore:
                 raise ObjectUnknown(new_id)
             self.objects[canonical_id(object_id)] = self.objects.pop(new_id)
 
-    def list_objects(self, shard: int | None = None) -> Iterator[StoredObject]:
-        """Yield every object."""
-        ending = "" if shard is None else f"{shard:02x}"
+    def partitions(self) -> Sequence[str]:
+        """Return the last two digits that ids can have."""
+        return _PARTITIONS
+
+    def list_objects(self, partition: str | None = None) -> Iterator[StoredObject]:
+        """Yield every object, or those of a partition."""
         for object_id, data in list(self.objects.items()):
-            if object_id.endswith(ending):
+            if object_id.endswith(partition or ""):
                 yield StoredObject(object_id, len(data))
 
-    def list_ids(self, shard: int) -> Iterator[str]:
-        """Yield the ids of a shard's objects."""
-        return (found.object_id for found in self.list_objects(shard))
+    def list_ids(self, partition: str) -> Iterator[str]:
+        """Yield the ids of a partition's objects."""
+        return (found.object_id for found in self.list_objects(partition))
 
     def list_staged(self) -> Iterator[StoredObject]:
         """Yield everything staged, under its upload id."""
@@ -172,37 +211,77 @@ class MemoryStore:
             raise StageBusy(upload_id)
 
 
-class MemoryRange(StoredRange):
+class MemoryObject(BlockingObject):
     """Bytes of an object, which live on here when the object is deleted."""
 
-    def __init__(self, view: memoryview) -> None:
-        self._view = view
+    def __init__(self, data: bytes) -> None:
+        self._data = memoryview(data)
 
     @property
-    def file_region(self) -> FileRegion | None:
-        """Return None: there is no file."""
-        return None
+    def length(self) -> int:
+        """Return the number of bytes."""
+        return len(self._data)
 
-    def chunks(self) -> Iterator[memoryview]:
-        """Yield the bytes in order."""
-        for start in range(0, len(self._view), _READ_BYTES):
-            yield self._view[start : start + _READ_BYTES]
+    @property
+    def closes_slowly(self) -> bool:
+        """Return False."""
+        return False
+
+    def file_region(self, start: int = 0, stop: int | None = None) -> None:
+        """Return None: there is no file."""
+        checked_range(start, stop, self.length)
+
+    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """Yield a range in order."""
+        start, end = checked_range(start, stop, self.length)
+        return (
+            self._data[offset : min(offset + _READ_BYTES, end)]
+            for offset in range(start, end, _READ_BYTES)
+        )
 
     def close(self) -> None:
         """Do nothing: memory needs no closing."""
 
 
-class MemoryStaged(Staged):
-    """Staged bytes of a `MemoryStore`; until `rewind` they may be an object's."""
+class MemoryGrowing(BlockingGrowing):
+    """Staged bytes of `MemoryFiles` that are read while they grow."""
 
-    def __init__(self, store: MemoryStore, upload_id: str) -> None:
-        self._store = store
+    def __init__(self, files: MemoryFiles, upload_id: str, data: bytearray) -> None:
+        self._files = files
+        self._upload_id = upload_id
+        self._data = data
+
+    def look(self) -> Growth:
+        """Return how far they have come."""
+        with self._files.lock:
+            if self._files.staged.get(self._upload_id) is self._data:
+                return Growth(len(self._data), is_committed=False)
+            if bytes(self._data) == self._files.objects.get(self._upload_id):
+                return Growth(len(self._data), is_committed=True)
+        raise StagedDropped(f"the upload {self._upload_id} was discarded")
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Return bytes that are there."""
+        found = bytes(self._data[offset : offset + count])
+        if len(found) < count:
+            raise StagedDropped(f"the upload {self._upload_id} was cut off")
+        return found
+
+    def close(self) -> None:
+        """Do nothing: memory needs no closing."""
+
+
+class MemoryStaged(BlockingStaged):
+    """Staged bytes of `MemoryFiles`; until `rewind` they may be an object's."""
+
+    def __init__(self, files: MemoryFiles, upload_id: str) -> None:
+        self._files = files
         self._upload_id = upload_id
         self._algorithm: str | None = None
         self._state = State.OPENED
-        self._is_object = upload_id not in store.staged
+        self._is_object = upload_id not in files.staged
         self._data = (
-            bytearray(store.objects[upload_id]) if self._is_object else store.staged[upload_id]
+            bytearray(files.objects[upload_id]) if self._is_object else files.staged[upload_id]
         )
 
     @property
@@ -210,21 +289,32 @@ class MemoryStaged(Staged):
         """Return how many bytes are staged."""
         return len(self._data)
 
+    @property
+    def closes_slowly(self) -> bool:
+        """Return False."""
+        return False
+
+    def rewinds_at_once(self, offset: int) -> bool:  # noqa: ARG002
+        """Return True."""
+        return True
+
     def rewind(
         self,
         offset: int,
         digests: Mapping[str, str] | None = None,  # noqa: ARG002 - the bytes are at hand
         algorithm: str | None = None,
+        data_key: DataKey | None = None,
     ) -> None:
         """Cut the bytes off at `offset`; then they are staged, also if they were an object."""
+        refuse_key(data_key)
         if self._state is not State.OPENED:
             self._check_held()
         if not 0 <= offset <= self.offset:
             raise ObjectUnknown(self._upload_id)
         if self._is_object:
-            with self._store.lock:
-                del self._store.objects[self._upload_id]
-                self._store.staged[self._upload_id] = self._data
+            with self._files.lock:
+                del self._files.objects[self._upload_id]
+                self._files.staged[self._upload_id] = self._data
             self._is_object = False
         del self._data[offset:]
         self._algorithm = algorithm
@@ -248,28 +338,28 @@ class MemoryStaged(Staged):
         except DigestMismatch:
             self.discard()
             raise
-        with self._store.lock:
-            self._store.objects[self._upload_id] = bytes(self._data)
-            del self._store.staged[self._upload_id]
+        with self._files.lock:
+            self._files.objects[self._upload_id] = bytes(self._data)
+            del self._files.staged[self._upload_id]
         self._state = State.COMMITTED
         size = len(self._data)
-        return Stored(self._upload_id, digest, alias, size, size, "plain")
+        return Stored(self._upload_id, digest, alias, size, size, PLAIN)
 
     def discard(self) -> None:
         """Delete the staged bytes; an object, or bytes let go before, are left alone."""
         if self._state not in (State.OPENED, State.HELD):
             return
         if not self._is_object:
-            with self._store.lock:
-                del self._store.staged[self._upload_id]
+            with self._files.lock:
+                del self._files.staged[self._upload_id]
         self.close()
 
     def close(self) -> None:
         """Let go of the bytes and keep them."""
         if self._state is not State.ENDED:
             self._state = State.ENDED
-            with self._store.lock:
-                self._store.held.discard(self._upload_id)
+            with self._files.lock:
+                self._files.held.discard(self._upload_id)
 
     def _check_held(self) -> None:
         if self._state is not State.HELD:
@@ -282,4 +372,5 @@ class MemoryStaged(Staged):
 
 
 if TYPE_CHECKING:
-    _: type[BlobStore] = MemoryStore
+    _files: type[BlockingStore] = MemoryFiles
+    _store: type[BlobStore] = MemoryStore

@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import Final
 
 from registry.blobstore.base import Orphan
+from registry.blobstore.disk_io import flush_folder, names_in
 from registry.blobstore.folders import Folders, object_path, shard
-from registry.blobstore.medium import flush_folder, names_in
 from registry.blobstore.staging import is_canonical_id
 
 _FOLDER: Final = "orphans"

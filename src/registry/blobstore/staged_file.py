@@ -9,20 +9,22 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
-from registry.blobstore.base import ObjectUnknown, StageBusy, Staged, Stored
-from registry.blobstore.folders import Folders, object_path, shard
-from registry.blobstore.medium import (
+from registry.blobstore.base import PLAIN, DataKey, ObjectUnknown, StageBusy, Stored
+from registry.blobstore.blocking import BlockingStaged
+from registry.blobstore.disk_io import (
     check_room,
+    disk_errors,
     flush_folder,
-    medium_errors,
     open_folder,
     start_writeback,
     unavailable,
 )
+from registry.blobstore.folders import Folders, object_path, shard
 from registry.blobstore.staging import (
     HasherCache,
     RunningDigests,
     State,
+    refuse_key,
     verified,
     wanted_algorithms,
 )
@@ -69,7 +71,7 @@ def _check_linked(folder: int, path: str, descriptor: int) -> None:
 
 
 class _OnFailure:
-    """A context manager that calls back when the medium fails, and raises `StoreUnavailable`."""
+    """A context manager that calls back when the disk fails, and raises `StoreUnavailable`."""
 
     __slots__ = ("_call",)
 
@@ -80,14 +82,14 @@ class _OnFailure:
         """Begin."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Call back if the medium failed."""
+        """Call back if the disk failed."""
         if isinstance(error, OSError):
             self._call()
             raise unavailable(error) from error
 
 
-class StagedFile(Staged):
-    """A staged file of `FilesystemStore`; see `Staged`."""
+class StagedFile(BlockingStaged):
+    """A staged file of `DiskFiles`; see `Staged`."""
 
     def __init__(
         self, folders: Folders, cache: HasherCache, upload_id: str, descriptor: int, state: State
@@ -138,8 +140,21 @@ class StagedFile(Staged):
         """Return how many bytes are staged."""
         return self._offset
 
+    @property
+    def closes_slowly(self) -> bool:
+        """Return True if the file has no name any more: closing frees its blocks."""
+        return not self._is_let_go and os.fstat(self._descriptor).st_nlink == 0
+
+    def rewinds_at_once(self, offset: int) -> bool:
+        """Return True if the file is where it must be, and as long."""
+        return offset == self._offset and not self._is_object
+
     def rewind(
-        self, offset: int, digests: Mapping[str, str] | None = None, algorithm: str | None = None
+        self,
+        offset: int,
+        digests: Mapping[str, str] | None = None,
+        algorithm: str | None = None,
+        data_key: DataKey | None = None,
     ) -> None:
         """Cut the bytes off at `offset`, in ``uploads`` again if they had become an object.
 
@@ -154,6 +169,7 @@ class StagedFile(Staged):
         A file that has another name still is an object's too, or a backup's: no byte of it may
         change, so the upload is lost.
         """
+        refuse_key(data_key)
         if self._state is not State.OPENED:
             self._held()
         if not 0 <= offset <= self._offset:
@@ -161,7 +177,7 @@ class StagedFile(Staged):
         known = digests or {}
         is_proven = bool(known) and self._state is State.OPENED
         self._entry_durable |= is_proven
-        with medium_errors():
+        with disk_errors():
             if self._state is State.OPENED and os.fstat(self._descriptor).st_nlink > 1:
                 raise ObjectUnknown(self._upload_id)
             if self._is_object:
@@ -184,7 +200,7 @@ class StagedFile(Staged):
         descriptor = self._held()
         written = 0
         try:
-            with medium_errors():
+            with disk_errors():
                 check_room(descriptor, view.nbytes)
                 while written < view.nbytes:
                     self._bytes_durable = False
@@ -221,14 +237,14 @@ class StagedFile(Staged):
             self._rename()
         self._state = State.COMMITTED
         size = self._offset
-        return Stored(self._upload_id, digest, alias, size, size, "plain")
+        return Stored(self._upload_id, digest, alias, size, size, PLAIN)
 
     def discard(self) -> None:
         """Delete the staged bytes; an object, or bytes let go before, are left alone."""
         if self._is_let_go or self._state is State.COMMITTED:
             return
         try:
-            with medium_errors(), suppress(FileNotFoundError):
+            with disk_errors(), suppress(FileNotFoundError):
                 os.unlink(self._upload_id, dir_fd=self._folders.uploads)
         finally:
             self._let_go()
@@ -253,7 +269,7 @@ class StagedFile(Staged):
         os.close(self._descriptor)
 
     def _condemning(self, *, keeps: bool = False) -> _OnFailure:
-        """Let this hold write nothing more when the medium fails in the block.
+        """Let this hold write nothing more when the disk fails in the block.
 
         After a failed flush the kernel forgets which pages it lost, so a second one that
         succeeds proves nothing. With `keeps`, what was acknowledged before the hold stays for the

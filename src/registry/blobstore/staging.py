@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final
 
-from registry.blobstore.base import ObjectDamaged
-from registry.errors import DigestMismatch, StoreUnavailable
+from registry.blobstore.base import DataKey, KeyNotTaken, ObjectDamaged
+from registry.errors import DigestMismatch
 from registry.oci.digest import Digest, Hasher, new_hasher
 
 IDENTITY: Final = "sha256"
@@ -38,16 +38,19 @@ def checked_range(start: int, stop: int | None, size: int) -> tuple[int, int]:
     """Return ``[start, stop)`` of an object of `size` bytes; `stop` None is its end.
 
     Raises:
-        StoreUnavailable: the object ends before the range, so it is damaged.
-        ValueError: the range is negative.
+        ValueError: the range is not of this object.
 
     """
-    if start < 0 or (stop is not None and stop < start):
-        raise ValueError("a range starts at 0 or later and does not end before it starts")
     end = size if stop is None else stop
-    if not start <= end <= size:
-        raise StoreUnavailable("a stored object is shorter than the range asked of it")
+    if not 0 <= start <= end <= size:
+        raise ValueError(f"the range {start} to {end} is not of an object of {size} bytes")
     return start, end
+
+
+def refuse_key(data_key: DataKey | None) -> None:
+    """Raise KeyNotTaken if there is a data key: a plain store must not take it in vain."""
+    if data_key is not None:
+        raise KeyNotTaken("this store keeps bytes plain: it takes no data key")
 
 
 def check_size(actual: int, size: int | None) -> None:

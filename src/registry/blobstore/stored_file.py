@@ -6,70 +6,98 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from registry.blobstore.base import FileRegion, ObjectUnknown, StoredRange
-from registry.blobstore.medium import medium_errors, unavailable
+from registry.blobstore import cached_lookup
+from registry.blobstore.base import FileRegion, ObjectDamaged, ObjectUnknown
+from registry.blobstore.blocking import BlockingObject
+from registry.blobstore.disk_io import disk_errors, unavailable
 from registry.blobstore.staging import check_size, checked_range
 from registry.errors import StoreUnavailable
 
 _READ_BYTES: Final = 256 * 1024
 _SEQUENTIAL_BYTES: Final = 1024 * 1024
-_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW
+_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOATIME: Final = getattr(os, "O_NOATIME", 0)
+_READ: Final = cached_lookup.how(_FLAGS | _NOATIME)
+_LOOK: Final = cached_lookup.how(os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
-class StoredFile(StoredRange):
-    """A part of an object's file. It stays readable after the object is deleted.
+class StoredFile(BlockingObject):
+    """An object's file. It stays readable after the object is deleted.
 
     There is no finalizer on purpose: a descriptor closed by the garbage collector while
     ``sendfile`` runs could be another object's by the next call.
     """
 
-    def __init__(self, descriptor: int, offset: int, count: int) -> None:
-        self._region = FileRegion(descriptor, offset, count)
+    __slots__ = ("_descriptor", "_is_open", "_length")
+
+    def __init__(self, descriptor: int, length: int) -> None:
+        self._descriptor = descriptor
+        self._length = length
         self._is_open = True
 
     @property
-    def file_region(self) -> FileRegion | None:
-        """Return where the bytes lie in the file."""
-        return self._region
+    def length(self) -> int:
+        """Return the number of bytes."""
+        return self._length
 
-    def chunks(self) -> Iterator[memoryview]:
-        """Yield the bytes in order through one buffer of 256 KiB.
+    @property
+    def closes_slowly(self) -> bool:
+        """Return True if the file is large and has no name any more: closing frees its blocks."""
+        return (
+            self._length >= _SEQUENTIAL_BYTES
+            and self._is_open
+            and os.fstat(self._descriptor).st_nlink == 0
+        )
+
+    def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion:
+        """Return where a range lies in the file."""
+        self._check_open()
+        start, end = checked_range(start, stop, self._length)
+        if end - start >= _SEQUENTIAL_BYTES:
+            os.posix_fadvise(self._descriptor, start, end - start, os.POSIX_FADV_SEQUENTIAL)
+        return FileRegion(self._descriptor, start, end - start)
+
+    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """Yield a range in order through one buffer of 256 KiB.
 
         Raises:
             StoreUnavailable: reading failed, or the file has become shorter.
 
         """
-        descriptor, offset, count = self._region
-        buffer = memoryview(bytearray(min(count, _READ_BYTES)))
-        end = offset + count
+        return self._read(*checked_range(start, stop, self._length))
+
+    def _read(self, offset: int, end: int) -> Iterator[memoryview]:
+        buffer = memoryview(bytearray(min(end - offset, _READ_BYTES)))
+        if end - offset >= _SEQUENTIAL_BYTES:
+            self._check_open()
+            os.posix_fadvise(self._descriptor, offset, end - offset, os.POSIX_FADV_SEQUENTIAL)
         while offset < end:
-            if not self._is_open:  # the descriptor may be another file's by now
-                raise ValueError("the stored object was closed")
-            with medium_errors():
-                read = os.preadv(descriptor, [buffer[: end - offset]], offset)
+            self._check_open()
+            with disk_errors():
+                read = os.preadv(self._descriptor, [buffer[: end - offset]], offset)
             if read == 0:
                 raise StoreUnavailable("a stored object is shorter than it was")
             yield buffer[:read]
             offset += read
 
+    def _check_open(self) -> None:
+        if not self._is_open:  # the descriptor may be another file's by now
+            raise ValueError("the stored object was closed")
+
     def close(self) -> None:
         """Release the file; calling it again does nothing."""
         if self._is_open:
             self._is_open = False
-            os.close(self._region.descriptor)
+            os.close(self._descriptor)
 
 
-def open_stored(
-    folder: int, path: str, start: int, stop: int | None, size: int | None = None
-) -> StoredFile:
-    """Open bytes ``[start, stop)`` of the file `path` below a folder descriptor.
+def open_stored(folder: int, path: str, size: int | None = None) -> StoredFile:
+    """Open the file `path` below a folder descriptor.
 
     Raises:
         ObjectUnknown: there is no such file.
         ObjectDamaged: the file has another size.
-        StoreUnavailable: the medium refused, or the file ends before the bytes asked for.
-        ValueError: the range is negative.
+        StoreUnavailable: the disk failed.
 
     """
     try:
@@ -78,17 +106,31 @@ def open_stored(
         raise ObjectUnknown(path) from error
     except OSError as error:
         raise unavailable(error) from error
+    return _opened(descriptor, size)
+
+
+def open_cached(folder: int, path: str, size: int | None = None) -> StoredFile | None:
+    """Open a file as `open_stored` does, or return None if that might wait for the disk.
+
+    Raises:
+        ObjectDamaged, StoreUnavailable: as `open_stored`.
+
+    """
+    descriptor = cached_lookup.open_cached(folder, path, _READ)
+    return None if descriptor is None else _opened(descriptor, size)
+
+
+def _opened(descriptor: int, size: int | None) -> StoredFile:
     try:
-        with medium_errors():
-            there = os.fstat(descriptor).st_size
-            check_size(there, size)
-            start, end = checked_range(start, stop, there)
-            if end - start >= _SEQUENTIAL_BYTES:
-                os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_SEQUENTIAL)
-    except BaseException:
+        there = os.fstat(descriptor).st_size
+        check_size(there, size)
+    except OSError as error:
+        os.close(descriptor)
+        raise unavailable(error) from error
+    except ObjectDamaged:
         os.close(descriptor)
         raise
-    return StoredFile(descriptor, start, end - start)
+    return StoredFile(descriptor, there)
 
 
 def check_stored(folder: int, path: str, size: int) -> None:
@@ -105,6 +147,26 @@ def check_stored(folder: int, path: str, size: int) -> None:
     except OSError as error:
         raise unavailable(error) from error
     check_size(there.st_size, size)
+
+
+def check_cached(folder: int, path: str, size: int) -> bool:
+    """Check a file as `check_stored` does; return False if that might wait for the disk.
+
+    Raises:
+        ObjectDamaged, StoreUnavailable: as `open_stored`.
+
+    """
+    descriptor = cached_lookup.open_cached(folder, path, _LOOK)
+    if descriptor is None:
+        return False
+    try:
+        there = os.fstat(descriptor).st_size
+    except OSError as error:
+        raise unavailable(error) from error
+    finally:
+        os.close(descriptor)
+    check_size(there, size)
+    return True
 
 
 def _open_quietly(folder: int, path: str) -> int:

@@ -7,7 +7,7 @@ import sys
 from typing import NamedTuple
 
 from registry.cli.failure import CommandFailure
-from registry.cli.leaks import quarantine_all_leaks
+from registry.cli.orphan_removal import set_all_orphans_aside
 from registry.cli.output import duration_text
 from registry.cli.progress import ProgressLine
 from registry.cli.running import log_line
@@ -19,10 +19,10 @@ from registry.metadata.database import check_whole
 from registry.settings import Settings
 
 
-def run_fsck(settings: Settings, *, read_objects: bool, removes_leaks: bool) -> int:
+def run_fsck(settings: Settings, *, read_objects: bool, removes_orphans: bool) -> int:
     """Check, show every finding, and return 1 when an invariant is violated.
 
-    With `removes_leaks`, if no invariant is violated, set leaks aside; they are deleted some days
+    With `removes_orphans`, if no invariant is violated, set orphans aside; they are deleted days
     later. Orphans that a row owns now are put back first.
     """
     prepare(settings)
@@ -33,7 +33,7 @@ def run_fsck(settings: Settings, *, read_objects: bool, removes_leaks: bool) -> 
         log_line(f"{checked.put_back} files that had been set aside were put back: rows own them\n")
     if checked.orphans:
         log_line(f"{checked.orphans} files are set aside; 'entrepot gc orphans' lists them\n")
-    for finding in (*report.violations, *report.leaks):
+    for finding in (*report.violations, *report.orphans):
         log_line(f"{finding}\n")
     for image in report.damaged_images:
         log_line(f"{image}\n")
@@ -44,18 +44,18 @@ def run_fsck(settings: Settings, *, read_objects: bool, removes_leaks: bool) -> 
         )
     log_line(
         f"{report.object_count} blobs and {report.manifest_count} manifests checked: "
-        f"{len(report.violations)} violations, {len(report.leaks)} leaks\n"
+        f"{len(report.violations)} violations, {len(report.orphans)} leaks\n"
     )
     if checked.warning:
         log_line(f"Warning: {checked.warning}\n")
-    if removes_leaks:
+    if removes_orphans:
         if report.violations:
             raise CommandFailure(
                 "no leaks were set aside: wrong metadata may be wrong about them too; mend what is"
                 " listed above first"
             )
-        moved = asyncio.run(_quarantine_leaks(settings))
-        left = len(report.leaks) - moved
+        moved = asyncio.run(_set_orphans_aside(settings))
+        left = len(report.orphans) - moved
         kept = f" for {duration_text(settings.delays.gc_orphan_seconds)}" if moved else ""
         rest = f"; {left} may be uploads under way" if left > 0 else ""
         log_line(f"{moved} leaks set aside{kept}{rest}\n")
@@ -94,11 +94,11 @@ async def _check(settings: Settings, read_objects: bool) -> _Checked:  # noqa: F
         line.end()
 
 
-async def _quarantine_leaks(settings: Settings) -> int:
+async def _set_orphans_aside(settings: Settings) -> int:
     line = ProgressLine(sys.stderr)
     try:
         async with Registry(settings).open() as process:
             ctx, sweeper = process.ctx, process.store
-            return await quarantine_all_leaks(ctx, sweeper, line.show)
+            return await set_all_orphans_aside(ctx, sweeper, line.show)
     finally:
         line.end()

@@ -86,6 +86,7 @@ def add_parsers(commands: Verbs) -> None:
     )
     fsck.add_argument("--quick", action="store_true", help="do not read and hash every blob")
     fsck.add_argument(
+        "--remove-orphans",
         "--remove-leaks",
         action="store_true",
         help="if all else is well, set aside stored files that belong to no row; they are deleted"
@@ -181,5 +182,5 @@ def _fsck(options: argparse.Namespace) -> int:
     from registry.cli.fsck import run_fsck  # noqa: PLC0415
 
     return run_fsck(
-        settings_of(options), read_objects=not options.quick, removes_leaks=options.remove_leaks
+        settings_of(options), read_objects=not options.quick, removes_orphans=options.remove_orphans
     )

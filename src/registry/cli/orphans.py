@@ -9,13 +9,14 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from registry.blobstore.base import Orphan
+from registry.blobstore.opening import open_store
 from registry.cli.api import Record
 from registry.cli.failure import Missing, Misuse
 from registry.cli.output import column, size_text, time_text, write_records
 from registry.cli.running import log_line
 from registry.gc.generations import accept_database
 from registry.gc.orphans.quarantine import list_orphans, take_back_owned
-from registry.main import Registry, open_sweeper, prepare
+from registry.main import Registry, prepare
 from registry.settings import Settings
 
 _COLUMNS: Final = (
@@ -58,19 +59,19 @@ def run_acceptance(settings: Settings) -> int:
 
 
 async def _list(settings: Settings) -> Sequence[Orphan]:
-    async with open_sweeper(settings) as sweeper:
+    async with open_store(settings) as sweeper:
         return await list_orphans(sweeper)
 
 
 async def _restore(settings: Settings, ids: Sequence[str] | None) -> int:
-    async with open_sweeper(settings) as sweeper:
+    async with open_store(settings) as sweeper:
         known = {orphan.object_id for orphan in await list_orphans(sweeper)}
         unknown = [each for each in ids or () if each not in known]
         if unknown:
             raise Missing(f"no orphan has the id {unknown[0]}; 'entrepot gc orphans' lists them")
         count = 0
         for each in sorted(known) if ids is None else dict.fromkeys(ids):
-            count += await asyncio.to_thread(sweeper.take_back, each)
+            count += await sweeper.take_back(each)
         return count
 
 

@@ -13,7 +13,7 @@ from registry.distribution.conditions import (
 )
 from registry.distribution.ranges import parse_range
 from registry.distribution.request import DataPlaneRequest
-from registry.distribution.response import Response, empty
+from registry.distribution.response import BlobBody, Response, empty
 from registry.services.blobs import links as blobs
 from registry.services.context import ServiceContext
 
@@ -40,9 +40,9 @@ async def get_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     headers.append((b"content-length", b"%d" % (stop - start)))
     if span is not None:
         headers.append((b"content-range", b"bytes %d-%d/%d" % (start, stop - 1, link.size)))
-    body = await blobs.open_blob(ctx, request.name, link, start, stop)
+    blob = await blobs.open_blob(ctx, request.name, link)
     look_again = partial(blobs.look_again, ctx, request.name, link)
-    return Response(206 if span else 200, headers, body, look_again)
+    return Response(206 if span else 200, headers, BlobBody(blob, start, stop), look_again)
 
 
 async def delete_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Response:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from cloudcore.serving.body import Scope, Send
-from registry.blobstore.base import StoredRange
+from registry.blobstore.base import OpenObject
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -15,12 +15,20 @@ API_VERSION: Final = (b"docker-distribution-api-version", b"registry/2.0")
 _JSON: Final = (b"content-type", b"application/json")
 
 
+class BlobBody(NamedTuple):
+    """Bytes ``[start, stop)`` of an open blob, which is closed once they are sent."""
+
+    blob: OpenObject
+    start: int
+    stop: int
+
+
 class Response(NamedTuple):
-    """An answer; `body` is bytes, or an open blob that is closed once sent."""
+    """An answer."""
 
     status: int
     headers: Headers
-    body: bytes | StoredRange = b""
+    body: bytes | BlobBody = b""
     on_failure: Callable[[], Awaitable[None]] | None = None
     """Called when a blob could not be sent to its end."""
 
@@ -60,19 +68,20 @@ async def send_response(scope: Scope, send: Send, response: Response, request_id
         elif isinstance(body, bytes):
             await send({"type": "http.response.body", "body": body})
         else:
-            await _send_stored(scope, send, body)
+            await _send_blob(scope, send, body)
     except Exception:
         if response.on_failure is not None:
             await response.on_failure()
         raise
     finally:
         if not isinstance(body, bytes):
-            body.close()
+            await body.blob.aclose()
 
 
-async def _send_stored(scope: Scope, send: Send, stored: StoredRange) -> None:
-    """Send a blob's bytes: by the kernel where the server offers it, else in chunks."""
-    region = stored.file_region
+async def _send_blob(scope: Scope, send: Send, body: BlobBody) -> None:
+    """Send a blob's bytes: by the kernel where the server offers it, else in parts."""
+    blob, start, stop = body
+    region = blob.file_region(start, stop)
     if region is not None and "http.response.zerocopysend" in scope.get("extensions", {}):
         await send(
             {
@@ -83,16 +92,8 @@ async def _send_stored(scope: Scope, send: Send, stored: StoredRange) -> None:
             }
         )
         return
-    chunks = stored.chunks()
-    while True:
-        part = await asyncio.to_thread(_next_chunk, chunks)
-        await send({"type": "http.response.body", "body": part, "more_body": bool(part)})
-        if not part:
-            return
+    async for part in blob.stream(start, stop):
+        await send({"type": "http.response.body", "body": part, "more_body": True})
         # A fast reader never makes send() wait; others must get their turn.
         await asyncio.sleep(0)
-
-
-def _next_chunk(chunks: Iterator[memoryview]) -> bytes:
-    """Return the next chunk as bytes of its own, empty at the end."""
-    return bytes(next(chunks, b""))
+    await send({"type": "http.response.body", "body": b"", "more_body": False})

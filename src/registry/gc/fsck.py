@@ -6,7 +6,7 @@ Checked, by the invariants of the project's reliability goals:
 - I2      an upload session's acknowledged bytes are staged
 - I3      every manifest has its bytes, they hash to its digest, and all they refer to is here
 - I4      every tag points to a manifest, every link to an object
-- I6      bytes that no row owns are reported; the patrol sets them aside, so they are no violation
+- I6      bytes that no row owns are reported; the orphan scan sets them aside: no violation
 - I8      every counter equals its recount
 
 It may run beside a serving registry: what looks wrong is looked at again before it is reported,
@@ -16,16 +16,13 @@ so that a push of the same bytes heals it, and the mark of a whole one is remove
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
-from registry.blobstore.base import BlobReader, BlobSweeper, ObjectUnknown, StoredObject
-from registry.errors import StoreUnavailable
+from registry.blobstore.base import BlobStore
 from registry.gc.collector.consistency_check import manifest_problem
 from registry.gc.stored_objects import FileState, confirm, look
 from registry.metadata.blobs import damage
@@ -35,10 +32,6 @@ from registry.metadata.collector.audit import ManifestBody, ObjectRow
 _PAGE: Final = 500
 _MANIFESTS: Final = 16
 """How many manifests are read at once: each may have 4 MiB."""
-
-
-class Store(BlobReader, BlobSweeper, Protocol):
-    """The parts of a blob store that fsck reads; it deletes nothing."""
 
 
 class Finding(NamedTuple):
@@ -66,7 +59,7 @@ class Report:
     """What a check found."""
 
     violations: list[Finding] = field(default_factory=list)
-    leaks: list[Finding] = field(default_factory=list)
+    orphans: list[Finding] = field(default_factory=list)
     damaged_count: int = 0
     damaged_images: list[str] = field(default_factory=list)
     """Images that need a damaged blob; for each blob, the first ones."""
@@ -77,7 +70,7 @@ class Report:
 
 async def check(
     database: Database,
-    store: Store,
+    store: BlobStore,
     tell: Callable[[FsckProgress], None],
     *,
     clock: Clock,
@@ -113,7 +106,7 @@ async def check(
 
 async def _check_objects(
     database: Database,
-    store: Store,
+    store: BlobStore,
     clock: Clock,
     report: Report,
     tell: Callable[[int], None],
@@ -123,7 +116,7 @@ async def _check_objects(
     """Check every object's file; mark the damaged ones, and note those that were read whole."""
     verified: list[ObjectRow] = []
     async for row in _objects(database):
-        verdict = await asyncio.to_thread(look, store, row, reads=reads)
+        verdict = await look(store, row, reads=reads)
         report.read_bytes += verdict.read_bytes
         if verdict.problem is not None:
             await _report_damage(database, row, verdict, clock(), report)
@@ -175,25 +168,27 @@ async def _check_counts(database: Database, report: Report) -> None:
     ]
 
 
-async def _check_staged(database: Database, store: Store, clock: Clock, report: Report) -> None:
+async def _check_staged(database: Database, store: BlobStore, clock: Clock, report: Report) -> None:
     """Compare upload sessions with their bytes, and tell of bytes nobody owns."""
     sessions, lost = await _sessions(database, store, clock)
     if lost:  # an upload may have gone on between the two listings
         _, still_lost = await _sessions(database, store, clock)
         report.violations += [finding for finding in lost if finding in still_lost]
-    async for found in _each(store.list_staged):
+    async for found in store.list_staged():
         if found.object_id not in sessions:
             subject = f"staged bytes {found.object_id}"
-            report.leaks.append(Finding("I6", subject, f"{found.stored_size} bytes of no session"))
-    async for found in _each(store.list_objects):
+            report.orphans.append(
+                Finding("I6", subject, f"{found.stored_size} bytes of no session")
+            )
+    async for found in store.list_objects():
         if await database.read(audit.owned, [found.object_id]):
             continue
         subject = f"object {found.object_id}"
-        report.leaks.append(Finding("I6", subject, f"{found.stored_size} bytes of no blob"))
+        report.orphans.append(Finding("I6", subject, f"{found.stored_size} bytes of no blob"))
 
 
 async def _sessions(
-    database: Database, store: Store, clock: Clock
+    database: Database, store: BlobStore, clock: Clock
 ) -> tuple[set[str], list[Finding]]:
     """Return all sessions, and those of which less is staged than was acknowledged.
 
@@ -201,31 +196,18 @@ async def _sessions(
     """
     sessions: set[str] = set()
     lost: list[Finding] = []
-    staged = {found.object_id: found.stored_size async for found in _each(store.list_staged)}
     after = ""
     while page := await database.read(audit.sessions, after, _PAGE):
         after = page[-1][0]
         for upload_id, received, expires_at in page:
             sessions.add(upload_id)
-            there = staged.get(upload_id, 0)
-            if expires_at <= clock() or there >= received:
+            if expires_at <= clock():
                 continue
-            if not _is_object(store, upload_id, received):
+            there = await store.resumable(upload_id, received)
+            if there < received:
                 problem = f"{received} bytes acknowledged, {there} staged"
                 lost.append(Finding("I2", f"upload {upload_id}", problem))
     return sessions, lost
-
-
-def _is_object(store: Store, upload_id: str, size: int) -> bool:
-    """Say whether a session's bytes became an object whose row was never written.
-
-    The session's next request takes them back to be staged.
-    """
-    try:
-        store.open(upload_id, 0, size).close()
-    except (ObjectUnknown, StoreUnavailable):
-        return False
-    return True
 
 
 async def _objects(database: Database) -> AsyncIterator[ObjectRow]:
@@ -242,11 +224,3 @@ async def _manifests(database: Database) -> AsyncIterator[ManifestBody]:
         for row in page:
             yield row
         after = page[-1].id
-
-
-async def _each(listing: Callable[[], Iterator[StoredObject]]) -> AsyncIterator[StoredObject]:
-    """Yield a blocking listing's entries, read in a thread, some at a time."""
-    entries = listing()
-    while batch := await asyncio.to_thread(lambda: list(islice(entries, _PAGE))):
-        for entry in batch:
-            yield entry

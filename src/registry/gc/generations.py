@@ -49,7 +49,7 @@ async def check_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
         DatabaseWentBack: the database is older, or another one.
 
     """
-    noted = await asyncio.to_thread(sweeper.generation)
+    noted = await sweeper.generation()
     if noted is not None and not await ctx.database.read(generations.is_known, noted):
         raise DatabaseWentBack
 
@@ -61,17 +61,17 @@ async def renew_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
         DatabaseWentBack: the database does not know the last one; the store keeps its note.
 
     """
-    noted, new = await asyncio.to_thread(sweeper.generation), ctx.new_id()
+    noted, new = await sweeper.generation(), ctx.new_id()
     if not await ctx.database.write(generations.follow, noted, new, ctx.clock()):
         raise DatabaseWentBack
-    await asyncio.to_thread(sweeper.note_generation, new)
+    await sweeper.note_generation(new)
 
 
 async def accept_database(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
     """Accept this database as the right one: stored bytes that it does not know are orphans."""
     new = ctx.new_id()
     await ctx.database.write(generations.accept, new, ctx.clock())
-    await asyncio.to_thread(sweeper.note_generation, new)
+    await sweeper.note_generation(new)
 
 
 class Generations:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 
 from cloudcore.db.base import Connection
-from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
+from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown, OpenObject
 from registry.errors import BlobUnknown, DigestMismatch, NameUnknown
 from registry.metadata.blobs import damage
 from registry.metadata.blobs import objects as blobs
@@ -31,32 +32,34 @@ async def recover_blob(
     swept = await ctx.database.read(collection.find_recoverable, account_id, digest)
     if swept is None:
         raise _unknown(digest)
-    await asyncio.to_thread(_verify, ctx.reader, swept)
+    await _verify(ctx.reader, swept)
     kept = await ctx.database.write(_recover, account_id, repository_id, digest, ctx.clock())
     if kept.damage is not None:  # the same bytes were pushed again, and are damaged
         try:
-            await asyncio.to_thread(ctx.writer.replace, kept.id, swept.id)
+            await ctx.writer.replace(kept.id, swept.id)
         except ObjectUnknown:
             raise _unknown(digest) from None
         await ctx.database.write(_forget_damage, account_id, kept.id, swept.id, ctx.clock())
 
 
-def _verify(reader: BlobReader, swept: Swept) -> None:
-    hasher = new_hasher("sha256")
+async def _verify(reader: BlobReader, swept: Swept) -> None:
     try:
-        stored = reader.open(swept.id, 0, swept.size, swept.size)
+        stored = await reader.open(swept.id, swept.size)
     except ObjectUnknown:
         raise _unknown(swept.digest) from None
     except ObjectDamaged as error:
         raise DigestMismatch(str(error)) from None
-    try:
-        for view in stored.chunks():
-            hasher.update(view)
-    finally:
-        stored.close()
-    actual = f"sha256:{hasher.hexdigest()}"
+    async with aclosing(stored):
+        actual = await asyncio.to_thread(_hash, stored)
     if actual != swept.digest:
         raise DigestMismatch(f"its bytes hash to {actual}")
+
+
+def _hash(stored: OpenObject) -> str:
+    hasher = new_hasher("sha256")
+    for view in stored.chunks():
+        hasher.update(view)
+    return f"sha256:{hasher.hexdigest()}"
 
 
 def _recover(
@@ -67,7 +70,7 @@ def _recover(
     swept = collection.find_recoverable(tx, account_id, digest)
     if swept is None:  # given up while we looked
         raise _unknown(digest)
-    new = NewObject(swept.id, swept.digest, swept.size, swept.stored_size, swept.layout)
+    new = NewObject(swept.id, swept.digest, swept.size, swept.stored_size, swept.encoding)
     kept = blobs.keep_object(tx, account_id, new, now)
     blobs.link_object(tx, repository_id, account_id, digest, kept.id, swept.size, now)
     if kept.id == swept.id:  # else the same bytes were pushed again, and these stay in quarantine

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Sequence
+from contextlib import aclosing
 from typing import NamedTuple
 
 from cloudcore.db.base import Connection
-from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
+from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown, OpenObject
 from registry.errors import StoreUnavailable
 from registry.metadata.blobs import damage
 from registry.metadata.collector.audit import ObjectRow
@@ -26,28 +28,30 @@ class FileState(NamedTuple):
     """True if all bytes were read and hash to the digest."""
 
 
-def look(store: BlobReader, row: ObjectRow, *, reads: bool) -> FileState:
-    """Check an object's file: its presence and size, and with `reads` its hash. Blocks."""
+async def look(store: BlobReader, row: ObjectRow, *, reads: bool) -> FileState:
+    """Check an object's file: its presence and size, and with `reads` its hash."""
     try:
-        stored = store.open(row.id, 0, row.size, row.size)
+        stored = await store.open(row.id, row.size)
     except ObjectUnknown:
         return FileState("its bytes are gone", damage.ABSENT)
     except ObjectDamaged as error:
         return FileState(str(error), damage.SIZE)
     except StoreUnavailable as error:
         return _unreadable(error)
+    async with aclosing(stored):
+        return await asyncio.to_thread(_hash, stored, row) if reads else _known(row)
+
+
+def _hash(stored: OpenObject, row: ObjectRow) -> FileState:
+    """Read an object and compare its hash with its digest. Blocks."""
     size = 0
+    hasher = new_hasher("sha256")
     try:
-        if not reads:
-            return _known(row)
-        hasher = new_hasher("sha256")
         for view in stored.chunks():
             hasher.update(view)
             size += len(view)
     except StoreUnavailable as error:
         return _unreadable(error)._replace(read_bytes=size)
-    finally:
-        stored.close()
     actual = f"sha256:{hasher.hexdigest()}"
     if actual != row.digest:
         return FileState(f"its bytes hash to {actual}", damage.DIGEST, size)
@@ -62,7 +66,7 @@ def _known(row: ObjectRow) -> FileState:
 
 
 def _unreadable(error: StoreUnavailable) -> FileState:
-    """Return the problem of unreadable bytes; an I/O error of the medium is damage."""
+    """Return the problem of unreadable bytes; an I/O error of the disk is damage."""
     refusal = error.__cause__
     is_damage = isinstance(refusal, OSError) and refusal.errno == errno.EIO
     problem = f"its bytes cannot be read: {error.message}"

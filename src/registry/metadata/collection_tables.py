@@ -24,7 +24,7 @@ quarantined_objects = Table(
     Column("digest", DigestText, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("stored_size", BigInteger, nullable=False),
-    Column("layout", String(16), nullable=False),
+    Column("encoding", String(16), nullable=False),
     Column("swept_at", Moment, nullable=False),
     Column("removal_began_at", Moment),  # null: the bytes are there
     Index(None, "account_id", "swept_at"),

@@ -100,7 +100,7 @@ blob_objects = Table(
     Column("digest", DigestText, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("stored_size", BigInteger, nullable=False),
-    Column("layout", String(16), nullable=False),
+    Column("encoding", String(16), nullable=False),
     Column("is_current", Boolean, nullable=False),
     Column("state", String(16), nullable=False),
     Column("condemned_at", Moment),
@@ -110,7 +110,7 @@ blob_objects = Table(
     Column("damaged_at", Moment),
     UniqueConstraint("id", "account_id", "digest", "size"),
     CheckConstraint("size >= 0", name="size"),
-    CheckConstraint("layout IN ('plain')", name="layout"),
+    CheckConstraint("encoding IN ('plain', 'sealed')", name="encoding"),
     CheckConstraint("state IN ('live', 'condemned')", name="state"),
 )
 Index(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from cloudcore.db.base import Connection
 from cloudcore.jobs.runs import Progress, Run, add_run_fault, progress_run
-from registry.blobstore.base import BlobSweeper
-from registry.errors import StoreUnavailable
+from registry.blobstore.base import BlobSweeper, Deleted
 from registry.metadata.collector import collection
 from registry.services.context import ServiceContext
 
@@ -24,45 +22,27 @@ async def remove(sweeper: BlobSweeper, ctx: ServiceContext, run: Run) -> bool:
     reads to the end.
 
     Raises:
-        StoreUnavailable: the medium refused for some of them; the next run tries these again.
+        StoreUnavailable: the store failed for some of them; the next run tries these again.
 
     """
     now = ctx.clock()
     before = now - ctx.delays.quarantine
     ids = await ctx.database.write(collection.begin_removal, run.account_id, before, now, _BATCH)
     if ids:
-        deleted, refusals = await asyncio.to_thread(_delete, sweeper, ids)
-        await ctx.database.write(_forget, run, deleted, refusals, ctx.clock())
-        if refusals:
-            raise list(refusals.values())[-1]
+        deleted = await sweeper.delete(ids)
+        await ctx.database.write(_forget, run, ids, deleted, ctx.clock())
+        if deleted.refusal is not None:
+            raise deleted.refusal
     return len(ids) == _BATCH
 
 
-def _delete(
-    sweeper: BlobSweeper, ids: Sequence[str]
-) -> tuple[list[str], dict[str, StoreUnavailable]]:
-    """Return which bytes are gone, and why others are not: one bad file keeps no other."""
-    deleted: list[str] = []
-    refusals: dict[str, StoreUnavailable] = {}
-    for object_id in ids:
-        try:
-            sweeper.delete(object_id)
-        except StoreUnavailable as error:
-            refusals[object_id] = error
-        else:
-            deleted.append(object_id)
-    return deleted, refusals
-
-
-def _forget(
-    tx: Connection,
-    run: Run,
-    ids: Sequence[str],
-    refusals: Mapping[str, StoreUnavailable],
-    now: int,
-) -> None:
-    gone = collection.finish_removal(tx, ids)
+def _forget(tx: Connection, run: Run, ids: Sequence[str], deleted: Deleted, now: int) -> None:
+    gone = collection.finish_removal(tx, deleted.object_ids)
     progress = Progress({"removed": gone.blobs, "freed_bytes": gone.stored_bytes})
     progress_run(tx, run.id, progress)
-    for object_id, error in refusals.items():
-        add_run_fault(tx, run.id, "STORE_UNAVAILABLE", error.message, now, subject=object_id)
+    if deleted.refusal is None:
+        return
+    for object_id in sorted(set(ids).difference(deleted.object_ids)):
+        add_run_fault(
+            tx, run.id, "STORE_UNAVAILABLE", deleted.refusal.message, now, subject=object_id
+        )

@@ -6,7 +6,6 @@ turns up, as when the right database is restored, returns to its place.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Final
@@ -24,7 +23,7 @@ _log = logging.getLogger(__name__)
 async def list_orphans(sweeper: BlobSweeper) -> Sequence[Orphan]:
     """Return every orphan, the oldest first."""
     return sorted(
-        await asyncio.to_thread(lambda: list(sweeper.list_orphans())),
+        [orphan async for orphan in sweeper.list_orphans()],
         key=lambda orphan: (orphan.set_aside_at, orphan.object_id),
     )
 
@@ -36,7 +35,7 @@ async def take_back_owned(ctx: ServiceContext, sweeper: BlobSweeper) -> int:
     for start in range(0, len(orphans), _BATCH):
         batch = [orphan.object_id for orphan in orphans[start : start + _BATCH]]
         for object_id in await ctx.database.read(audit.owned, batch):
-            count += await asyncio.to_thread(sweeper.take_back, object_id)
+            count += await sweeper.take_back(object_id)
     if count:
         _log.warning("put back %d stored files that had been set aside: rows own them", count)
     return count
@@ -62,7 +61,7 @@ async def remove_overdue(ctx: ServiceContext, sweeper: BlobSweeper) -> int:
         owned = await ctx.database.read(audit.owned, [orphan.object_id for orphan in batch])
         for orphan in batch:
             if orphan.object_id not in owned:
-                await asyncio.to_thread(sweeper.delete_orphan, orphan)
+                await sweeper.delete_orphan(orphan)
                 count += 1
     if count:
         _log.warning("deleted %d stored files that had been set aside and belong to no row", count)

@@ -1,46 +1,45 @@
-"""Leaks: bytes that no row owns, left by a process that died between the bytes and the row.
+"""Find orphans: bytes that no row owns, left by a process that died before it wrote the row.
 
 Bytes that are being written have no row yet either. But their writer holds them until the row is
-committed, so bytes that can be held here and have no row are leaks.
+committed, so bytes that can be held here and have no row are orphans.
 
-To a wrong database all bytes look like leaks. So leaks are not deleted: they become orphans, which
-`registry.gc.orphans.quarantine` keeps for days and puts back when their row turns up.
+To a wrong database all bytes look like orphans. So they are not deleted but set aside:
+`registry.gc.orphans.quarantine` keeps them for days and puts them back when their row turns up.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from cloudcore.clock import MICROSECONDS
 from registry.blobstore.base import BlobSweeper, ObjectUnknown, StageBusy
-from registry.blobstore.folders import SHARDS
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.orphans.quarantine import tend_orphans
 from registry.metadata.collector import audit, generations
 from registry.services.context import ServiceContext
 
-PLACES: Final = SHARDS + 1
-"""The shards of objects, and what is staged."""
+STAGED: Final = "uploads"
+"""The place of what is staged; the other places are the store's partitions of objects."""
 EVERY_SECONDS: Final = 300
-"""Time between turns. A turn is over one shard, so all take a day, and over what is staged."""
+"""Time between turns. A turn is over one partition, so 256 take a day, and over what is staged."""
 RECENT: Final = 25 * 3600 * MICROSECONDS
-"""Age of the uploads that a process's first turn looks at; older leaks wait for the turn of their
-shard."""
+"""Age of the uploads that a process's first turn looks at; older orphans wait for the turn of their
+partition."""
 _BATCH: Final = 500
 _SETTLED: Final = 300 * MICROSECONDS
 """Bytes younger than that are most likely being written; they are not even looked at."""
 _SUSPICIOUS: Final = 20
 _SUSPICIOUS_SHARE: Final = 10
 _SAMPLE: Final = 1000
-"""How many files the patrol looks at before it believes in a leak, if there are so many."""
+"""How many files the scan looks at before it believes in an orphan, if there are so many."""
 _NEW: Final = 3
-"""Leaks newer than every row that a crash may leave."""
+"""Orphans newer than every row that a crash may leave."""
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("registry.gc.orphans.scan")  # the name by which operators filter
 
 
 class Found(NamedTuple):
@@ -49,19 +48,19 @@ class Found(NamedTuple):
     files: int
     owned: int
     """How many of them a row names."""
-    leaks: Sequence[str]
+    orphans: Sequence[str]
     """Ids that no row names and no writer holds, except recent ones."""
     accepted: int = 0
     """How many of these are older than the last `gc accept-database`."""
 
     @property
     def doubtful(self) -> int:
-        """Return how many leaks came after the last `gc accept-database`."""
-        return len(self.leaks) - self.accepted
+        """Return how many orphans came after the last `gc accept-database`."""
+        return len(self.orphans) - self.accepted
 
     @property
     def is_credible(self) -> bool:
-        """Return True if crashes may have left this many leaks."""
+        """Return True if crashes may have left this many orphans."""
         return self.doubtful <= max(_SUSPICIOUS, self.files // _SUSPICIOUS_SHARE)
 
     @property
@@ -71,7 +70,7 @@ class Found(NamedTuple):
 
 
 class TooNew(Exception):
-    """More leaks than crashes leave are newer than all that the database knows of."""
+    """More orphans than crashes leave are newer than all that the database knows of."""
 
     def __init__(self, count: int) -> None:
         super().__init__(
@@ -88,16 +87,16 @@ def together(places: Iterable[Found]) -> Found:
     return Found(
         sum(found.files for found in each),
         sum(found.owned for found in each),
-        [leak for found in each for leak in found.leaks],
+        [orphan for found in each for orphan in found.orphans],
         sum(found.accepted for found in each),
     )
 
 
-class Patrol:
-    """The turns of one process: set leaks aside, in what is staged and in one shard a turn.
+class OrphanScan:
+    """The turns of one process: set orphans aside, of what is staged and of one partition a turn.
 
-    The first turn is over recent uploads in every shard: a process that died just before this one
-    began left its leaks there.
+    The first turn is over recent uploads in every partition: a process that died just before this
+    one began left its orphans there.
     """
 
     def __init__(self, ctx: ServiceContext, sweeper: BlobSweeper) -> None:
@@ -107,45 +106,51 @@ class Patrol:
         self._is_first = True
 
     async def turn(self) -> int:
-        """Take a turn, unless another process does; return how many leaks were set aside."""
-        with self._sweeper.scan_alone() as is_alone:
+        """Take a turn, unless another process does; return how many orphans were set aside."""
+        async with self._sweeper.scan_alone() as is_alone:
             return await self._scan() if is_alone else 0
 
     async def _scan(self) -> int:
         await tend_orphans(self._ctx, self._sweeper)
         if not await _may_judge(self._ctx, self._sweeper):
             return 0
-        moved = await patrol(self._ctx, self._sweeper, [SHARDS])
+        moved = await scan(self._ctx, self._sweeper, [STAGED])
+        partitions = self._sweeper.partitions()
         if self._is_first:
-            moved += await patrol(self._ctx, self._sweeper, range(SHARDS), since=self._since)
+            moved += await scan(self._ctx, self._sweeper, partitions, since=self._since)
             self._is_first = False
-        place = self._ctx.clock() // (EVERY_SECONDS * MICROSECONDS) % SHARDS
-        return moved + await patrol(self._ctx, self._sweeper, [place])
+        place = self._ctx.clock() // (EVERY_SECONDS * MICROSECONDS) % len(partitions)
+        return moved + await scan(self._ctx, self._sweeper, [partitions[place]])
 
 
-async def patrol(
-    ctx: ServiceContext, sweeper: BlobSweeper, places: Sequence[int], *, since: int = 0
+def places_of(sweeper: BlobSweeper) -> Sequence[str]:
+    """Return every place: the partitions of objects, and what is staged."""
+    return (*sweeper.partitions(), STAGED)
+
+
+async def scan(
+    ctx: ServiceContext, sweeper: BlobSweeper, places: Sequence[str], *, since: int = 0
 ) -> int:
-    """Set the leaks of some places aside, of uploads begun `since`; return how many there were.
+    """Set the orphans of some places aside, of uploads begun `since`; return how many there were.
 
-    A place of a small registry holds few files, so leaks are set aside only after counting a sample
-    of files from other places: at least one, and most of them, must belong to a row.
+    A place of a small registry holds few files, so orphans are set aside only after counting a
+    sample of files from other places: at least one, and most of them, must belong to a row.
     """
-    found = {place: await find_leaks(ctx, sweeper, place, since=since) for place in places}
+    found = {place: await find_orphans(ctx, sweeper, place, since=since) for place in places}
     seen = together(found.values())
-    if not seen.leaks:
+    if not seen.orphans:
         return 0
-    for other in _others(places[-1], () if since else places):
+    for other in _others(sweeper.partitions(), places[-1], () if since else places):
         if seen.files >= _SAMPLE:
             break
-        seen = together((seen, await find_leaks(ctx, sweeper, other)))
+        seen = together((seen, await find_orphans(ctx, sweeper, other)))
     if seen.is_foreign:
         _refuse(seen)
         return 0
     moved = 0
-    for place, leaks in found.items():
-        if leaks.leaks:
-            moved += await quarantine_leaks(ctx, sweeper, place, since=since)
+    for place, there in found.items():
+        if there.orphans:
+            moved += await set_orphans_aside(ctx, sweeper, place, since=since)
     if moved:
         _log.warning(
             "set aside %d stored files that belonged to no row; they are kept for %d s, see"
@@ -156,49 +161,49 @@ async def patrol(
     return moved
 
 
-async def quarantine_leaks(
-    ctx: ServiceContext, sweeper: BlobSweeper, place: int, *, since: int = 0
+async def set_orphans_aside(
+    ctx: ServiceContext, sweeper: BlobSweeper, place: str, *, since: int = 0
 ) -> int:
-    """Set aside the leaks of a shard of objects, or, in the last place, of what is staged.
+    """Set aside the orphans of a place; return how many there were.
 
-    Where more than a tenth of a place seems to be leaks, or some are newer than every row, this is
-    probably not the database of these bytes (an older backup, another database): touch nothing,
+    Where more than a tenth of a place seems to be orphans, or some are newer than every row, this
+    is probably not the database of these bytes (an older backup, another database): touch nothing,
     and log it.
     """
-    found = await find_leaks(ctx, sweeper, place, since=since)
+    found = await find_orphans(ctx, sweeper, place, since=since)
     if not found.is_credible:
         _refuse(found)
         return 0
     try:
         await check_generation(ctx, sweeper)
-        await check_newest(ctx, sweeper, found.leaks)
+        await check_newest(ctx, sweeper, found.orphans)
     except (DatabaseWentBack, TooNew) as error:
         _log.error("%s", error)
         return 0
     moved = 0
-    for object_id in found.leaks:
+    for object_id in found.orphans:
         moved += await _set_aside(ctx, sweeper, object_id)
     return moved
 
 
-async def find_leaks(
-    ctx: ServiceContext, sweeper: BlobSweeper, place: int, *, since: int = 0
+async def find_orphans(
+    ctx: ServiceContext, sweeper: BlobSweeper, place: str, *, since: int = 0
 ) -> Found:
-    """Return what is stored in a place, and which of it seems to be leaks; change nothing.
+    """Return what is stored in a place, and which of it seems to be orphans; change nothing.
 
     Only uploads begun `since` (microseconds since the epoch) are looked at.
     """
-    files, unowned = await _find(ctx, lambda: _ids(sweeper, place), since)
+    files, unowned = await _find(ctx, _ids(sweeper, place), since)
     now = ctx.clock()
     settled = [each for each in unowned if begun_at(each) + _SETTLED <= now]
-    leaks = await asyncio.to_thread(lambda: [each for each in settled if not _is_held(ctx, each)])
-    accepted_at = await ctx.database.read(generations.accepted_at) if leaks else 0
-    accepted = sum(begun_at(each) < accepted_at for each in leaks)
-    return Found(files, files - len(unowned), leaks, accepted)
+    orphans = [each for each in settled if not await _is_held(ctx, each)]
+    accepted_at = await ctx.database.read(generations.accepted_at) if orphans else 0
+    accepted = sum(begun_at(each) < accepted_at for each in orphans)
+    return Found(files, files - len(unowned), orphans, accepted)
 
 
-async def check_newest(ctx: ServiceContext, sweeper: BlobSweeper, leaks: Sequence[str]) -> None:
-    """Check that few leaks are newer than the newest row.
+async def check_newest(ctx: ServiceContext, sweeper: BlobSweeper, orphans: Sequence[str]) -> None:
+    """Check that few orphans are newer than the newest row.
 
     An older copy of a database lacks the newest rows. A crash leaves only a few such files.
 
@@ -213,14 +218,14 @@ async def check_newest(ctx: ServiceContext, sweeper: BlobSweeper, leaks: Sequenc
     def is_new(object_id: str) -> bool:
         return object_id > newest and accepted_at <= begun_at(object_id) <= before
 
-    def count() -> int:
-        stored = (each for place in range(PLACES) for each in _ids(sweeper, place))
-        return sum(is_new(each) and not _is_held(ctx, each) for each in stored)
-
-    if any(map(is_new, leaks)):
-        new = await asyncio.to_thread(count)
-        if new > _NEW:
-            raise TooNew(new)
+    if not any(map(is_new, orphans)):
+        return
+    count = 0
+    for place in places_of(sweeper):
+        async for each in _ids(sweeper, place):
+            count += is_new(each) and not await _is_held(ctx, each)
+    if count > _NEW:
+        raise TooNew(count)
 
 
 def begun_at(object_id: str) -> int:
@@ -237,9 +242,10 @@ async def _may_judge(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
     return True
 
 
-def _others(place: int, places: Sequence[int]) -> Iterator[int]:
-    """Yield the shards other than `places`, the next ones first."""
-    every = (*range(place + 1, SHARDS), *range(min(place + 1, SHARDS)))
+def _others(partitions: Sequence[str], place: str, places: Sequence[str]) -> Iterator[str]:
+    """Yield the partitions other than `places`, those after `place` first."""
+    start = partitions.index(place) + 1 if place in partitions else 0
+    every = (*partitions[start:], *partitions[:start])
     return (other for other in every if other not in places)
 
 
@@ -252,45 +258,45 @@ def _refuse(found: Found) -> None:
     )
 
 
-def _ids(sweeper: BlobSweeper, place: int) -> Iterator[str]:
-    if place == SHARDS:
-        return (entry.object_id for entry in sweeper.list_staged())
-    return sweeper.list_ids(place)
+async def _ids(sweeper: BlobSweeper, place: str) -> AsyncIterator[str]:
+    if place == STAGED:
+        async for entry in sweeper.list_staged():
+            yield entry.object_id
+    else:
+        async for object_id in sweeper.list_ids(place):
+            yield object_id
 
 
 async def _find(
-    ctx: ServiceContext, listing: Callable[[], Iterator[str]], since: int
+    ctx: ServiceContext, ids: AsyncIterator[str], since: int
 ) -> tuple[int, Sequence[str]]:
     """Return how many files are listed, and which of them no row names."""
-    listed = await asyncio.to_thread(
-        lambda: [each for each in listing() if not since or begun_at(each) >= since]
-    )
-    leaks: list[str] = []
+    listed = [each async for each in ids if not since or begun_at(each) >= since]
+    orphans: list[str] = []
     for start in range(0, len(listed), _BATCH):
         batch = listed[start : start + _BATCH]
         owned = await ctx.database.read(audit.owned, batch)
-        leaks += [object_id for object_id in batch if object_id not in owned]
-    return len(listed), leaks
+        orphans += [object_id for object_id in batch if object_id not in owned]
+    return len(listed), orphans
 
 
-def _is_held(ctx: ServiceContext, object_id: str) -> bool:
-    """Return True if these bytes are being written, or are gone. Blocks briefly."""
+async def _is_held(ctx: ServiceContext, object_id: str) -> bool:
+    """Return True if these bytes are being written, or are gone."""
     try:
-        ctx.writer.resume(object_id).close()
+        staged = await ctx.writer.resume(object_id)
     except (StageBusy, ObjectUnknown):
         return True
+    await staged.aclose()
     return False
 
 
 async def _set_aside(ctx: ServiceContext, sweeper: BlobSweeper, object_id: str) -> bool:
-    """Set one leak aside, if it still has no row under the hold on its bytes."""
+    """Set one orphan aside, if it still has no row under the hold on its bytes."""
     try:
-        staged = await asyncio.to_thread(ctx.writer.resume, object_id)
+        staged = await ctx.writer.resume(object_id)
     except (StageBusy, ObjectUnknown):
         return False  # it is being written, or gone
-    try:
+    async with aclosing(staged):
         if await ctx.database.read(audit.owned, [object_id]):
             return False
-        return await asyncio.to_thread(sweeper.set_aside, object_id, ctx.clock())
-    finally:
-        staged.close()
+        return await sweeper.set_aside(object_id, ctx.clock())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from registry.blobstore.base import ObjectUnknown, StageBusy, Staged
@@ -19,7 +18,7 @@ async def discard_expired_uploads(ctx: ServiceContext) -> int:
     one that was renewed since it was listed, which is read under the hold on its bytes. The bytes
     go before the row: after a crash in between, the next run ends the session. Bytes that had
     become an object stay, without a row: a later state of the database may have them as a blob, so
-    the patrol sets them aside instead.
+    the orphan scan sets them aside instead.
     """
     discarded = 0
     while True:
@@ -36,7 +35,7 @@ async def _discard(ctx: ServiceContext, upload_id: str) -> bool:
     """End one session, unless it goes on after all."""
     staged: Staged | None = None
     try:
-        staged = ctx.writer.resume(upload_id)
+        staged = await ctx.writer.resume(upload_id)
     except StageBusy:
         return False
     except ObjectUnknown:
@@ -45,9 +44,9 @@ async def _discard(ctx: ServiceContext, upload_id: str) -> bool:
         is_over = await ctx.database.read(uploads.is_expired, upload_id, ctx.clock())
         if is_over:
             if staged is not None:
-                await asyncio.to_thread(staged.discard)
+                await staged.discard()
             await ctx.database.write_relaxed(uploads.remove_upload, upload_id)
         return is_over
     finally:
         if staged is not None:
-            staged.close()
+            await staged.aclose()

@@ -29,7 +29,7 @@ SIZE: Final = "size"
 DIGEST: Final = "digest"
 """The bytes hash to another digest."""
 UNREADABLE: Final = "unreadable"
-"""The medium cannot read the bytes."""
+"""The disk cannot read the bytes."""
 
 _o = blob_objects.c
 _l = repository_blobs.c

@@ -60,7 +60,7 @@ class NewObject(NamedTuple):
     digest: str
     size: int
     stored_size: int
-    layout: str
+    encoding: str
 
 
 class KeptObject(NamedTuple):
@@ -126,7 +126,7 @@ _KEEP_OBJECT: Final = Statement(
         digest=bindparam("digest"),
         size=bindparam("size"),
         stored_size=bindparam("stored_size"),
-        layout=bindparam("layout"),
+        encoding=bindparam("encoding"),
         is_current=text("true"),
         state=text("'live'"),
         created_at=bindparam("now"),
@@ -312,7 +312,7 @@ def keep_object(tx: Connection, account_id: str, new: NewObject, now: int) -> Ke
         digest=new.digest,
         size=new.size,
         stored_size=new.stored_size,
-        layout=new.layout,
+        encoding=new.encoding,
         now=now,
     )
     assert row is not None

@@ -50,7 +50,7 @@ class Swept(NamedTuple):
     digest: str
     size: int
     stored_size: int
-    layout: str
+    encoding: str
 
 
 class Amount(NamedTuple):

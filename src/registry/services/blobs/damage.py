@@ -25,15 +25,15 @@ MAX_LISTED: Final = 100
 _log = logging.getLogger(__name__)
 
 
-def find_damage(reader: BlobReader, object_id: str, size: int) -> str | None:
+async def find_damage(reader: BlobReader, object_id: str, size: int) -> str | None:
     """Return what is wrong with an object's file by its presence and size, or None.
 
     Raises:
-        StoreUnavailable: the medium failed.
+        StoreUnavailable: the store failed.
 
     """
     try:
-        reader.check(object_id, size)
+        await reader.check(object_id, size)
     except ObjectUnknown:
         return damage.ABSENT
     except ObjectDamaged:

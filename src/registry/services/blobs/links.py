@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, TypeVar
 
 from cloudcore.db.base import Connection
-from registry.blobstore.base import ObjectDamaged, ObjectUnknown, StoredRange
+from registry.blobstore.base import ObjectDamaged, ObjectUnknown, OpenObject
 from registry.errors import BlobReferenced, BlobUnknown, NameUnknown, StoreUnavailable
 from registry.metadata.blobs import damage
 from registry.metadata.blobs import objects as blobs
@@ -48,7 +47,7 @@ async def stat_blob(ctx: ServiceContext, name: Name, digest: Digest, *, keep: bo
     link = await ctx.database.read(_find, name, digest)
     if link.damage is not None and not await _is_back(ctx, link):
         raise _damaged(name, digest)
-    if keep and not _is_in_place(ctx, link):
+    if keep:
         await check_blob(ctx, name, link)
     if keep and not link.manifest_refs:
         now = ctx.clock()
@@ -60,21 +59,17 @@ async def stat_blob(ctx: ServiceContext, name: Name, digest: Digest, *, keep: bo
     return link
 
 
-async def open_blob(
-    ctx: ServiceContext, name: Name, link: Link, start: int, stop: int
-) -> StoredRange:
-    """Open bytes ``[start, stop)`` of a linked blob; the caller closes it.
+async def open_blob(ctx: ServiceContext, name: Name, link: Link) -> OpenObject:
+    """Open a linked blob; the caller closes it.
 
     A file that is absent or has not the blob's size is marked as damaged.
 
     Raises:
         BlobUnknown: the bytes are damaged, or the blob has gone meanwhile.
-        StoreUnavailable: the medium refused.
+        StoreUnavailable: the store failed.
 
     """
-    return await _look(
-        ctx, name, link, lambda link: ctx.reader.open(link.object_id, start, stop, link.size)
-    )
+    return await _look(ctx, name, link, lambda link: ctx.reader.open(link.object_id, link.size))
 
 
 async def check_blob(ctx: ServiceContext, name: Name, link: Link) -> None:
@@ -87,20 +82,13 @@ async def check_blob(ctx: ServiceContext, name: Name, link: Link) -> None:
     await _look(ctx, name, link, lambda link: ctx.reader.check(link.object_id, link.size))
 
 
-def _is_in_place(ctx: ServiceContext, link: Link) -> bool:
-    """Return True if a link's file is there with the blob's size."""
-    try:
-        ctx.reader.check(link.object_id, link.size)
-    except (ObjectUnknown, ObjectDamaged):
-        return False
-    return True
-
-
-async def _look(ctx: ServiceContext, name: Name, link: Link, look: Callable[[Link], T]) -> T:
+async def _look(
+    ctx: ServiceContext, name: Name, link: Link, look: Callable[[Link], Awaitable[T]]
+) -> T:
     """Return what `look` finds of a link's file, or mark the file as damaged."""
     for _ in range(_LOOKS):
         try:
-            return look(link)
+            return await look(link)
         except ObjectUnknown:
             found = damage.ABSENT
         except ObjectDamaged:
@@ -121,12 +109,12 @@ async def look_again(ctx: ServiceContext, name: Name, link: Link) -> None:
 async def _is_back(ctx: ServiceContext, link: Link) -> bool:
     """Remove the mark of a file that was absent, or of another size, and is right again.
 
-    The medium had not been mounted, or a backup was restored. A mark for a wrong hash or unreadable
+    The disk had not been mounted, or a backup was restored. A mark for a wrong hash or unreadable
     bytes is removed by fsck alone.
     """
     if link.damage not in (damage.ABSENT, damage.SIZE):
         return False
-    if await asyncio.to_thread(find_damage, ctx.reader, link.object_id, link.size) is not None:
+    if await find_damage(ctx.reader, link.object_id, link.size) is not None:
         return False
     seen = link.account_id, link.object_id, link.verified_at, link.damage
     await ctx.database.write(damage.confirm_read, *seen, _NEVER_VERIFIED)

@@ -16,7 +16,6 @@ the mark, so the next push heals.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Final, NamedTuple
 
@@ -66,24 +65,24 @@ async def record_blob(
 
     Raises:
         NameUnknown: the repository was deleted meanwhile.
-        StoreUnavailable: the medium refused, or has lost the new bytes at once.
+        StoreUnavailable: the store failed, or has lost the new bytes at once.
 
     """
     kept = await _record(ctx, repository_id, account_id, stored)
     if kept is None:
-        await asyncio.to_thread(ctx.writer.remove_duplicate, stored.object_id)
+        await ctx.writer.remove_duplicate(stored.object_id)
         raise NameUnknown("the repository was deleted meanwhile")
     if kept.found is not None:
         ctx.on_damage()
         _log.error("blob %s is damaged (%s); a push heals it", stored.digest, kept.found)
     if kept.is_replaced:
         try:
-            await asyncio.to_thread(ctx.writer.replace, kept.object_id, stored.object_id)
+            await ctx.writer.replace(kept.object_id, stored.object_id)
         except ObjectUnknown:
             raise StoreUnavailable("the bytes were removed as they were stored") from None
         await ctx.database.write(damage.confirm, account_id, kept.object_id, ctx.clock())
     elif kept.object_id != stored.object_id:
-        await asyncio.to_thread(ctx.writer.remove_duplicate, stored.object_id)
+        await ctx.writer.remove_duplicate(stored.object_id)
 
 
 async def _record(
@@ -113,7 +112,7 @@ async def _look(ctx: ServiceContext, account_id: str, stored: Stored) -> _Seen |
     if object_id is None:
         return None
     try:
-        found = find_damage(ctx.reader, object_id, stored.size)  # a stat, as for a HEAD
+        found = await find_damage(ctx.reader, object_id, stored.size)
     except StoreUnavailable:
         found = damage.UNREADABLE
     return _Seen(object_id, found)
@@ -140,7 +139,9 @@ def _record_rows(
     """Return what the account keeps; None when the repository is gone."""
     if not repositories.is_live(tx, repository_id):
         return None
-    new = NewObject(stored.object_id, stored.digest, stored.size, stored.stored_size, stored.layout)
+    new = NewObject(
+        stored.object_id, stored.digest, stored.size, stored.stored_size, stored.encoding
+    )
     kept = blobs.keep_object(tx, account_id, new, now)
     result = _Kept(kept.id)
     if kept.id != new.id and not _may_stay(kept, seen, now):

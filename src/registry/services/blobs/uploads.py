@@ -7,9 +7,8 @@ them off. One writer holds the staged bytes at a time, and reads the row under t
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from registry.blobstore.base import BlobWriter, ObjectUnknown, StageBusy, Staged, Stored
@@ -141,8 +140,8 @@ async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: C
             client left in the middle, and what came stays and counts.
 
     """
-    await find_upload(ctx, name, upload_id)
-    with _held(ctx.writer, upload_id) as staged:
+    found = await find_upload(ctx, name, upload_id)
+    async with _held(ctx.writer, found) as staged:
         upload = await _take_up(ctx, name, upload_id, staged, chunk)
 
         def finish(is_complete: bool) -> _Progress:  # noqa: FBT001 - called by the body
@@ -167,8 +166,8 @@ async def finish_upload(
         UploadUnknown, UploadBusy, UploadOutOfOrder, BlobTooLarge, StoreUnavailable.
 
     """
-    await find_upload(ctx, name, upload_id)
-    with _held(ctx.writer, upload_id) as staged:
+    found = await find_upload(ctx, name, upload_id)
+    async with _held(ctx.writer, found) as staged:
         upload = await _take_up(ctx, name, upload_id, staged, chunk)
 
         def finish(is_complete: bool) -> _Progress:  # noqa: FBT001
@@ -199,24 +198,22 @@ async def push_blob(
     """
     _check_limit(ctx, chunk.declared_bytes or 0)
     repository = await repository_for_push(ctx, name, rights)
-    staged = ctx.writer.stage(ctx.new_id(), expected.algorithm)
-    with closing(staged):
+    staged = await ctx.writer.stage(ctx.new_id(), None, expected.algorithm, is_fresh=True)
+    async with aclosing(staged):
         sink = _limited(ctx, staged)
 
         def finish(is_complete: bool) -> Stored | None:  # noqa: FBT001
             if is_complete and chunk.span and chunk.span.length != staged.offset:
                 raise _unlike_its_span()
-            if is_complete:
-                return staged.commit(expected)
-            staged.discard()
-            return None
+            return staged.commit(expected) if is_complete else None
 
         try:
             stored = await chunk.body(sink, finish)
         except BaseException:
-            staged.discard()  # no session will ever resume them
+            await staged.discard()  # no session will ever resume them
             raise
         if stored is None:
+            await staged.discard()
             raise _cut_short()
         await record_blob(ctx, repository.id, repository.account_id, stored)
 
@@ -229,25 +226,33 @@ async def cancel_upload(ctx: ServiceContext, name: Name, upload_id: str) -> None
         UploadBusy: another request is writing to it.
 
     """
-    await find_upload(ctx, name, upload_id)
-    with _held(ctx.writer, upload_id) as staged:
+    found = await find_upload(ctx, name, upload_id)
+    async with _held(ctx.writer, found) as staged:
         if not await ctx.database.write(uploads.remove_upload, upload_id):
             raise _unknown(upload_id)
-        await asyncio.to_thread(staged.discard)
+        await staged.discard()
 
 
-@contextmanager
-def _held(writer: BlobWriter, upload_id: str) -> Iterator[Staged]:
+@asynccontextmanager
+async def _held(writer: BlobWriter, upload: Upload) -> AsyncIterator[Staged]:
     """Hold a session's bytes until the row that acknowledges them is committed."""
     try:
-        try:
-            staged = writer.resume(upload_id)
-        except ObjectUnknown:
-            staged = writer.stage(upload_id)
+        staged = await _staged(writer, upload)
     except StageBusy:
         raise UploadBusy("another request is writing to this upload; try again") from None
-    with closing(staged):
+    async with aclosing(staged):
         yield staged
+
+
+async def _staged(writer: BlobWriter, upload: Upload) -> Staged:
+    """Take up a session's bytes, or begin them; first what is likely to succeed."""
+    if not upload.received_bytes:
+        with suppress(StageBusy):  # there are bytes that were never acknowledged
+            return await writer.stage(upload.id, None)
+    try:
+        return await writer.resume(upload.id)
+    except ObjectUnknown:
+        return await writer.stage(upload.id, None)
 
 
 async def _take_up(
@@ -257,17 +262,17 @@ async def _take_up(
     try:
         upload = await find_upload(ctx, name, upload_id)
     except UploadUnknown:
-        staged.discard()
+        await staged.discard()
         raise
     if chunk.span is not None and chunk.span.first != upload.received_bytes:
         raise UploadOutOfOrder(upload.received_bytes)
     _check_limit(ctx, upload.received_bytes + (chunk.declared_bytes or 0))
     try:
-        staged.rewind(upload.received_bytes, upload.digests, upload.algorithm)
+        await staged.rewind(upload.received_bytes, upload.digests, upload.algorithm, data_key=None)
     except ObjectUnknown:
         # A flush failed, and what the row counts was given up: the upload must begin anew.
         await ctx.database.write(uploads.remove_upload, upload_id)
-        staged.discard()
+        await staged.discard()
         raise _unknown(upload_id) from None
     return upload
 

@@ -8,9 +8,9 @@ give now: an image is shown without it.
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 
 from cloudcore.errors import PlatformError
-from registry.blobstore.base import StoredRange
 from registry.metadata.images import details as images
 from registry.metadata.images.details import ImageRow
 from registry.metadata.repositories.visible import ImageRepository
@@ -37,8 +37,10 @@ async def read_configuration(
         link = await stat_blob(ctx, name, Digest.parse(image.config_digest))
         if link.size > MAX_CONFIGURATION_BYTES:
             return None
-        stored = await open_blob(ctx, name, link, 0, link.size)
-        return await asyncio.to_thread(_parse, stored)
+        stored = await open_blob(ctx, name, link)
+        async with aclosing(stored):
+            document = b"".join([part async for part in stored.stream()])
+        return await asyncio.to_thread(parse_configuration, document)
     except PlatformError:
         return None
 
@@ -62,10 +64,3 @@ async def _platforms_of_index(
         return []  # deleted since
     manifest = await asyncio.to_thread(parse_contents, document.body)
     return [] if manifest is None else manifest.platforms
-
-
-def _parse(stored: StoredRange) -> Configuration | None:
-    try:
-        return parse_configuration(b"".join(stored.chunks()))
-    finally:
-        stored.close()

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from registry.blobstore.filesystem import FilesystemStore
-from registry.gc.orphans.scan import EVERY_SECONDS, Patrol
+from registry.gc.orphans.scan import EVERY_SECONDS, OrphanScan
 from registry.oci.digest import digest_of
 from tests.fault.collected import push_blob
 from tests.fault.test_services_kill import FIRST, SECOND, kill_at
@@ -41,15 +41,15 @@ def test_what_a_killed_push_left_is_found_within_minutes(
         async with open_registry(database_url, store) as registry:
             await push_blob(registry, FIRST)
             await asyncio.to_thread(kill_at, step, database_url, folder, PUSH, "POST")
-            listing = store.list_objects if is_object else store.list_staged
-            patrol = Patrol(registry.ctx, store)
+            listing = store.files.list_objects if is_object else store.files.list_staged
+            orphan_scan = OrphanScan(registry.ctx, store)
             before = {each.object_id for each in listing()}
             registry.clock.advance(EVERY_SECONDS + 1)
-            assert await patrol.turn() == 1
-            (orphan,) = store.list_orphans()
+            assert await orphan_scan.turn() == 1
+            (orphan,) = store.files.list_orphans()
             assert orphan.is_object == is_object
             assert {each.object_id for each in listing()} == before - {orphan.object_id}
-            assert await patrol.turn() == 0
+            assert await orphan_scan.turn() == 0
             await push_blob(registry, SECOND)
 
     with closing(FilesystemStore(folder)) as store:

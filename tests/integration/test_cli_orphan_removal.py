@@ -1,4 +1,4 @@
-"""``entrepot fsck --remove-leaks``: only what is nobody's goes, and only when that is credible."""
+"""``entrepot fsck --remove-orphans``: only what nobody owns goes, and only if that is credible."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def leak(data: Path, place: str | None = None, hours: int = 2) -> Path:
     return file
 
 
-def remove_leaks(data: Path) -> int:
-    return main(("fsck", "--quick", "--remove-leaks", "--data", str(data)))
+def remove_leaks(data: Path, option: str = "--remove-orphans") -> int:
+    return main(("fsck", "--quick", option, "--data", str(data)))
 
 
 def stored(data: Path) -> int:
@@ -93,7 +93,7 @@ def test_leaks_are_removed_beside_the_registry(
         assert [each.exists() for each in (*old, *young)] == [False] * 3 + [True] * 2
         for each in young:
             each.unlink()
-        assert remove_leaks(data) == 0
+        assert remove_leaks(data, "--remove-leaks") == 0
         assert capsys.readouterr().out.splitlines()[-1] == "0 leaks set aside"
         assert client.get(f"/v2/dev/app/blobs/{DIGEST}").content == KEPT
         for under_way in (location, sound[1]):

@@ -26,7 +26,7 @@ def unavailable(error: OSError) -> StoreUnavailable:
     return StoreUnavailable(f"the blob store failed ({name})")
 
 
-class _MediumErrors:
+class _DiskErrors:
     """A context manager without state; one made of a generator costs ten times as much."""
 
     __slots__ = ()
@@ -40,12 +40,12 @@ class _MediumErrors:
             raise unavailable(error) from error
 
 
-_MEDIUM_ERRORS: Final = _MediumErrors()
+_DISK_ERRORS: Final = _DiskErrors()
 
 
-def medium_errors() -> _MediumErrors:
+def disk_errors() -> _DiskErrors:
     """Turn what the operating system refuses inside the block into `StoreUnavailable`."""
-    return _MEDIUM_ERRORS
+    return _DISK_ERRORS
 
 
 def check_room(descriptor: int, count: int) -> None:
@@ -72,7 +72,7 @@ def check_folder_room(folder: Path) -> None:
         StoreUnavailable: the file system is full, or failed.
 
     """
-    with medium_errors():
+    with disk_errors():
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             check_room(descriptor, 1)

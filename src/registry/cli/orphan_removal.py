@@ -1,4 +1,4 @@
-"""``entrepot fsck --remove-leaks``: set aside stored files that belong to no row."""
+"""``entrepot fsck --remove-orphans``: set aside stored files that belong to no row."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from registry.blobstore.base import BlobSweeper
 from registry.cli.failure import CommandFailure
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.orphans.scan import (
-    PLACES,
+    STAGED,
     Found,
     TooNew,
     check_newest,
-    find_leaks,
-    quarantine_leaks,
+    find_orphans,
+    places_of,
+    set_orphans_aside,
     together,
 )
 from registry.services.context import ServiceContext
@@ -22,8 +23,8 @@ from registry.services.context import ServiceContext
 Show = Callable[[str], None]
 
 
-async def quarantine_all_leaks(ctx: ServiceContext, sweeper: BlobSweeper, show: Show) -> int:
-    """Set the leaks of every place aside, and return how many there were.
+async def set_all_orphans_aside(ctx: ServiceContext, sweeper: BlobSweeper, show: Show) -> int:
+    """Set the orphans of every place aside, and return how many there were.
 
     All are counted before the first is moved: with the wrong database, each place of a small
     registry may look harmless on its own, but all of them together do not.
@@ -43,12 +44,12 @@ async def quarantine_all_leaks(ctx: ServiceContext, sweeper: BlobSweeper, show: 
             " ENTREPOT_DATABASE_URL), and is the database no older than the blobs? If it is the"
             " right one, run 'entrepot gc accept-database'"
         )
-    await _check(check_newest(ctx, sweeper, whole.leaks))
+    await _check(check_newest(ctx, sweeper, whole.orphans))
     moved = 0
-    for place, found in places.items():
-        show(f"setting leaks aside, place {place + 1} of {PLACES}")
-        if found.leaks and found.is_credible:
-            moved += await quarantine_leaks(ctx, sweeper, place)
+    for number, (place, found) in enumerate(places.items(), 1):
+        show(f"setting leaks aside, place {number} of {len(places)}")
+        if found.orphans and found.is_credible:
+            moved += await set_orphans_aside(ctx, sweeper, place)
     doubtful = [_name(place) for place, found in places.items() if not found.is_credible]
     if doubtful:
         raise CommandFailure(
@@ -65,13 +66,14 @@ async def _check(checking: Coroutine[Any, Any, None]) -> None:
         raise CommandFailure(str(error)) from None
 
 
-async def _look(ctx: ServiceContext, sweeper: BlobSweeper, show: Show) -> Mapping[int, Found]:
-    places = {}
-    for place in range(PLACES):
-        show(f"looking for leaks, place {place + 1} of {PLACES}")
-        places[place] = await find_leaks(ctx, sweeper, place)
-    return places
+async def _look(ctx: ServiceContext, sweeper: BlobSweeper, show: Show) -> Mapping[str, Found]:
+    places = places_of(sweeper)
+    found = {}
+    for number, place in enumerate(places, 1):
+        show(f"looking for leaks, place {number} of {len(places)}")
+        found[place] = await find_orphans(ctx, sweeper, place)
+    return found
 
 
-def _name(place: int) -> str:
-    return "uploads" if place == PLACES - 1 else f"objects/{place:02x}"
+def _name(place: str) -> str:
+    return place if place == STAGED else f"objects/{place}"

@@ -1,11 +1,11 @@
-"""Bytes that no row owns: which of them the patrol takes, and which it leaves alone."""
+"""Bytes that no row owns: which of them the scan takes, and which it leaves alone."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing
 from typing import Final
 from uuid import UUID
@@ -13,10 +13,16 @@ from uuid import UUID
 import pytest
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from registry.blobstore.base import StoredObject
-from registry.blobstore.folders import SHARDS, shard
-from registry.blobstore.memory import MemoryStaged, MemoryStore
-from registry.gc.orphans.scan import EVERY_SECONDS, PLACES, Patrol, begun_at, quarantine_leaks
+from registry.blobstore.base import Staged, StoredObject
+from registry.blobstore.memory import MemoryStore
+from registry.gc.orphans.scan import (
+    EVERY_SECONDS,
+    STAGED,
+    OrphanScan,
+    begun_at,
+    places_of,
+    set_orphans_aside,
+)
 from registry.oci.digest import digest_of
 from tests.collecting import at_once
 from tests.fault.collected import MARK, SWEEP, push_blob, run_phases
@@ -26,11 +32,12 @@ from tests.inprocess import Registry, open_registry
 HOUR: Final = 3600
 MINUTE: Final = 60
 DATA: Final = b"bytes of nobody"
-PLACE: Final = 7
-"""The shard of what a test makes."""
+NUMBER: Final = 7
+PLACE: Final = f"{NUMBER:02x}"
+"""The partition of what a test makes."""
 
 _ADD: Final = (
-    "INSERT OR IGNORE INTO blob_objects (id, account_id, digest, size, stored_size, layout,"
+    "INSERT OR IGNORE INTO blob_objects (id, account_id, digest, size, stored_size, encoding,"
     " is_current, state, created_at) SELECT :id, id, :digest, 15, 15, 'plain', true, 'live', 0"
     " FROM accounts"
 )
@@ -53,13 +60,13 @@ def play(url: str, scenario: Scenario, steps: Steps | None = None) -> None:
 def make_id(registry: Registry, number: int = 0) -> str:
     """Return an id of now that lies in `PLACE`."""
     value = UUID(uuid7(registry.clock())).int >> 24 << 24
-    return str(UUID(int=value | number << 8 | PLACE))
+    return str(UUID(int=value | number << 8 | NUMBER))
 
 
 def leave(registry: Registry, store: MemoryStore, count: int = 1, *, staged: bool = False) -> None:
     """Leave bytes without a row, as a process that died."""
     for number in range(count):
-        with closing(store.stage(make_id(registry, number))) as held:
+        with closing(store.files.stage(make_id(registry, number))) as held:
             held.write(memoryview(DATA))
             if not staged:
                 held.commit(digest_of(DATA))
@@ -79,13 +86,13 @@ def test_what_a_dead_push_left_is_removed(sqlite_database: str) -> None:
         steps.strike_at(pushing.index("before _record_rows"), die)
         with pytest.raises(Died):
             await push_blob(registry, DATA)
-        (leak,) = [each for each, data in store.objects.items() if data == DATA]
-        place = int(shard(leak), 16)
-        assert await quarantine_leaks(registry.ctx, store, place) == 0  # it is young
+        (leak,) = [each for each, data in store.files.objects.items() if data == DATA]
+        place = leak[-2:]
+        assert await set_orphans_aside(registry.ctx, store, place) == 0  # it is young
         registry.clock.advance(2 * HOUR)
-        assert await quarantine_leaks(registry.ctx, store, place) == 1
-        assert list(store.objects.values()) == [b"first"]
-        assert not store.held
+        assert await set_orphans_aside(registry.ctx, store, place) == 1
+        assert list(store.files.objects.values()) == [b"first"]
+        assert not store.files.held
 
     play(sqlite_database, scenario, steps)
 
@@ -94,10 +101,10 @@ def test_the_young_are_left_alone(sqlite_database: str) -> None:
     async def scenario(registry: Registry, store: MemoryStore) -> None:
         leave(registry, store)
         registry.clock.advance(4 * MINUTE)
-        assert await quarantine_leaks(registry.ctx, store, PLACE) == 0
+        assert await set_orphans_aside(registry.ctx, store, PLACE) == 0
         registry.clock.advance(MINUTE)
-        assert await quarantine_leaks(registry.ctx, store, PLACE) == 1
-        assert not store.objects
+        assert await set_orphans_aside(registry.ctx, store, PLACE) == 1
+        assert not store.files.objects
 
     play(sqlite_database, scenario)
 
@@ -109,9 +116,9 @@ def test_staged_bytes_without_a_session_are_removed(sqlite_database: str) -> Non
         location = answer.headers["location"]
         assert (await registry.client.request("PATCH", location, DATA)).status == 202
         registry.clock.advance(2 * HOUR)
-        assert await quarantine_leaks(registry.ctx, store, PLACE) == 0  # that is another place
-        assert await quarantine_leaks(registry.ctx, store, SHARDS) == 1
-        assert list(store.staged) == [location.rpartition("/")[2]]
+        assert await set_orphans_aside(registry.ctx, store, PLACE) == 0  # that is another place
+        assert await set_orphans_aside(registry.ctx, store, STAGED) == 1
+        assert list(store.files.staged) == [location.rpartition("/")[2]]
         path = f"{location}?digest={digest_of(DATA)}"
         assert (await registry.client.request("PUT", path)).status == 201
 
@@ -122,14 +129,14 @@ def test_who_holds_them_keeps_them(sqlite_database: str) -> None:
     """A push of hours has no row: its hold says that it goes on."""
 
     async def scenario(registry: Registry, store: MemoryStore) -> None:
-        for is_object, place in ((False, SHARDS), (True, PLACE)):
-            with closing(store.stage(make_id(registry))) as held:
+        for is_object, place in ((False, STAGED), (True, PLACE)):
+            with closing(store.files.stage(make_id(registry))) as held:
                 held.write(memoryview(DATA))
                 if is_object:
                     held.commit(digest_of(DATA))
                 registry.clock.advance(2 * HOUR)
-                assert await quarantine_leaks(registry.ctx, store, place) == 0
-            assert await quarantine_leaks(registry.ctx, store, place) == 1
+                assert await set_orphans_aside(registry.ctx, store, place) == 0
+            assert await set_orphans_aside(registry.ctx, store, place) == 1
 
     play(sqlite_database, scenario)
 
@@ -138,11 +145,11 @@ def test_what_became_a_blob_since_it_was_asked_for_stays(sqlite_database: str) -
     """The push ended between the question and the hold."""
 
     class Late(MemoryStore):
-        def resume(self, upload_id: str) -> MemoryStaged:
+        async def resume(self, upload_id: str) -> Staged:
             assert upload_id in lost
             with sqlite3.connect(sqlite_database.removeprefix("sqlite:///")) as raw:
                 raw.execute(_ADD, {"id": upload_id, "digest": str(digest_of(DATA))})
-            return super().resume(upload_id)
+            return await super().resume(upload_id)
 
     lost: set[str] = set()
 
@@ -150,11 +157,11 @@ def test_what_became_a_blob_since_it_was_asked_for_stays(sqlite_database: str) -
         store = Late()
         async with open_registry(sqlite_database, store) as registry:
             leave(registry, store)
-            lost.update(store.objects)
+            lost.update(store.files.objects)
             registry.clock.advance(2 * HOUR)
-            assert await quarantine_leaks(registry.ctx, store, PLACE) == 0
-            assert store.objects.keys() == lost
-            assert not store.held
+            assert await set_orphans_aside(registry.ctx, store, PLACE) == 0
+            assert store.files.objects.keys() == lost
+            assert not store.files.held
 
     asyncio.run(scenario())
 
@@ -163,12 +170,12 @@ def test_the_quarantined_are_left_alone(sqlite_database: str) -> None:
     async def scenario(registry: Registry, store: MemoryStore) -> None:
         await push_blob(registry, DATA)
         await run_phases(registry, store, (MARK, SWEEP))
-        (object_id,) = store.objects
+        (object_id,) = store.files.objects
         registry.clock.advance(2 * HOUR)
-        assert await quarantine_leaks(registry.ctx, store, int(shard(object_id), 16)) == 0
-        assert list(store.objects) == [object_id]
+        assert await set_orphans_aside(registry.ctx, store, object_id[-2:]) == 0
+        assert list(store.files.objects) == [object_id]
         await run_phases(registry, store, (0,))
-        assert not store.objects
+        assert not store.files.objects
 
     play(sqlite_database, scenario)
 
@@ -183,8 +190,8 @@ def test_too_many_are_not_believed(
         leave(registry, store, count)
         await push_blob(registry, b"a newer one")
         registry.clock.advance(2 * HOUR)
-        assert await quarantine_leaks(registry.ctx, store, PLACE) == removed
-        assert len(store.objects) == count - removed + 1
+        assert await set_orphans_aside(registry.ctx, store, PLACE) == removed
+        assert len(store.files.objects) == count - removed + 1
 
     with caplog.at_level(logging.WARNING, "registry.gc.orphans.scan"):
         play(sqlite_database, scenario)
@@ -197,16 +204,16 @@ def spread(registry: Registry, store: MemoryStore, count: int) -> None:
     """Leave objects without rows, each in a shard of its own."""
     for number in range(count):
         value = UUID(uuid7(registry.clock())).int >> 8 << 8
-        with closing(store.stage(str(UUID(int=value | number)))) as held:
+        with closing(store.files.stage(str(UUID(int=value | number)))) as held:
             held.write(memoryview(DATA))
             held.commit(digest_of(DATA))
 
 
-async def patrol_all(registry: Registry, store: MemoryStore) -> int:
-    """Let the patrol come round once."""
-    removed, patrol = 0, Patrol(registry.ctx, store)
-    for _ in range(PLACES):
-        removed += await patrol.turn()
+async def scan_all(registry: Registry, store: MemoryStore) -> int:
+    """Let the scan come round once."""
+    removed, orphan_scan = 0, OrphanScan(registry.ctx, store)
+    for _ in places_of(store):
+        removed += await orphan_scan.turn()
         registry.clock.advance(EVERY_SECONDS)
     return removed
 
@@ -217,58 +224,59 @@ def test_the_blobs_of_another_database_are_left_alone(sqlite_database: str, coun
 
     async def scenario(registry: Registry, store: MemoryStore) -> None:
         spread(registry, store, count)
-        store.stage(make_id(registry)).close()
+        store.files.stage(make_id(registry)).close()
         registry.clock.advance(2 * HOUR)
-        assert await patrol_all(registry, store) == 0
-        assert (len(store.objects), len(store.staged)) == (count, 1)
+        assert await scan_all(registry, store) == 0
+        assert (len(store.files.objects), len(store.files.staged)) == (count, 1)
 
     play(sqlite_database, scenario)
 
 
-def test_a_leak_among_blobs_is_removed_by_the_patrol(sqlite_database: str) -> None:
+def test_a_leak_among_blobs_is_removed_by_the_scan(sqlite_database: str) -> None:
     async def scenario(registry: Registry, store: MemoryStore) -> None:
         await push_blob(registry, b"one that is ours")
         spread(registry, store, 21)
-        store.stage(make_id(registry)).close()
+        store.files.stage(make_id(registry)).close()
         await push_blob(registry, b"another that is ours")
         registry.clock.advance(2 * HOUR)
-        assert await patrol_all(registry, store) == 0
-        for object_id in [each for each, data in store.objects.items() if data == DATA][3:]:
-            del store.objects[object_id]
-        assert await patrol_all(registry, store) == 4
-        assert (len(store.objects), len(store.staged)) == (2, 0)
+        assert await scan_all(registry, store) == 0
+        for object_id in [each for each, data in store.files.objects.items() if data == DATA][3:]:
+            del store.files.objects[object_id]
+        assert await scan_all(registry, store) == 4
+        assert (len(store.files.objects), len(store.files.staged)) == (2, 0)
 
     play(sqlite_database, scenario)
 
 
 def test_every_place_has_its_turn(sqlite_database: str) -> None:
-    """All shards at first and again in a day, and what is staged in each turn."""
+    """All partitions at first and again in a day, and what is staged in each turn."""
 
     class Watched(MemoryStore):
         def __init__(self) -> None:
             super().__init__()
-            self.visited: list[int] = []
+            self.visited: list[str] = []
 
-        def list_ids(self, shard: int) -> Iterator[str]:
-            self.visited.append(shard)
-            return super().list_ids(shard)
+        def list_ids(self, partition: str) -> AsyncIterator[str]:
+            self.visited.append(partition)
+            return super().list_ids(partition)
 
-        def list_staged(self) -> Iterator[StoredObject]:
-            self.visited.append(SHARDS)
+        def list_staged(self) -> AsyncIterator[StoredObject]:
+            self.visited.append(STAGED)
             return super().list_staged()
 
     async def scenario() -> None:
         store = Watched()
         async with open_registry(sqlite_database, store) as registry:
-            patrol = Patrol(at_once(registry.ctx), store)
-            await patrol.turn()
+            orphan_scan = OrphanScan(at_once(registry.ctx), store)
+            await orphan_scan.turn()
             first, store.visited = store.visited, []
-            assert sorted(first[:-1]) == list(range(SHARDS + 1))
-            for _ in range(SHARDS):
+            partitions = list(store.partitions())
+            assert sorted(first[:-1]) == [*partitions, STAGED]
+            for _ in partitions:
                 registry.clock.advance(EVERY_SECONDS)
-                await patrol.turn()
-        assert sorted(store.visited) == [*range(SHARDS), *[SHARDS] * SHARDS]
-        assert SHARDS * EVERY_SECONDS <= 24 * HOUR
+                await orphan_scan.turn()
+        assert sorted(store.visited) == [*partitions, *[STAGED] * len(partitions)]
+        assert len(partitions) * EVERY_SECONDS <= 24 * HOUR
 
     asyncio.run(scenario())
 

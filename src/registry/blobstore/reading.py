@@ -1,0 +1,174 @@
+"""Open objects of a store whose calls block: read in threads, followed while they grow."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from typing import Final
+
+from registry.blobstore.base import FileRegion, OpenObject, StagedDropped
+from registry.blobstore.blocking import BlockingGrowing, BlockingObject
+from registry.blobstore.threads import Runner
+
+PART_BYTES: Final = 256 * 1024
+
+
+class ThreadedObject(OpenObject):
+    """A whole object, read by `run`."""
+
+    __slots__ = ("_run", "_stored")
+
+    def __init__(self, stored: BlockingObject, run: Runner) -> None:
+        self._stored = stored
+        self._run = run
+
+    @property
+    def length(self) -> int:
+        """Return the number of bytes."""
+        return self._stored.length
+
+    def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None:
+        """Return where a range lies in a file, if it does."""
+        return self._stored.file_region(start, stop)
+
+    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """Yield a range in order. Blocks."""
+        return self._stored.chunks(start, stop)
+
+    async def stream(self, start: int = 0, stop: int | None = None) -> AsyncIterator[bytes]:
+        """Yield a range in order."""
+        chunks = self._stored.chunks(start, stop)
+        while part := await self._run(_next_part, chunks):
+            yield part
+
+    async def aclose(self) -> None:
+        """Release the object."""
+        if self._stored.closes_slowly:
+            await self._run(self._stored.close)
+        else:
+            self._stored.close()
+
+
+def _next_part(chunks: Iterator[memoryview]) -> bytes:
+    """Return the next chunk as bytes of its own, empty at the end."""
+    return bytes(next(chunks, b""))
+
+
+class GrowthSignals:
+    """Wakes those who follow staged bytes when this process has changed them."""
+
+    def __init__(self) -> None:
+        self.followers: dict[str, set[_Follower]] = defaultdict(set)
+        self._lock = threading.Lock()
+
+    def notify(self, upload_id: str) -> None:
+        """Wake the followers of an upload. May be called in any thread."""
+        if self.followers:  # so that an upload that nobody follows waits for no lock
+            with self._lock:
+                for follower in self.followers.get(upload_id, ()):
+                    follower.wake()
+
+    def follow(self, upload_id: str) -> _Follower:
+        """Return a new follower of an upload; it must be removed."""
+        follower = _Follower()
+        with self._lock:
+            self.followers[upload_id].add(follower)
+        return follower
+
+    def unfollow(self, upload_id: str, follower: _Follower) -> None:
+        """Remove a follower."""
+        with self._lock:
+            self.followers[upload_id].discard(follower)
+            if not self.followers[upload_id]:
+                del self.followers[upload_id]
+
+
+class _Follower:
+    """Sleeps on an event loop until it is woken from any thread, or a time is over."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+
+    def wake(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody sleeps there
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    def begin(self) -> None:
+        """Forget earlier wakes: the caller looks at the bytes after this."""
+        self._event.clear()
+
+    async def sleep(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._event.wait(), seconds)
+
+
+class GrowingObject(OpenObject):
+    """Staged bytes, followed while they grow.
+
+    Changes of another process are found by looking every `look_seconds`. Bytes that a `rewind` cut
+    off and others replaced between two looks are not noticed: who passes growing bytes on must
+    know their digest.
+    """
+
+    def __init__(
+        self,
+        growing: BlockingGrowing,
+        upload_id: str,
+        run: Runner,
+        signals: GrowthSignals,
+        look_seconds: float,
+    ) -> None:
+        self._growing = growing
+        self._upload_id = upload_id
+        self._run = run
+        self._signals = signals
+        self._look_seconds = look_seconds
+        self._length: int | None = None
+
+    @property
+    def length(self) -> int | None:
+        """Return the number of bytes once they were seen committed."""
+        return self._length
+
+    def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None:  # noqa: ARG002
+        """Return None: ``sendfile`` does not wait for more."""
+        return None
+
+    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:  # noqa: ARG002
+        """Raise ValueError: a thread must not wait for more."""
+        raise ValueError("growing bytes are read by stream alone")
+
+    async def stream(self, start: int = 0, stop: int | None = None) -> AsyncIterator[bytes]:
+        """Yield a range in order, as it is written."""
+        if start < 0 or (stop is not None and stop < start):
+            raise ValueError("a range starts at 0 or later and does not end before it starts")
+        follower = self._signals.follow(self._upload_id)
+        offset = start
+        try:
+            while stop is None or offset < stop:
+                follower.begin()
+                size, is_committed = await self._run(self._growing.look)
+                if size < offset > start:
+                    raise StagedDropped("the staged bytes were cut off")
+                end = size if stop is None else min(size, stop)
+                while offset < end:
+                    count = min(end - offset, PART_BYTES)
+                    yield await self._run(self._growing.read, offset, count)
+                    offset += count
+                if is_committed:
+                    self._length = size
+                    if size < max(start, stop or 0):
+                        raise ValueError("the range ends after the object")
+                    return
+                if stop is None or offset < stop:
+                    await follower.sleep(self._look_seconds)
+        finally:
+            self._signals.unfollow(self._upload_id, follower)
+
+    async def aclose(self) -> None:
+        """Release the bytes."""
+        await self._run(self._growing.close)

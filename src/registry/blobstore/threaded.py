@@ -1,0 +1,251 @@
+"""A blob store made of one whose calls block: each runs in a thread, or at once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from registry.blobstore.base import (
+    BlobStore,
+    DataKey,
+    Deleted,
+    OpenObject,
+    Orphan,
+    Staged,
+    Stored,
+    StoredObject,
+)
+from registry.blobstore.blocking import (
+    BlockingGrowing,
+    BlockingObject,
+    BlockingStaged,
+    BlockingStore,
+)
+from registry.blobstore.fresh_staged import FreshStaged
+from registry.blobstore.reading import GrowingObject, GrowthSignals, ThreadedObject
+from registry.blobstore.threads import Runner, each_of
+from registry.errors import StoreUnavailable
+from registry.oci.digest import Digest
+
+
+class ThreadedStore:
+    """The seams of `registry.blobstore.base` over a `BlockingStore`.
+
+    `look_seconds` is how long a follower of growing bytes may miss another process's writes.
+    """
+
+    def __init__(self, blocking: BlockingStore, run: Runner, look_seconds: float) -> None:
+        self._blocking = blocking
+        self._run = run
+        self._look_seconds = look_seconds
+        self.signals = GrowthSignals()
+
+    def close(self) -> None:
+        """Release the store; what it opened can still be read. Blocks."""
+        self._blocking.close()
+
+    async def open(
+        self, object_id: str, size: int | None = None, data_key: DataKey | None = None
+    ) -> OpenObject:
+        """Open an object (`BlobReader.open`)."""
+        call = self._blocking.open
+        stored = await self._run(call, object_id, size, data_key, undo=_close)
+        return ThreadedObject(stored, self._run)
+
+    async def open_staged(self, upload_id: str, data_key: DataKey | None = None) -> OpenObject:
+        """Open staged bytes that grow (`BlobReader.open_staged`)."""
+        call = self._blocking.open_staged
+        opened = await self._run(call, upload_id, data_key, undo=_close)
+        if isinstance(opened, BlockingGrowing):
+            return GrowingObject(opened, upload_id, self._run, self.signals, self._look_seconds)
+        return ThreadedObject(opened, self._run)
+
+    async def check(self, object_id: str, stored_size: int) -> None:
+        """Check the presence and size of an object (`BlobReader.check`)."""
+        await self._run(self._blocking.check, object_id, stored_size)
+
+    async def stage(
+        self,
+        upload_id: str,
+        data_key: DataKey | None,
+        algorithm: str | None = None,
+        *,
+        is_fresh: bool = False,
+    ) -> Staged:
+        """Begin to stage bytes under a new id (`BlobWriter.stage`)."""
+        call = self._blocking.stage
+        if is_fresh:
+            later = FreshStaged(lambda: call(upload_id, algorithm, data_key))
+            return self._staged(later, upload_id)
+        staged = await self._run(call, upload_id, algorithm, data_key, undo=_close)
+        return self._staged(staged, upload_id)
+
+    async def resume(self, upload_id: str) -> Staged:
+        """Take up staged bytes, or an object never made a blob (`BlobWriter.resume`)."""
+        staged = await self._run(self._blocking.resume, upload_id, undo=_close)
+        return self._staged(staged, upload_id)
+
+    def _staged(self, staged: BlockingStaged, upload_id: str) -> ThreadedStaged:
+        return ThreadedStaged(staged, self._run, lambda: self.signals.notify(upload_id))
+
+    async def resumable(self, upload_id: str, received: int) -> int:
+        """Return from which byte an upload can go on (`BlobWriter.resumable`)."""
+        return await self._run(self._blocking.resumable, upload_id, received)
+
+    async def discard(self, upload_id: str) -> None:
+        """Delete what is staged under an id (`BlobWriter.discard`)."""
+        await self._run(self._blocking.discard, upload_id)
+        self.signals.notify(upload_id)
+
+    async def check_room(self) -> None:
+        """Check that there is room for one more byte (`BlobWriter.check_room`)."""
+        await self._run(self._blocking.check_room)
+
+    async def remove_duplicate(self, object_id: str) -> None:
+        """Delete an object just committed for which no row was written."""
+        await self._run(self._blocking.delete, object_id)
+
+    async def replace(self, object_id: str, new_id: str) -> None:
+        """Move the bytes of an object just committed to another id (`BlobWriter.replace`)."""
+        await self._run(self._blocking.replace, object_id, new_id)
+
+    def partitions(self) -> Sequence[str]:
+        """Return the names of the pieces in which objects are listed."""
+        return self._blocking.partitions()
+
+    def list_objects(self, partition: str | None = None) -> AsyncIterator[StoredObject]:
+        """Yield every object, or those of a partition."""
+        return each_of(self._run, self._blocking.list_objects(partition))
+
+    def list_ids(self, partition: str) -> AsyncIterator[str]:
+        """Yield the ids of a partition's objects."""
+        return each_of(self._run, self._blocking.list_ids(partition))
+
+    def list_staged(self) -> AsyncIterator[StoredObject]:
+        """Yield everything staged, under its upload id."""
+        return each_of(self._run, self._blocking.list_staged())
+
+    async def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
+        """Make an object, or staged bytes, an orphan (`BlobSweeper.set_aside`)."""
+        is_done = await self._run(
+            lambda: self._blocking.set_aside(object_id, moment, staged_too=staged_too)
+        )
+        self.signals.notify(object_id)
+        return is_done
+
+    def list_orphans(self) -> AsyncIterator[Orphan]:
+        """Yield every orphan that was set aside."""
+        return each_of(self._run, self._blocking.list_orphans())
+
+    async def take_back(self, object_id: str) -> bool:
+        """Put an orphan back where it was (`BlobSweeper.take_back`)."""
+        return await self._run(self._blocking.take_back, object_id)
+
+    async def delete_orphan(self, orphan: Orphan) -> None:
+        """Delete the bytes of an orphan for good; absent is success."""
+        await self._run(self._blocking.delete_orphan, orphan)
+
+    @asynccontextmanager
+    async def scan_alone(self) -> AsyncIterator[bool]:
+        """Hold the lock of scans in the block; False if another process has it."""
+        lock = self._blocking.scan_alone()
+
+        def leave() -> None:
+            lock.__exit__(None, None, None)
+
+        is_alone = await self._run(lock.__enter__, undo=lambda _: leave())
+        try:
+            yield is_alone
+        finally:
+            await self._run(leave)
+
+    async def generation(self) -> str | None:
+        """Return the generation that was noted last."""
+        return await self._run(self._blocking.generation)
+
+    async def note_generation(self, generation: str) -> None:
+        """Note the generation of the database (`BlobSweeper.note_generation`)."""
+        await self._run(self._blocking.note_generation, generation)
+
+    async def delete(self, object_ids: Sequence[str]) -> Deleted:
+        """Delete the bytes of objects (`BlobSweeper.delete`)."""
+        return await self._run(_delete, self._blocking, object_ids)
+
+
+class ThreadedStaged(Staged):
+    """Staged bytes of a `ThreadedStore`; `notify` tells who follows them of a change."""
+
+    def __init__(self, staged: BlockingStaged, run: Runner, notify: Callable[[], None]) -> None:
+        self._staged = staged
+        self._run = run
+        self._notify = notify
+
+    @property
+    def offset(self) -> int:
+        """Return how many bytes are staged."""
+        return self._staged.offset
+
+    async def rewind(
+        self,
+        offset: int,
+        digests: Mapping[str, str] | None = None,
+        algorithm: str | None = None,
+        *,
+        data_key: DataKey | None,
+    ) -> None:
+        """Go to the acknowledged `offset` (`Staged.rewind`)."""
+        if self._staged.rewinds_at_once(offset):
+            self._staged.rewind(offset, digests, algorithm, data_key)
+        else:
+            await self._run(self._staged.rewind, offset, digests, algorithm, data_key)
+        self._notify()
+
+    def write(self, view: memoryview, /) -> None:
+        """Append bytes and hash them. Blocks."""
+        self._staged.write(view)
+        self._notify()
+
+    def flush(self) -> Mapping[str, str]:
+        """Make the staged bytes durable. Blocks."""
+        return self._staged.flush()
+
+    def commit(self, expected: Digest) -> Stored:
+        """Verify the bytes and make them an object (`Staged.commit`). Blocks."""
+        try:
+            return self._staged.commit(expected)
+        finally:
+            self._notify()
+
+    async def discard(self) -> None:
+        """Delete the staged bytes (`Staged.discard`)."""
+        await self._run(self._staged.discard)
+        self._notify()
+
+    async def aclose(self) -> None:
+        """Let go of the bytes and keep them (`Staged.aclose`)."""
+        if self._staged.closes_slowly:
+            await self._run(self._staged.close)
+        else:
+            self._staged.close()
+
+
+def _close(opened: BlockingObject | BlockingGrowing | BlockingStaged) -> None:
+    opened.close()
+
+
+def _delete(store: BlockingStore, object_ids: Sequence[str]) -> Deleted:
+    deleted: list[str] = []
+    refusal = None
+    for object_id in object_ids:
+        try:
+            store.delete(object_id)
+        except StoreUnavailable as error:
+            refusal = error
+        else:
+            deleted.append(object_id)
+    return Deleted(deleted, refusal)
+
+
+if TYPE_CHECKING:
+    _: type[BlobStore] = ThreadedStore

@@ -1,0 +1,181 @@
+"""Staged bytes that are read while they grow, on each store, and across two processes' stores."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, closing
+from pathlib import Path
+
+import pytest
+
+from registry.blobstore.base import BlobStore, OpenObject, StagedDropped
+from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.memory import MemoryStore
+from registry.oci.digest import digest_of
+
+pytestmark = pytest.mark.anyio
+
+UPLOAD = str(uuid.UUID(int=7))
+NEVER = 3600.0
+"""Seconds between two looks: a reader that misses a signal hangs."""
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(params=["filesystem", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BlobStore]:
+    if request.param == "memory":
+        yield MemoryStore()
+    else:
+        with closing(FilesystemStore(tmp_path / "blobs", look_seconds=NEVER)) as filesystem:
+            yield filesystem
+
+
+class Following:
+    """A task that reads to the end, and what it has read."""
+
+    def __init__(self, opened: OpenObject, start: int = 0, stop: int | None = None) -> None:
+        self.read = bytearray()
+        self._more = asyncio.Event()
+        self._task = asyncio.create_task(self._follow(opened.stream(start, stop)))
+
+    async def _follow(self, stream: AsyncIterator[bytes]) -> None:
+        async for part in stream:
+            self.read += part
+            self._more.set()
+
+    async def has(self, count: int) -> None:
+        """Wait until so many bytes were read."""
+        while len(self.read) < count:
+            self._more.clear()
+            await self._more.wait()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Return True if the end has not come."""
+        return not self._task.done()
+
+    async def end(self) -> bytes:
+        """Return all that was read, at the end."""
+        await self._task
+        return bytes(self.read)
+
+
+async def test_a_reader_gets_bytes_as_they_come_and_ends_with_the_commit(store: BlobStore) -> None:
+    async with (
+        aclosing(await store.stage(UPLOAD, None)) as staged,
+        aclosing(await store.open_staged(UPLOAD)) as opened,
+    ):
+        assert (opened.length, opened.file_region()) == (None, None)
+        with pytest.raises(ValueError, match="stream"):
+            opened.chunks()
+        following = Following(opened)
+        await asyncio.to_thread(staged.write, memoryview(b"first "))
+        await following.has(6)
+        assert following.is_waiting
+        await asyncio.to_thread(staged.write, memoryview(b"second"))
+        await following.has(12)
+        assert following.is_waiting
+        await asyncio.to_thread(staged.commit, digest_of(b"first second"))
+        assert await following.end() == b"first second"
+        assert opened.length == 12
+        assert await Following(opened, 6, 9).end() == b"sec"
+        for start, stop in ((13, None), (0, 13), (-1, None), (3, 2)):
+            with pytest.raises(ValueError, match="range"):
+                await Following(opened, start, stop).end()
+    async with aclosing(await store.open_staged(UPLOAD)) as opened:
+        assert opened.length == 12
+        assert await Following(opened).end() == b"first second"
+
+
+async def test_a_range_ends_when_its_last_byte_is_there(store: BlobStore) -> None:
+    async with (
+        aclosing(await store.stage(UPLOAD, None)) as staged,
+        aclosing(await store.open_staged(UPLOAD)) as opened,
+    ):
+        following = Following(opened, 3, 9)
+        await asyncio.to_thread(staged.write, memoryview(b"012345"))
+        await following.has(3)
+        assert following.is_waiting
+        await asyncio.to_thread(staged.write, memoryview(b"6789"))
+        assert await following.end() == b"345678"
+
+
+@pytest.mark.parametrize("how", ["its writer", "another", "a wrong digest", "set aside", "cut"])
+async def test_a_reader_hears_that_the_bytes_were_dropped(store: BlobStore, how: str) -> None:
+    staged = await store.stage(UPLOAD, None)
+    staged.write(memoryview(b"some bytes"))
+    async with aclosing(staged), aclosing(await store.open_staged(UPLOAD)) as opened:
+        following = Following(opened)
+        await following.has(10)
+        if how == "its writer":
+            await staged.discard()
+        elif how == "another":
+            await staged.aclose()
+            await store.discard(UPLOAD)
+        elif how == "a wrong digest":
+            with pytest.raises(Exception, match="do not hash"):
+                await asyncio.to_thread(staged.commit, digest_of(b"other bytes"))
+            await staged.discard()
+        elif how == "set aside":
+            await store.set_aside(UPLOAD, 1)
+        else:
+            await staged.rewind(0, data_key=None)
+        with pytest.raises(StagedDropped):
+            await following.end()
+
+
+async def test_a_rewind_to_what_was_read_ends_no_reader(store: BlobStore) -> None:
+    async with aclosing(await store.stage(UPLOAD, None)) as staged:
+        staged.write(memoryview(b"acknowledged"))
+        digests = staged.flush()
+    async with (
+        aclosing(await store.open_staged(UPLOAD)) as opened,
+        aclosing(await store.resume(UPLOAD)) as staged,
+    ):
+        following = Following(opened)
+        await following.has(12)
+        await staged.rewind(12, digests, data_key=None)
+        await asyncio.to_thread(staged.write, memoryview(b", and more"))
+        await asyncio.to_thread(staged.commit, digest_of(b"acknowledged, and more"))
+        assert await following.end() == b"acknowledged, and more"
+
+
+async def test_a_reader_that_leaves_is_forgotten(store: BlobStore) -> None:
+    async with (
+        aclosing(await store.stage(UPLOAD, None)) as staged,
+        aclosing(await store.open_staged(UPLOAD)) as opened,
+    ):
+        staged.write(memoryview(b"a part"))
+        async for part in opened.stream(0, 6):
+            assert part == b"a part"
+        following = Following(opened)
+        await following.has(6)
+        following._task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await following.end()
+        assert isinstance(store, FilesystemStore | MemoryStore)
+        assert not store.signals.followers
+
+
+async def test_another_process_sees_the_bytes_grow(tmp_path: Path) -> None:
+    """Nothing signals there: it looks."""
+    with (
+        closing(FilesystemStore(tmp_path / "blobs", look_seconds=NEVER)) as ours,
+        closing(FilesystemStore(tmp_path / "blobs", look_seconds=0)) as other,
+    ):
+        async with (
+            aclosing(await ours.stage(UPLOAD, None)) as staged,
+            aclosing(await other.open_staged(UPLOAD)) as opened,
+        ):
+            following = Following(opened)
+            for count in (1, 2):
+                await asyncio.to_thread(staged.write, memoryview(b"part "))
+                await following.has(5 * count)
+            await asyncio.to_thread(staged.commit, digest_of(b"part part "))
+            assert await following.end() == b"part part "

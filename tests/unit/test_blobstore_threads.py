@@ -1,0 +1,186 @@
+"""Calls that block run in threads, and what they return is never lost by a cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from registry.blobstore import cached_lookup, filesystem
+from registry.blobstore.base import BlobStore, ObjectUnknown
+from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.opening import make_folders, open_store
+from registry.blobstore.staged_file import StagedFile
+from registry.blobstore.stored_file import open_cached
+from registry.blobstore.threads import at_once, each_of, in_thread
+from registry.oci.digest import digest_of
+from registry.settings import Settings
+
+pytestmark = pytest.mark.anyio
+
+UPLOAD = "0b5e7c56-6f0e-4c2b-9c39-5a2f6f1d3eab"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Gate:
+    """A call that blocks until it is let go."""
+
+    def __init__(self) -> None:
+        self.has_begun = threading.Event()
+        self.may_end = threading.Event()
+
+    def __call__(self) -> str:
+        self.has_begun.set()
+        self.may_end.wait()
+        return "result"
+
+
+async def test_a_cancelled_call_ends_first_and_is_undone() -> None:
+    gate, undone = Gate(), list[str]()
+    task = asyncio.create_task(in_thread(gate, undo=undone.append))
+    await asyncio.to_thread(gate.has_begun.wait)
+    for _ in range(2):  # also a second cancellation waits
+        task.cancel()
+        await asyncio.sleep(0)
+        assert not task.done()
+    gate.may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert undone == ["result"]
+
+
+async def test_what_fails_after_a_cancellation_is_not_undone() -> None:
+    gate, undone = Gate(), list[str]()
+
+    def failing() -> str:
+        gate()
+        raise OSError("refused")
+
+    task = asyncio.create_task(in_thread(failing, undo=undone.append))
+    await asyncio.to_thread(gate.has_begun.wait)
+    task.cancel()
+    gate.may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert undone == []
+
+
+async def test_a_cancelled_stage_leaves_the_bytes_to_the_next_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, create = Gate(), StagedFile.create
+
+    def slow(*arguments: object) -> StagedFile:
+        staged = create(*arguments)  # type: ignore[arg-type]
+        gate()
+        return staged
+
+    async with open_store(Settings(data=tmp_path)) as store:
+        monkeypatch.setattr(StagedFile, "create", slow)
+        task = asyncio.create_task(store.stage(UPLOAD, None))
+        await asyncio.to_thread(gate.has_begun.wait)
+        task.cancel()
+        gate.may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await (await store.resume(UPLOAD)).aclose()
+
+
+async def test_a_listing_is_read_in_batches() -> None:
+    entries = iter(range(1100))
+    listing = each_of(at_once, entries)
+    assert await anext(listing) == 0
+    assert next(entries) == 500, "the first 500 were read at once"
+    assert [each async for each in listing] == [*range(1, 500), *range(501, 1100)]
+
+
+async def put(store: BlobStore, data: bytes) -> None:
+    staged = await store.stage(UPLOAD, None)
+    staged.write(memoryview(data))
+    staged.commit(digest_of(data))
+    await staged.aclose()
+
+
+@pytest.mark.skipif(cached_lookup.is_blind, reason="the kernel has no RESOLVE_CACHED")
+async def test_what_the_kernel_has_in_memory_needs_no_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_thread(*_: object, **__: object) -> None:
+        raise AssertionError("a thread was used")
+
+    async with open_store(Settings(data=tmp_path)) as store:
+        await put(store, b"data")
+        monkeypatch.setattr(filesystem, "in_thread", no_thread)
+        monkeypatch.setattr(store, "_run", no_thread)
+        await store.check(UPLOAD, 4)
+        opened = await store.open(UPLOAD, 4)
+        assert opened.length == 4
+        await opened.aclose()
+
+
+@pytest.mark.parametrize("is_blind", [True, False])
+async def test_a_kernel_that_cannot_tell_costs_a_thread_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_blind: bool
+) -> None:
+    if is_blind:
+        monkeypatch.setattr(cached_lookup, "_system_call", None)
+    async with open_store(Settings(data=tmp_path)) as store:
+        await put(store, b"data")
+        await store.check(UPLOAD, 4)
+        opened = await store.open(UPLOAD, 4)
+        assert b"".join([part async for part in opened.stream()]) == b"data"
+        await opened.aclose()
+        await store.delete([UPLOAD])
+        with pytest.raises(ObjectUnknown):
+            await store.open(UPLOAD)
+        with pytest.raises(ObjectUnknown):
+            await store.check(UPLOAD, 4)
+
+
+def test_a_lookup_follows_no_link_and_leaves_no_descriptor(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"data")
+    (tmp_path / "link").symlink_to("file")
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - what is open now
+        for name in ("link", "absent"):
+            assert open_cached(folder, name) is None
+        opened = open_cached(folder, "file")
+        assert (opened is None) == cached_lookup.is_blind
+        if opened is not None:
+            assert not os.get_inheritable(opened.file_region().descriptor)
+            opened.close()
+        assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    finally:
+        os.close(folder)
+
+
+async def test_a_store_is_opened_with_its_folders_and_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[DiskFiles] = []
+    close = DiskFiles.close
+
+    def note(files: DiskFiles) -> None:
+        closed.append(files)
+        close(files)
+
+    monkeypatch.setattr(DiskFiles, "close", note)
+    settings = Settings(data=tmp_path)
+    async with open_store(settings):
+        assert (settings.blobs / "objects" / "ff").is_dir()
+        assert closed == []
+    assert len(closed) == 1
+
+
+def test_folders_are_made_before_any_worker(tmp_path: Path) -> None:
+    settings = Settings(data=tmp_path)
+    make_folders(settings)
+    assert len(list((settings.blobs / "objects").iterdir())) == 256
