@@ -33,6 +33,7 @@ from registry.metadata.repositories.live import (
     find_repository,
 )
 from registry.metadata.tables import repositories
+from registry.services.blobs.upload_leases import Leases
 from registry.services.changes import RegistryHost
 from registry.services.context import ServiceContext
 from registry.services.images.pulls import PullLog
@@ -257,6 +258,7 @@ async def open_registry(
     clock: ManualClock | None = None,
     limits: Limits | None = None,
     around: Callable[[Database], Database] = lambda database: database,
+    leases: Leases | None = None,
 ) -> AsyncIterator[Registry]:
     """Open a registry over a migrated database and a store; `around` may wrap the database."""
     clock = clock or ManualClock()
@@ -274,6 +276,7 @@ async def open_registry(
             limits=limits or Limits(),
             pulls=pulls,
             site=RegistryHost("local", "registry.example"),
+            leases=leases or Leases(uuid7()),
         )
         app = DataPlane(made, OpenAccess(account))
         yield Registry(made, app, Client(app), clock, account)

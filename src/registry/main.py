@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
@@ -24,6 +24,7 @@ from cloudcore.jobs.schedule import Scheduled, Scheduler
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.dispatch import Application, Dispatcher
+from cloudcore.serving.worker_locks import WorkerLocks
 from cloudcore.web import envelope
 from cloudcore.web.app import create_app as create_control_plane
 from registry.blobstore.base import BlobStore, BlobSweeper, ObjectUnknown
@@ -44,6 +45,7 @@ from registry.metadata.database import migrate
 from registry.metadata.repositories.live import add_account, find_account
 from registry.planes import dispatcher
 from registry.process import Process
+from registry.services.blobs.upload_leases import RENEW_SECONDS, Leases
 from registry.services.changes import RegistryHost
 from registry.services.context import ServiceContext
 from registry.services.images.manifest_reading import ProcessReader
@@ -87,6 +89,18 @@ async def _ready_to_collect(ctx: ServiceContext, sweeper: BlobSweeper) -> AsyncI
     async with repeated(generations.EVERY_SECONDS, history.go_on):
         yield
     await history.end()
+
+
+@contextmanager
+def _leases_of_worker(settings: Settings) -> Iterator[Leases]:
+    """Return leases whose holder is this process, and let others of this machine see it alive."""
+    locks, worker_id = WorkerLocks(settings.data / "workers"), uuid7()
+    with locks.hold(worker_id):
+        yield Leases(
+            worker_id,
+            locks.is_dead,
+            has_own_database=not is_postgresql(settings.database),
+        )
 
 
 class Planes(NamedTuple):
@@ -138,8 +152,8 @@ class Registry:
         self.on_damage: Callable[[], None] = lambda: None
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[Process]:
-        """Open the stores, and close them at the end."""
+    async def open(self, leases: Leases | None = None) -> AsyncIterator[Process]:
+        """Open the stores, and close them at the end; a worker holds uploads by its `leases`."""
         settings = self._settings
         async with AsyncExitStack() as resources:
             database, store = self._database, self._store
@@ -161,6 +175,7 @@ class Registry:
                 pulls=pulls,
                 site=RegistryHost(settings.region, settings.pull_host),
                 delays=settings.delays,
+                leases=leases or Leases(self._new_id()),
                 manifest_reader=manifest_reader,
                 on_damage=self._note_damage,
             )
@@ -186,12 +201,14 @@ class Registry:
         """Open the stores, make the planes, begin the work in the background."""
         assert self._edition is not None
         enter, families = self._resources.enter_async_context, self._edition.families
-        stores = await enter(self.open())
+        leases = self._resources.enter_context(_leases_of_worker(self._settings))
+        stores = await enter(self.open(leases))
         ctx = stores.ctx
         await enter(_ready_to_collect(ctx, stores.store))
         process, self._planes = await self._make_planes(stores, self._resources)
-        # This process's own: what it noted in memory.
+        # This process's own: what it noted in memory, and the uploads that it holds.
         await enter(repeated(_PULL_FLUSH_SECONDS, ctx.pulls.flush))
+        await enter(repeated(RENEW_SECONDS, partial(leases.renew, ctx.database, ctx.clock)))
         kinds = [kind for family in families for kind in family.job_kinds(process)]
         worker = JobWorker(
             ctx.database, kinds, clock=ctx.clock, new_id=ctx.new_id, pace=self._pace or JobPace()

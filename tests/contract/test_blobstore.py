@@ -107,7 +107,7 @@ async def test_a_commit_verifies_any_algorithm_and_files_under_sha256(
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-async def test_a_mismatch_discards_the_bytes_and_frees_the_id(
+async def test_a_mismatch_leaves_the_bytes_to_whoever_ends_their_session(
     store: BlobStore, algorithm: str
 ) -> None:
     upload_id = new_id()
@@ -115,10 +115,48 @@ async def test_a_mismatch_discards_the_bytes_and_frees_the_id(
     write(staged, DATA)
     with pytest.raises(DigestMismatch):
         staged.commit(digest_of(b"something else", algorithm))
+    assert await listed(store.list_staged()) == [(upload_id, len(DATA))]
+    await staged.discard()
     await staged.aclose()
     assert await listed(store.list_staged()) == []
     assert await listed(store.list_objects()) == []
     await (await store.stage(upload_id, None)).aclose()
+
+
+@pytest.mark.parametrize("is_object", [False, True])
+async def test_a_copy_goes_on_whatever_the_writer_of_its_source_does(
+    store: BlobStore, *, is_object: bool
+) -> None:
+    source_id, copy_id = new_id(), new_id()
+    async with aclosing(await store.stage(source_id, None)) as source:
+        write(source, DATA[:300_000])
+        if is_object:
+            source.commit(digest_of(DATA[:300_000]))
+        copy = await store.stage_copy(copy_id, source_id, 250_000, data_key=None)
+        async with aclosing(copy):
+            assert copy.offset == 250_000
+            if not is_object:
+                write(source, b"by one that has lost its lease")
+                source.flush()
+            write(copy, DATA[250_000:])
+            copy.flush()
+        if not is_object:
+            await source.discard()
+    async with aclosing(await store.resume(copy_id)) as resumed:
+        await resumed.rewind(len(DATA), {}, data_key=None)
+        resumed.commit(digest_of(DATA))
+    assert await read(store, copy_id) == DATA
+
+
+async def test_no_copy_is_made_of_fewer_bytes_than_were_acknowledged(store: BlobStore) -> None:
+    source_id, copy_id = new_id(), new_id()
+    async with aclosing(await store.stage(source_id, None)) as source:
+        write(source, b"short")
+        for absent in (source_id, new_id()):
+            with pytest.raises(ObjectUnknown):
+                await store.stage_copy(copy_id, absent, 6, data_key=None)
+    assert await listed(store.list_staged()) == [(source_id, 5)]
+    await (await store.stage(copy_id, None)).aclose()
 
 
 async def test_a_range_is_the_bytes_from_start_to_stop(store: BlobStore) -> None:

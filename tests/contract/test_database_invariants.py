@@ -96,6 +96,8 @@ UPLOAD: Final = {
     "repository_id": "repository",
     "account_id": "account",
     "received_bytes": 0,
+    "stage_shared": False,
+    "lease_token": 0,
     "created_at": 0,
     "expires_at": 0,
 }
@@ -201,6 +203,8 @@ REFUSED: Final = {
         blob_objects, OBJECT, id="other", digest="sha256:other", size=-1
     ),
     "no upload of less than no bytes": update(uploads, "upload", received_bytes=-1),
+    "no lease without an end": update(uploads, "upload", lease_holder="worker"),
+    "no end of a lease that nobody holds": update(uploads, "upload", leased_until=1),
     "no unknown account status": update(accounts, "account", status="asleep"),
     "no unknown tag mutability": update(repositories, "repository", tag_mutability="often"),
     "no unknown repository source": update(repositories, "repository", source="rumour"),

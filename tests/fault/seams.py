@@ -122,6 +122,13 @@ class SteppingStore:
         """Resume, with a step before and after."""
         return await self._opened("resume", self._store.resume(upload_id))
 
+    async def stage_copy(
+        self, upload_id: str, source_id: str, size: int, *, data_key: DataKey | None
+    ) -> Staged:
+        """Stage a copy, with a step before and after."""
+        call = self._store.stage_copy(upload_id, source_id, size, data_key=data_key)
+        return await self._opened("stage_copy", call)
+
     async def _opened(self, name: str, call: Coroutine[Any, Any, Staged]) -> Staged:
         with closing(call):  # it is never awaited when the step before it fails
             self._steps.take(f"before {name}")

@@ -12,7 +12,10 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
+from cloudcore.clock import uuid7
+from cloudcore.serving.worker_locks import WorkerLocks
 from registry.blobstore.filesystem import FilesystemStore
+from registry.services.blobs.upload_leases import Leases
 from tests.fault.seams import SteppingDatabase, SteppingStore, Steps
 from tests.inprocess import open_registry
 
@@ -36,11 +39,13 @@ async def main(url: str, folder: str, location: str, method: str, step: str) -> 
     """Send the request."""
     steps = StoppingSteps(step)
     data = sys.stdin.buffer.read()
-    with closing(FilesystemStore(Path(folder))) as store:
+    locks, worker_id = WorkerLocks(Path(folder).parent / "workers"), uuid7()
+    with closing(FilesystemStore(Path(folder))) as store, locks.hold(worker_id):
         async with open_registry(
             url,
             SteppingStore(store, steps),
             around=lambda database: SteppingDatabase(database, steps),
+            leases=Leases(worker_id, locks.is_dead),
         ) as registry:
             answer = await registry.client.request(method, location, [data[:-1], data[-1:]])
             sys.stdout.write(f"answered {answer.status}\n")

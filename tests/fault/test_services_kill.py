@@ -10,8 +10,11 @@ from typing import Final
 
 import pytest
 
+from cloudcore.clock import uuid7
+from cloudcore.serving.worker_locks import WorkerLocks
 from registry.blobstore.filesystem import FilesystemStore
 from registry.oci.digest import digest_of
+from registry.services.blobs.upload_leases import Leases
 from tests.databases import program, program_environment
 from tests.inprocess import open_registry
 from tests.recount import check_counters, object_ids, querying
@@ -67,7 +70,8 @@ def test_another_worker_goes_on_after_a_kill(
     digest = digest_of(whole)
 
     async def scenario(store: FilesystemStore) -> None:
-        async with open_registry(database_url, store) as registry:
+        leases = Leases(uuid7(), WorkerLocks(tmp_path / "workers").is_dead)
+        async with open_registry(database_url, store, leases=leases) as registry:
             ask = registry.client.request
             location = (await ask("POST", "/v2/dev/app/blobs/uploads/")).headers["location"]
             assert (await ask("PATCH", location, FIRST)).status == 202

@@ -140,8 +140,8 @@ def test_a_refusal_looks_at_no_more_sessions_than_it_must(sqlite_database: str) 
 
     def steps(raw: sqlite3.Connection, sessions: int) -> int:
         raw.executemany(
-            "INSERT INTO uploads (id, repository_id, account_id, received_bytes, created_at,"
-            " expires_at) VALUES (?, 'r', 'a', 0, 0, 9)",
+            "INSERT INTO uploads (id, repository_id, account_id, received_bytes, stage_shared,"
+            " lease_token, created_at, expires_at) VALUES (?, 'r', 'a', 0, 0, 0, 0, 9)",
             [(f"{sessions}-{number}",) for number in range(sessions)],
         )
         taken = [0]

@@ -126,11 +126,11 @@ class _SteppingConnection:
         raise AssertionError("a query announces nothing")
 
 
-class InterleavedStore:
-    """A store in memory whose every call is a step; a dead process's calls do nothing."""
+class SteppedStore:
+    """A store whose every call is a step; a dead process's calls do nothing."""
 
-    def __init__(self, step: Callable[[str], None]) -> None:
-        self.bytes = MemoryStore()
+    def __init__(self, store: BlobStore, step: Callable[[str], None]) -> None:
+        self._store = store
         self.step = step
 
     async def open(
@@ -138,17 +138,17 @@ class InterleavedStore:
     ) -> OpenObject:
         """Open, a step after the row was read."""
         self.step("open")
-        return await self.bytes.open(object_id, size, data_key)
+        return await self._store.open(object_id, size, data_key)
 
     async def open_staged(self, upload_id: str, data_key: DataKey | None = None) -> OpenObject:
         """Open staged bytes."""
         self.step("open_staged")
-        return await self.bytes.open_staged(upload_id, data_key)
+        return await self._store.open_staged(upload_id, data_key)
 
     async def check(self, object_id: str, stored_size: int) -> None:
         """Check, a step after the row was read."""
         self.step("check")
-        await self.bytes.check(object_id, stored_size)
+        await self._store.check(object_id, stored_size)
 
     async def stage(
         self,
@@ -161,101 +161,117 @@ class InterleavedStore:
         """Stage."""
         self.step("stage")
         return InterleavedStaged(
-            await self.bytes.stage(upload_id, data_key, algorithm, is_fresh=is_fresh), self.step
+            await self._store.stage(upload_id, data_key, algorithm, is_fresh=is_fresh), self.step
         )
 
     async def resume(self, upload_id: str) -> Staged:
         """Resume."""
         self.step("resume")
-        return InterleavedStaged(await self.bytes.resume(upload_id), self.step)
+        return InterleavedStaged(await self._store.resume(upload_id), self.step)
+
+    async def stage_copy(
+        self, upload_id: str, source_id: str, size: int, *, data_key: DataKey | None
+    ) -> Staged:
+        """Stage a copy."""
+        self.step("stage_copy")
+        staged = await self._store.stage_copy(upload_id, source_id, size, data_key=data_key)
+        return InterleavedStaged(staged, self.step)
 
     async def resumable(self, upload_id: str, received: int) -> int:
         """Return from where an upload can go on."""
         self.step("resumable")
-        return await self.bytes.resumable(upload_id, received)
+        return await self._store.resumable(upload_id, received)
 
     async def discard(self, upload_id: str) -> None:
         """Discard."""
         self.step("discard")
-        await self.bytes.discard(upload_id)
+        await self._store.discard(upload_id)
 
     async def check_room(self) -> None:
         """Check the room."""
-        await self.bytes.check_room()
+        await self._store.check_room()
 
     async def remove_duplicate(self, object_id: str) -> None:
         """Remove a duplicate."""
         self.step("remove_duplicate")
-        await self.bytes.remove_duplicate(object_id)
+        await self._store.remove_duplicate(object_id)
 
     async def replace(self, object_id: str, new_id: str) -> None:
         """Replace an object's bytes."""
         self.step("replace")
-        await self.bytes.replace(object_id, new_id)
+        await self._store.replace(object_id, new_id)
 
     def partitions(self) -> Sequence[str]:
         """Return the names of the partitions."""
-        return self.bytes.partitions()
+        return self._store.partitions()
 
     async def list_objects(self, partition: str | None = None) -> AsyncIterator[StoredObject]:
         """List objects, with a step after each."""
-        async for found in self.bytes.list_objects(partition):
+        async for found in self._store.list_objects(partition):
             yield found
             self.step("list_objects")
 
     async def list_staged(self) -> AsyncIterator[StoredObject]:
         """List what is staged, with a step after each."""
-        async for found in self.bytes.list_staged():
+        async for found in self._store.list_staged():
             yield found
             self.step("list_staged")
 
     async def list_ids(self, partition: str) -> AsyncIterator[str]:
         """List the ids of objects, with a step after each."""
-        async for found in self.bytes.list_ids(partition):
+        async for found in self._store.list_ids(partition):
             yield found
             self.step("list_ids")
 
     async def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
         """Set aside."""
         self.step("set_aside")
-        return await self.bytes.set_aside(object_id, moment, staged_too=staged_too)
+        return await self._store.set_aside(object_id, moment, staged_too=staged_too)
 
     async def list_orphans(self) -> AsyncIterator[Orphan]:
         """List orphans, with a step after each."""
-        async for orphan in self.bytes.list_orphans():
+        async for orphan in self._store.list_orphans():
             yield orphan
             self.step("list_orphans")
 
     async def take_back(self, object_id: str) -> bool:
         """Take back."""
         self.step("take_back")
-        return await self.bytes.take_back(object_id)
+        return await self._store.take_back(object_id)
 
     async def delete_orphan(self, orphan: Orphan) -> None:
         """Delete an orphan."""
         self.step("delete_orphan")
-        await self.bytes.delete_orphan(orphan)
+        await self._store.delete_orphan(orphan)
 
     def scan_alone(self) -> AbstractAsyncContextManager[bool]:
         """Scan alone."""
-        return self.bytes.scan_alone()
+        return self._store.scan_alone()
 
     async def generation(self) -> str | None:
         """Return the generation."""
         self.step("generation")
-        return await self.bytes.generation()
+        return await self._store.generation()
 
     async def note_generation(self, generation: str) -> None:
         """Note a generation."""
         self.step("note_generation")
-        await self.bytes.note_generation(generation)
+        await self._store.note_generation(generation)
 
     async def delete(self, object_ids: Sequence[str]) -> Deleted:
         """Delete, with a step before each."""
         for object_id in object_ids:
             self.step("delete")
-            await self.bytes.delete([object_id])
+            await self._store.delete([object_id])
         return Deleted(object_ids)
+
+
+class InterleavedStore(SteppedStore):
+    """A `SteppedStore` in memory."""
+
+    def __init__(self, step: Callable[[str], None]) -> None:
+        self.bytes = MemoryStore()
+        super().__init__(self.bytes, step)
 
 
 class InterleavedStaged(Staged):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from cloudcore.db.statement import Statement
+from cloudcore.errors import Unavailable
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,6 +51,13 @@ class ConstraintViolated(Exception):
     """
 
 
+class OutcomeUnknown(Unavailable):
+    """The connection broke during the commit: the change is kept, or not, or will be in a while.
+
+    Until that is decided, the rows it changed are locked.
+    """
+
+
 class Database(Protocol):
     """The metadata database of one process."""
 
@@ -70,6 +78,10 @@ class Database(Protocol):
 
         What `change` raises rolls it back and is raised here. Conflicts between writers
         (PostgreSQL: deadlock, serialization) are retried.
+
+        Raises:
+            OutcomeUnknown: the change may be kept or not.
+
         """
         ...
 

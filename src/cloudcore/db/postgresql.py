@@ -32,7 +32,7 @@ from psycopg.errors import (
 )
 from psycopg.types.numeric import Int8Dumper, IntLoader
 
-from cloudcore.db.base import Connection, ConstraintViolated, Database, P, Row, T
+from cloudcore.db.base import Connection, ConstraintViolated, Database, OutcomeUnknown, P, Row, T
 from cloudcore.db.pending import Pending, answer
 from cloudcore.db.refusals import Refusals
 from cloudcore.db.statement import Statement
@@ -276,7 +276,7 @@ class _Session:
             raise
         except psycopg.OperationalError as error:
             self.drop()
-            raise _refusals.unavailable(_UNKNOWN_OUTCOME, error) from error
+            raise _refusals.unavailable(_UNKNOWN_OUTCOME, error, OutcomeUnknown) from error
         if ended != b"COMMIT":
             raise RuntimeError("the change hid an error that had ended its transaction")
 

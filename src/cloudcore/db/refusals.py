@@ -27,7 +27,9 @@ class Refusals:
         self._lock = threading.Lock()
         self._told_at: dict[str, float] = {}
 
-    def unavailable(self, sentence: str, error: BaseException) -> Unavailable:
+    def unavailable(
+        self, sentence: str, error: BaseException, kind: type[Unavailable] = Unavailable
+    ) -> Unavailable:
         """Log why the database refused, and return the error for its callers."""
         now = self._clock()
         with self._lock:
@@ -36,4 +38,4 @@ class Refusals:
                 self._told_at[sentence] = now
         if is_new:
             _log.warning("%s: %s", sentence, " ".join(str(error).split()))
-        return Unavailable(sentence)
+        return kind(sentence)

@@ -228,7 +228,7 @@ class Staged(Protocol):
         lasts until `aclose`, so that nobody takes the object back before its row is written.
 
         Raises:
-            DigestMismatch: the bytes hash to something else; they are discarded.
+            DigestMismatch: the bytes hash to something else; they are still staged.
             StoreUnavailable: flushing failed, as in `flush`; or the bytes cannot be read again,
                 and are discarded.
 
@@ -272,17 +272,33 @@ class BlobWriter(Protocol):
         ...
 
     async def resume(self, upload_id: str) -> Staged:
-        """Take up staged bytes; the caller reads under this hold how far they are acknowledged.
+        """Take up staged bytes that nobody else will write to.
 
-        If the session is open it calls `Staged.rewind` before anything else, and only then is an
-        object of this id taken back to be staged: the row that would have made it a blob was
-        never written. If the session has ended it calls `Staged.aclose`. The hold ends with
-        `aclose`, `discard`, or the death of the process.
+        The caller, who holds the lease of their session, calls `Staged.rewind` before anything
+        else, and only then is an object of this id taken back to be staged: the row that would
+        have made it a blob was never written.
 
         Raises:
             ObjectUnknown: nothing is staged under this id.
-            StageBusy: another writer holds it.
+            StageBusy: another writer has it open.
             StoreUnavailable: the store failed.
+
+        """
+        ...
+
+    async def stage_copy(
+        self, upload_id: str, source_id: str, size: int, *, data_key: DataKey | None
+    ) -> Staged:
+        """Begin to stage bytes under a new id, with the first `size` that `source_id` has.
+
+        The source is staged or an object, and a writer may still append to it or cut it off beyond
+        `size`. It is not changed.
+
+        Raises:
+            ObjectUnknown: fewer bytes than `size` are there.
+            StageBusy: something is staged under the new id already.
+            StoreUnavailable: the store failed.
+            KeyNotTaken: there is a key, and the store keeps bytes plain.
 
         """
         ...

@@ -154,6 +154,12 @@ class BlockingStore(Protocol):
         """See `BlobWriter.resume`."""
         ...
 
+    def stage_copy(
+        self, upload_id: str, source_id: str, size: int, data_key: DataKey | None = None
+    ) -> BlockingStaged:
+        """See `BlobWriter.stage_copy`."""
+        ...
+
     def resumable(self, upload_id: str, received: int) -> int:
         """See `BlobWriter.resumable`."""
         ...

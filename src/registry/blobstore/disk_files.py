@@ -42,9 +42,10 @@ class DiskFiles:
         orphans/<moment>.<kind>.<object id>              bytes that no row owned, for some days
         generation                                       the last generation of their database
 
-    An object's id is the id of the upload it came from. A writer holds its file through
-    ``flock``, which excludes every process of this machine; a network file system that keeps such
-    locks by process is not fit for `root`.
+    An object's id is the id under which it was staged. A writer keeps its file locked (``flock``)
+    for as long as it has it open: so the orphan scan of any process of this machine knows that the
+    bytes of a push in one request, which have no row yet, are being written. Of uploads with a
+    session, the lease in its row decides who writes.
     """
 
     def __init__(self, root: Path) -> None:
@@ -121,6 +122,21 @@ class DiskFiles:
                 if not orphans.take_back(self._folders, name):
                     raise
             return StagedFile.take_up(self._folders, self._hashers, name)
+
+    def stage_copy(
+        self, upload_id: str, source_id: str, size: int, data_key: DataKey | None = None
+    ) -> StagedFile:
+        """Begin to stage bytes with the first ones of others (`BlobWriter.stage_copy`)."""
+        source = canonical_id(source_id)
+        staged = self.stage(upload_id, data_key=data_key)
+        try:
+            with disk_errors():
+                orphans.take_back(self._folders, source)
+            staged.copy_from(source, size)
+        except BaseException:
+            staged.discard()
+            raise
+        return staged
 
     def resumable(self, upload_id: str, received: int) -> int:
         """Return from which byte an upload can go on: any (`BlobWriter.resumable`)."""

@@ -36,7 +36,7 @@ from registry.blobstore.staging import (
 )
 from registry.blobstore.threaded import ThreadedStore
 from registry.blobstore.threads import at_once
-from registry.errors import DigestMismatch
+from registry.errors import StoreUnavailable
 from registry.oci.digest import Digest, digest_of
 
 _READ_BYTES: Final = 256 * 1024
@@ -116,6 +116,21 @@ class MemoryFiles:
                 raise ObjectUnknown(upload_id)
             self.held.add(upload_id)
         return MemoryStaged(self, upload_id)
+
+    def stage_copy(
+        self, upload_id: str, source_id: str, size: int, data_key: DataKey | None = None
+    ) -> MemoryStaged:
+        """Begin to stage bytes with the first ones of others (`BlobWriter.stage_copy`)."""
+        source = canonical_id(source_id)
+        with self.lock:
+            self.take_back(source)
+            there = self.staged.get(source, self.objects.get(source, b""))
+            prefix = there[:size]
+        if len(prefix) < size:
+            raise ObjectUnknown(source)
+        staged = self.stage(upload_id, data_key=data_key)
+        staged.write(memoryview(prefix))
+        return staged
 
     def resumable(self, upload_id: str, received: int) -> int:
         """Return from which byte an upload can go on: any (`BlobWriter.resumable`)."""
@@ -333,14 +348,11 @@ class MemoryStaged(BlockingStaged):
     def commit(self, expected: Digest) -> Stored:
         """Verify the bytes against `expected` and make them an object."""
         self._check_held()
-        try:
-            digest, alias = verified(self._digests(expected.algorithm), expected)
-        except DigestMismatch:
-            self.discard()
-            raise
+        digest, alias = verified(self._digests(expected.algorithm), expected)
         with self._files.lock:
+            if self._files.staged.pop(self._upload_id, None) is None:
+                raise StoreUnavailable("the staged bytes are gone")
             self._files.objects[self._upload_id] = bytes(self._data)
-            del self._files.staged[self._upload_id]
         self._state = State.COMMITTED
         size = len(self._data)
         return Stored(self._upload_id, digest, alias, size, size, PLAIN)

@@ -11,6 +11,7 @@ from typing import Final
 
 from registry.blobstore.base import PLAIN, DataKey, ObjectUnknown, StageBusy, Stored
 from registry.blobstore.blocking import BlockingStaged
+from registry.blobstore.copying import copy_prefix
 from registry.blobstore.disk_io import (
     check_room,
     disk_errors,
@@ -28,7 +29,7 @@ from registry.blobstore.staging import (
     verified,
     wanted_algorithms,
 )
-from registry.errors import DigestMismatch, StoreUnavailable
+from registry.errors import StoreUnavailable
 from registry.oci.digest import Digest, Hasher, new_hasher
 
 _READ_BYTES: Final = 1024 * 1024
@@ -195,6 +196,22 @@ class StagedFile(BlockingStaged):
         )
         self._state = State.HELD
 
+    def copy_from(self, source_id: str, size: int) -> None:
+        """Fill a new file with the first `size` bytes that another id has, unhashed.
+
+        They are hashed when they are committed, so that a wrong copy is found.
+
+        Raises:
+            ObjectUnknown: fewer are there.
+            StoreUnavailable: as `write`.
+
+        """
+        descriptor = self._held()
+        with disk_errors():
+            copy_prefix(self._folders, source_id, descriptor, size)
+        self._offset = self._writeback_offset = size
+        self._digests = RunningDigests({}, {})
+
     def write(self, view: memoryview, /) -> None:
         """Append bytes, hash them, and from time to time send them on to the disk."""
         descriptor = self._held()
@@ -226,12 +243,7 @@ class StagedFile(BlockingStaged):
 
     def commit(self, expected: Digest) -> Stored:
         """Verify, flush, rename into ``objects``, flush that folder: in this order and no other."""
-        digests = self._digests_with(expected.algorithm)
-        try:
-            digest, alias = verified(digests, expected)
-        except DigestMismatch:
-            self.discard()
-            raise
+        digest, alias = verified(self._digests_with(expected.algorithm), expected)
         self._flush_bytes()
         with self._condemning(keeps=True):
             self._rename()

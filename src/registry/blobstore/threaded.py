@@ -86,6 +86,14 @@ class ThreadedStore:
         staged = await self._run(self._blocking.resume, upload_id, undo=_close)
         return self._staged(staged, upload_id)
 
+    async def stage_copy(
+        self, upload_id: str, source_id: str, size: int, *, data_key: DataKey | None
+    ) -> Staged:
+        """Begin to stage bytes with the first ones of others (`BlobWriter.stage_copy`)."""
+        call = self._blocking.stage_copy
+        staged = await self._run(call, upload_id, source_id, size, data_key, undo=_close)
+        return self._staged(staged, upload_id)
+
     def _staged(self, staged: BlockingStaged, upload_id: str) -> ThreadedStaged:
         return ThreadedStaged(staged, self._run, lambda: self.signals.notify(upload_id))
 

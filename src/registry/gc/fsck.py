@@ -190,7 +190,7 @@ async def _check_staged(database: Database, store: BlobStore, clock: Clock, repo
 async def _sessions(
     database: Database, store: BlobStore, clock: Clock
 ) -> tuple[set[str], list[Finding]]:
-    """Return all sessions, and those of which less is staged than was acknowledged.
+    """Return the stages of all sessions, and those that hold less than was acknowledged.
 
     One whose time is over may have lost its bytes already: they go before its row.
     """
@@ -199,11 +199,11 @@ async def _sessions(
     after = ""
     while page := await database.read(audit.sessions, after, _PAGE):
         after = page[-1][0]
-        for upload_id, received, expires_at in page:
-            sessions.add(upload_id)
+        for upload_id, stage_id, received, expires_at in page:
+            sessions.add(stage_id)
             if expires_at <= clock():
                 continue
-            there = await store.resumable(upload_id, received)
+            there = await store.resumable(stage_id, received)
             if there < received:
                 problem = f"{received} bytes acknowledged, {there} staged"
                 lost.append(Finding("I2", f"upload {upload_id}", problem))

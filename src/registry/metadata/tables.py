@@ -306,14 +306,28 @@ uploads = Table(
     Column("algorithm", String(16)),
     Column("received_bytes", BigInteger, nullable=False),
     Column("digests", Text),
+    Column("stage_id", Id),  # under which its bytes are staged; null: under `id`
+    # Whether a holder that has lost its lease may still write there.
+    Column("stage_shared", Boolean, nullable=False),
+    Column("lease_holder", Id),  # the worker process that may append; null: none
+    Column("lease_token", BigInteger, nullable=False),  # grows by one each time it is taken
+    Column("leased_until", Moment),
     Column("created_at", Moment, nullable=False),
     Column("expires_at", Moment, nullable=False, index=True),
     ForeignKeyConstraint(
         ["repository_id", "account_id"], ["repositories.id", "repositories.account_id"]
     ),
     CheckConstraint("received_bytes >= 0", name="received_bytes"),
+    CheckConstraint("(lease_holder IS NULL) = (leased_until IS NULL)", name="lease"),
     Index(None, "repository_id", "expires_at"),
     Index(None, "account_id", "expires_at"),
+)
+Index(
+    "uq_uploads_stage_id",
+    uploads.c.stage_id,
+    unique=True,
+    sqlite_where=uploads.c.stage_id.is_not(None),
+    postgresql_where=uploads.c.stage_id.is_not(None),
 )
 
 resource_policies = Table(

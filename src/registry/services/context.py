@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cloudcore.clock import Clock
+from cloudcore.clock import Clock, uuid7
 from cloudcore.db.base import Database
 from registry.blobstore.base import BlobReader, BlobWriter
+from registry.services.blobs.upload_leases import Leases
 from registry.services.changes import Change, RegistryHost
 from registry.services.images.manifest_damage import ManifestDamage
 from registry.services.images.manifest_reading import ManifestReader, ThreadReader
@@ -34,6 +35,7 @@ class ServiceContext:
     delays: Delays = field(default_factory=Delays)
     manifest_reader: ManifestReader = field(default_factory=ThreadReader)
     manifest_damage: ManifestDamage = field(default_factory=ManifestDamage)
+    leases: Leases = field(default_factory=lambda: Leases(uuid7()))
     on_damage: Callable[[], None] = _count_nothing
     """Called when a blob or a manifest is newly found damaged."""
 

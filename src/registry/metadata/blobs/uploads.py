@@ -1,15 +1,20 @@
-"""Upload sessions: how far each has come, so that any worker can take it up."""
+"""Upload sessions: how far each has come, and which worker process may append to it.
+
+The lease of a session is three columns of its row. `lease_token` grows by one at each taking; what
+a holder writes down names its token, so one that lost the lease changes nothing. Taking locks the
+row: while a change of unknown outcome may still commit, it waits for its end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
-from sqlalchemy import ColumnElement, Exists, bindparam, case, exists, literal_column, select
+from sqlalchemy import ColumnElement, Exists, bindparam, case, exists, literal_column, null, select
 
-from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.tables import repositories, uploads
 
@@ -26,6 +31,28 @@ class Upload(NamedTuple):
     received_bytes: int
     digests: Mapping[str, str]
     """Hex digests of the received bytes by algorithm; empty when no worker saw them all."""
+    stage_id: str
+    """The id under which the received bytes are staged."""
+    stage_shared: bool
+    """True if a holder that has lost its lease may still write there."""
+    lease_holder: str | None
+    """The worker process that may append, or None."""
+    lease_token: int
+    leased_until: int | None
+
+
+class Lease(NamedTuple):
+    """The right of a worker process to append to a session, as its row knows it."""
+
+    upload_id: str
+    holder: str
+    token: int
+
+
+def lease_of(upload: Upload) -> Lease:
+    """Return the lease on a session that somebody holds."""
+    assert upload.lease_holder is not None
+    return Lease(upload.id, upload.lease_holder, upload.lease_token)
 
 
 def _has_open(where: ColumnElement[bool], beyond: str) -> Exists:
@@ -55,45 +82,102 @@ _ADD: Final = Statement(
         account_id=bindparam("account_id"),
         algorithm=bindparam("algorithm"),
         received_bytes=bindparam("received_bytes"),
+        stage_shared=literal_column("false"),
+        lease_token=bindparam("lease_token"),
         created_at=bindparam("now"),
         expires_at=bindparam("expires_at"),
     )
 )
-_FIND: Final = Statement(
-    select(
-        _u.id,
-        _u.repository_id,
-        repositories.c.account_id,
-        _u.algorithm,
-        _u.received_bytes,
-        _u.digests,
-    )
-    .join(repositories, repositories.c.id == _u.repository_id)
+_COLUMNS: Final = (
+    _u.id,
+    _u.repository_id,
+    _u.account_id,
+    _u.algorithm,
+    _u.received_bytes,
+    _u.digests,
+    _u.stage_id,
+    _u.stage_shared,
+    _u.lease_holder,
+    _u.lease_token,
+    _u.leased_until,
+)
+_repository: Final = (
+    select(repositories.c.id)
     .join(accounts, accounts.c.id == repositories.c.account_id)
     .where(
-        _u.id == bindparam("id"),
-        _u.expires_at > bindparam("now"),
         accounts.c.handle == bindparam("handle"),
         repositories.c.name == bindparam("name"),
         repositories.c.deleted_at.is_(None),
     )
+    .scalar_subquery()
 )
-_ADVANCE: Final = Statement(
+_open_here: Final = (
+    _u.id == bindparam("upload_id"),
+    _u.expires_at > bindparam("now"),
+    _u.repository_id == _repository,
+)
+_FIND: Final = Statement(select(*_COLUMNS).where(*_open_here))
+_LOCK: Final = Statement(select(*_COLUMNS).where(*_open_here).with_for_update(of=uploads))
+_LOCK_EXPIRED: Final = Statement(
+    select(*_COLUMNS)
+    .where(_u.id == bindparam("upload_id"), _u.expires_at <= bindparam("now"))
+    .with_for_update()
+)
+_taken: Final = {
+    "lease_holder": bindparam("holder"),
+    "lease_token": _u.lease_token + literal_column("1"),
+    "leased_until": bindparam("until"),
+}
+_TAKE_FREE: Final = Statement(
+    uploads.update()
+    .where(*_open_here, _u.lease_holder.is_(None))
+    .values(_taken)
+    .returning(*_COLUMNS)
+)
+_TAKE: Final = Statement(
     uploads.update()
     .where(_u.id == bindparam("upload_id"))
+    .values(_taken | {"stage_shared": bindparam("shared")})
+    .returning(*_COLUMNS)
+)
+_RENEW: Final = Statement(
+    uploads.update()
+    .where(_u.id.in_(listed("ids")), _u.lease_holder == bindparam("holder"))
+    .values(leased_until=bindparam("until"))
+)
+_fenced: Final = (
+    _u.id == bindparam("upload_id"),
+    _u.lease_holder == bindparam("holder"),
+    _u.lease_token == bindparam("token"),
+)
+_free: Final = {"lease_holder": null(), "leased_until": null()}
+_RELEASE: Final = Statement(uploads.update().where(*_fenced).values(_free))
+_ADVANCE: Final = Statement(
+    uploads.update()
+    .where(*_fenced)
     .values(
         received_bytes=bindparam("received"),
         digests=bindparam("known_digests"),
+        stage_id=bindparam("stage"),
+        stage_shared=literal_column("false"),
         expires_at=bindparam("expires"),
+        **_free,
     )
 )
-_REMOVE: Final = Statement(uploads.delete().where(_u.id == bindparam("id")))
+_HAS_ADVANCED: Final = Statement(
+    select(_u.id).where(
+        _u.id == bindparam("upload_id"),
+        _u.lease_holder.is_(None),
+        _u.lease_token == bindparam("token"),
+        _u.received_bytes == bindparam("received"),
+    )
+)
+_LOCK_HOLDER: Final = Statement(
+    select(_u.lease_holder, _u.lease_token).where(_u.id == bindparam("upload_id")).with_for_update()
+)
+_REMOVE: Final = Statement(uploads.delete().where(*_fenced))
 _EXPIRED: Final = Statement(
     page(select(_u.id).where(_u.expires_at <= bindparam("now")).order_by(_u.expires_at))
-)
-
-_IS_EXPIRED: Final = Statement(
-    select(_u.id).where(_u.id == bindparam("id"), _u.expires_at <= bindparam("now"))
 )
 
 
@@ -137,6 +221,7 @@ def add_upload(
         account_id=account_id,
         algorithm=algorithm,
         received_bytes=0,
+        lease_token=0,
         now=now,
         expires_at=expires_at,
     )
@@ -144,30 +229,98 @@ def add_upload(
 
 def find_upload(tx: Connection, handle: str, name: str, upload_id: str, now: int) -> Upload | None:
     """Return an open session of this repository that has not expired."""
-    row = tx.row(_FIND, handle=handle, name=name, id=upload_id, now=now)
-    if row is None:
-        return None
-    digests = msgspec.json.decode(row[5], type=dict[str, str]) if row[5] else {}
-    return Upload(row[0], row[1], row[2], row[3], row[4], digests)
+    return _upload(tx.row(_FIND, handle=handle, name=name, upload_id=upload_id, now=now))
+
+
+def take_free(
+    tx: Connection, handle: str, name: str, upload_id: str, now: int, holder: str, until: int
+) -> Upload | None:
+    """Take the lease of an open session that nobody holds; return None if there is no such one.
+
+    `Upload.lease_token` is that of the new lease.
+    """
+    row = tx.row(
+        _TAKE_FREE,
+        handle=handle,
+        name=name,
+        upload_id=upload_id,
+        now=now,
+        holder=holder,
+        until=until,
+    )
+    return _upload(row)
+
+
+def lock_upload(tx: Connection, handle: str, name: str, upload_id: str, now: int) -> Upload | None:
+    """Lock the row of an open session until the change commits; None if there is none."""
+    return _upload(tx.row(_LOCK, handle=handle, name=name, upload_id=upload_id, now=now))
+
+
+def lock_expired(tx: Connection, upload_id: str, now: int) -> Upload | None:
+    """Lock the row of a session if its time is over; else return None."""
+    return _upload(tx.row(_LOCK_EXPIRED, upload_id=upload_id, now=now))
+
+
+def take(tx: Connection, upload_id: str, holder: str, until: int, *, shared: bool) -> Upload:
+    """Take the lease of a session whose row this change has locked, whoever held it.
+
+    `shared` if the last holder, or one before, may still write to the staged bytes.
+    """
+    upload = _upload(tx.row(_TAKE, upload_id=upload_id, holder=holder, until=until, shared=shared))
+    assert upload is not None
+    return upload
+
+
+def renew_leases(tx: Connection, upload_ids: Sequence[str], holder: str, until: int) -> int:
+    """Let the leases of a holder last `until` then; return how many of them it still has."""
+    return tx.execute(_RENEW, ids=text_list(upload_ids), holder=holder, until=until)
+
+
+def release_lease(tx: Connection, lease: Lease) -> bool:
+    """Let anybody take the lease; return False if it was lost."""
+    return tx.execute(_RELEASE, **lease._asdict()) == 1
 
 
 def advance_upload(
-    tx: Connection, upload_id: str, received_bytes: int, digests: Mapping[str, str], expires_at: int
+    tx: Connection,
+    lease: Lease,
+    received_bytes: int,
+    digests: Mapping[str, str],
+    stage_id: str,
+    expires_at: int,
 ) -> bool:
-    """Record how far a session has come; False when it has ended meanwhile."""
+    """Record how far a session has come and release its lease; return False if it was lost.
+
+    It may be run again when its outcome is unknown.
+    """
     changed = tx.execute(
         _ADVANCE,
-        upload_id=upload_id,
+        **lease._asdict(),
         received=received_bytes,
         known_digests=msgspec.json.encode(digests).decode() if digests else None,
+        stage=None if stage_id == lease.upload_id else stage_id,
         expires=expires_at,
     )
-    return changed == 1
+    if changed:
+        return True
+    return (
+        tx.row(_HAS_ADVANCED, upload_id=lease.upload_id, token=lease.token, received=received_bytes)
+        is not None
+    )
 
 
-def remove_upload(tx: Connection, upload_id: str) -> bool:
-    """End a session; False when it had ended before."""
-    return tx.execute(_REMOVE, id=upload_id) == 1
+def lock_holder(tx: Connection, upload_id: str) -> tuple[str | None, int] | None:
+    """Return who holds a session and the token of the last lease, or None if it has ended.
+
+    First wait for changes of the session that are under way.
+    """
+    row = tx.row(_LOCK_HOLDER, upload_id=upload_id)
+    return None if row is None else (row[0], row[1])
+
+
+def remove_upload(tx: Connection, lease: Lease) -> bool:
+    """End a session; return False if its lease was lost."""
+    return tx.execute(_REMOVE, **lease._asdict()) == 1
 
 
 def expired_uploads(tx: Connection, now: int, limit: int) -> list[str]:
@@ -175,6 +328,20 @@ def expired_uploads(tx: Connection, now: int, limit: int) -> list[str]:
     return [row[0] for row in tx.rows(_EXPIRED, now=now, limit=limit)]
 
 
-def is_expired(tx: Connection, upload_id: str, now: int) -> bool:
-    """Say whether a session's time is over."""
-    return tx.row(_IS_EXPIRED, id=upload_id, now=now) is not None
+def _upload(row: Row | None) -> Upload | None:
+    if row is None:
+        return None
+    digests = msgspec.json.decode(row[5], type=dict[str, str]) if row[5] else {}
+    return Upload(
+        id=row[0],
+        repository_id=row[1],
+        account_id=row[2],
+        algorithm=row[3],
+        received_bytes=row[4],
+        digests=digests,
+        stage_id=row[6] or row[0],
+        stage_shared=bool(row[7]),
+        lease_holder=row[8],
+        lease_token=row[9],
+        leased_until=row[10],
+    )

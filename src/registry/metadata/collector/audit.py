@@ -112,16 +112,17 @@ _OBJECTS: Final = _after(
 _OBJECT: Final = Statement(
     select(_o.id).where(_o.id == bindparam("id"), _o.verified_at == bindparam("verified_at"))
 )
+_u = uploads.c
 _OWNED: Final = Statement(
     union_all(
-        *(
-            select(table.c.id).where(table.c.id.in_(listed("ids")))
-            for table in (blob_objects, uploads, quarantined_objects)
-        )
+        select(_o.id).where(_o.id.in_(listed("ids"))),
+        select(_u.id).where(_u.id.in_(listed("ids")), _u.stage_id.is_(None)),
+        select(_u.stage_id).where(_u.stage_id.in_(listed("ids"))),
+        select(quarantined_objects.c.id).where(quarantined_objects.c.id.in_(listed("ids"))),
     )
 )
 _UPLOADS: Final = _after(
-    select(uploads.c.id, uploads.c.received_bytes, uploads.c.expires_at), uploads.c.id
+    select(_u.id, func.coalesce(_u.stage_id, _u.id), _u.received_bytes, _u.expires_at), _u.id
 )
 
 
@@ -265,13 +266,13 @@ def is_unchanged(tx: Connection, row: ObjectRow) -> bool:
 
 
 def owned(tx: Connection, ids: Sequence[str]) -> set[str]:
-    """Return those of `ids` that name an object, a swept one, or an upload session."""
+    """Return those of `ids` that name an object, a swept one, or an upload session's bytes."""
     return {row[0] for row in tx.rows(_OWNED, ids=text_list(ids))}
 
 
-def sessions(tx: Connection, after: str, limit: int) -> list[tuple[str, int, int]]:
-    """Return a page of upload sessions, by id: the bytes they acknowledged, and their end."""
-    return [(row[0], row[1], row[2]) for row in tx.rows(_UPLOADS, after=after, limit=limit)]
+def sessions(tx: Connection, after: str, limit: int) -> list[tuple[str, str, int, int]]:
+    """Return a page of upload sessions, by id: their stage, bytes acknowledged, and end."""
+    return [(row[0], row[1], row[2], row[3]) for row in tx.rows(_UPLOADS, after=after, limit=limit)]
 
 
 def manifest_documents(tx: Connection, after: str, limit: int) -> list[ManifestBody]:

@@ -20,15 +20,17 @@ import logging
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.db.base import Connection
+from cloudcore.db.base import Connection, OutcomeUnknown
 from cloudcore.errors import Unavailable
 from registry.blobstore.base import ObjectUnknown, Stored
 from registry.errors import NameUnknown, StoreUnavailable
 from registry.metadata.blobs import damage, uploads
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.objects import KeptObject, NewObject
+from registry.metadata.blobs.uploads import Lease
 from registry.metadata.repositories import live as repositories
 from registry.services.blobs.damage import find_damage
+from registry.services.blobs.upload_leases import LeaseLost
 from registry.services.context import ServiceContext
 
 VERIFIED_FOR: Final = 7 * 24 * 3600 * MICROSECONDS
@@ -59,16 +61,24 @@ class _NotSeenError(Exception):
 
 
 async def record_blob(
-    ctx: ServiceContext, repository_id: str, account_id: str, stored: Stored
+    ctx: ServiceContext,
+    repository_id: str,
+    account_id: str,
+    stored: Stored,
+    lease: Lease | None = None,
 ) -> None:
     """Write the rows that make stored bytes a blob; drop them when the account has the same.
 
+    With `lease`, the blob takes the place of the session it is of.
+
     Raises:
+        LeaseLost: another holder has the lease, or the session has ended. The bytes stay.
+        OutcomeUnknown: without a lease, the rows may be written or not. With one, they are not.
         NameUnknown: the repository was deleted meanwhile.
         StoreUnavailable: the store failed, or has lost the new bytes at once.
 
     """
-    kept = await _record(ctx, repository_id, account_id, stored)
+    kept = await _record(ctx, repository_id, account_id, stored, lease)
     if kept is None:
         await ctx.writer.remove_duplicate(stored.object_id)
         raise NameUnknown("the repository was deleted meanwhile")
@@ -86,24 +96,40 @@ async def record_blob(
 
 
 async def _record(
-    ctx: ServiceContext, repository_id: str, account_id: str, stored: Stored
+    ctx: ServiceContext, repository_id: str, account_id: str, stored: Stored, lease: Lease | None
 ) -> _Kept | None:
     while True:
         seen = await _look(ctx, account_id, stored)
         try:
             return await ctx.database.write(
-                _record_rows, repository_id, account_id, stored, seen, ctx.clock()
+                _record_rows, repository_id, account_id, stored, lease, seen, ctx.clock()
             )
         except _NotSeenError:
             continue  # it was recorded a moment ago
-        except Unavailable:
+        except Unavailable as error:
             # The connection may have died after the commit: look what is there now.
+            if lease is not None:
+                await _check_ended(ctx, lease, error)
             there = await ctx.database.read(blobs.linked_object, repository_id, stored.digest)
             if there is None or not (
                 there.id == stored.object_id or _may_stay(there, seen, ctx.clock())
             ):
                 raise
             return _Kept(there.id)
+
+
+async def _check_ended(ctx: ServiceContext, lease: Lease, error: Unavailable) -> None:
+    """Raise `error` unless the session has ended, as it does where its blob is recorded.
+
+    While the change may still commit, its row is locked, and this waits.
+    """
+    if not isinstance(error, OutcomeUnknown):
+        raise error
+    holder = await ctx.database.write(uploads.lock_holder, lease.upload_id)
+    if holder == (lease.holder, lease.token):
+        raise error
+    if holder is not None:
+        raise LeaseLost
 
 
 async def _look(ctx: ServiceContext, account_id: str, stored: Stored) -> _Seen | None:
@@ -133,6 +159,7 @@ def _record_rows(
     repository_id: str,
     account_id: str,
     stored: Stored,
+    lease: Lease | None,
     seen: _Seen | None,
     now: int,
 ) -> _Kept | None:
@@ -154,5 +181,6 @@ def _record_rows(
     blobs.link_object(tx, repository_id, account_id, stored.digest, kept.id, stored.size, now)
     if stored.alias is not None:
         blobs.add_alias(tx, account_id, stored.alias, stored.digest)
-    uploads.remove_upload(tx, stored.object_id)
+    if lease is not None and not uploads.remove_upload(tx, lease):
+        raise LeaseLost
     return result

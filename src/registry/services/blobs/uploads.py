@@ -2,7 +2,8 @@
 
 What a session has received is what its row says: the bytes are flushed before the row, the row
 is committed before the answer. Bytes beyond the row were never acknowledged; the next writer cuts
-them off. One writer holds the staged bytes at a time, and reads the row under that hold.
+them off. Only the holder of a session's lease writes (`upload_leases`); it goes by the row as it
+was when it took the lease, and what it records names its token.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from registry.blobstore.base import BlobWriter, ObjectUnknown, StageBusy, Staged, Stored
+from cloudcore.db.base import OutcomeUnknown
+from registry.blobstore.base import ObjectUnknown, StageBusy, Staged, Stored
 from registry.errors import (
     BlobTooLarge,
     DigestMismatch,
     SizeInvalid,
+    StoreUnavailable,
     TooManyUploads,
     UploadBusy,
     UploadOutOfOrder,
-    UploadUnknown,
 )
 from registry.metadata.blobs import uploads
 from registry.metadata.blobs.uploads import Upload
@@ -28,6 +30,8 @@ from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.access import Rights
 from registry.services.blobs.recording import record_blob
+from registry.services.blobs.upload_leases import Hold, LeaseLost, busy, unknown
+from registry.services.blobs.upload_leases import find_upload as find_session
 from registry.services.context import ServiceContext
 from registry.services.repositories.names import repository_for_push
 
@@ -123,12 +127,7 @@ async def find_upload(ctx: ServiceContext, name: Name, upload_id: str) -> Upload
         UploadUnknown: no such session here, or it has ended.
 
     """
-    found = await ctx.database.read(
-        uploads.find_upload, name.handle, name.repository, upload_id, ctx.clock()
-    )
-    if found is None:
-        raise _unknown(upload_id)
-    return found
+    return await find_session(ctx.database, ctx.clock, name, upload_id)
 
 
 async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: Chunk) -> int:
@@ -140,16 +139,16 @@ async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: C
             client left in the middle, and what came stays and counts.
 
     """
-    found = await find_upload(ctx, name, upload_id)
-    async with _held(ctx.writer, found) as staged:
-        upload = await _take_up(ctx, name, upload_id, staged, chunk)
+    async with ctx.leases.hold(ctx.database, ctx.clock, name, upload_id) as hold:
+        async with _opened(ctx, hold, chunk) as staged:
 
-        def finish(is_complete: bool) -> _Progress:  # noqa: FBT001 - called by the body
-            _check_length(staged, upload, chunk.span, is_complete=is_complete)
-            return _Progress(is_complete, staged.offset, staged.flush())
+            def finish(is_complete: bool) -> _Progress:  # noqa: FBT001 - called by the body
+                _check_length(staged, hold.upload, chunk.span, is_complete=is_complete)
+                return _Progress(is_complete, staged.offset, staged.flush())
 
-        progress = await chunk.body(_limited(ctx, staged), finish)
-        await _advance(ctx, upload_id, progress)
+            progress = await chunk.body(_limited(ctx, staged), finish)
+        # The bytes are let go: once the row is free, the next writer opens them.
+        await _advance(ctx, hold, progress)
     if not progress.is_complete:
         raise _cut_short()
     return progress.received_bytes
@@ -166,25 +165,25 @@ async def finish_upload(
         UploadUnknown, UploadBusy, UploadOutOfOrder, BlobTooLarge, StoreUnavailable.
 
     """
-    found = await find_upload(ctx, name, upload_id)
-    async with _held(ctx.writer, found) as staged:
-        upload = await _take_up(ctx, name, upload_id, staged, chunk)
+    async with ctx.leases.hold(ctx.database, ctx.clock, name, upload_id) as hold:
+        async with _opened(ctx, hold, chunk) as staged:
 
-        def finish(is_complete: bool) -> _Progress:  # noqa: FBT001
-            _check_length(staged, upload, chunk.span, is_complete=is_complete)
-            if not is_complete:
-                return _Progress(is_complete, staged.offset, staged.flush())
-            return _Progress(is_complete, staged.offset, {}, staged.commit(expected))
+            def finish(is_complete: bool) -> _Progress:  # noqa: FBT001
+                _check_length(staged, hold.upload, chunk.span, is_complete=is_complete)
+                if not is_complete:
+                    return _Progress(is_complete, staged.offset, staged.flush())
+                return _Progress(is_complete, staged.offset, {}, staged.commit(expected))
 
-        try:
-            progress = await chunk.body(_limited(ctx, staged), finish)
-        except DigestMismatch:
-            await ctx.database.write(uploads.remove_upload, upload_id)
-            raise
-        if progress.stored is None:
-            await _advance(ctx, upload_id, progress)
-            raise _cut_short()
-        await record_blob(ctx, upload.repository_id, upload.account_id, progress.stored)
+            try:
+                progress = await chunk.body(_limited(ctx, staged), finish)
+            except DigestMismatch:
+                await _end(ctx, hold, staged)
+                raise
+            if progress.stored is not None:
+                await _record(ctx, hold, progress.stored)
+                return
+        await _advance(ctx, hold, progress)
+    raise _cut_short()
 
 
 async def push_blob(
@@ -226,55 +225,146 @@ async def cancel_upload(ctx: ServiceContext, name: Name, upload_id: str) -> None
         UploadBusy: another request is writing to it.
 
     """
-    found = await find_upload(ctx, name, upload_id)
-    async with _held(ctx.writer, found) as staged:
-        if not await ctx.database.write(uploads.remove_upload, upload_id):
-            raise _unknown(upload_id)
-        await staged.discard()
+    async with ctx.leases.hold(ctx.database, ctx.clock, name, upload_id) as hold:
+        hold.is_over = True
+        if not await ctx.database.write(uploads.remove_upload, hold.lease):
+            raise unknown(upload_id)
+        with suppress(StageBusy):  # a holder without a lease; the orphan scan finds them
+            await ctx.writer.discard(hold.upload.stage_id)
 
 
 @asynccontextmanager
-async def _held(writer: BlobWriter, upload: Upload) -> AsyncIterator[Staged]:
-    """Hold a session's bytes until the row that acknowledges them is committed."""
-    try:
-        staged = await _staged(writer, upload)
-    except StageBusy:
-        raise UploadBusy("another request is writing to this upload; try again") from None
-    async with aclosing(staged):
-        yield staged
-
-
-async def _staged(writer: BlobWriter, upload: Upload) -> Staged:
-    """Take up a session's bytes, or begin them; first what is likely to succeed."""
-    if not upload.received_bytes:
-        with suppress(StageBusy):  # there are bytes that were never acknowledged
-            return await writer.stage(upload.id, None)
-    try:
-        return await writer.resume(upload.id)
-    except ObjectUnknown:
-        return await writer.stage(upload.id, None)
-
-
-async def _take_up(
-    ctx: ServiceContext, name: Name, upload_id: str, staged: Staged, chunk: Chunk
-) -> Upload:
-    """Read how far the session has come, under the hold, and go there."""
-    try:
-        upload = await find_upload(ctx, name, upload_id)
-    except UploadUnknown:
-        await staged.discard()
-        raise
+async def _opened(ctx: ServiceContext, hold: Hold, chunk: Chunk) -> AsyncIterator[Staged]:
+    """Open the staged bytes of a session where the chunk goes on, at what is acknowledged."""
+    upload = hold.upload
     if chunk.span is not None and chunk.span.first != upload.received_bytes:
         raise UploadOutOfOrder(upload.received_bytes)
     _check_limit(ctx, upload.received_bytes + (chunk.declared_bytes or 0))
     try:
-        await staged.rewind(upload.received_bytes, upload.digests, upload.algorithm, data_key=None)
+        staged = await _open(ctx, hold)
     except ObjectUnknown:
         # A flush failed, and what the row counts was given up: the upload must begin anew.
-        await ctx.database.write(uploads.remove_upload, upload_id)
+        await _end(ctx, hold)
+        raise unknown(upload.id) from None
+    async with aclosing(staged):
+        try:
+            yield staged
+        except BaseException:
+            if hold.has_copy and not hold.is_over:  # no row will ever name it
+                await staged.discard()
+            raise
+
+
+async def _open(ctx: ServiceContext, hold: Hold) -> Staged:
+    """Open the bytes that the session has; nobody else will write where this holder does."""
+    if hold.upload.stage_shared:
+        return await _copy(ctx, hold)
+    try:
+        return await _open_in_place(ctx, hold.upload)
+    except StageBusy:  # the last writer has not let go of them yet
+        return await _copy(ctx, hold)
+
+
+async def _open_in_place(ctx: ServiceContext, upload: Upload) -> Staged:
+    if upload.received_bytes == 0:
+        with suppress(StageBusy):  # an earlier request left bytes that do not count
+            return await ctx.writer.stage(upload.stage_id, None, upload.algorithm)
+    staged = await ctx.writer.resume(upload.stage_id)
+    try:
+        received = upload.received_bytes
+        await staged.rewind(received, upload.digests, upload.algorithm, data_key=None)
+    except BaseException:
+        await staged.aclose()
+        raise
+    return staged
+
+
+async def _copy(ctx: ServiceContext, hold: Hold) -> Staged:
+    """Go on in a copy, since somebody may still write to the bytes."""
+    upload = hold.upload
+    hold.stage_id = ctx.new_id()
+    if upload.received_bytes == 0:
+        return await ctx.writer.stage(hold.stage_id, None, upload.algorithm)
+    return await ctx.writer.stage_copy(
+        hold.stage_id, upload.stage_id, upload.received_bytes, data_key=None
+    )
+
+
+async def _end(ctx: ServiceContext, hold: Hold, staged: Staged | None = None) -> None:
+    """End a session, then drop its bytes: those that a row names stay."""
+    hold.is_over = True
+    is_ended = await ctx.database.write(uploads.remove_upload, hold.lease)
+    if staged is not None and (is_ended or hold.has_copy):
         await staged.discard()
-        raise _unknown(upload_id) from None
-    return upload
+    if is_ended:
+        await _drop_received(ctx, hold)
+
+
+async def _drop_received(ctx: ServiceContext, hold: Hold) -> None:
+    """Drop the bytes that the session had when the lease was taken, where no row names them now.
+
+    A holder that lost the lease may have them open, or may have made them an object. Then they stay
+    for the orphan scan to find.
+    """
+    with suppress(StageBusy, StoreUnavailable):
+        await ctx.writer.discard(hold.upload.stage_id)
+
+
+async def _advance(ctx: ServiceContext, hold: Hold, progress: _Progress) -> None:
+    """Record what was received, and release the lease."""
+
+    async def advance() -> bool:
+        return await ctx.database.write(
+            uploads.advance_upload,
+            hold.lease,
+            progress.received_bytes,
+            progress.digests,
+            hold.stage_id,
+            ctx.clock() + ctx.limits.upload_idle,
+        )
+
+    hold.is_over = True
+    may_be_named = False
+    try:
+        is_recorded = await advance()
+    except OutcomeUnknown:
+        may_be_named = True  # by the row, if that was kept and others have come since
+        is_recorded = await advance()
+    if not is_recorded:
+        if hold.has_copy and not may_be_named:
+            with suppress(StageBusy, StoreUnavailable):
+                await ctx.writer.discard(hold.stage_id)
+        raise await _lost(ctx, hold)
+    if hold.has_copy:
+        await _drop_received(ctx, hold)
+
+
+async def _record(ctx: ServiceContext, hold: Hold, stored: Stored) -> None:
+    """Record the blob in place of its session."""
+    upload = hold.upload
+    hold.is_over = True
+    try:
+        await record_blob(ctx, upload.repository_id, upload.account_id, stored, hold.lease)
+    except OutcomeUnknown:
+        hold.is_over = False
+        raise
+    except LeaseLost:
+        if hold.has_copy:
+            await ctx.writer.remove_duplicate(stored.object_id)
+        raise await _lost(ctx, hold) from None
+    if hold.has_copy:
+        await _drop_received(ctx, hold)
+
+
+async def _lost(ctx: ServiceContext, hold: Hold) -> UploadBusy:
+    """Return the error of a holder that has lost its lease.
+
+    Raises:
+        UploadUnknown: the session has ended.
+
+    """
+    await find_session(ctx.database, ctx.clock, hold.name, hold.upload.id)
+    return busy()
 
 
 def _limited(ctx: ServiceContext, staged: Staged) -> Callable[[memoryview], None]:
@@ -299,25 +389,9 @@ def _check_length(staged: Staged, upload: Upload, span: Span | None, *, is_compl
         raise _unlike_its_span()
 
 
-async def _advance(ctx: ServiceContext, upload_id: str, progress: _Progress) -> None:
-    known = await ctx.database.write(
-        uploads.advance_upload,
-        upload_id,
-        progress.received_bytes,
-        progress.digests,
-        ctx.clock() + ctx.limits.upload_idle,
-    )
-    if not known:
-        raise _unknown(upload_id)
-
-
 def _cut_short() -> SizeInvalid:
     return SizeInvalid("the body ended before its declared length")
 
 
 def _unlike_its_span() -> SizeInvalid:
     return SizeInvalid("the body is not as long as its Content-Range says")
-
-
-def _unknown(upload_id: str) -> UploadUnknown:
-    return UploadUnknown("there is no such upload here, or it has ended", upload=upload_id)

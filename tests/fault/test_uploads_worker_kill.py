@@ -1,0 +1,143 @@
+"""A worker of a real registry killed while it receives a chunk: another goes on at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from cloudcore.serving.worker_locks import WorkerLocks
+from registry.oci.digest import digest_of
+from tests.live import LiveRegistry, start_registry
+
+FIRST: Final = os.urandom(300_000)
+SECOND: Final = os.urandom(1_500_000)
+WHOLE: Final = FIRST + SECOND
+UPLOADS: Final = "/v2/dev/app/blobs/uploads/"
+PATIENCE_SECONDS: Final = 15
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def ask(
+    registry: LiveRegistry,
+    method: str,
+    path: str,
+    body: bytes = b"",
+    headers: Mapping[str, str] | None = None,
+) -> tuple[HTTPResponse, bytes]:
+    """Send one request on a connection of its own."""
+    connection = HTTPConnection("127.0.0.1", registry.port, timeout=30)
+    try:
+        connection.request(method, path, body, dict(headers or {}))
+        answer = connection.getresponse()
+        return answer, answer.read()
+    finally:
+        connection.close()
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Look until a condition holds."""
+    give_up_at = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < give_up_at, what
+        time.sleep(0.01)
+
+
+def workers_of(pid: int) -> list[int]:
+    """Return the process ids of a supervisor's workers."""
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def owner_of(client: socket.socket, server_port: int, pids: list[int]) -> int:
+    """Return the process that has accepted a connection."""
+    remote = f":{client.getsockname()[1]:04X} "
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[1].endswith(f":{server_port:04X}") and f"{fields[2]} ".endswith(remote):
+            link = f"socket:[{fields[9]}]"
+            for pid in pids:
+                descriptors = Path(f"/proc/{pid}/fd").iterdir()
+                if any(str(each.readlink()) == link for each in descriptors):
+                    return pid
+    raise AssertionError("no worker has the connection")
+
+
+def is_gone(pid: int) -> bool:
+    """Return True if a process has ended; its files are closed then."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return True
+    return stat.rpartition(")")[2].split()[0] in "ZX"
+
+
+@contextmanager
+def begun(registry: LiveRegistry) -> Iterator[tuple[str, socket.socket]]:
+    """Acknowledge `FIRST`, send half of `SECOND`, and wait until it is being written."""
+    location = ask(registry, "POST", UPLOADS)[0].headers["location"]
+    assert ask(registry, "PATCH", location, FIRST)[0].status == 202
+    staged = registry.data / "blobs" / "uploads" / location.rpartition("/")[2]
+    host = f"127.0.0.1:{registry.port}"
+    head = f"PATCH {location} HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(SECOND)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", registry.port)) as client:
+        client.sendall(head.encode() + SECOND[: len(SECOND) // 2])
+        wait_for(lambda: staged.stat().st_size > len(FIRST), "nothing was written")
+        assert ask(registry, "PATCH", location, b"x")[0].status == 409, "it is held"
+        yield location, client
+
+
+def finish(registry: LiveRegistry, location: str, method: str) -> None:
+    """Go on with the upload, at the first try."""
+    received = ask(registry, "GET", location)[0].headers["range"]
+    assert received == f"0-{len(FIRST) - 1}"
+    place = {"content-range": f"{len(FIRST)}-{len(WHOLE) - 1}"}
+    digest, last = digest_of(WHOLE), b""
+    if method == "PATCH":
+        assert ask(registry, "PATCH", location, SECOND, place)[0].status == 202
+        place = {}
+    else:
+        last = SECOND
+    assert ask(registry, "PUT", f"{location}?digest={digest}", last, place)[0].status == 201
+    assert ask(registry, "GET", f"/v2/dev/app/blobs/{digest}")[1] == WHOLE
+
+
+@pytest.mark.parametrize("method", ["PATCH", "PUT"])
+def test_another_worker_goes_on_at_once(database_url: str, tmp_path: Path, method: str) -> None:
+    env = {"ENTREPOT_DATABASE_URL": database_url}
+    registry = start_registry(tmp_path / "data", "--workers", "2", env=env)
+    try:
+        with begun(registry) as (location, client):
+            pid = owner_of(client, registry.port, workers_of(registry.process.pid))
+            os.kill(pid, signal.SIGKILL)
+            wait_for(lambda: is_gone(pid), "the worker lives on")
+            finish(registry, location, method)
+    finally:
+        registry.stop()
+    left = [path.name.removesuffix(".dead") for path in (tmp_path / "data" / "workers").iterdir()]
+    assert len(left) == 1, "only of the one that was killed"
+    assert WorkerLocks(tmp_path / "data" / "workers").is_dead(left[0])
+
+
+def test_a_registry_that_starts_again_goes_on_at_once(tmp_path: Path) -> None:
+    registry = start_registry(tmp_path / "data", "--workers", "2")
+    with begun(registry) as (location, _):
+        pids = [registry.process.pid, *workers_of(registry.process.pid)]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        registry.process.wait()
+        for pid in pids:
+            wait_for(lambda pid=pid: is_gone(pid), "a worker lives on")  # type: ignore[misc]
+    registry = start_registry(tmp_path / "data", "--workers", "2")
+    try:
+        finish(registry, location, "PATCH")
+    finally:
+        registry.stop()

@@ -1,0 +1,204 @@
+"""The lease on an upload: who may append, for how long, and who goes on after."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from cloudcore.errors import Unavailable
+from registry.blobstore.filesystem import FilesystemStore
+from registry.gc.orphans.scan import STAGED, set_orphans_aside
+from registry.gc.purge.uploads import discard_expired_uploads
+from registry.oci.digest import digest_of
+from tests.fault.seams import SteppingDatabase, Steps
+from tests.inprocess import Answer, Held, ManualClock, Registry, open_registry
+from tests.integration.counting import open_counting
+
+UPLOADS: Final = "/v2/dev/app/blobs/uploads/"
+ONE: Final = b"one " * 100
+TWO: Final = b"two " * 100
+THREE: Final = b"three " * 100
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Refusing(Steps):
+    """Refuses one step, by its name, once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused = ""
+
+    def take(self, step: str) -> None:
+        """Take a step, or refuse it."""
+        if step == self.refused:
+            self.refused = ""
+            raise Unavailable("refused")
+
+
+@dataclass
+class Nodes:
+    """Two nodes, neither of which can tell whether the other lives, and an upload."""
+
+    first: Registry
+    second: Registry
+    clock: ManualClock
+    store: FilesystemStore
+    steps: Refusing
+    """Of the first one's database."""
+    location: str
+
+    async def begin(self, registry: Registry) -> tuple[Held, asyncio.Task[Answer]]:
+        """Let a node receive the first half of a chunk."""
+        body = Held(TWO[:200], TWO[200:])
+        asked = asyncio.create_task(registry.client.request("PATCH", self.location, aiter(body)))
+        await body.begun.wait()
+        return body, asked
+
+    async def append(self, registry: Registry, data: bytes) -> Answer:
+        """Send a chunk."""
+        return await registry.client.request("PATCH", self.location, data)
+
+    async def finish(self, whole: bytes) -> None:
+        """Finish the upload and check the blob."""
+        digest = digest_of(whole)
+        answer = await self.second.client.request("PUT", f"{self.location}?digest={digest}")
+        assert answer.status == 201
+        found = await self.first.client.request("GET", f"/v2/dev/app/blobs/{digest}")
+        assert found.body == whole
+
+
+@pytest.fixture
+async def nodes(sqlite_database: str, tmp_path: Path) -> AsyncIterator[Nodes]:
+    async with _two(sqlite_database, tmp_path) as both:
+        yield both
+
+
+@asynccontextmanager
+async def _two(url: str, folder: Path) -> AsyncIterator[Nodes]:
+    clock, steps = ManualClock(), Refusing()
+    with closing(FilesystemStore(folder / "blobs")) as store:
+        async with (
+            open_registry(
+                url, store, clock=clock, around=lambda database: SteppingDatabase(database, steps)
+            ) as first,
+            open_registry(url, store, clock=clock) as second,
+        ):
+            location = (await first.client.request("POST", UPLOADS)).headers["location"]
+            assert (await first.client.request("PATCH", location, ONE)).status == 202
+            yield Nodes(first, second, clock, store, steps, location)
+
+
+async def test_another_node_goes_on_in_a_copy_once_the_lease_has_run_out(nodes: Nodes) -> None:
+    late, asked = await nodes.begin(nodes.first)
+    unread = Held(THREE)
+    answer = await nodes.second.client.request("PATCH", nodes.location, aiter(unread))
+    assert (answer.status, answer.headers["retry-after"]) == (409, "1")
+    assert not unread.begun.is_set(), "its body was read"
+    nodes.clock.advance(21)
+    assert (await nodes.append(nodes.second, THREE)).status == 202
+    late.go_on.set()
+    assert (await asked).codes == ["BLOB_UPLOAD_INVALID"]
+    session = await nodes.first.client.request("GET", nodes.location)
+    assert session.headers["range"] == f"0-{len(ONE + THREE) - 1}"
+    nodes.clock.advance(600)
+    assert await set_orphans_aside(nodes.second.ctx, nodes.store, STAGED) == 1
+    (orphan,) = [each async for each in nodes.store.list_orphans()]
+    assert orphan.object_id == nodes.location.rpartition("/")[2]
+    await nodes.finish(ONE + THREE)
+    assert [each async for each in nodes.store.list_staged()] == []
+
+
+async def test_a_holder_that_lives_renews_its_lease(nodes: Nodes) -> None:
+    body, asked = await nodes.begin(nodes.first)
+    writer = nodes.first.ctx
+    for _ in range(4):
+        nodes.clock.advance(15)
+        await writer.leases.renew(writer.database, writer.clock)
+        assert (await nodes.append(nodes.second, THREE)).status == 409
+    body.go_on.set()
+    assert (await asked).status == 202
+    await nodes.finish(ONE + TWO)
+
+
+async def test_a_copy_is_made_though_a_holder_in_between_gave_up(nodes: Nodes) -> None:
+    """The first one may write still: its bytes are nobody else's until a copy is recorded."""
+    late, asked = await nodes.begin(nodes.first)
+    nodes.clock.advance(21)
+    place = {"content-range": "7-9"}
+    answer = await nodes.second.client.request("PATCH", nodes.location, b"out", place)
+    assert answer.status == 416
+    assert (await nodes.append(nodes.second, THREE)).status == 202
+    late.go_on.set()
+    assert (await asked).status == 409
+    await nodes.finish(ONE + THREE)
+
+
+@pytest.mark.parametrize("how", ["out of order", "wrong length", "cancelled"])
+async def test_a_request_that_fails_releases_the_lease(nodes: Nodes, how: str) -> None:
+    if how == "cancelled":
+        _, asked = await nodes.begin(nodes.first)
+        asked.cancel()
+        with suppress(asyncio.CancelledError):
+            await asked
+    else:
+        first = 7 if how == "out of order" else len(ONE)
+        place = {"content-range": f"{first}-{first + 9}"}
+        body = TWO[:10] if how == "out of order" else [TWO[:9]]
+        headers = place if how == "out of order" else place | {"transfer-encoding": "chunked"}
+        answer = await nodes.first.client.request("PATCH", nodes.location, body, headers)
+        assert answer.status in (400, 416)
+    assert (await nodes.append(nodes.second, THREE)).status == 202
+    await nodes.finish(ONE + THREE)
+
+
+async def test_a_lease_that_could_not_be_released_is_released_soon(nodes: Nodes) -> None:
+    nodes.steps.refused = "before advance_upload"
+    assert (await nodes.append(nodes.first, TWO)).status == 503
+    assert (await nodes.append(nodes.second, THREE)).status == 409
+    await nodes.first.ctx.leases.renew(nodes.first.ctx.database, nodes.clock)
+    assert (await nodes.append(nodes.second, THREE)).status == 202
+    await nodes.finish(ONE + THREE)
+
+
+async def test_a_process_takes_up_what_a_request_of_its_own_left(nodes: Nodes) -> None:
+    nodes.steps.refused = "before advance_upload"
+    assert (await nodes.append(nodes.first, TWO)).status == 503
+    assert (await nodes.append(nodes.first, THREE)).status == 202
+    await nodes.finish(ONE + THREE)
+
+
+async def test_a_lost_holder_does_not_outlive_the_session(nodes: Nodes) -> None:
+    late, asked = await nodes.begin(nodes.first)
+    nodes.clock.advance(25 * 3600)
+    assert await discard_expired_uploads(nodes.second.ctx) == 1
+    late.go_on.set()
+    assert (await asked).codes == ["BLOB_UPLOAD_UNKNOWN"]
+
+
+async def test_a_session_costs_a_change_more_and_a_single_push_none(sqlite_database: str) -> None:
+    async with open_counting(sqlite_database) as (registry, counted):
+        ask = registry.client.request
+        assert (await ask("POST", f"{UPLOADS}?digest={digest_of(ONE)}", ONE)).status == 201
+        location = (await ask("POST", UPLOADS)).headers["location"]
+        digest = digest_of(TWO)
+        for method, target, body, statements, changes in (
+            ("POST", f"{UPLOADS}?digest={digest_of(THREE)}", THREE, 5, 1),
+            ("PATCH", location, TWO, 3, 2),
+            ("PUT", f"{location}?digest={digest}", b"", 7, 2),
+            ("PATCH", location, TWO, 1, 0),
+        ):
+            counted.start()
+            await ask(method, target, body)
+            assert (len(counted.seen), counted.changes) == (statements, changes), (method, target)
