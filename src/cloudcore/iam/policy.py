@@ -32,7 +32,7 @@ TRUST_ACTION: Final = "iam:AssumeRole"
 _ACCOUNT: Final = rf"(?:{UUID_PATTERN}|(?=[a-z0-9-]{{2,32}}(?:\Z|:))[a-z0-9]+(?:-[a-z0-9]+)*)"
 _ACTION: Final = Form(
     re.compile(r"\*|[a-z]+:(?:[A-Za-z]{1,64}\*?|\*)"),
-    "actions such as registry:PullImage, registry:Describe*, registry:* or *",
+    "actions such as iam:GetRole, iam:List*, iam:* or *",
 )
 _RESOURCE: Final = Form(re.compile(r"\*|crn:[!-~]{1,2044}"), "CRNs, in which * and ? match, or *")
 _SID: Final = Form(

@@ -9,7 +9,7 @@ class ResourceRules(NamedTuple):
     """The rules of the policies attached to one kind of resource."""
 
     noun: str
-    """With its article, for messages: ``a repository``."""
+    """With its article, for messages: ``a bucket``."""
     actions: frozenset[str]
     """The only actions its policies may name."""
     public_actions: frozenset[str] = frozenset()

@@ -1,7 +1,7 @@
 """Runs: long jobs that a caller starts, watches and reads about afterwards.
 
 Every kind of run has one shape: its state, how far it is, counts by name, faults, and who started
-it. Of a kind and a scope (an account, a repository) one runs at a time. The work is a job's
+it. Of a kind and a scope (such as an account) one runs at a time. The work is a job's
 (`cloudcore.jobs.run_kinds`); what a step commits counts itself into the run's row.
 """
 

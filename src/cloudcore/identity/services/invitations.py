@@ -1,7 +1,7 @@
 """Invitations: an address and a code, tied to no person until somebody brings both.
 
 Whoever adds a person chooses the address, and nobody verifies it. So an address alone joins
-nothing: the code is handed to whom the inviter means, by another way than this registry.
+nothing: the code is handed to whom the inviter means, by another way than this service.
 """
 
 from __future__ import annotations

@@ -1,0 +1,36 @@
+"""The kernel and the families beside the registry speak of no registry."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import cloudcore
+
+WORDS: Final = re.compile(
+    r"regist(?:ry|ries)|repositor|manifest|\bblobs?\b|docker|\boci\b|\bpull|\bpush", re.IGNORECASE
+)
+SPARED: Final = (
+    "JWSRegistry",  # names of other libraries
+    "registry=_REGISTRIES",
+    "_REGISTRIES",
+    "CollectorRegistry",
+    "self._registry",
+    "it knows nothing of the registry",
+    "auto_create_repositories",  # a field of /v1/accounts, promised to its clients
+    "entrepot_damaged_blobs",  # a metric, promised to those who watch it, and its help
+    "Blobs, and manifests, found damaged by a pull or a push and not known to be.",
+)
+
+
+def test_the_kernel_knows_no_word_of_the_registry() -> None:
+    found = []
+    for file in sorted(Path(cloudcore.__path__[0]).rglob("*.py")):
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            rest = line
+            for spared in SPARED:
+                rest = rest.replace(spared, "")
+            if WORDS.search(rest):
+                found.append(f"{file.name}:{number}: {line.strip()}")
+    assert found == []
