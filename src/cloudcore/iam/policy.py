@@ -17,6 +17,7 @@ from cloudcore.iam.conditions import NO_CONDITIONS, Conditions, parse_conditions
 from cloudcore.iam.grammar import Form, as_list, as_object, as_text, refusal
 from cloudcore.iam.patterns import Patterns
 from cloudcore.iam.resource_rules import ResourceRules
+from cloudcore.json_members import unique_members
 from cloudcore.uuids import UUID_PATTERN
 
 MAX_BYTES: Final = 20 * 1024
@@ -122,7 +123,9 @@ def read_document(document: bytes | str) -> Any:  # noqa: ANN401 - JSON, not yet
     try:
         encoded = document if isinstance(document, bytes) else document.encode()
         check_size(encoded)
-        return json.loads(encoded.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
+        return json.loads(
+            encoded.decode(), object_pairs_hook=unique_members, parse_constant=_no_constant
+        )
     except (ValueError, RecursionError):
         raise refusal("document", "not_json", "not JSON, or an object names a key twice") from None
 
@@ -212,13 +215,6 @@ def _check_attached_actions(
 
 def _listed(actions: frozenset[str]) -> str:
     return ", ".join(sorted(actions)) or "nothing"
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError
-    return found
 
 
 def _no_constant(constant: str) -> None:

@@ -6,13 +6,12 @@ itself in the form or by HTTP Basic, never both (§2.3).
 
 from __future__ import annotations
 
-import binascii
 import re
-from base64 import b64decode
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
+from cloudcore.basic_credentials import decode_basic
 from cloudcore.errors import InvalidInput, Unauthenticated
 
 MAX_FORM_BYTES: Final = 64 * 1024
@@ -26,7 +25,6 @@ PUBLIC: Final = frozenset({CLI, CONSOLE})
 _FORM: Final = re.compile(
     rb'application/x-www-form-urlencoded(?:[ \t]*;[ \t]*charset="?utf-8"?)?[ \t]*', re.IGNORECASE
 )
-_BASIC: Final = re.compile(rb"basic +([A-Za-z0-9+/]+={0,2}) *", re.IGNORECASE)
 _CRIPPLED: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _MAX_PARAMETERS: Final = 32
 
@@ -109,15 +107,13 @@ def values_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[bytes
 
 
 def _basic(header: bytes) -> tuple[str, str]:
-    basic = _BASIC.fullmatch(header)
+    pair = decode_basic(header)
+    if pair is None:
+        raise wrong_client()
     try:
-        pair = b64decode(basic[1] if basic else b"", validate=True)
-        client_id, colon, secret = pair.partition(b":")
-        if colon:
-            return _text(client_id), _text(secret)
-    except (InvalidInput, binascii.Error):
-        pass
-    raise wrong_client()
+        return _text(pair[0]), _text(pair[1])
+    except InvalidInput:
+        raise wrong_client() from None
 
 
 def wrong_client() -> Unauthenticated:

@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn, TypeVar
 import msgspec
 
 from cloudcore.errors import InvalidInput
+from cloudcore.json_members import NamedTwice, unique_members
 from cloudcore.json_size import json_size
 
 MAX_DEPTH: Final = 64
@@ -74,6 +75,9 @@ def parse(document: bytes, decoder: json.JSONDecoder | None = None) -> Any:  # n
         raise _refusal("body", "invalid_text", "the body is not UTF-8") from None
     except RecursionError:
         raise _refusal("body", "too_deep", "the body is nested too deep") from None
+    except NamedTwice:
+        words = "the body has an object that names a key twice"
+        raise _refusal("body", "duplicate_key", words) from None
     except _Refused as refused:
         raise _refusal("body", refused.reason, f"the body {refused}") from None
     except ValueError:
@@ -125,13 +129,6 @@ def _refusal(field: str, reason: str, words: str) -> InvalidInput:
     return InvalidInput(words, field=field[:_FIELD_CHARACTERS], reason=reason)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise _Refused("duplicate_key", "has an object that names a key twice")
-    return found
-
-
 def _integer(digits: str) -> int:
     if len(digits.lstrip("-")) > _INTEGER_DIGITS:
         raise _Refused("out_of_range", _TOO_LARGE)
@@ -162,7 +159,7 @@ def _no_constant(_: str) -> NoReturn:
 
 def _decoder(parse_int: Callable[[str], int]) -> json.JSONDecoder:
     return json.JSONDecoder(
-        object_pairs_hook=_unique,
+        object_pairs_hook=unique_members,
         parse_int=parse_int,
         parse_float=_number,
         parse_constant=_no_constant,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
+from cloudcore.basic_credentials import decode_basic
 from cloudcore.errors import InvalidInput, MethodNotAllowed, Unauthenticated
 from cloudcore.serving.body import BodyTooLarge, Receive, Scope, read_body
 from cloudcore.serving.body_budget import BODIES
@@ -26,7 +26,6 @@ from registry.services.tokens import CATALOG, IssuedBearer, wrong_login
 MAX_SCOPES: Final = 30
 _MAX_FORM_BYTES: Final = 64 * 1024
 _FORM: Final = re.compile(rb"application/x-www-form-urlencoded[ \t]*(?:;.*)?", re.IGNORECASE)
-_BASIC: Final = re.compile(rb"basic +([A-Za-z0-9+/]+={0,2}) *", re.IGNORECASE)
 _TYPE: Final = re.compile(r"([a-z0-9]+)(?:\([a-z0-9]+\))?")
 _NO_STORE: Final = (b"cache-control", b"no-store")
 
@@ -152,17 +151,10 @@ def _basic_password(scope: Scope) -> str | None:
     given = [value for field, value in scope["headers"] if field == b"authorization"]
     if not given:
         return None
-    found = _BASIC.fullmatch(given[0])
-    if found is None or len(given) > 1:
+    pair = decode_basic(given[0])
+    if pair is None or len(given) > 1 or pair[0] != USERNAME.encode():
         raise wrong_login()
-    try:
-        decoded = base64.b64decode(found[1], validate=True)
-    except ValueError:
-        raise wrong_login() from None
-    username, _, password = decoded.decode("utf-8", "replace").partition(":")
-    if username != USERNAME:
-        raise wrong_login()
-    return password
+    return pair[1].decode("utf-8", "replace")
 
 
 async def _form(scope: Scope, receive: Receive) -> Query:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
+from cloudcore.json_members import NamedTwice, unique_members
 from cloudcore.json_size import json_size
 from registry.errors import DigestInvalid, ManifestInvalid, ManifestTypeUnsupported
 from registry.oci import media_types
@@ -124,12 +125,14 @@ def parse_manifest(body: bytes, content_type: str | None, *, is_stored: bool = F
     try:
         if not is_stored:
             _check_size(body)
-        json.loads(body.decode(), object_pairs_hook=_refuse_duplicates)
+        json.loads(body.decode(), object_pairs_hook=unique_members)
         document = _decoder.decode(body)
         if not is_stored:
             _refuse_negative_zero(body)
     except ManifestInvalid:
         raise
+    except NamedTwice:
+        raise ManifestInvalid("the manifest names a key twice in one object") from None
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ManifestInvalid(f"the manifest cannot be read: {error}"[:300]) from None
     media_type = _media_type(document, content_type)
@@ -183,12 +186,6 @@ def _check_size(body: bytes) -> None:
         raise ManifestInvalid(
             f"a manifest has at most {MAX_ANNOTATIONS} annotations, this one {annotations}"
         )
-
-
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
-    """Refuse an object that names a key twice: two readers could read two documents."""
-    if len(pairs) > 1 and len({key for key, _ in pairs}) != len(pairs):
-        raise ManifestInvalid("the manifest names a key twice in one object")
 
 
 def is_specific(content_type: str | None) -> bool:
