@@ -16,18 +16,16 @@ _MAX_CURSOR: Final = 512
 
 
 class Query:
-    """The parameters of one request, each with all its values in order.
+    """The parameters of one request, each with all its values in order."""
 
-    No blank is ever in one, so a plus is a plus (RFC 3986).
-    """
-
-    def __init__(self, query_string: bytes) -> None:
+    def __init__(self, query_string: bytes, *, is_form: bool = False) -> None:
+        """Read a query: a plus is a plus (RFC 3986), but in a form it stands for a blank."""
         self._values: dict[str, list[str]] = {}
         if not query_string:
             return
         try:
             pairs = parse_qsl(
-                query_string.replace(b"+", b"%2B").decode("ascii"),
+                (query_string if is_form else query_string.replace(b"+", b"%2B")).decode("ascii"),
                 keep_blank_values=True,
                 max_num_fields=_MAX_PARAMETERS,
                 errors="strict",

@@ -59,7 +59,7 @@ class TokenEndpoint:
                 raise MethodNotAllowed(f"this endpoint answers {allow}", allow=allow)
 
     async def _get(self, scope: Scope) -> Response:
-        requested = parse_scopes(Query(scope["query_string"]).all("scope"))
+        requested = parse_scopes(Query(scope["query_string"], is_form=True).all("scope"))
         try:
             password = _basic_password(scope)
             return await self._issue(scope, password, requested)
@@ -172,7 +172,7 @@ async def _form(scope: Scope, receive: Receive) -> Query:
         body = await read_body(hold.metered(receive), _MAX_FORM_BYTES)
     if body is None:
         raise InvalidInput("the form ended early")
-    return Query(body)
+    return Query(body, is_form=True)
 
 
 def _document(issued: IssuedBearer) -> bytes:
