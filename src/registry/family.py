@@ -80,7 +80,7 @@ def _expiry() -> Sequence[Callable[[Connection, int], object]]:
     from registry.metadata import logins  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.images import pins  # noqa: PLC0415 - SQLAlchemy
 
-    return (logins.forget_expired, pins.forget_over)
+    return (logins.forget_expired, pins.forget_expired)
 
 
 def _tables() -> Sequence[Table]:

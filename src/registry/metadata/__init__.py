@@ -1,1 +1,1 @@
-"""What the registry knows: tables, the two databases that hold them, and queries by aggregate."""
+"""The metadata database (SQLite or PostgreSQL): tables, migrations, and queries by aggregate."""

@@ -1,4 +1,4 @@
-"""The tables of the collector: what it has swept, and the generations of the data."""
+"""The tables of the collector: quarantined objects, and generations of the store."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from cloudcore.identity.tables import accounts
 quarantined_objects = Table(
     "quarantined_objects",
     metadata,
-    Column("id", Id, primary_key=True),  # that of the object
+    Column("id", Id, primary_key=True),  # the object's
     Column("account_id", ForeignKey(accounts.c.id), nullable=False),
     Column("digest", DigestText, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("stored_size", BigInteger, nullable=False),
     Column("encoding", String(16), nullable=False),
     Column("swept_at", Moment, nullable=False),
-    Column("removal_began_at", Moment),  # null: the bytes are there
+    Column("removal_began_at", Moment),  # null: the bytes still exist
     Index(None, "account_id", "swept_at"),
     Index(None, "account_id", "digest"),
 )
@@ -36,7 +36,7 @@ store_generations = Table(
     metadata,
     Column("id", Id, primary_key=True),
     Column("noted_at", Moment, nullable=False),
-    Column("accepted_at", Moment),  # when an operator said that this database is the right one
+    Column("accepted_at", Moment),  # when an operator accepted this database
     Index(None, "noted_at"),
     Index(None, "accepted_at"),
 )

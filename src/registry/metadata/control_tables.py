@@ -1,7 +1,7 @@
-"""The tables around the registry's content: what was, what is kept for a while, what rules say.
+"""The tables around the registry's content: tag history, tombstones, pins, policies and rules.
 
-Nothing here is read on the way of a pull. A tombstone holds the objects of a deleted image by
-foreign keys, not by dates: they cannot be collected while it can be restored.
+Pulls read none of them. A tombstone references the objects of a deleted image by foreign keys: they
+cannot be collected before it is removed.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ registry_settings = Table(
 tag_events = Table(
     "tag_events",
     metadata,
-    # SQLite numbers rows by itself only under the very type INTEGER.
+    # SQLite assigns row numbers only to a key of the exact type INTEGER.
     Column("sequence", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True),
     Column("repository_id", ForeignKey(repositories.c.id, ondelete="CASCADE"), nullable=False),
     Column("tag", ByteOrdered, nullable=False),
-    Column("ordinal", BigInteger, nullable=False),  # among the tag's: without a gap, so they count
+    Column("ordinal", BigInteger, nullable=False),  # of the tag's events, without gaps
     Column("action", String(16), nullable=False),
     Column("digest", DigestText),  # null: the tag was deleted
-    Column("previous_digest", DigestText),  # null: the tag was not there
-    # Of the images, which may be gone; null too in an event of an older release.
+    Column("previous_digest", DigestText),  # null: there was no such tag
+    # Images, which may be deleted since. Also null in events of releases without these columns.
     Column("manifest_id", Id),
     Column("previous_manifest_id", Id),
-    Column("principal", Text, nullable=False),  # CRN; empty: nobody signed in
+    Column("principal", Text, nullable=False),  # CRN; empty: not signed in
     Column("occurred_at", Moment, nullable=False),
     CheckConstraint("action IN ('created', 'moved', 'deleted', 'restored')", name="action"),
     CheckConstraint("(digest IS NULL) = (action = 'deleted')", name="digest"),
@@ -72,10 +72,10 @@ deleted_tags = Table(
     metadata,
     Column("repository_id", ForeignKey(repositories.c.id, ondelete="CASCADE"), primary_key=True),
     Column("name", ByteOrdered, primary_key=True),
-    Column("sequence", BigInteger, nullable=False),  # of the event of its deletion
+    Column("sequence", BigInteger, nullable=False),  # of its deletion's event
     Column("digest", DigestText, nullable=False),  # what it pointed to
-    Column("pushed_digest", DigestText),  # by which it was; null in a row of an older release
-    Column("has_image", Boolean, nullable=False),  # that is there; else its tombstone is
+    Column("pushed_digest", DigestText),  # null in rows of older releases
+    Column("has_image", Boolean, nullable=False),  # else its image has a tombstone
     Column("deleted_at", Moment, nullable=False),
     Column("deleted_by", Text, nullable=False),
     Column("restorable_until", Moment, nullable=False, index=True),
@@ -99,7 +99,7 @@ Index(
 deleted_manifests = Table(
     "deleted_manifests",
     metadata,
-    Column("id", Id, primary_key=True),  # that of the manifest
+    Column("id", Id, primary_key=True),  # the manifest's
     Column("repository_id", Id, nullable=False),
     Column("account_id", Id, nullable=False),
     Column("digest", DigestText, nullable=False),
@@ -111,7 +111,7 @@ deleted_manifests = Table(
     Column("manifest_size_bytes", BigInteger, nullable=False),
     Column("size_bytes", BigInteger, nullable=False),
     Column("annotations", Text, nullable=False),
-    Column("tags", Text, nullable=False),  # pairs of a tag and the digest it was pushed by
+    Column("tags", Text, nullable=False),  # JSON pairs: tag, digest it was pushed by
     Column("pushed_at", Moment, nullable=False),
     Column("last_pulled_at", Moment),
     Column("deleted_at", Moment, nullable=False),
@@ -125,7 +125,7 @@ deleted_manifests = Table(
     ),
     Index("ix_deleted_manifests_deleted_at", "repository_id", "deleted_at", "id"),
     Index("ix_deleted_manifests_restorable", "repository_id", "restorable_until"),
-    # Also for who asks whether anything of an account has use for a manifest's bytes.
+    # Digest first: it also serves to find whether a manifest's body is still needed.
     Index("uq_deleted_manifests_digest", "digest", "repository_id", unique=True),
 )
 
@@ -151,7 +151,7 @@ deleted_manifest_children = Table(
     Column("child_digest", DigestText, primary_key=True),
 )
 
-# How many live repositories have names that begin so: with nothing, or up to one of their slashes.
+# Numbers of live repositories per folder: a prefix of names up to a slash, or the empty prefix.
 repository_folders = Table(
     "repository_folders",
     metadata,
@@ -177,7 +177,7 @@ image_pins = Table(
     Column("manifest_id", Id, primary_key=True),
     Column("name", ByteOrdered, primary_key=True),
     Column("repository_id", Id, nullable=False),
-    Column("expires_at", Moment),  # null: until it is taken away
+    Column("expires_at", Moment),  # null: never
     Column("created_by", Text, nullable=False),
     Column("created_at", Moment, nullable=False),
     ForeignKeyConstraint(

@@ -1,4 +1,4 @@
-"""Bring the tables of the database that a URL names up to date."""
+"""Migrate the database at a URL to the newest revision, and check it for damage."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 _CHECKED_BYTES = 64 << 20
-"""The largest file that is read whole at every start, in a few tenths of a second."""
-_MIGRATION_LOCK = 0x656E7472  # an advisory lock is a number; any that nobody else takes
+"""Largest file that is checked completely at every start, in a few tenths of a second."""
+_MIGRATION_LOCK = 0x656E7472  # number of the advisory lock; arbitrary but unique
 
 
 class DatabaseTooNew(Exception):
-    """The tables were made by a later version of the program than this one."""
+    """The tables have a revision that this version of the program does not know."""
 
 
 def migrate(url: str) -> None:
-    """Bring the tables to the newest revision; on SQLite, create the file.
+    """Migrate the tables to the newest revision, in one transaction; on SQLite, create the file.
 
-    Costs a few milliseconds when there is nothing to do. Several processes may call it at once:
-    one does the work and the others wait for it. It is done whole or not at all.
+    Takes a few milliseconds if there is nothing to do. Several processes may call it at once: one
+    migrates, and the others wait.
 
     Raises:
-        DatabaseTooNew: a later version of the program was here.
-        Unavailable: the database cannot be reached now, or its file is damaged.
+        DatabaseTooNew: a later version of the program has migrated the database.
+        Unavailable: the database cannot be reached, or its file is damaged.
 
     """
     if _is_newest(_revision(url)):
         return
-    from alembic import command  # noqa: PLC0415 - a quarter of a second that most starts can spare
+    from alembic import command  # noqa: PLC0415 - 0.25 s that most starts do not need
 
     with migration_connection(url) as connection:
         command.upgrade(configuration(connection), "head")
@@ -47,7 +47,7 @@ def check_whole(url: str) -> None:
     """Check all of an SQLite file for damage; on PostgreSQL, do nothing.
 
     Raises:
-        Unavailable: the file is damaged, or cannot be read now.
+        Unavailable: the file is damaged or cannot be read.
 
     """
     if not is_postgresql(url):
@@ -66,7 +66,7 @@ def _is_newest(revision: str | None) -> bool:
 
 
 def _revision(url: str) -> str | None:
-    """Read the revision of the tables, None where there are none, without loading Alembic."""
+    """Return the revision of the tables, or None if there are none, without loading Alembic."""
     if is_postgresql(url):
         import psycopg  # noqa: PLC0415 - one driver of two
 
@@ -112,7 +112,7 @@ def _check_file(path: Path, at_most: int | None) -> None:
 
 @contextmanager
 def migration_connection(url: str) -> Iterator[Connection]:
-    """Give Alembic a connection in a transaction of its own, alone among migrations."""
+    """Give Alembic a connection with an open transaction, under the lock for migrations."""
     from sqlalchemy import NullPool, create_engine, event, text  # noqa: PLC0415 - as above
 
     if is_postgresql(url):
@@ -131,8 +131,9 @@ def migration_connection(url: str) -> Iterator[Connection]:
     engine = create_engine("sqlite://", creator=lambda: connect(path, "rwc"), poolclass=NullPool)
 
     @event.listens_for(engine, "connect")
-    def hold_keys_off(raw: sqlite3.Connection, _record: object) -> None:
-        # SQLite alters a table by dropping its copy, which would delete what refers to it.
+    def disable_foreign_keys(raw: sqlite3.Connection, _record: object) -> None:
+        # Alembic alters a table on SQLite by copying and dropping it, which would delete rows
+        # that reference it.
         raw.execute("PRAGMA foreign_keys=OFF")
 
     @event.listens_for(engine, "begin")

@@ -1,4 +1,4 @@
-"""Event rules: which topics are told of which events of an account's repositories."""
+"""Event rules: which events of an account's repositories go to which topics."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class EventRule(NamedTuple):
     topic: str
     """CRN."""
     event_types: tuple[str, ...]
-    """Each exact, or, with a trailing ``*``, all that begin so."""
+    """Each is an exact type, or a prefix followed by ``*``."""
     repository_prefix: str
-    """What the names of its repositories begin with; empty: all repositories."""
+    """Prefix of the names of its repositories; empty: all repositories."""
     created_at: int
 
 
 class Rules(NamedTuple):
-    """What it takes to tell an account's topics of an event."""
+    """The event rules of an account."""
 
     handle: str
-    """Of the account; empty when it has no rule."""
+    """Handle of the account; empty if it has no rule."""
     rules: tuple[EventRule, ...]
 
 
@@ -71,38 +71,38 @@ def find_rules(tx: Connection, account_id: str) -> Rules:
 
 
 def find_rule(tx: Connection, account_id: str, rule_id: str) -> EventRule | None:
-    """Return a rule of this account."""
+    """Return a rule of this account, or None."""
     row = tx.row(_FIND, account_id=account_id, id=rule_id)
     return _rule(row) if row else None
 
 
 def list_rules(tx: Connection, account_id: str, after: str, limit: int) -> list[EventRule]:
-    """Return up to `limit` rules of an account after the id `after`, the oldest first."""
+    """Return up to `limit` rules of an account after the id `after`, oldest first."""
     rows = tx.rows(_LIST, account_id=account_id, after=after, limit=limit)
     return [_rule(row) for row in rows]
 
 
 def count_rules(tx: Connection, account_id: str) -> int:
-    """Return how many rules an account has."""
+    """Return the number of rules of an account."""
     row = tx.row(_COUNT, account_id=account_id)
     assert row is not None
     return int(row[0])
 
 
 def lock_account(tx: Connection, account_id: str) -> None:
-    """Keep others who would add a rule of this account waiting until this change ends."""
+    """Lock the account against other new rules until the transaction ends."""
     tx.row(_LOCK_ACCOUNT, account_id=account_id)
 
 
 def add_rule(tx: Connection, rule: EventRule) -> None:
-    """Store a new rule."""
+    """Insert a rule."""
     values = rule._asdict()
     values["event_types"] = msgspec.json.encode(rule.event_types).decode()
     tx.execute(_ADD, **values)
 
 
 def remove_rule(tx: Connection, account_id: str, rule_id: str) -> bool:
-    """Remove a rule of this account; False when there is none such."""
+    """Remove a rule of this account; return False if there is none."""
     return tx.execute(_REMOVE, account_id=account_id, id=rule_id) == 1
 
 

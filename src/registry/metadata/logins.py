@@ -1,4 +1,4 @@
-"""Login credentials of container clients, with all that their life hangs on."""
+"""Login credentials of container clients, valid only while the keys they depend on are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ACTIVE: Final = text("'active'")
 
 
 class NewLogin(NamedTuple):
-    """A login credential to be kept: whose it is, and what it dies with."""
+    """A login credential to store: its principal, and the key or session it depends on."""
 
     id: str
     password_sha256: str
@@ -33,7 +33,7 @@ class NewLogin(NamedTuple):
 
 
 class Login(NamedTuple):
-    """A login credential that holds, and the principal it stands for."""
+    """A valid login credential and its principal."""
 
     id: str
     account_id: str
@@ -41,12 +41,12 @@ class Login(NamedTuple):
     expires_at: int
     service_account_id: str | None
     service_account: str | None
-    """Its name."""
+    """Name of the service account."""
     sid: str | None
     role_id: str | None = None
-    """Of the session, when there is one."""
+    """Role of the session, if there is one."""
     role: str | None = None
-    """Its name."""
+    """Name of that role."""
 
 
 _ADD: Final = Statement(
@@ -64,7 +64,7 @@ _ADD: Final = Statement(
 
 
 def _found_by(key: ColumnElement[bool]) -> Statement:
-    """Return the query for a login while it and the key it was minted by are in force."""
+    """Return the query for a login that is valid, as is the key that made it."""
     return Statement(
         select(
             _l.id,
@@ -103,28 +103,28 @@ _FIND_BY_ID: Final = _found_by(_l.id == bindparam("key"))
 
 
 def add_login(tx: Connection, login: NewLogin, now: int) -> None:
-    """Keep a new login credential."""
+    """Insert a login credential."""
     tx.execute(_ADD, **login._asdict(), now=now)
 
 
 def find_login(tx: Connection, password_sha256: str, now: int) -> Login | None:
-    """Return the login of this password while it and all that it hangs on are in force."""
+    """Return the login with this password, or None if it or what it depends on is not valid."""
     return _login(tx, _FIND_BY_PASSWORD, password_sha256, now)
 
 
 def find_login_by_id(tx: Connection, login_id: str, now: int) -> Login | None:
-    """Return a login by its id, on the same terms."""
+    """Return the login with this id, or None if it or what it depends on is not valid."""
     return _login(tx, _FIND_BY_ID, login_id, now)
 
 
 def count_open(tx: Connection, account_id: str, now: int, most: int) -> int:
-    """Return how many logins of an account are open, counting no further than `most`."""
+    """Return the number of open logins of an account, at most `most`."""
     row = tx.row(_COUNT_OPEN, account_id=account_id, now=now, limit=most)
     return row[0] if row else 0
 
 
 def forget_expired(tx: Connection, now: int) -> int:
-    """Delete the logins whose time is over; return how many there were."""
+    """Delete the expired logins; return their number."""
     return tx.execute(_FORGET, now=now)
 
 

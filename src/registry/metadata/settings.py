@@ -1,4 +1,4 @@
-"""What an account decides for all its repositories at once; without a row, the defaults."""
+"""Settings of an account, for all its repositories. Without a row, the defaults hold."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class AccountSettings(NamedTuple):
     """An account's settings."""
 
     undelete_days: int = DEFAULT_UNDELETE_DAYS
-    """How long what it deletes can be restored; 0: not at all."""
+    """Days for which deleted images, tags and repositories are restorable; 0: not at all."""
     uncounted_pullers: tuple[str, ...] = ()
     """Patterns of the CRNs of principals whose pulls are not recorded."""
     updated_at: int | None = None
-    """Null until they were changed."""
+    """None if they were never changed."""
 
 
 _FIND: Final = Statement(
@@ -68,13 +68,13 @@ def find_settings(tx: Connection, account_id: str) -> AccountSettings:
 
 
 def uncounted_pullers_of(tx: Connection, account_ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the patterns of pullers who do not count, of those accounts that have any."""
+    """Return the patterns of uncounted pullers, by account; accounts without any are left out."""
     rows = tx.rows(_UNCOUNTED, account_ids=text_list(account_ids)) if account_ids else ()
     return {row[0]: _patterns(row[1]) for row in rows if row[1] != "[]"}
 
 
 def lock_settings(tx: Connection, account_id: str, now: int) -> AccountSettings:
-    """Return the settings of an account; other changes of them wait until this one ends."""
+    """Lock the settings of an account until the transaction ends, and return them."""
     tx.execute(_ADD_DEFAULTS, account_id=account_id, **_values(AccountSettings(), now))
     row = tx.row(_LOCK, account_id=account_id)
     assert row is not None
@@ -84,7 +84,7 @@ def lock_settings(tx: Connection, account_id: str, now: int) -> AccountSettings:
 def put_settings(
     tx: Connection, account_id: str, changed: AccountSettings, now: int
 ) -> AccountSettings:
-    """Store an account's settings in place of those it had, and return them."""
+    """Replace an account's settings, and return them."""
     tx.execute(_PUT, account_id=account_id, **_values(changed, now))
     return find_settings(tx, account_id)
 

@@ -1,11 +1,11 @@
-"""Whose bytes are whose: what is shared, what hangs on one image, what nothing needs any more.
+"""Storage by use: bytes that are shared, exclusive to an image, restorable, or unreferenced.
 
-A blob is *live* in a repository that is not deleted and in which a manifest references it; an
-object is live where one of its links is. What only tombstones, or repositories that can still be
-restored, refer to is *restorable*.
+A blob is *live* in a repository that is not deleted and has a manifest that references it. An
+object is live if one of its links is. An object that only tombstones or restorable repositories
+reference is *restorable*.
 
-Whatever may be large is read in slices, each a range of an index, since one long read would hold
-up everybody else (on SQLite, the whole process).
+Long lists are read in slices, each a range of an index: one long read would delay all other
+requests (on SQLite, the whole process).
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ _ONE: Final[ColumnElement[int]] = literal_column("1")
 
 
 class LinkSums(NamedTuple):
-    """What a slice of a repository's blobs adds up to."""
+    """Sums over a slice of a repository's blobs."""
 
     rows: int
     last: str | None
     """Digest after which the next slice begins."""
     logical_bytes: int
-    """What its images would take if each kept its own copies."""
+    """Size if each manifest had its own copies of its blobs."""
     size_bytes: int
     exclusive_bytes: int
-    """Of blobs that no other repository of the account needs."""
+    """Size of the blobs that no other repository of the account references."""
 
 
 class MeasuredObject(NamedTuple):
@@ -72,27 +72,27 @@ class MeasuredObject(NamedTuple):
     digest: str
     size: int
     stored_size: int
-    """On disk."""
+    """Bytes on disk."""
 
 
 class Use(NamedTuple):
-    """That manifests of a live repository reference an object."""
+    """An object in a live repository whose manifests reference it."""
 
     object_id: str
     repository_id: str
     size: int
     manifests: int
-    """How many do."""
+    """Number of these manifests."""
 
 
 class SharedSums(NamedTuple):
-    """What the blobs of some manifests of one repository add up to."""
+    """Sums over the blobs of some manifests of one repository."""
 
     size_bytes: int
     exclusive_bytes: int
-    """Of blobs that nothing else live needs."""
+    """Size of the blobs that no other live manifest references."""
     restorable_bytes: int
-    """The part of that which something restorable needs too."""
+    """The part of `exclusive_bytes` that something restorable references too."""
 
 
 class NamedRepository(NamedTuple):
@@ -104,7 +104,7 @@ class NamedRepository(NamedTuple):
 
 
 def _needed_by(object_id: Any, *where: Any) -> Exists:  # noqa: ANN401 - SQLAlchemy expressions
-    """Say that a link of an object is needed by a manifest, in a repository of which `where`."""
+    """Return the condition that a manifest references the object in a repository with `where`."""
     return (
         select(_ONE)
         .select_from(_other)
@@ -115,7 +115,7 @@ def _needed_by(object_id: Any, *where: Any) -> Exists:  # noqa: ANN401 - SQLAlch
             _other.c.manifest_refs > _NONE,
             *where,
         )
-        # Without an offset PostgreSQL may look up all objects, to answer for the few of a slice.
+        # Without an offset PostgreSQL may look up all objects instead of those of the slice.
         .limit(_ONE)
         .offset(_NONE)
         .exists()
@@ -144,7 +144,7 @@ def _live(object_id: Any, *where: Any) -> Exists:  # noqa: ANN401
 
 
 def _sum(amount: Any, *where: Any) -> Any:  # noqa: ANN401
-    """Return the sum over the rows of which `where`; 0 when there is none."""
+    """Return the sum over the rows that meet `where`, or 0 if there are none."""
     counted = case((and_(*where), amount), else_=_NONE) if where else amount
     return func.coalesce(func.sum(counted), _NONE)
 
@@ -226,7 +226,7 @@ _TOMBSTONES: Final = Statement(
         .order_by(_d.deleted_at, _d.id)
     )
 )
-_BURIED: Final = Statement(
+_DELETED_ONLY: Final = Statement(
     select(_b.object_id, _b.size).where(
         _b.account_id == bindparam("account_id"),
         _b.manifest_id.in_(listed("ids")),
@@ -238,12 +238,12 @@ _needed = (
     .select_from(manifests)
     .join(manifest_blobs, _e.manifest_id == _m.id)
     .join(repository_blobs, and_(_l.repository_id == _e.repository_id, _l.digest == _e.digest))
-    # Bound here alone: else SQLite begins with all the blobs of the repository.
+    # Filter only the manifests: else SQLite begins with all blobs of the repository.
     .where(_m.repository_id == bindparam("repository_id"), _m.id.in_(listed("ids")))
     .group_by(_l.object_id, _l.size, _l.manifest_refs)
     .subquery("needed")
 )
-_judged = select(
+_classified = select(
     _needed.c.size,
     case(
         (_needed.c.manifest_refs > _needed.c.inside, literal_column("'shared'")),
@@ -253,21 +253,21 @@ _judged = select(
         ),
         (_restorable(_needed.c.object_id), literal_column("'restorable'")),
         else_=literal_column("'exclusive'"),
-    ).label("standing"),
-).subquery("judged")
+    ).label("usage"),
+).subquery("classified")
 _SHARED: Final = Statement(
     select(
-        _sum(_judged.c.size),
-        _sum(_judged.c.size, _judged.c.standing != literal_column("'shared'")),
-        _sum(_judged.c.size, _judged.c.standing == literal_column("'restorable'")),
-    ).select_from(_judged)
+        _sum(_classified.c.size),
+        _sum(_classified.c.size, _classified.c.usage != literal_column("'shared'")),
+        _sum(_classified.c.size, _classified.c.usage == literal_column("'restorable'")),
+    ).select_from(_classified)
 )
 
 
 def sum_links(
     tx: Connection, account_id: str, repository_id: str, after: str, limit: int
 ) -> LinkSums:
-    """Add up to `limit` of a repository's blobs, from the digest `after`."""
+    """Return the sums over up to `limit` blobs of a repository after the digest `after`."""
     row = tx.row(
         _LINKS, account_id=account_id, repository_id=repository_id, after=after, limit=limit
     )
@@ -276,20 +276,20 @@ def sum_links(
 
 
 def list_objects(tx: Connection, account_id: str, after: str, limit: int) -> list[MeasuredObject]:
-    """Return up to `limit` objects of an account after the digest `after`, in that order."""
+    """Return up to `limit` objects of an account after the digest `after`, by digest."""
     rows = tx.rows(_OBJECTS, account_id=account_id, after=after, limit=limit)
     return [MeasuredObject(*row) for row in rows]
 
 
 def uses_of(tx: Connection, account_id: str, object_ids: Sequence[str]) -> list[Use]:
-    """Return where these objects are live."""
-    # Not joined to their list: PostgreSQL would read all links of all accounts each time.
+    """Return the live repositories that use these objects."""
+    # No join with the list of ids: PostgreSQL would read all links of all accounts.
     rows = tx.rows(_USES, account_id=account_id, ids=text_list(object_ids))
     return [Use(*row) for row in rows]
 
 
 def restorable_of(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) -> set[str]:
-    """Return those of these objects that something deleted holds while it can be restored."""
+    """Return the ids of the objects that a restorable image or repository references."""
     rows = tx.rows(_RESTORABLE, account_id=account_id, ids=text_list(object_ids), now=now)
     return {row[0] for row in rows}
 
@@ -297,7 +297,7 @@ def restorable_of(tx: Connection, account_id: str, object_ids: Sequence[str], no
 def list_repositories(
     tx: Connection, account_id: str, after: str, limit: int
 ) -> list[NamedRepository]:
-    """Return up to `limit` live repositories of an account after the name `after`."""
+    """Return up to `limit` live repositories of an account after the name `after`, by name."""
     rows = tx.rows(_REPOSITORIES, account_id=account_id, after=after, limit=limit)
     return [NamedRepository(*row) for row in rows]
 
@@ -305,7 +305,7 @@ def list_repositories(
 def list_tombstones(
     tx: Connection, repository_id: str, now: int, after: tuple[int, str], limit: int
 ) -> list[tuple[int, str]]:
-    """Return when up to `limit` restorable images were deleted, with their ids, in that order."""
+    """Return the deletion times and ids of up to `limit` restorable images, in that order."""
     deleted_at, last = after
     rows = tx.rows(
         _TOMBSTONES,
@@ -318,16 +318,16 @@ def list_tombstones(
     return [(row[0], row[1]) for row in rows]
 
 
-def buried_objects(tx: Connection, account_id: str, tombstones: Sequence[str]) -> dict[str, int]:
-    """Return the sizes of the objects that these tombstones hold and nothing live needs."""
-    rows = tx.rows(_BURIED, account_id=account_id, ids=text_list(tombstones))
+def deleted_objects(tx: Connection, account_id: str, tombstones: Sequence[str]) -> dict[str, int]:
+    """Return sizes of the objects, by id, that these tombstones reference and nothing live does."""
+    rows = tx.rows(_DELETED_ONLY, account_id=account_id, ids=text_list(tombstones))
     return {row[0]: row[1] for row in rows}
 
 
 def sum_blobs_of(
     tx: Connection, account_id: str, repository_id: str, manifest_ids: Sequence[str], now: int
 ) -> SharedSums:
-    """Add up the distinct blobs of these manifests; indexes have none of their own."""
+    """Return the sums over the distinct blobs of these manifests; an index itself has none."""
     row = tx.row(
         _SHARED,
         account_id=account_id,

@@ -1,17 +1,18 @@
-"""The tables, and the invariants the database itself enforces.
+"""The tables of the registry's content, and the invariants that the database enforces.
 
 Moments are microseconds since the epoch (UTC) in 64-bit integers; ids are UUIDs as 36-character
 text; documents are JSON text. Names and tags sort by byte on both databases.
 
-- A link (`repository_blobs`) that a manifest references cannot go, nor an object with a link.
+- A link (`repository_blobs`) cannot be deleted while a manifest references it, nor an object while
+  it has a link.
 - A link's digest, size and account equal its object's, so no link crosses accounts.
 - Tags, children and blob edges stay inside their repository: every key carries `repository_id`.
-- A child of an index cannot go; an index's edges and tags go with it.
+- A child of an index cannot be deleted; deleting an index deletes its edges and tags.
 - One live repository per name, one current object per digest and account; counters never negative.
-- What a deleted image needs to be restored cannot go before its tombstone does.
+- What a deleted image needs to be restored cannot be deleted before its tombstone.
 
-Tables of policies, pins, history and tombstones, which only the control plane and the background
-use, are in `registry.metadata.control_tables`.
+The tables of policies, pins, history and tombstones, which only the control plane and background
+work use, are in `registry.metadata.control_tables`.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ repositories = Table(
     Column("updated_at", Moment, nullable=False),
     Column("deleted_at", Moment),
     Column("deleted_by", Text),
-    Column("restorable_until", Moment),  # of a deleted one; then its content goes
+    Column("restorable_until", Moment),  # null if live; later it is purged
     UniqueConstraint("id", "account_id"),
     CheckConstraint("tag_mutability IN ('mutable', 'immutable')", name="tag_mutability"),
     CheckConstraint("source IN ('user', 'push', 'pull_through_cache')", name="source"),
@@ -106,7 +107,7 @@ blob_objects = Table(
     Column("condemned_at", Moment),
     Column("created_at", Moment, nullable=False),
     Column("verified_at", Moment, nullable=False, server_default=text("0")),
-    Column("damage", String(16)),  # null: not known to be damaged
+    Column("damage", String(16)),  # null: no damage known
     Column("damaged_at", Moment),
     UniqueConstraint("id", "account_id", "digest", "size"),
     CheckConstraint("size >= 0", name="size"),
@@ -257,8 +258,8 @@ manifest_blobs = Table(
         ["repository_id", "digest"],
         ["repository_blobs.repository_id", "repository_blobs.digest"],
     ),
-    # Not the other way round: SQLite would look up a manifest's edges, when the manifest goes, by
-    # the repository's, all of them.
+    # `digest` first: else, to cascade a manifest's deletion, SQLite would use this index and walk
+    # all edges of the repository.
     Index(None, "digest", "repository_id"),
 )
 
@@ -335,7 +336,7 @@ resource_policies = Table(
     metadata,
     Column("repository_id", ForeignKey("repositories.id", ondelete="CASCADE"), primary_key=True),
     Column("document", Text, nullable=False),
-    # What handles and names meant when it was written; see `identity.documents`.
+    # Ids of its handles and names when it was written; see `identity.documents`.
     Column("principal_ids", Text, nullable=False),
     Column("visibility", String(16), nullable=False),
     Column("revision", BigInteger, nullable=False),
@@ -343,7 +344,7 @@ resource_policies = Table(
     CheckConstraint("visibility IN ('private', 'shared', 'public')", name="visibility"),
 )
 
-# The last revision of a policy that was deleted: the next one of its repository goes on from there.
+# The last revision of a deleted policy; the repository's next policy continues from it.
 policy_revisions = Table(
     "policy_revisions",
     metadata,

@@ -158,7 +158,7 @@ async def measure_restorable(
         storage.list_tombstones, repository_id, now, after, _TOMBSTONES
     ):
         ids = [tombstone_id for _, tombstone_id in page]
-        sizes |= await database.read(storage.buried_objects, account_id, ids)
+        sizes |= await database.read(storage.deleted_objects, account_id, ids)
         after = page[-1]
         await _let_others()
     return sum(sizes.values())

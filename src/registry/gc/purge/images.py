@@ -10,7 +10,12 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from registry.metadata.collector.collection import condemn, lock_objects
 from registry.metadata.images.manifests import remove_body
-from registry.metadata.images.tombstones import Tombstone, forget_tombstone, lock_over, objects_of
+from registry.metadata.images.tombstones import (
+    Tombstone,
+    forget_tombstone,
+    lock_expired,
+    objects_of,
+)
 from registry.metadata.tags.history import forget_tag_events
 from registry.services.context import ServiceContext
 
@@ -49,4 +54,4 @@ def remove_tombstones(tx: Connection, tombstones: Sequence[Tombstone], now: int)
 
 
 def _purge_batch(tx: Connection, now: int) -> int:
-    return remove_tombstones(tx, lock_over(tx, now, _BATCH), now)
+    return remove_tombstones(tx, lock_expired(tx, now, _BATCH), now)

@@ -1,6 +1,6 @@
-"""Images as the control plane shows them: manifests with their tags, the newest first.
+"""Images as the control plane lists them: manifests with their tags, newest first.
 
-A page is a range of an index by id, whatever the filter, and costs the same wherever it begins.
+A page is a range of an index by id, with any filter. Its cost does not depend on where it begins.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _t = tags.c
 _p = image_pins.c
 
 NEWEST: Final = "g"
-"""Sorts after every id: where the first page begins."""
+"""Sorts after every id; the first page begins here."""
 
 
 class TagStatus(Enum):
-    """Which images a list is of."""
+    """Filter of an image list by tags."""
 
     ANY = "any"
     TAGGED = "tagged"
@@ -52,7 +52,7 @@ class ImageRow(NamedTuple):
 
 
 class ManifestDocument(NamedTuple):
-    """The bytes of a manifest, the type they were pushed with, and the sha256 they had."""
+    """A manifest's bytes, their sha256, and the media type they were pushed with."""
 
     digest: str
     media_type: str
@@ -69,7 +69,7 @@ def _newest() -> Select[Any]:
     return _images().where(_m.id < bindparam("before")).order_by(_m.id.desc())
 
 
-_IS_TAGGED: Final = _m.tag_count > literal_column("0")  # both in the words of the partial index
+_IS_TAGGED: Final = _m.tag_count > literal_column("0")  # both repeat the partial index's condition
 _IS_UNTAGGED: Final = _m.tag_count == literal_column("0")
 _LIST_ANY: Final = Statement(page(_newest()))
 _LIST_TAGGED: Final = Statement(page(_newest().where(_IS_TAGGED)))
@@ -118,30 +118,30 @@ _PINS: Final = Statement(
 def list_images(
     tx: Connection, repository_id: str, status: TagStatus, before: str, limit: int
 ) -> list[ImageRow]:
-    """Return up to `limit` images older than the id `before`, the newest first."""
+    """Return up to `limit` images with ids below `before`, newest first."""
     rows = tx.rows(_LIST[status], repository_id=repository_id, before=before, limit=limit)
     return _with_tags(tx, repository_id, rows)
 
 
 def find_images(tx: Connection, repository_id: str, ids: Iterable[str]) -> list[ImageRow]:
-    """Return those of `ids` that the repository has, the newest first."""
+    """Return the images of the repository that have one of these ids, newest first."""
     rows = tx.rows(_BY_IDS, repository_id=repository_id, ids=text_list(list(ids)))
     return _with_tags(tx, repository_id, sorted(rows, key=lambda row: str(row[0]), reverse=True))
 
 
 def find_image(tx: Connection, repository_id: str, digest: str) -> ImageRow | None:
-    """Return the image of this sha256."""
+    """Return the image with this sha256, or None."""
     row = tx.row(_BY_DIGEST, repository_id=repository_id, digest=digest)
     return _with_tags(tx, repository_id, [row])[0] if row else None
 
 
 def find_document(tx: Connection, repository_id: str, manifest_id: str) -> ManifestDocument | None:
-    """Return the bytes of a manifest."""
+    """Return a manifest's bytes, or None if the repository has no such manifest."""
     row = tx.row(_DOCUMENT, repository_id=repository_id, manifest_id=manifest_id)
     return ManifestDocument(*row) if row else None
 
 
-def list_about(
+def list_images_about(
     tx: Connection,
     repository_id: str,
     subjects: Sequence[str],
@@ -149,9 +149,9 @@ def list_about(
     before: str,
     limit: int,
 ) -> list[ImageRow]:
-    """Return up to `limit` images about any of `subjects`, older than the id `before`.
+    """Return up to `limit` images whose subject is one of `subjects`, with ids below `before`.
 
-    An empty `artifact_type` does not filter.
+    The newest come first. An empty `artifact_type` does not filter.
     """
     rows = [
         row
@@ -169,10 +169,10 @@ def list_about(
     return _with_tags(tx, repository_id, rows[:limit])
 
 
-def count_about(
+def count_images_about(
     tx: Connection, repository_id: str, subjects: Sequence[str], artifact_type: str
 ) -> int:
-    """Return how many images are about any of `subjects`."""
+    """Return the number of images whose subject is one of `subjects`."""
     total = 0
     for subject in subjects:
         row = tx.row(
@@ -189,7 +189,7 @@ def count_about(
 def pins_of(
     tx: Connection, repository_id: str, ids: Sequence[str], now: int
 ) -> dict[str, list[str]]:
-    """Return the names of the pins that hold images now, of those of `ids` that have any."""
+    """Return the names of the pins in force, by image id; images without one are left out."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     rows = tx.rows(_PINS, repository_id=repository_id, ids=text_list(ids), now=now)
     for manifest_id, name in sorted(rows):
@@ -198,7 +198,7 @@ def pins_of(
 
 
 def tags_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, list[str]]:
-    """Return the tags of each of these images, in byte order."""
+    """Return the tags of each image by its id, in byte order."""
     found: dict[str, list[str]] = {manifest_id: [] for manifest_id in ids}
     for manifest_id, name in tx.rows(_TAGS, repository_id=repository_id, ids=text_list(ids)):
         found[manifest_id].append(name)

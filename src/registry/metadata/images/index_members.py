@@ -1,6 +1,6 @@
-"""The manifests under an index, and what else needs each of them.
+"""The manifests under an index, with the tags, pins, indexes and referrers that need each.
 
-The cost grows with the manifests under the index and with what names them, not with the repository.
+The cost grows with the number of these manifests and their references, not with the repository.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _r = _referrer.c
 
 
 class TreeMember(NamedTuple):
-    """A manifest of an index's tree; the index itself is one of them."""
+    """A manifest in the tree of an index; the root is the index itself."""
 
     id: str
     digest: str
@@ -76,7 +76,7 @@ _REFERRERS: Final = Statement(
     .join(_referrer, _r.subject_digest == _m.digest)
     .where(*_in_repository)
 )
-# A subject may be named by another digest than the sha256 that manifests have.
+# A subject may be given as an alias: a digest of another algorithm than sha256.
 _REFERRERS_BY_ALIAS: Final = Statement(
     select(_r.id, _m.id)
     .select_from(manifests)
@@ -87,19 +87,19 @@ _REFERRERS_BY_ALIAS: Final = Statement(
 
 
 def members_of(tx: Connection, repository_id: str, manifest_id: str, now: int) -> list[TreeMember]:
-    """Return a manifest and all its descendants, in no order."""
+    """Return a manifest and all its descendants, unordered."""
     rows = tx.rows(_MEMBERS, repository_id=repository_id, manifest_id=manifest_id, now=now)
     return [TreeMember(row[0], row[1], *map(bool, row[2:])) for row in rows]
 
 
 def parents_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> list[tuple[str, str]]:
-    """Return each index that lists one of the manifests `ids`, with that manifest."""
+    """Return pairs of an index and the one of the manifests `ids` that it lists."""
     rows = tx.rows(_PARENTS, repository_id=repository_id, ids=text_list(ids))
     return [(row[0], row[1]) for row in rows]
 
 
 def referrers_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> list[tuple[str, str]]:
-    """Return each manifest whose subject is one of the manifests `ids`, with that manifest."""
+    """Return pairs of a referrer and its subject, which is one of the manifests `ids`."""
     return [
         (row[0], row[1])
         for statement in (_REFERRERS, _REFERRERS_BY_ALIAS)

@@ -28,7 +28,7 @@ _b = manifest_bodies.c
 
 
 class StoredManifest(NamedTuple):
-    """A manifest as it is served: its bytes and the type they were pushed with."""
+    """A manifest as a pull returns it: its bytes and the media type they were pushed with."""
 
     id: str
     repository_id: str
@@ -36,21 +36,22 @@ class StoredManifest(NamedTuple):
     media_type: str
     body: bytes
     pushed_digest: str
-    """The digest form under which the tag was pushed; by digest, the sha256."""
+    """Found by tag: the digest, of any algorithm, that the tag was pushed with; else the sha256."""
 
 
 class KeptBody(Enum):
-    """What an account had of a manifest's bytes when they were pushed."""
+    """State of the account's copy of a manifest's bytes when they are pushed."""
 
     NEW = "new"
-    """Nothing."""
+    """There was none."""
     WHOLE = "whole"
+    """It has the same bytes."""
     HEALED = "healed"
-    """Other bytes, which were replaced."""
+    """It had other bytes, and was replaced."""
 
 
 class ManifestRow(NamedTuple):
-    """A manifest as the rules of pushes and deletes need it."""
+    """The columns of a manifest that pushes and deletes need."""
 
     id: str
     digest: str
@@ -60,16 +61,16 @@ class ManifestRow(NamedTuple):
 
 
 class Description(NamedTuple):
-    """What a manifest says it is."""
+    """The type of a manifest, and its subject."""
 
     media_type: str | None = None
     artifact_type: str | None = None
     subject: str | None = None
-    """Digest of the manifest it is about."""
+    """Digest of the manifest that it refers to."""
 
 
 class Referrer(NamedTuple):
-    """A manifest whose subject was asked for (end-12)."""
+    """A manifest in the list of a subject's referrers (end-12)."""
 
     id: str
     digest: str
@@ -93,7 +94,7 @@ class NewManifest(NamedTuple):
     manifest_size_bytes: int
     size_bytes: int
     annotations: str
-    """A JSON object of texts."""
+    """JSON object of strings."""
 
 
 def _served() -> Select[Any]:
@@ -242,19 +243,19 @@ _PULLED: Final = Statement(
 
 
 def find_by_tag(tx: Connection, handle: str, name: str, tag: str) -> StoredManifest | None:
-    """Return the manifest a tag of this repository points to."""
+    """Return the manifest that a tag points to, or None."""
     row = tx.row(_BY_TAG, handle=handle, name=name, tag=tag)
     return StoredManifest(*row) if row else None
 
 
 def find_by_digest(tx: Connection, handle: str, name: str, digest: str) -> StoredManifest | None:
-    """Return the manifest of this sha256 in the repository of this name."""
+    """Return the manifest with this sha256 in a repository, or None."""
     row = tx.row(_BY_DIGEST, handle=handle, name=name, digest=digest)
     return StoredManifest(row[0], row[1], row[2], row[3], row[4], row[2]) if row else None
 
 
 def find_manifest(tx: Connection, repository_id: str, digest: str) -> ManifestRow | None:
-    """Return a manifest of a repository for a change of it."""
+    """Return what a change needs to know of a manifest, or None."""
     row = tx.row(_ROW, repository_id=repository_id, digest=digest)
     return ManifestRow(*row) if row else None
 
@@ -262,13 +263,13 @@ def find_manifest(tx: Connection, repository_id: str, digest: str) -> ManifestRo
 def find_manifests(
     tx: Connection, repository_id: str, digests: Sequence[str]
 ) -> dict[str, ManifestRow]:
-    """Return those of `digests` that the repository has, kept from going until the change ends."""
+    """Return the repository's manifests by digest, locked against deletion in this transaction."""
     rows = tx.rows(_ROWS, repository_id=repository_id, digests=text_list(digests))
     return {row[1]: ManifestRow(*row) for row in rows}
 
 
 def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> KeptBody:
-    """Store a manifest's row and, unless the account has them, its bytes; say what there was."""
+    """Insert a manifest, and its body if the account has none; return how the body was found."""
     of_body = {"account_id": new.account_id, "digest": new.digest}
     if tx.execute(_ADD_BODY, **of_body, body=body):
         kept = KeptBody.NEW
@@ -279,14 +280,14 @@ def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> Kep
 
 
 def keep_body(tx: Connection, account_id: str, digest: str, body: bytes) -> KeptBody:
-    """See to it that the account has the bytes of a manifest, and say what there was.
+    """Insert a manifest's body, or replace one with other bytes; return how it was found.
 
-    `body` was verified a moment ago: what is kept and is not the same is replaced. The kept bytes
-    stay until the change ends.
+    The caller has verified `body` against `digest`. The row is locked against deletion until the
+    transaction ends.
     """
     of_body = {"account_id": account_id, "digest": digest}
     while (held := tx.row(_HOLD_BODY, **of_body, body=body)) is None:
-        # Another repository's deletion took the bytes that were there a moment ago.
+        # The body is missing: a deletion in another repository removed it.
         if tx.execute(_ADD_BODY, **of_body, body=body):
             return KeptBody.NEW
     if held[0]:
@@ -298,7 +299,7 @@ def keep_body(tx: Connection, account_id: str, digest: str, body: bytes) -> Kept
 def add_blob_edges(
     tx: Connection, manifest_id: str, repository_id: str, digests: Sequence[str]
 ) -> None:
-    """Record which links of its repository a manifest references."""
+    """Record which blobs of its repository a manifest references."""
     tx.execute(
         _ADD_BLOB_EDGES,
         manifest_id=manifest_id,
@@ -320,40 +321,40 @@ def add_child_edges(
 
 
 def blobs_of(tx: Connection, ids: Sequence[str]) -> list[str]:
-    """Return the digests of the links that these manifests reference, once for each that does."""
+    """Return the digests of the blobs these manifests reference, repeated for each reference."""
     return [row[0] for row in tx.rows(_BLOBS_OF, ids=text_list(ids))]
 
 
 def parents_of(tx: Connection, manifest_id: str, limit: int = 20) -> list[str]:
-    """Return the digests of indexes here that list a manifest, at most `limit`."""
+    """Return the digests of up to `limit` indexes that list a manifest."""
     return [row[0] for row in tx.rows(_PARENTS, manifest_id=manifest_id, limit=limit)]
 
 
 def listed_of(tx: Connection, ids: Sequence[str]) -> set[str]:
-    """Return those of these manifests that an index lists."""
+    """Return the ids of the manifests that an index lists."""
     return {row[0] for row in tx.rows(_LISTED, ids=text_list(ids))}
 
 
 def describe(tx: Connection, ids: Sequence[str]) -> dict[str, Description]:
-    """Return what these manifests say they are."""
+    """Return the types and subjects of manifests, by id."""
     rows = tx.rows(_DESCRIBE, ids=text_list(ids))
-    return {manifest_id: Description(*said) for manifest_id, *said in rows}
+    return {manifest_id: Description(*columns) for manifest_id, *columns in rows}
 
 
 def remove_manifests(tx: Connection, ids: Sequence[str]) -> None:
-    """Delete manifests with their edges and tags; their bytes are the caller's."""
+    """Delete manifests with their edges and tags; the caller removes their bodies."""
     tx.execute(_REMOVE, ids=text_list(ids))
 
 
 def remove_body(tx: Connection, account_id: str, digest: str) -> None:
-    """Delete a manifest's bytes unless a repository has it, or may have it restored."""
-    # Locked first: a statement sees no manifest that is committed while it waits for the row.
+    """Delete a manifest's body unless a manifest or a tombstone of the account needs it."""
+    # Lock first: a statement does not see manifests committed while it waits for the row.
     if tx.row(_LOCK_UNUSED_BODY, account_id=account_id, digest=digest) is not None:
         tx.execute(_REMOVE_BODY, account_id=account_id, digest=digest)
 
 
 def add_to_tag_count(tx: Connection, manifest_id: str, change: int) -> int:
-    """Add to the number of tags that point to a manifest, and return what it is now."""
+    """Add `change` to the number of tags of a manifest; return the new number."""
     row = tx.row(_TAGGED, manifest_id=manifest_id, change=change)
     assert row is not None
     return int(row[0])
@@ -367,9 +368,9 @@ def list_referrers(
     after: str,
     limit: int,
 ) -> list[Referrer]:
-    """Return manifests about any of `subjects`, oldest first, after the id `after`.
+    """Return up to `limit` manifests whose subject is one of `subjects`, after the id `after`.
 
-    An empty `artifact_type` does not filter.
+    The oldest come first. An empty `artifact_type` does not filter.
     """
     found = [
         Referrer(*row)
@@ -387,9 +388,9 @@ def list_referrers(
 
 
 def annotations_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, str]:
-    """Return the annotations of manifests by their ids, as JSON.
+    """Return the annotations of manifests by id, as JSON.
 
-    They are no longer than the manifests' bodies: bound the number of ids by those.
+    Each is at most as long as the manifest's body: bound the number of ids accordingly.
     """
     rows = tx.rows(_ANNOTATIONS, repository_id=repository_id, ids=text_list(ids))
     return {row[0]: row[1] for row in rows}

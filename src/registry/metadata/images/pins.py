@@ -1,4 +1,4 @@
-"""Pins: named reasons to keep an image, each for a while or until it is taken away."""
+"""Pins: named reasons to keep an image, with or without an expiry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Pin(NamedTuple):
     name: str
     repository_id: str
     expires_at: int | None
-    """None: it holds until it is taken away."""
+    """None: it never expires."""
     created_by: str
     """CRN."""
     created_at: int
@@ -53,21 +53,21 @@ _FORGET: Final = Statement(
 
 
 def list_pins(tx: Connection, repository_id: str, manifest_id: str, now: int) -> list[Pin]:
-    """Return the pins that hold an image now, by name; there are few."""
+    """Return the pins of an image that are in force, by name; their number is small."""
     rows = tx.rows(_LIST, repository_id=repository_id, manifest_id=manifest_id, now=now)
     return [Pin(*row) for row in rows]
 
 
 def put_pin(tx: Connection, pin: Pin) -> None:
-    """Store a pin in place of the one of this name."""
+    """Insert a pin, or replace the image's pin of the same name."""
     tx.execute(_PUT, **pin._asdict())
 
 
 def remove_pin(tx: Connection, repository_id: str, manifest_id: str, name: str) -> None:
-    """Remove a pin, held or over."""
+    """Remove a pin, expired or not."""
     tx.execute(_REMOVE, repository_id=repository_id, manifest_id=manifest_id, name=name)
 
 
-def forget_over(tx: Connection, now: int) -> None:
-    """Delete the pins whose time is over."""
+def forget_expired(tx: Connection, now: int) -> None:
+    """Delete the expired pins."""
     tx.execute(_FORGET, now=now)

@@ -1,7 +1,7 @@
-"""Deleted images that can be restored: their rows, and a hold on their objects.
+"""Tombstones: deleted images that can be restored.
 
-A tombstone keeps objects and bytes of the manifest by foreign keys, so nothing that a restore
-needs can be collected before it; reads of live images know nothing of tombstones.
+A tombstone references the image's objects and the manifest's body by foreign keys, so nothing that
+a restore needs is collected before it. Reads of live images do not look at tombstones.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from registry.metadata.tables import (
     repositories,
     repository_blobs,
 )
-from registry.metadata.tags.deleted import remove_waiting
+from registry.metadata.tags.deleted import remove_detached
 
 _d = deleted_manifests.c
 _m = manifests.c
 _b = deleted_manifest_blobs.c
 _l = repository_blobs.c
 _LAST: Final = 2**62
-"""Sorts after every moment."""
+"""Sorts after every moment, in microseconds."""
 _SAME: Final = (
     "id",
     "repository_id",
@@ -69,15 +69,15 @@ class Tombstone(NamedTuple):
     is_index: bool
     size_bytes: int
     tags: Sequence[tuple[str, str]]
-    """Each with the digest form it was pushed by."""
+    """Pairs of a tag and the digest, of any algorithm, that it was pushed with."""
     pushed_at: int
     deleted_at: int
     deleted_by: str
-    """CRN; empty when nobody had signed in."""
+    """CRN; empty for a client that was not signed in."""
     restorable_until: int
 
 
-_BURY: Final = Statement(
+_SOFT_DELETE: Final = Statement(
     deleted_manifests.insert().from_select(
         [*_SAME, "tags", "deleted_at", "deleted_by", "restorable_until"],
         select(
@@ -156,7 +156,7 @@ _BLOBS: Final = Statement(
     select(_b.digest).where(_b.manifest_id == bindparam("manifest_id")).order_by(_b.digest)
 )
 _OBJECTS: Final = Statement(select(_b.object_id).where(_b.manifest_id == bindparam("manifest_id")))
-_REVIVE_OBJECTS: Final = Statement(
+_UNCONDEMN_OBJECTS: Final = Statement(
     blob_objects.update()
     .where(
         blob_objects.c.id.in_(
@@ -194,7 +194,7 @@ _RELINK: Final = Statement(
         index_elements=["repository_id", "digest"], set_={"touched_at": bindparam("now")}
     )
 )
-_RAISE: Final = Statement(
+_UNDELETE: Final = Statement(
     manifests.insert().from_select(
         [*_SAME, "restored_at"],
         select(*(_d[name] for name in _SAME), bindparam("now", type_=_m.restored_at.type)).where(
@@ -214,12 +214,12 @@ _SAME_DIGESTS: Final = (
 )
 _OLDER: Final = Statement(select(_d.id).where(*_SAME_DIGESTS))
 _REMOVE_OLDER: Final = Statement(deleted_manifests.delete().where(*_SAME_DIGESTS))
-_IS_OVER: Final = _d.restorable_until <= bindparam("now")
-_REPOSITORIES_OF_OVER: Final = Statement(
-    page(select(_d.repository_id).where(_IS_OVER).order_by(_d.restorable_until))
+_IS_EXPIRED: Final = _d.restorable_until <= bindparam("now")
+_REPOSITORIES_OF_EXPIRED: Final = Statement(
+    page(select(_d.repository_id).where(_IS_EXPIRED).order_by(_d.restorable_until))
 )
-_OVER: Final = Statement(
-    page(_columns().where(_IS_OVER, _d.repository_id.in_(listed("repositories"))))
+_EXPIRED: Final = Statement(
+    page(_columns().where(_IS_EXPIRED, _d.repository_id.in_(listed("repositories"))))
 )
 _OF_REPOSITORY: Final = Statement(
     page(_columns().where(_d.repository_id == bindparam("repository_id")))
@@ -234,10 +234,10 @@ def soft_delete(
     now: int,
     restorable_until: int,
 ) -> None:
-    """Make the tombstones of manifests that are about to be removed: of each id with its `tags`."""
+    """Insert tombstones of manifests, given as ids with `tags`; the caller then removes them."""
     for manifest_id, pairs in tags.items():
         tx.execute(
-            _BURY,
+            _SOFT_DELETE,
             manifest_id=manifest_id,
             tags=msgspec.json.encode(pairs).decode(),
             principal=principal,
@@ -250,7 +250,7 @@ def soft_delete(
 
 
 def find_tombstone(tx: Connection, repository_id: str, digest: str) -> Tombstone | None:
-    """Return the tombstone of this sha256 in a repository."""
+    """Return the tombstone of the image with this sha256, or None."""
     row = tx.row(_FIND, repository_id=repository_id, digest=digest)
     return _tombstone(row) if row else None
 
@@ -260,7 +260,7 @@ def list_tombstones(
 ) -> list[Tombstone]:
     """Return up to `limit` restorable images of a repository, the last deleted first.
 
-    They come after the one that was deleted at the moment and has the id of `before`.
+    The page begins behind `before`: the deletion time and id of the last one of the previous page.
     """
     deleted_at, tombstone_id = before or (_LAST, "")
     rows = tx.rows(
@@ -275,66 +275,66 @@ def list_tombstones(
 
 
 def count_tombstones(tx: Connection, repository_id: str, now: int) -> int:
-    """Return how many images of a repository can be restored."""
+    """Return the number of restorable images of a repository."""
     row = tx.row(_COUNT, repository_id=repository_id, now=now)
     return int(row[0]) if row else 0
 
 
 def children_of(tx: Connection, tombstone_id: str) -> list[str]:
-    """Return the digests a deleted index lists."""
+    """Return the digests of the children of a deleted index."""
     return [row[0] for row in tx.rows(_CHILDREN, manifest_id=tombstone_id)]
 
 
 def undelete(tx: Connection, tombstone: Tombstone, now: int) -> list[str]:
-    """Put the manifest's row back, and links to its blobs; return the digests of the blobs.
+    """Insert the manifest again, and links to its blobs; return the digests of the blobs.
 
-    Its edges, tags and counts are the caller's to make.
+    The caller adds its edges and tags, and counts it.
     """
-    tx.execute(_REVIVE_OBJECTS, manifest_id=tombstone.id)  # first, as everywhere: the objects
+    tx.execute(_UNCONDEMN_OBJECTS, manifest_id=tombstone.id)  # lock order: objects, links
     tx.execute(_RELINK, manifest_id=tombstone.id, now=now)
-    tx.execute(_RAISE, manifest_id=tombstone.id, now=now)
+    tx.execute(_UNDELETE, manifest_id=tombstone.id, now=now)
     return [row[0] for row in tx.rows(_BLOBS, manifest_id=tombstone.id)]
 
 
 def objects_of(tx: Connection, tombstone_id: str) -> list[str]:
-    """Return the ids of the objects a tombstone holds."""
+    """Return the ids of the objects that a tombstone references."""
     return [row[0] for row in tx.rows(_OBJECTS, manifest_id=tombstone_id)]
 
 
 def remove_tombstone(tx: Connection, tombstone_id: str) -> None:
-    """Remove a tombstone whose image is there again; its count is the caller's."""
+    """Remove the tombstone of a restored image; the caller corrects the counter."""
     tx.execute(_REMOVE, manifest_id=tombstone_id)
 
 
 def forget_tombstone(tx: Connection, tombstone: Tombstone) -> None:
-    """Remove a tombstone for good, with the deleted tags that wait for its image and no other.
+    """Remove a tombstone that will not be restored, its count, and the deleted tags of its image.
 
-    The repository's lock is the caller's to hold, its manifest's bytes are the caller's to remove.
+    The caller holds the repository's lock, and removes the manifest's body.
     """
     remove_tombstone(tx, tombstone.id)
     tx.execute(_UNCOUNT, repository=tombstone.repository_id)
-    remove_waiting(tx, tombstone.repository_id, tombstone.digest)
+    remove_detached(tx, tombstone.repository_id, tombstone.digest)
 
 
 def find_older(tx: Connection, repository_id: str, digests: Sequence[str]) -> list[str]:
-    """Return the ids of the tombstones that images of these digests left before."""
+    """Return the ids of the tombstones that images of these digests left earlier."""
     rows = tx.rows(_OLDER, repository_id=repository_id, digests=text_list(digests))
     return [row[0] for row in rows]
 
 
 def remove_older(tx: Connection, repository_id: str, digests: Sequence[str]) -> None:
-    """Remove the tombstones that images of these digests left before, to make room for others.
+    """Remove the tombstones that images of these digests left earlier; a digest may have one.
 
-    Their count, and the objects that they held, are the caller's.
+    The caller corrects the counter, and takes care of the objects that they referenced.
     """
     tx.execute(_REMOVE_OLDER, repository_id=repository_id, digests=text_list(digests))
 
 
-def lock_over(tx: Connection, now: int, limit: int) -> list[Tombstone]:
-    """Return up to `limit` tombstones whose time is over, their repositories locked."""
-    found = {row[0] for row in tx.rows(_REPOSITORIES_OF_OVER, now=now, limit=limit)}
+def lock_expired(tx: Connection, now: int, limit: int) -> list[Tombstone]:
+    """Lock the repositories of up to `limit` expired tombstones; return these tombstones."""
+    found = {row[0] for row in tx.rows(_REPOSITORIES_OF_EXPIRED, now=now, limit=limit)}
     lock_repositories(tx, found)
-    rows = tx.rows(_OVER, now=now, repositories=text_list(sorted(found)), limit=limit)
+    rows = tx.rows(_EXPIRED, now=now, repositories=text_list(sorted(found)), limit=limit)
     return [_tombstone(row) for row in rows]
 
 

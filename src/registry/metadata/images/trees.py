@@ -1,7 +1,7 @@
-"""Measure what is under an index: its depth, its manifests, and the size of their blobs.
+"""Measure the tree under an index: its depth, its manifests, and the size of their blobs.
 
-The walk runs inside the one writer, so it stops one beyond its bounds; the caller compares the
-counts with them.
+The walk runs inside a write transaction, so it stops one beyond its bounds; the caller compares
+the counts with the bounds.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ _b = manifest_blobs.c
 
 
 class TreeBounds(NamedTuple):
-    """Where a walk ends: one beyond each of these."""
+    """Bounds of a walk, which ends one beyond any of them."""
 
     depth: int
-    """An index over images alone has depth 1."""
+    """An index that lists only images has depth 1."""
     edges: int
-    """Edges from an index to a child, counted again wherever the index is listed."""
+    """Edges from an index to a child, counted each time the index is listed."""
     blobs: int
     """Edges from an image to a blob."""
 
 
 class TreeSize(NamedTuple):
-    """What was found; `size_bytes` is None where a bound was passed."""
+    """The result of a walk; `size_bytes` is None if it passed a bound."""
 
     depth: int
     edges: int
     blobs: int
     size_bytes: int | None
-    """Of the distinct blobs."""
+    """Sum over the distinct blobs."""
 
 
 _CHILDREN: Final = Statement(
@@ -68,9 +68,9 @@ _SIZE_UNDER: Final = Statement(select(func.coalesce(func.sum(_under.c.size), lit
 
 
 def measure_tree(tx: Connection, children: Iterable[str], bounds: TreeBounds) -> TreeSize:
-    """Measure an index by the ids of its children, which count as the first edges."""
-    # Level by level: a planner cannot know how small the tree is, and would join whole tables.
-    # A manifest counts on each level it is on: depth is the longest path.
+    """Measure the tree of an index from the ids of its children, which are the first edges."""
+    # Level by level: the planner does not know that the tree is small, and would join whole tables.
+    # A manifest counts on each of its levels, since depth is the longest path.
     level = set(children)
     tree: set[str] = set()
     depth, edges = 0, len(level)

@@ -1,1 +1,1 @@
-"""Rows of lifecycle policies, their runs, and the images they judge."""
+"""Lifecycle policies, and the images that their rules select from."""

@@ -1,6 +1,6 @@
-"""Images as lifecycle rules look at them: all of a repository page by page, or a few by id.
+"""Images as lifecycle rules need them: all of a repository page by page, or some by id.
 
-Rows are plain tuples, since a repository may have a hundred thousand of them.
+Rows are plain tuples, since a repository may have a hundred thousand images.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ _elsewhere = repository_blobs.alias("elsewhere")
 
 
 class ImageColumns(NamedTuple):
-    """The columns of an image's row; moments are in microseconds."""
+    """The columns of an image's row; times are in microseconds since the epoch."""
 
     id: str
     is_index: bool
     tag_count: int
     pushed_at: int
     restored_at: int | None
-    """When it was last had again after it was deleted."""
+    """Time of its last restoration, or None."""
     last_pulled_at: int | None
     untagged_at: int | None
-    """When it lost its last tag, of an image without tags; None: it never had one we know of."""
+    """Time at which an untagged image lost its last tag, or None if no event shows one."""
     subject_id: str | None
-    """The image it is about, when the repository has that."""
+    """Id of its subject, or None if it has none in the repository."""
     subject_digest: str | None
     is_pinned: bool
 
 
 class LinkedBlob(NamedTuple):
-    """A blob of the repository, and who needs it."""
+    """A link of the repository, and its use."""
 
     digest: str
     size: int
     manifest_refs: int
     is_shared: bool
-    """Another repository links the same bytes."""
+    """True if another repository of the account links the same object."""
 
 
 _untagged_at = (
@@ -70,7 +70,7 @@ _untagged_at = (
     .correlate(manifests)
     .scalar_subquery()
 )
-# A subject may be named by another digest than the sha256 that images have.
+# A subject may be given as an alias: a digest of another algorithm than sha256.
 _subject_digest = func.coalesce(
     select(digest_aliases.c.digest)
     .where(
@@ -181,7 +181,7 @@ _SHOWN: Final = Statement(
 
 
 class ShownImage(NamedTuple):
-    """An image as a preview tells of it."""
+    """An image as a preview shows it."""
 
     id: str
     digest: str
@@ -196,56 +196,56 @@ class ShownImage(NamedTuple):
 def page_of_images(
     tx: Connection, repository_id: str, after: str, limit: int, now: int
 ) -> Sequence[Row]:
-    """Return up to `limit` images after the id `after`, as `ImageColumns`; pins in force `now`."""
+    """Return up to `limit` images after the id `after`, as `ImageColumns`, with pins of `now`."""
     return tx.rows(_PAGE, repository_id=repository_id, after=after, limit=limit, now=now)
 
 
 def some_images(tx: Connection, repository_id: str, ids: Sequence[str], now: int) -> Sequence[Row]:
-    """Return the images of these ids that are there, as `ImageColumns`."""
+    """Return the images that have one of these ids, as `ImageColumns`."""
     return tx.rows(_SOME, repository_id=repository_id, ids=text_list(ids), now=now)
 
 
 def page_of_tags(tx: Connection, repository_id: str, after: str, limit: int) -> Sequence[Row]:
-    """Return up to `limit` tags after the name `after`: name, image, when it was pointed there."""
+    """Return up to `limit` tags after the name `after`: name, image id, time of the last move."""
     return tx.rows(_TAG_PAGE, repository_id=repository_id, after=after, limit=limit)
 
 
 def tags_of_some(tx: Connection, repository_id: str, ids: Sequence[str]) -> Sequence[Row]:
-    """Return the tags of images: name, image, when it was pointed there."""
+    """Return the tags of images: name, image id, time of the last move."""
     return tx.rows(_TAGS_OF_SOME, repository_id=repository_id, ids=text_list(ids))
 
 
 def children_of_some(tx: Connection, repository_id: str, ids: Sequence[str]) -> Sequence[Row]:
-    """Return the edges below indexes: parent and child."""
+    """Return the edges from these indexes to their children: parent id, child id."""
     return tx.rows(_CHILDREN, repository_id=repository_id, ids=text_list(ids))
 
 
 def parents_of_some(tx: Connection, repository_id: str, ids: Sequence[str]) -> Sequence[Row]:
-    """Return the edges above images: parent and child."""
+    """Return the edges from indexes to these images: parent id, child id."""
     return tx.rows(_PARENTS, repository_id=repository_id, ids=text_list(ids))
 
 
 def digests_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, str]:
-    """Return the digests of images by their ids."""
+    """Return the digests of images, by id."""
     rows = tx.rows(_DIGESTS, repository_id=repository_id, ids=text_list(ids))
     return {row[0]: row[1] for row in rows}
 
 
 def ids_of(tx: Connection, repository_id: str, digests: Sequence[str]) -> dict[str, str]:
-    """Return the ids of those of these images that are there, by their digests."""
+    """Return the ids of the images that have one of these digests, by digest."""
     rows = tx.rows(_IDS, repository_id=repository_id, digests=text_list(digests))
     return {row[0]: row[1] for row in rows}
 
 
 def sole_bytes(tx: Connection, manifest_id: str) -> int:
-    """Return the size of the blobs that this image references, and no other of the account."""
+    """Return the size of the blobs that only this image of the account references."""
     row = tx.row(_SOLE_BYTES, manifest_id=manifest_id)
     assert row is not None
     return int(row[0])
 
 
 def references_of(tx: Connection, ids: Sequence[str]) -> Sequence[str]:
-    """Return the blobs that images reference, one for each reference."""
+    """Return the digests of the blobs that images reference, repeated for each reference."""
     return [row[0] for row in tx.rows(_REFERENCES, ids=text_list(ids))]
 
 
@@ -260,6 +260,6 @@ def page_of_links(tx: Connection, repository_id: str, after: str, limit: int) ->
 
 
 def shown_images(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, ShownImage]:
-    """Return those of these images that are there, by id."""
+    """Return the images that have one of these ids, by id."""
     rows = tx.rows(_SHOWN, repository_id=repository_id, ids=text_list(ids))
     return {row[0]: ShownImage(*row) for row in rows}

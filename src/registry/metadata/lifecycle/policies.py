@@ -1,4 +1,4 @@
-"""Lifecycle policies, one at most per repository."""
+"""Lifecycle policies, at most one per repository."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PUT: Final = Statement(
         set_={
             "document": _new.excluded.document,
             "revision": _p.revision + text("1"),
-            # Further off than a new policy's is what a clock that was wrong has left.
+            # A later time than a new policy's was written under a wrong clock.
             "next_run_at": case(
                 (_p.next_run_at > _new.excluded.next_run_at, _new.excluded.next_run_at),
                 else_=_p.next_run_at,
@@ -70,9 +70,9 @@ _POSTPONE: Final = Statement(
 def put_policy(
     tx: Connection, repository_id: str, document: str, now: int, next_run_at: int
 ) -> StoredLifecyclePolicy:
-    """Store a policy in place of the one a repository had, and return it.
+    """Insert or replace a repository's policy, and return it.
 
-    It runs when the one before it would have, and not after `next_run_at`.
+    Its next run is that of the replaced policy, or `next_run_at` if that is earlier.
     """
     tx.execute(
         _PUT, repository_id=repository_id, document=document, next_run_at=next_run_at, now=now
@@ -83,7 +83,7 @@ def put_policy(
 
 
 def find_policy(tx: Connection, repository_id: str) -> StoredLifecyclePolicy | None:
-    """Return a repository's policy."""
+    """Return a repository's policy, or None."""
     row = tx.row(_FIND, repository_id=repository_id)
     return StoredLifecyclePolicy(*row) if row else None
 
@@ -98,10 +98,10 @@ def remove_policy(tx: Connection, repository_id: str) -> bool:
 
 
 def list_due(tx: Connection, now: int, limit: int) -> list[str]:
-    """Return up to `limit` repositories whose policies are to run now."""
+    """Return the ids of up to `limit` repositories whose policies are due."""
     return [row[0] for row in tx.rows(_DUE, now=now, limit=limit)]
 
 
 def postpone(tx: Connection, repository_id: str, now: int, next_run_at: int) -> bool:
-    """Move on a run that is due now; False when another did, or there is no policy any more."""
+    """Set the next run of a due policy; return False if it is no longer due or deleted."""
     return tx.execute(_POSTPONE, repository=repository_id, now=now, next_run=next_run_at) == 1

@@ -1,12 +1,12 @@
-"""The history of the tables, one numbered Alembic revision a file in ``versions``.
+"""Schema migrations: numbered Alembic revisions, one per file in ``versions``.
 
 To change the tables: edit `registry.metadata.tables`, then run
 
     python -m registry.metadata.migrations "add a column to tags"
 
-which compares the tables with the newest revision and writes the next one. Read what it wrote,
-try it on both databases (``pytest tests/contract/test_migrations.py``), and never edit a revision
-that was released.
+which compares the tables with the newest revision and writes the next one. Read the new file and
+test it on both databases (``pytest tests/contract/test_migrations.py``). Never edit a released
+revision.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _HERE = Path(__file__).parent
 
 
 def revisions() -> list[str]:
-    """Return the numbers of all revisions, oldest first, without the cost of loading Alembic."""
+    """Return the numbers of all revisions, oldest first, without loading Alembic."""
     return sorted(file.name[:4] for file in (_HERE / "versions").glob("[0-9]*_*.py"))
 
 
 def configuration(connection: Connection) -> Config:
-    """Return what Alembic's commands need to work on `connection`, in its open transaction."""
-    from alembic.config import Config  # noqa: PLC0415 - a fifth of a second most starts can spare
+    """Return the Alembic configuration that runs commands in the open transaction."""
+    from alembic.config import Config  # noqa: PLC0415 - 0.2 s that most starts do not need
 
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(_HERE).replace("%", "%%"))

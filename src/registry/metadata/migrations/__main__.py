@@ -12,7 +12,7 @@ from registry.metadata.migrations import configuration, revisions
 
 
 def main(message: str) -> None:
-    """Compare the tables with a database at the newest revision and write the difference."""
+    """Compare the tables with a database at the newest revision; write the next revision."""
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/metadata.db"
         if revisions():

@@ -1,4 +1,4 @@
-"""How Alembic runs revisions: on the connection it is given, in that connection's transaction."""
+"""Run Alembic's revisions on the given connection, in its transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deleted repositories that can be restored, and their restoration."""
+"""Deleted repositories that can be restored: list, find, lock and restore them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LAST: Final = "g"
 
 
 class DeletedRepository(NamedTuple):
-    """A deleted repository with its content."""
+    """A restorable repository; its content is still there."""
 
     id: str
     account_id: str
@@ -71,13 +71,13 @@ _RESTORE: Final = Statement(
 def list_deleted_repositories(
     tx: Connection, account_id: str, now: int, before: str | None, limit: int
 ) -> list[DeletedRepository]:
-    """Return up to `limit` restorable repositories, the newest first, before the id `before`."""
+    """Return up to `limit` restorable repositories with ids below `before`, newest first."""
     rows = tx.rows(_LIST, account_id=account_id, now=now, before=before or _LAST, limit=limit)
     return [DeletedRepository(*row) for row in rows]
 
 
 def count_deleted_repositories(tx: Connection, account_id: str, now: int) -> int:
-    """Return how many repositories of an account can be restored."""
+    """Return the number of restorable repositories of an account."""
     row = tx.row(_COUNT, account_id=account_id, now=now)
     assert row is not None
     return int(row[0])
@@ -86,7 +86,7 @@ def count_deleted_repositories(tx: Connection, account_id: str, now: int) -> int
 def find_deleted_repository(
     tx: Connection, account_id: str, repository_id: str, now: int
 ) -> DeletedRepository | None:
-    """Return a restorable repository of an account."""
+    """Return a restorable repository of an account, or None."""
     row = tx.row(_FIND, account_id=account_id, id=repository_id, now=now)
     return DeletedRepository(*row) if row else None
 
@@ -94,13 +94,13 @@ def find_deleted_repository(
 def lock_deleted_repository(
     tx: Connection, account_id: str, repository_id: str, now: int
 ) -> DeletedRepository | None:
-    """Return a restorable repository of an account; a purge of it waits until this change ends."""
+    """Return a restorable repository, or None; lock it so that its purge waits."""
     row = tx.row(_LOCK, account_id=account_id, id=repository_id, now=now)
     return DeletedRepository(*row) if row else None
 
 
 def restore_repository(tx: Connection, found: DeletedRepository, now: int) -> bool:
-    """Let a deleted repository live again; False when another has its name by now."""
+    """Undelete a repository; return False if another repository has taken its name."""
     if not tx.execute(_RESTORE, repository_id=found.id, now=now):
         return False
     add_to_folders(tx, found.account_id, found.name)

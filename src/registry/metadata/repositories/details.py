@@ -1,4 +1,4 @@
-"""Repositories as their owner manages them: made, described, changed, deleted, purged."""
+"""Repositories with all their settings: insert, list, update and soft-delete them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _END: Final = "\x7f"
 
 
 class RepositoryRecord(NamedTuple):
-    """A live repository with all that is known of it."""
+    """A live repository with its settings, counters and times."""
 
     id: str
     account_id: str
@@ -44,7 +44,7 @@ class RepositoryRecord(NamedTuple):
 
 
 class NewRepository(NamedTuple):
-    """What its owner decides of a repository; the name for good."""
+    """The settings of a repository that its owner chooses; the name cannot change later."""
 
     name: str
     description: str | None
@@ -54,20 +54,20 @@ class NewRepository(NamedTuple):
 
 
 class NameRange(NamedTuple):
-    """Which names a list is of: all from `first` to `last`, both included."""
+    """A range of repository names from `first` to `last`, both included."""
 
     first: str
     last: str
 
     @property
     def folder(self) -> str | None:
-        """Return the folder of which these are all names, if they are."""
+        """Return the folder if the range is exactly its names, or None."""
         is_folder = self.last == self.first + _END and (not self.first or self.first[-1] == "/")
         return self.first if is_folder else None
 
     @classmethod
     def of(cls, name: str | None, prefix: str | None) -> NameRange:
-        """Return the range of one name, of those with a prefix, or of both conditions."""
+        """Return the range of the names that equal `name` and begin with `prefix`, where given."""
         if name is None:
             return cls(prefix or "", (prefix or "") + _END)
         return cls(name, name if name.startswith(prefix or "") else "")
@@ -183,7 +183,7 @@ def add_repository(
     *,
     source: str = "user",
 ) -> bool:
-    """Add a repository unless its name is taken, and say whether it was not."""
+    """Insert the repository; return False if the name is taken."""
     added = tx.execute(
         _ADD,
         id=repository_id,
@@ -203,7 +203,7 @@ def add_repository(
 
 
 def find_record(tx: Connection, account_id: str, repository_id: str) -> RepositoryRecord | None:
-    """Return a live repository of this account."""
+    """Return a live repository of this account, or None."""
     row = tx.row(_FIND, account_id=account_id, id=repository_id)
     return _record(row) if row else None
 
@@ -212,17 +212,17 @@ def list_records(
     tx: Connection, account_id: str, names: NameRange, after: str, limit: int
 ) -> list[RepositoryRecord]:
     """Return up to `limit` live repositories of this account after the name `after`, by name."""
-    # One lower bound, so that the range begins where the page does: nothing sorts between a name
-    # and the same with a control character behind it.
+    # One lower bound, so that the index range begins where the page does. No name sorts between
+    # `after` and `after` followed by a control character.
     first = after + "\x01" if after else names.first
     rows = tx.rows(_LIST, account_id=account_id, first=first, last=names.last, limit=limit)
     return [_record(row) for row in rows]
 
 
 def count_records(tx: Connection, account_id: str, names: NameRange) -> int:
-    """Return how many live repositories of this account there are.
+    """Return the number of live repositories of this account with names in the range.
 
-    All, or those of a folder, are one row; those under part of a name are walked over.
+    Costs one row for the whole account or a folder; otherwise a scan of the range.
     """
     if names.folder is not None:
         return count_in(tx, account_id, names.folder)
@@ -232,7 +232,7 @@ def count_records(tx: Connection, account_id: str, names: NameRange) -> int:
 
 
 def update_repository(tx: Connection, repository_id: str, changed: NewRepository, now: int) -> None:
-    """Write what may change of a repository."""
+    """Update a repository's settings, except its name."""
     tx.execute(
         _UPDATE,
         repository_id=repository_id,
@@ -247,7 +247,7 @@ def update_repository(tx: Connection, repository_id: str, changed: NewRepository
 def mark_deleted(
     tx: Connection, repository: Repository, principal: str, restorable_until: int, now: int
 ) -> None:
-    """Let a repository be gone for all but its restoration and the purge, and its uploads over."""
+    """Soft-delete a repository and expire its uploads; only restore and purge still see it."""
     tx.execute(
         _DELETE, repository_id=repository.id, principal=principal, until=restorable_until, now=now
     )

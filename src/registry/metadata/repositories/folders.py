@@ -1,7 +1,8 @@
-"""How many live repositories an account has, in all and in each folder of their names.
+"""Numbers of live repositories: of an account, and of each folder of their names.
 
-A folder is the beginning of a name up to one of its slashes; the empty one holds all. Whatever
-lets a repository be there, or no longer, says so here in the same transaction.
+A folder is a name's prefix up to and including one of its slashes; the empty folder holds all
+repositories. Whatever inserts, deletes or restores a repository updates these numbers in the same
+transaction.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from registry.metadata.control_tables import repository_folders
 _f = repository_folders.c
 _folders = listed("folders").subquery("folders")
 _IN_THEM: Final = (_f.account_id == bindparam("account_id"), _f.folder.in_(listed("folders")))
-# In the order of their names, so that changes wait for each other at the folder of all.
+# Ordered, so that concurrent changes wait for each other at the empty folder.
 _ADD: Final = Statement(
     insert(repository_folders)
     .from_select(
@@ -28,7 +29,7 @@ _ADD: Final = Statement(
             _folders.c.value,
             literal_column("1"),
         )
-        .where(text("true"))  # SQLite would take the ON of the conflict for a join's
+        .where(text("true"))  # else SQLite reads ON CONFLICT as a join's ON
         .order_by(_folders.c.value),
     )
     .on_conflict_do_update(
@@ -57,24 +58,24 @@ _COUNT: Final = Statement(
 
 
 def folders_of(name: str) -> list[str]:
-    """Return the folders that hold a repository of this name, the one of all first."""
+    """Return the folders that hold a repository of this name, the empty folder first."""
     ends = (place + 1 for place, letter in enumerate(name) if letter == "/")
     return ["", *(name[:end] for end in ends)]
 
 
 def count_in(tx: Connection, account_id: str, folder: str) -> int:
-    """Return how many live repositories a folder holds, at any depth."""
+    """Return the number of live repositories in a folder, at any depth."""
     row = tx.row(_COUNT, account_id=account_id, folder=folder)
     return int(row[0]) if row else 0
 
 
 def add_to_folders(tx: Connection, account_id: str, name: str) -> None:
-    """Count a repository that is there from now on."""
+    """Add one to the folders of a new or restored repository."""
     tx.execute(_ADD, account_id=account_id, folders=text_list(folders_of(name)))
 
 
 def take_from_folders(tx: Connection, account_id: str, name: str) -> None:
-    """Count a repository no longer."""
+    """Take one from the folders of a deleted repository."""
     folders = text_list(folders_of(name))
     tx.row(_LOCK, account_id=account_id)
     tx.execute(_TAKE, account_id=account_id, folders=folders)

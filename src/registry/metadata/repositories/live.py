@@ -1,4 +1,4 @@
-"""Accounts and their repositories: lookup by name, creation, locking, counters, listing."""
+"""Accounts and their live repositories: find, insert, lock, count and list them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RegistryAccount(NamedTuple):
 
 
 class Repository(NamedTuple):
-    """A live repository, as the rules of pushes need it."""
+    """The columns of a live repository that pushes need."""
 
     id: str
     account_id: str
@@ -36,11 +36,11 @@ class Repository(NamedTuple):
     is_immutable: bool
     immutable_tag_exclusions: tuple[str, ...]
     has_event_rules: bool
-    """Its account asks for events, of this repository or others."""
+    """True if its account has an event rule, for any of its repositories."""
 
 
 class Counts(NamedTuple):
-    """What a change adds to a repository's counters, or, negative, takes from them."""
+    """Differences to add to a repository's counters; may be negative."""
 
     images: int = 0
     tags: int = 0
@@ -48,9 +48,9 @@ class Counts(NamedTuple):
     """Images that have at least one tag."""
     size: int = 0
     deleted_images: int = 0
-    """Tombstones, which may be over."""
+    """Tombstones, expired ones included."""
     deleted_tags: int = 0
-    """Deleted tags whose image is there, which may be over."""
+    """Deleted tags whose image exists, expired ones included."""
 
 
 _FIND_ACCOUNT: Final = Statement(
@@ -124,7 +124,7 @@ _LIST: Final = Statement(
     page(
         select(_r.name)
         .where(
-            # Joined, PostgreSQL would sort all the names: it knows no order behind a join.
+            # No join: PostgreSQL would sort all the names behind it.
             _r.account_id
             == select(accounts.c.id)
             .where(accounts.c.handle == bindparam("handle"))
@@ -143,7 +143,7 @@ _LIST_ACCOUNTS: Final = Statement(
 
 
 def find_account(tx: Connection, handle: str) -> RegistryAccount | None:
-    """Return the active account of this handle."""
+    """Return the active account with this handle, or None."""
     row = tx.row(_FIND_ACCOUNT, handle=handle)
     return RegistryAccount(row[0], row[1], bool(row[2])) if row else None
 
@@ -156,7 +156,7 @@ def list_accounts(tx: Connection) -> list[RegistryAccount]:
 def add_account(
     tx: Connection, account_id: str, handle: str, now: int, *, auto_create_repositories: bool = True
 ) -> None:
-    """Add an account; one of this handle already there is left as it is."""
+    """Insert an account; do nothing if one has this handle."""
     tx.execute(
         _ADD_ACCOUNT,
         id=account_id,
@@ -167,12 +167,12 @@ def add_account(
 
 
 def find_repository(tx: Connection, handle: str, name: str) -> Repository | None:
-    """Return the live repository of this name."""
+    """Return the live repository with this name, or None."""
     return _repository(tx.row(_FIND, handle=handle, name=name))
 
 
 def lock_repository(tx: Connection, repository_id: str) -> Repository | None:
-    """Return a live repository and keep other writers of it waiting until this change ends.
+    """Lock a live repository until the transaction ends, and return it, or None.
 
     Every change of a repository's content locks it first, so that counters never race.
     """
@@ -180,12 +180,12 @@ def lock_repository(tx: Connection, repository_id: str) -> Repository | None:
 
 
 def lock_repositories(tx: Connection, ids: Iterable[str]) -> None:
-    """Keep other writers of these repositories, live or deleted, waiting until this change ends."""
+    """Lock these repositories, live or deleted, until the transaction ends."""
     tx.rows(_LOCK_ALL, ids=text_list(sorted(ids)))
 
 
 def is_live(tx: Connection, repository_id: str) -> bool:
-    """Say whether a repository has not been deleted meanwhile."""
+    """Return True if the repository is live."""
     return tx.row(_IS_LIVE, id=repository_id) is not None
 
 
@@ -199,7 +199,7 @@ def add_repository(
     source: str = "push",
     tag_mutability: str = "mutable",
 ) -> Repository:
-    """Return the live repository of this name, made now, under the id given, unless it is there."""
+    """Return the live repository with this name; insert it under this id if there is none."""
     added = tx.execute(
         _ADD,
         id=repository_id,
@@ -217,12 +217,12 @@ def add_repository(
 
 
 def add_to_counters(tx: Connection, repository_id: str, now: int, counts: Counts) -> None:
-    """Change a repository's counters; the caller holds its lock."""
+    """Add to a repository's counters; the caller holds its lock."""
     tx.execute(_COUNT, repository_id=repository_id, now=now, **counts._asdict())
 
 
 def list_repository_names(tx: Connection, handle: str, after: str, limit: int) -> list[str]:
-    """Return up to `limit` names of an account's repositories after `after`, in byte order."""
+    """Return up to `limit` names of an account's live repositories after `after`, in byte order."""
     return [row[0] for row in tx.rows(_LIST, handle=handle, after=after, limit=limit)]
 
 

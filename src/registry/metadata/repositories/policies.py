@@ -1,4 +1,4 @@
-"""Resource policies: one document at most per repository, and what decisions need beside it."""
+"""Resource policies, at most one per repository, and the rows that access decisions need."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class StoredResourcePolicy(NamedTuple):
 
 
 class NewPolicy(NamedTuple):
-    """A policy to be stored: parsed, its principals named by account id."""
+    """A parsed policy to store, with the account ids of its principals."""
 
     document: Any
     principal_ids: Mapping[str, str]
-    """What its handles and names mean; see `identity.documents`."""
+    """Ids of the handles and names in it, when it was written; see `identity.documents`."""
     visibility: str
 
 
 class Target(NamedTuple):
-    """A repository name as a decision sees it; the parts that do not exist are None."""
+    """A repository as access decisions need it; what does not exist is None."""
 
     account_id: str | None
     repository_id: str | None
@@ -92,7 +92,7 @@ _TARGET: Final = Statement(
 def put_policy(
     tx: Connection, repository_id: str, new: NewPolicy, now: int
 ) -> StoredResourcePolicy:
-    """Store a repository's policy in place of the one it had, and return it.
+    """Insert or replace a repository's policy, and return it.
 
     Lock the repository first.
     """
@@ -110,7 +110,7 @@ def put_policy(
 
 
 def find_policy(tx: Connection, repository_id: str) -> StoredResourcePolicy | None:
-    """Return a repository's policy."""
+    """Return a repository's policy, or None."""
     row = tx.row(_FIND, repository_id=repository_id)
     return StoredResourcePolicy(msgspec.json.decode(row[0]), row[1], row[2]) if row else None
 
@@ -125,6 +125,6 @@ def remove_policy(tx: Connection, repository_id: str) -> bool:
 
 
 def find_target(tx: Connection, handle: str, name: str) -> Target:
-    """Return what there is behind a repository name: account, repository, policy."""
+    """Return the account, repository and policy of a repository name, each None if missing."""
     row = tx.row(_TARGET, handle=handle, name=name)
     return Target(*row) if row else Target(None, None, None, None)

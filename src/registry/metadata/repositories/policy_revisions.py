@@ -1,6 +1,6 @@
-"""Revisions of a repository's policies: they go on where a policy that was deleted ended.
+"""Revisions of a repository's policies: a new policy continues where a deleted one ended.
 
-Lock the repository before a policy is put or removed, or two could get the same revision.
+Lock the repository before you put or remove a policy; else two could get the same revision.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Kind = Literal["resource", "lifecycle"]
 
 
 def first_revision(kind: Kind) -> ColumnElement[int]:
-    """Return the expression of a new policy's revision; binds ``repository_id``."""
+    """Return the SQL expression of a new policy's revision; it binds ``repository_id``."""
     last: ScalarSelect[int] = (
         select(_v.revision)
         .where(_v.repository_id == bindparam("repository_id"), _v.kind == _literal(kind))
@@ -29,7 +29,7 @@ def first_revision(kind: Kind) -> ColumnElement[int]:
 
 
 def keep_revision(kind: Kind, policies: Table) -> Statement:
-    """Return the statement that keeps the revision of a deleted policy; binds ``repository_id``."""
+    """Return the statement that saves a deleted policy's revision; it binds ``repository_id``."""
     of_policy = select(policies.c.repository_id, _literal(kind), policies.c.revision).where(
         policies.c.repository_id == bindparam("repository_id")
     )

@@ -1,4 +1,4 @@
-"""What deleted repositories still hold, taken away in batches."""
+"""Purge deleted repositories, batch by batch, when they are no longer restorable."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _l = repository_blobs.c
 
 
 class PurgeableRepository(NamedTuple):
-    """A deleted repository that cannot be restored any more, and is not purged yet."""
+    """A deleted repository that is no longer restorable, and not purged yet."""
 
     id: str
     deleted_at: int
@@ -34,7 +34,7 @@ class PurgeableRepository(NamedTuple):
 
 
 class LinkedBlob(NamedTuple):
-    """A blob of a repository, and the object it leads to."""
+    """A link of a repository: a blob's digest and its object."""
 
     digest: str
     object_id: str
@@ -93,9 +93,9 @@ _REMOVE: Final = Statement(
 def list_deleted(
     tx: Connection, now: int, after: tuple[int, str], limit: int
 ) -> list[PurgeableRepository]:
-    """Return up to `limit` repositories whose restoration is over, in the order it ended.
+    """Return up to `limit` purgeable repositories, ordered by `restorable_until` and id.
 
-    They come after the one whose restoration ended at the moment and has the id of `after`.
+    They come after `after`: the `restorable_until` and id of a repository.
     """
     until, last = after
     return [
@@ -105,7 +105,7 @@ def list_deleted(
 
 
 def lock_deleted(tx: Connection, repository_id: str, now: int) -> Repository | None:
-    """Return a repository whose restoration is over; other purges and a restore of it wait."""
+    """Return a purgeable repository, or None; lock it against restore and other purges."""
     row = tx.row(_LOCK, id=repository_id, now=now)
     if row is None:
         return None
@@ -126,16 +126,16 @@ def root_manifests(tx: Connection, repository_id: str, limit: int) -> list[Manif
 
 
 def list_links(tx: Connection, repository_id: str, limit: int) -> list[LinkedBlob]:
-    """Return up to `limit` blobs of a repository."""
+    """Return up to `limit` links of a repository."""
     rows = tx.rows(_LINKS, repository_id=repository_id, limit=limit)
     return [LinkedBlob(*row) for row in rows]
 
 
 def unlink_blobs(tx: Connection, repository_id: str, digests: Sequence[str]) -> None:
-    """Remove blobs from a repository without manifests."""
+    """Remove links of a repository that has no manifests."""
     tx.execute(_UNLINK, repository_id=repository_id, digests=text_list(digests))
 
 
 def remove_repository(tx: Connection, repository_id: str) -> bool:
-    """Remove the row of a deleted repository that holds nothing; False when it holds something."""
+    """Remove a deleted repository's row; return False if it still has content."""
     return tx.execute(_REMOVE, id=repository_id) == 1

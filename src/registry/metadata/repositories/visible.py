@@ -1,4 +1,4 @@
-"""Repositories by id, as the control plane's calls about images and tags need them."""
+"""Live repositories by id, as the image and tag operations of the control plane need them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _p = resource_policies.c
 
 
 class ImageRepository(NamedTuple):
-    """A live repository of an active account: its rules, its counts, and who may come."""
+    """A live repository of an active account: its settings, its counters, and its policy."""
 
     repository: Repository
     handle: str
@@ -59,7 +59,7 @@ _FIND: Final = Statement(
 
 
 def find_image_repository(tx: Connection, repository_id: str) -> ImageRepository | None:
-    """Return a repository of any account; who asks for it is for the caller to check."""
+    """Return a live repository of any active account, or None; the caller checks permissions."""
     row = tx.row(_FIND, repository_id=repository_id)
     if row is None:
         return None

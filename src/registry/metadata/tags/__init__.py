@@ -1,1 +1,1 @@
-"""Rows of tags: where they point, their history, those that were deleted."""
+"""Rows of tags: their manifests, their history, and deleted tags."""

@@ -1,9 +1,9 @@
-"""Deleted tags that can be restored: one row for each name, for as long as that is so.
+"""Restorable deleted tags: at most one row per name.
 
-A row goes when its time is over, and when there is a tag of its name again. While the image it
-pointed to is deleted too, the row waits for it (`has_image` is false), at most as long as that
-image's tombstone, and goes with it. So whether a row can be listed needs no look at the image,
-and `repositories.deleted_tag_count` is the number of rows that have theirs.
+A row is removed when it expires, and when a tag with its name is pushed or restored. While its
+image is deleted too, the row is detached (`has_image` is false): it is not listed, and expires and
+is removed no later than the image's tombstone. `repositories.deleted_tag_count` is the number of
+rows whose `has_image` is true, so neither the list nor the count reads images.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from registry.metadata.tables import manifests, repositories, tags
 _d = deleted_tags.c
 _e = tag_events.c
 _LAST: Final = 2**62
-"""Sorts after every number of an event."""
+"""Sorts after every event number."""
 
 
 class DeletedTag(NamedTuple):
     """A deleted tag."""
 
     sequence: int
-    """Of the event of its deletion."""
+    """Number of its deletion's event."""
     name: str
     digest: str
-    """What it pointed to."""
+    """The sha256 of the image it pointed to."""
     pushed_digest: str
-    """By which digest: that of another algorithm, maybe."""
+    """The digest, of any algorithm, that the tag was pushed with."""
     deleted_at: int
     deleted_by: str
-    """CRN; empty when nobody had signed in."""
+    """CRN; empty for a client that was not signed in."""
     restorable_until: int
 
 
 _HAS_IMAGE: Final = text("deleted_tags.has_image")
-_WAITS: Final = text("NOT deleted_tags.has_image")
+_IS_DETACHED: Final = text("NOT deleted_tags.has_image")
 _OF_REPOSITORY: Final = _d.repository_id == bindparam("repository_id")
 _OF_IMAGE: Final = (_OF_REPOSITORY, _d.digest == bindparam("digest"))
 _ADD: Final = Statement(
@@ -78,8 +78,8 @@ _REMOVE: Final = Statement(
 )
 _OF_IMAGES: Final = (_OF_REPOSITORY, _d.digest.in_(listed("digests")))
 _REMOVE_OF_IMAGES: Final = Statement(deleted_tags.delete().where(*_OF_IMAGES))
-_REMOVE_WAITING: Final = Statement(deleted_tags.delete().where(*_OF_IMAGE, _WAITS))
-_LOSE_IMAGES: Final = Statement(
+_REMOVE_DETACHED: Final = Statement(deleted_tags.delete().where(*_OF_IMAGE, _IS_DETACHED))
+_DETACH: Final = Statement(
     deleted_tags.update()
     .where(*_OF_IMAGES)
     .values(
@@ -90,8 +90,8 @@ _LOSE_IMAGES: Final = Statement(
         ),
     )
 )
-_REGAIN_IMAGE: Final = Statement(
-    deleted_tags.update().where(*_OF_IMAGE, _WAITS).values(has_image=text("true"))
+_ATTACH: Final = Statement(
+    deleted_tags.update().where(*_OF_IMAGE, _IS_DETACHED).values(has_image=text("true"))
 )
 _COLUMNS: Final = select(
     _d.sequence,
@@ -126,7 +126,7 @@ _COUNT: Final = Statement(
         .scalar_subquery()
     ).where(repositories.c.id == bindparam("repository_id"))
 )
-_OVER: Final = Statement(
+_EXPIRED: Final = Statement(
     page(
         select(_d.repository_id, _d.name)
         .where(_d.restorable_until <= bindparam("now"))
@@ -155,7 +155,7 @@ def add_deleted_tags(
     now: int,
     restorable_until: int,
 ) -> None:
-    """Keep tags that are about to go; the events of that are there already."""
+    """Insert deleted tags from live ones; call it after their deletion events, before removal."""
     tx.execute(
         _ADD,
         repository_id=repository_id,
@@ -168,7 +168,7 @@ def add_deleted_tags(
 
 
 def remove_deleted_tag(tx: Connection, repository_id: str, name: str) -> int:
-    """Remove what is kept of a name that is a tag again; return how many fewer count."""
+    """Remove the deleted tag of this name; return 1 if it was counted, else 0."""
     row = tx.row(_REMOVE, repository_id=repository_id, name=name)
     return int(row is not None and bool(row[0]))
 
@@ -176,28 +176,29 @@ def remove_deleted_tag(tx: Connection, repository_id: str, name: str) -> int:
 def detach_deleted_tags(
     tx: Connection, repository_id: str, digests: Sequence[str], until: int | None
 ) -> int:
-    """Let tags wait for images that are about to go; return how many fewer count.
+    """Detach the deleted tags of images that are being deleted; return how many were restorable.
 
-    They can be restored `until` that moment. None: they cannot, so the tags go with them.
+    The images are restorable `until` that moment, and so are the tags. With None the images are
+    not restorable, and the deleted tags are removed.
     """
     of = {"repository_id": repository_id, "digests": text_list(digests)}
     if until is None:
         return tx.execute(_REMOVE_OF_IMAGES, **of)
-    return tx.execute(_LOSE_IMAGES, **of, until=until)
+    return tx.execute(_DETACH, **of, until=until)
 
 
 def attach_deleted_tags(tx: Connection, repository_id: str, digest: str) -> int:
-    """Let the tags that waited for an image be restorable again; return how many more count."""
-    return tx.execute(_REGAIN_IMAGE, repository_id=repository_id, digest=digest)
+    """Mark the deleted tags of a restored image restorable again; return their number."""
+    return tx.execute(_ATTACH, repository_id=repository_id, digest=digest)
 
 
-def remove_waiting(tx: Connection, repository_id: str, digest: str) -> None:
-    """Remove the tags that wait for an image which does not come back."""
-    tx.execute(_REMOVE_WAITING, repository_id=repository_id, digest=digest)
+def remove_detached(tx: Connection, repository_id: str, digest: str) -> None:
+    """Remove the detached tags of an image that can no longer be restored."""
+    tx.execute(_REMOVE_DETACHED, repository_id=repository_id, digest=digest)
 
 
 def find_deleted_tag(tx: Connection, repository_id: str, name: str, now: int) -> DeletedTag | None:
-    """Return a deleted tag whose time is not over, be its image there or not."""
+    """Return a restorable deleted tag, whether or not its image exists, or None."""
     row = tx.row(_FIND, repository_id=repository_id, name=name, now=now)
     return DeletedTag(*row) if row else None
 
@@ -205,9 +206,9 @@ def find_deleted_tag(tx: Connection, repository_id: str, name: str, now: int) ->
 def list_deleted_tags(
     tx: Connection, repository_id: str, now: int, before: int | None, limit: int
 ) -> list[DeletedTag]:
-    """Return up to `limit` tags that can be restored, the last deleted first.
+    """Return up to `limit` restorable tags whose image exists, the last deleted first.
 
-    They come after the one whose deletion was the event of number `before`.
+    The page begins behind the event number `before`.
     """
     rows = tx.rows(
         _LIST,
@@ -220,20 +221,20 @@ def list_deleted_tags(
 
 
 def count_deleted_tags(tx: Connection, repository_id: str, now: int) -> int:
-    """Return how many tags `list_deleted_tags` has to list."""
+    """Return the number of tags that `list_deleted_tags` lists on all its pages."""
     row = tx.row(_COUNT, repository_id=repository_id, now=now)
     return int(row[0]) if row else 0
 
 
 def forget_deleted_tags(tx: Connection, now: int, limit: int) -> int:
-    """Remove up to `limit` deleted tags whose time is over; return how many were found."""
-    over: defaultdict[str, list[str]] = defaultdict(list)
-    for repository_id, name in tx.rows(_OVER, now=now, limit=limit):
-        over[repository_id].append(name)
-    lock_repositories(tx, over)
-    for repository_id, names in over.items():
+    """Remove up to `limit` expired deleted tags; return how many were found."""
+    expired: defaultdict[str, list[str]] = defaultdict(list)
+    for repository_id, name in tx.rows(_EXPIRED, now=now, limit=limit):
+        expired[repository_id].append(name)
+    lock_repositories(tx, expired)
+    for repository_id, names in expired.items():
         gone = tx.rows(_FORGET, repository_id=repository_id, names=text_list(names), now=now)
         forgotten = sum(bool(row[0]) for row in gone)
         if forgotten:
             tx.execute(_UNCOUNT, repository_id=repository_id, forgotten=forgotten)
-    return sum(map(len, over.values()))
+    return sum(map(len, expired.values()))

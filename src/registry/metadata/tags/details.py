@@ -1,4 +1,4 @@
-"""Tags as the control plane shows them: with what they point to, and since when."""
+"""Tags as the control plane shows them: with their manifest, and their times."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _END: Final = "\x7f"
 
 
 class TagRecord(NamedTuple):
-    """A tag."""
+    """A tag with its manifest and its times."""
 
     name: str
     digest: str
-    """The sha256 of what it points to."""
+    """The sha256 of its manifest."""
     manifest_id: str
     created_at: int
     updated_at: int
@@ -40,7 +40,7 @@ _LIST: Final = Statement(page(_records().where(*_in_range).order_by(_t.name)))
 
 
 def find_tag_record(tx: Connection, repository_id: str, name: str) -> TagRecord | None:
-    """Return a tag."""
+    """Return a tag, or None."""
     row = tx.row(_FIND, repository_id=repository_id, name=name)
     return TagRecord(*row) if row else None
 
@@ -48,9 +48,9 @@ def find_tag_record(tx: Connection, repository_id: str, name: str) -> TagRecord 
 def list_tag_records(
     tx: Connection, repository_id: str, prefix: str, after: str, limit: int
 ) -> list[TagRecord]:
-    """Return up to `limit` tags with a prefix that follow the tag `after`, in byte order."""
-    # One lower bound, so that the range begins where the page does: nothing sorts between a tag
-    # and the same with a control character behind it.
+    """Return up to `limit` tags with a prefix after the tag `after`, in byte order."""
+    # One lower bound, so that the index range begins where the page does. No tag sorts between
+    # `after` and `after` followed by a control character.
     first = after + "\x01" if after else prefix
     rows = tx.rows(_LIST, repository_id=repository_id, first=first, last=prefix + _END, limit=limit)
     return [TagRecord(*row) for row in rows]

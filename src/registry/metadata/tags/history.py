@@ -1,4 +1,4 @@
-"""What became of each tag, in the order in which it happened, with who did it."""
+"""The history of tags: every change of each tag, in order, with its principal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from registry.metadata.tables import manifests, tags
 
 _e = tag_events.c
 _LAST: Final = 2**62
-"""Sorts after every number of an event."""
+"""Sorts after every event number."""
 _NONE: Final[ColumnElement[int]] = literal_column("0", Integer())
 _ONE: Final[ColumnElement[int]] = literal_column("1", Integer())
 
@@ -38,11 +38,11 @@ class TagEvent(NamedTuple):
     action: str
     """``created``, ``moved``, ``deleted`` or ``restored``."""
     digest: str | None
-    """What it points to since; None: it is gone."""
+    """Digest it points to after the change; None: it was deleted."""
     previous_digest: str | None
-    """What it pointed to before; None: it was not there."""
+    """Digest it pointed to before the change; None: there was no such tag."""
     principal: str
-    """CRN; empty when nobody had signed in."""
+    """CRN; empty for a client that was not signed in."""
     occurred_at: int
 
 
@@ -170,9 +170,9 @@ def add_tag_event(
     principal: str,
     now: int,
 ) -> None:
-    """Record what became of a tag; the caller holds the repository's lock, which orders events.
+    """Record a change of a tag; the caller holds the repository's lock, which orders events.
 
-    Digests and ids are of what it points to now, and of what it pointed to before.
+    Digests and ids are those of the manifest after the change, and of the previous one.
     """
     tx.execute(
         _ADD,
@@ -189,14 +189,14 @@ def add_tag_event(
 
 
 def add_deletions(tx: Connection, ids: Sequence[str], principal: str, now: int) -> None:
-    """Record that every tag of these manifests goes with them."""
+    """Record the deletion of all tags of these manifests."""
     tx.execute(_ADD_DELETIONS, ids=text_list(ids), principal=principal, now=now)
 
 
 def list_tag_events(
     tx: Connection, repository_id: str, tag: str, before: int | None, limit: int
 ) -> list[TagEvent]:
-    """Return up to `limit` changes of a tag, newest first, before the event of number `before`."""
+    """Return up to `limit` changes of a tag, newest first, before the event number `before`."""
     rows = tx.rows(
         _LIST,
         repository_id=repository_id,
@@ -208,9 +208,9 @@ def list_tag_events(
 
 
 def count_tag_events(tx: Connection, repository_id: str, tag: str) -> int:
-    """Return how many changes of a tag there are to tell of, in time that does not grow with them.
+    """Return the number of recorded changes of a tag, at a cost that does not grow with it.
 
-    The events of a tag are numbered without a gap, and the oldest are forgotten first.
+    The events of a tag are numbered without gaps, and the oldest are deleted first.
     """
     row = tx.row(_COUNT, repository_id=repository_id, tag=tag)
     assert row is not None
@@ -218,15 +218,15 @@ def count_tag_events(tx: Connection, repository_id: str, tag: str) -> int:
 
 
 def forget_tag_events(tx: Connection, before: int, limit: int) -> int:
-    """Delete up to `limit` of the oldest events that happened before a moment; return how many.
+    """Delete up to `limit` of the oldest events, up to the time `before`; return their number.
 
-    An event is never forgotten ahead of one of a lower number, also where clocks disagreed.
+    Events are deleted in the order of their numbers, even where clocks disagreed.
     """
     oldest = tx.rows(_OLDEST, limit=limit)
-    over = [sequence for sequence, _ in takewhile(lambda event: event[1] <= before, oldest)]
-    return tx.execute(_FORGET, last=over[-1]) if over else 0
+    expired = [sequence for sequence, _ in takewhile(lambda event: event[1] <= before, oldest)]
+    return tx.execute(_FORGET, last=expired[-1]) if expired else 0
 
 
 def remove_tag_events(tx: Connection, repository_id: str, limit: int) -> int:
-    """Delete up to `limit` events of a deleted repository's tags; return how many."""
+    """Delete up to `limit` events of a deleted repository's tags; return their number."""
     return tx.execute(_REMOVE, repository_id=repository_id, limit=limit)

@@ -1,4 +1,4 @@
-"""Tags: the only mutable pointers."""
+"""Tags: find, put, remove and list them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _t = tags.c
 
 
 class Tag(NamedTuple):
-    """A tag and what it points to."""
+    """A tag and its manifest."""
 
     name: str
     manifest_id: str
@@ -70,7 +70,7 @@ _LIST: Final = Statement(
     page(
         select(_t.name)
         .where(
-            # Joined, PostgreSQL would sort all the tags: it knows no order behind a join.
+            # No join: PostgreSQL would sort all the tags behind it.
             _t.repository_id
             == select(repositories.c.id)
             .join(accounts, accounts.c.id == repositories.c.account_id)
@@ -88,7 +88,7 @@ _LIST: Final = Statement(
 
 
 def find_tag(tx: Connection, repository_id: str, name: str) -> Tag | None:
-    """Return a tag of a repository."""
+    """Return a tag of a repository, or None."""
     row = tx.row(_FIND, repository_id=repository_id, name=name)
     return Tag(*row) if row else None
 
@@ -96,7 +96,7 @@ def find_tag(tx: Connection, repository_id: str, name: str) -> Tag | None:
 def put_tag(
     tx: Connection, repository_id: str, name: str, manifest_id: str, pushed_digest: str, now: int
 ) -> bool:
-    """Point a tag to a manifest of its repository, new or moved; say if its deletion is kept."""
+    """Insert or move a tag; return True if there is a deleted tag with its name."""
     row = tx.row(
         _PUT,
         repository_id=repository_id,
@@ -115,7 +115,7 @@ def remove_tag(tx: Connection, repository_id: str, name: str) -> None:
 
 
 def tags_of(tx: Connection, ids: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
-    """Return the tags of each manifest, by name, with the digest each was pushed by."""
+    """Return the tags of each manifest by id: pairs of name and pushed digest, by name."""
     found: dict[str, list[tuple[str, str]]] = {manifest_id: [] for manifest_id in ids}
     for manifest_id, name, pushed_digest in sorted(tx.rows(_OF_MANIFESTS, ids=text_list(ids))):
         found[manifest_id].append((name, pushed_digest))
@@ -123,9 +123,9 @@ def tags_of(tx: Connection, ids: Sequence[str]) -> dict[str, list[tuple[str, str
 
 
 def list_tags(tx: Connection, handle: str, name: str, after: str, limit: int) -> list[str] | None:
-    """Return up to `limit` tags after `after` in byte order; None when the repository is unknown.
+    """Return up to `limit` tags after `after` in byte order, or None if there is no repository.
 
-    One page costs the same whatever the number of tags: it is a range of the primary key.
+    A page is a range of the primary key; its cost does not depend on the number of tags.
     """
     rows = tx.rows(_LIST, handle=handle, name=name, after=after, limit=limit)
     if not rows and find_repository(tx, handle, name) is None:

@@ -1,6 +1,6 @@
-"""Which images carry a tag with a prefix: all of them, or what became of it since an event.
+"""The images that have a tag with a prefix: all of them, or what changed since an event.
 
-Each is one statement, so that all it finds is of one moment.
+Each query is one statement, so that it reads one state of the database.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ MAX_CHANGES: Final = 500
 class Position(NamedTuple):
     """An event in the history of a repository's tags.
 
-    SQLite numbers on from the last event there is: once a year's have been forgotten, a number may
-    come again, but not at the same time.
+    SQLite continues from the highest number in the table, so a number may be used again after all
+    events were deleted; the time tells the two events apart.
     """
 
     sequence: int
@@ -46,13 +46,13 @@ class Side(NamedTuple):
 
     digest: str
     image_id: str | None
-    """None: the event does not tell, since an older release wrote it."""
-    carries: bool
-    """Whether the image carries a tag with the prefix now."""
+    """None: unknown, since an older release wrote the event."""
+    has_tag: bool
+    """True if the image has a tag with the prefix now."""
 
 
 class Change(NamedTuple):
-    """An event, and what it is to the images under a prefix."""
+    """An event, with the images before and after it."""
 
     position: Position
     tag: str
@@ -63,12 +63,12 @@ class Change(NamedTuple):
 _in_range = (_t.name >= bindparam("first"), _t.name <= bindparam("last"))
 
 
-def _carries(manifest_id: Column[Any]) -> Exists:
+def _has_tag(manifest_id: Column[Any]) -> Exists:
     one: ColumnElement[int] = literal_column("1")
     return (
         select(one)
         .where(_t.manifest_id == manifest_id, *_in_range)
-        # Each image is asked for its own tags; without a limit the planner may join all.
+        # Look up the tags of each image; without a limit the planner may join all tags.
         .limit(one)
         .offset(literal_column("0"))
         .exists()
@@ -83,10 +83,10 @@ _CHANGES: Final = Statement(
             _e.tag,
             _e.previous_digest,
             _e.previous_manifest_id,
-            _carries(_e.previous_manifest_id),
+            _has_tag(_e.previous_manifest_id),
             _e.digest,
             _e.manifest_id,
-            _carries(_e.manifest_id),
+            _has_tag(_e.manifest_id),
         )
         .where(
             _e.repository_id == bindparam("repository_id"),
@@ -95,8 +95,8 @@ _CHANGES: Final = Statement(
         .order_by(_e.sequence)
     )
 )
-# By its place in the index: were the repository compared by itself, PostgreSQL might go back
-# through the events of all, in the order of their numbers, to the last of this one.
+# A position in the index on (repository_id, sequence). With a plain condition on the repository,
+# PostgreSQL may scan the events of all repositories backwards to the last one of this.
 _end = tuple_(bindparam("repository_id", type_=_e.repository_id.type), literal_column(str(2**62)))
 _last = (
     select(_e.repository_id, _e.sequence, _e.occurred_at)
@@ -124,17 +124,17 @@ _ALL: Final = Statement(
 
 
 def find_position(tx: Connection, repository_id: str) -> Position | None:
-    """Return the last event of all the repository's tags."""
+    """Return the last event of the repository's tags, or None."""
     row = tx.row(_LAST, repository_id=repository_id)
     return Position(*row) if row else None
 
 
-def find_carriers(
+def find_tagged_images(
     tx: Connection, repository_id: str, prefix: str
 ) -> tuple[list[str], Position | None]:
-    """Return the image of each tag with a prefix, and the last event of all the repository's tags.
+    """Return the image id of each tag with a prefix, and the last event of the repository's tags.
 
-    It is a step for each such tag.
+    The cost grows with the number of these tags.
     """
     rows = tx.rows(_ALL, repository_id=repository_id, first=prefix, last=prefix + _END)
     last = next((Position(row[1], row[2]) for row in rows if row[0] is None), None)
@@ -142,7 +142,7 @@ def find_carriers(
 
 
 def list_changes(tx: Connection, repository_id: str, prefix: str, since: int) -> list[Change]:
-    """Return up to `MAX_CHANGES` events of a repository's tags from a number on, in order."""
+    """Return up to `MAX_CHANGES` events from the number `since` on, in order."""
     rows = tx.rows(
         _CHANGES,
         repository_id=repository_id,
@@ -156,5 +156,5 @@ def list_changes(tx: Connection, repository_id: str, prefix: str, since: int) ->
     ]
 
 
-def _side(digest: str | None, image_id: str | None, carries: object) -> Side | None:
-    return None if digest is None else Side(digest, image_id, bool(carries))
+def _side(digest: str | None, image_id: str | None, has_tag: object) -> Side | None:
+    return None if digest is None else Side(digest, image_id, bool(has_tag))

@@ -148,8 +148,8 @@ def list_referrers(
         subject = get_image(tx, found, reference).digest
     subjects = blobs.equivalent_digests(tx, found.repository.account_id, _parsed(subject))
     repository_id = found.repository.id
-    rows = images.list_about(tx, repository_id, subjects, artifact_type, before, limit)
-    return ImagePage(rows, images.count_about(tx, repository_id, subjects, artifact_type))
+    rows = images.list_images_about(tx, repository_id, subjects, artifact_type, before, limit)
+    return ImagePage(rows, images.count_images_about(tx, repository_id, subjects, artifact_type))
 
 
 def find_manifest(tx: Connection, found: ImageRepository, reference: str) -> ManifestRow:

@@ -17,8 +17,8 @@ from registry.metadata.tags.prefix_index import (
     MAX_CHANGES,
     Change,
     Position,
-    find_carriers,
     find_position,
+    find_tagged_images,
     list_changes,
 )
 from registry.oci.reference import is_tag
@@ -81,7 +81,7 @@ def carriers_under(tx: Connection, found: ImageRepository, prefix: str) -> Carri
     known = _kept.get(key)
     fresh = known and _followed(tx, found, prefix, known)
     if fresh is None:
-        ids, last = find_carriers(tx, found.repository.id, prefix)
+        ids, last = find_tagged_images(tx, found.repository.id, prefix)
         fresh = _Known(Carriers(SortedIds.of(ids), len(ids)), last, found.updated_at)
     _kept.put(key, fresh)
     return fresh.carriers
@@ -104,7 +104,7 @@ def _followed(tx: Connection, found: ImageRepository, prefix: str, known: _Known
     images, count = known.carriers
     sides = [side for change in under for side in (change.before, change.after) if side]
     carriers = Carriers(
-        images.changed({side.image_id: side.carries for side in sides if side.image_id}),
+        images.changed({side.image_id: side.has_tag for side in sides if side.image_id}),
         count + sum((c.after is not None) - (c.before is not None) for c in under),
     )
     return _Known(carriers, changes[-1].position, found.updated_at)
