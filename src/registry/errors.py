@@ -1,4 +1,4 @@
-"""What can go wrong in the registry; leaves of the tree in `cloudcore.errors`.
+"""The errors of the registry, as subclasses of those in `cloudcore.errors`.
 
     InvalidInput      NameInvalid · TagInvalid · DigestInvalid · DigestMismatch · SizeInvalid
                       RangeInvalid · RangeUnsatisfiable · ListQueryInvalid
@@ -13,8 +13,8 @@
     RateLimited       TooManyUploads
     Unavailable       StoreUnavailable
 
-The tables that turn them into answers are `registry.distribution.errors` and, for the control
-plane, `cloudcore.web.envelope`.
+`registry.distribution.errors` maps them to responses of the data plane, and
+`cloudcore.web.envelope` to those of the control plane.
 """
 
 from __future__ import annotations
@@ -33,35 +33,35 @@ from cloudcore.errors import (
 )
 
 MOST_SHOWN: Final = 100
-"""How many items of a request an error names."""
+"""Maximum of items that an error lists."""
 
 
 class NameInvalid(InvalidInput):
-    """The repository name breaks the grammar."""
+    """The repository name does not match the grammar."""
 
 
 class TagInvalid(InvalidInput):
-    """The tag breaks the grammar."""
+    """The tag does not match the grammar."""
 
 
 class DigestInvalid(InvalidInput):
-    """The digest is missing, malformed or of an algorithm we do not verify."""
+    """The digest is missing, malformed, or of an unsupported algorithm."""
 
 
 class DigestMismatch(DigestInvalid):
-    """The bytes do not hash to the digest they were sent under."""
+    """The bytes do not match the digest they were sent with."""
 
 
 class SizeInvalid(InvalidInput):
-    """The body is not as long as it was declared to be."""
+    """The body does not have its declared size."""
 
 
 class RangeInvalid(InvalidInput):
-    """A ``Content-Range`` breaks the grammar of an upload."""
+    """The ``Content-Range`` of an upload is malformed."""
 
 
 class RangeUnsatisfiable(InvalidInput):
-    """A ``Range`` holds no byte of the content, which has `size` bytes."""
+    """The ``Range`` has no byte of the content, which has `size` bytes."""
 
     def __init__(self, size: int) -> None:
         super().__init__(f"the range lies outside the {size} bytes of the content")
@@ -69,19 +69,19 @@ class RangeUnsatisfiable(InvalidInput):
 
 
 class ListQueryInvalid(InvalidInput):
-    """A paging parameter of a list is not what it should be."""
+    """A paging parameter of a list is invalid."""
 
 
 class ManifestInvalid(InvalidInput):
-    """The document is not one manifest with one reading."""
+    """The document is not a valid, unambiguous manifest."""
 
 
 class ManifestTypeUnsupported(ManifestInvalid):
-    """The media type is none of the four we store."""
+    """The media type is not one of the four that are supported."""
 
 
 class TooManyTags(InvalidInput):
-    """One request names more tags than it may."""
+    """One request names too many tags."""
 
 
 class NameUnknown(NotFound):
@@ -93,7 +93,7 @@ class ManifestUnknown(NotFound):
 
 
 class BlobUnknown(NotFound):
-    """The repository does not link this blob, whoever else may hold its bytes."""
+    """The repository does not link this blob; other repositories may."""
 
 
 class UploadUnknown(NotFound):
@@ -101,9 +101,9 @@ class UploadUnknown(NotFound):
 
 
 class ManifestBlobUnknown(NotFound):
-    """A manifest refers to content this repository does not have, of these `digests`.
+    """A manifest refers to content that is not in the repository, with these `digests`.
 
-    An answer names the first `MOST_SHOWN`, and the number of all.
+    A response lists the first `MOST_SHOWN`, and the total.
     """
 
     def __init__(self, digests: list[str]) -> None:
@@ -112,19 +112,19 @@ class ManifestBlobUnknown(NotFound):
 
 
 class ExtensionUnknown(NotFound):
-    """The path is below ``/v2/`` but is no endpoint we know."""
+    """The path is below ``/v2/``, but is not a known endpoint."""
 
 
 class TagImmutable(Conflict):
-    """The tag already names another digest and may not move."""
+    """The immutable tag points to another digest and may not move."""
 
 
 class TagDeleteForbidden(Conflict):
-    """The tag is immutable, so it may not be deleted alone."""
+    """The tag is immutable, and is deleted only with its manifest."""
 
 
 class ManifestReferenced(Conflict):
-    """The manifest is a child of an index here; deleting it would break the index."""
+    """An index of this repository lists the manifest; deleting it would break the index."""
 
 
 class BlobReferenced(Conflict):
@@ -132,11 +132,11 @@ class BlobReferenced(Conflict):
 
 
 class UploadBusy(Conflict):
-    """Another request is writing to this upload session now."""
+    """Another request is writing to this upload session."""
 
 
 class UploadOutOfOrder(Conflict):
-    """The chunk does not start where the session's bytes end; `received_bytes` says where."""
+    """The chunk does not start at the session's end, which is at `received_bytes`."""
 
     def __init__(self, received_bytes: int) -> None:
         super().__init__(f"the next chunk must start at byte {received_bytes}")
@@ -152,15 +152,15 @@ class BlobTooLarge(PayloadTooLarge):
 
 
 class TooManyUploads(RateLimited):
-    """The repository or its account has as many upload sessions open as it may."""
+    """The repository or its account has the maximum of open upload sessions."""
 
 
 class StoreUnavailable(Unavailable):
-    """The blob store cannot take or give bytes now: disk full, or an I/O error."""
+    """The blob store cannot read or write: the disk is full, or an I/O error occurred."""
 
 
 class TokenRequired(Unauthenticated):
-    """Another credential may help; `challenge` says which (``WWW-Authenticate``)."""
+    """The client must sign in as `challenge` describes (``WWW-Authenticate``)."""
 
     def __init__(self, message: str, challenge: str) -> None:
         super().__init__(message)
@@ -168,7 +168,7 @@ class TokenRequired(Unauthenticated):
 
 
 class TokenDenied(AccessDenied):
-    """The caller is known and refused; `challenge` says what was needed."""
+    """The client is signed in, but lacks the access that `challenge` names."""
 
     def __init__(self, message: str, challenge: str) -> None:
         super().__init__(message)

@@ -1,1 +1,1 @@
-"""The vocabulary of OCI: pure values and their grammars, without I/O and without a clock."""
+"""OCI values and their grammars: digests, names, manifests, media types. No I/O and no clock."""

@@ -1,4 +1,4 @@
-"""Digests: the names of content, as values that only a valid string can become."""
+"""Digests: the type, its grammar, and the hashers of the supported algorithms."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from blake3 import blake3
 from registry.errors import DigestInvalid
 
 ALGORITHMS: Final = ("sha256", "sha512", "blake3")
-"""The registered algorithms we verify; sha256 is the identity under which we store."""
+"""The supported algorithms; content is stored under its sha256."""
 
 _GRAMMAR: Final = re.compile(r"(?:sha256|blake3):[a-f0-9]{64}|sha512:[a-f0-9]{128}")
 MAX_LENGTH: Final = len("sha512:") + 128
 
 
 class Hasher(Protocol):
-    """The part of `hashlib`'s objects that we use."""
+    """The methods of `hashlib` objects that we use."""
 
     def update(self, data: memoryview | bytes, /) -> object:
-        """Take more bytes."""
+        """Add more bytes."""
         ...
 
     def hexdigest(self) -> str:
-        """Return the digest so far in lower-case hex."""
+        """Return the digest of the bytes so far in lower-case hex."""
         ...
 
 
 class Digest(str):
-    """A digest in canonical form, ``<algorithm>:<lower-case hex>``. Make one with `parse`."""
+    """A valid digest in canonical form, ``<algorithm>:<lower-case hex>``. Make one with `parse`."""
 
     __slots__ = ()
 
@@ -40,7 +40,7 @@ class Digest(str):
         """Return `text` as a digest.
 
         Raises:
-            DigestInvalid: not ``sha256``, ``sha512`` or ``blake3`` with hex of its exact length.
+            DigestInvalid: the algorithm is not supported, or the hex has the wrong length or case.
 
         """
         if len(text) > MAX_LENGTH or not _GRAMMAR.fullmatch(text):
@@ -80,7 +80,7 @@ def parse_algorithm(text: str) -> str:
     """Return the algorithm named by a ``digest-algorithm`` parameter (end-4c).
 
     Raises:
-        DigestInvalid: it is none of `ALGORITHMS`.
+        DigestInvalid: the algorithm is not one of `ALGORITHMS`.
 
     """
     if text not in ALGORITHMS:

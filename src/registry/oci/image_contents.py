@@ -1,7 +1,7 @@
-"""What is inside an image: its manifest and its configuration, as readers of pages need them.
+"""The contents of an image, for display: its manifest and its configuration.
 
-Both are documents of whoever pushed them, and a push checks no more of them than the registry
-relies on. A document without the shape that the image-spec gives it is read as None.
+Clients wrote both documents, and a push checks only what the registry relies on. A document that
+does not have the image-spec's structure is parsed as None.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from msgspec import field
 T = TypeVar("T")
 
 MAX_CONFIGURATION_BYTES: Final = 1 << 20
-"""A larger configuration is not read. A usual one has some 10 KiB."""
+"""Larger configurations are not read. A typical one has 10 KiB."""
 _ATTESTATION: Final = "vnd.docker.reference.type"
 _ABOUT: Final = "vnd.docker.reference.digest"
 
 
 class ImagePlatform(msgspec.Struct):
-    """What an image runs on (image-spec, "Image Index")."""
+    """The platform of an image (image-spec, "Image Index")."""
 
     architecture: str = ""
     os: str = ""
@@ -28,7 +28,7 @@ class ImagePlatform(msgspec.Struct):
     version: str = field(default="", name="os.version")
 
     def __str__(self) -> str:
-        """Return it as clients spell it: ``linux/arm/v7``."""
+        """Return the platform as clients write it: ``linux/arm/v7``."""
         return "/".join(part for part in (self.os, self.architecture, self.variant) if part)
 
 
@@ -43,12 +43,12 @@ class ContentDescriptor(msgspec.Struct):
 
     @property
     def is_attestation(self) -> bool:
-        """Return True if BuildKit added it to an index, about another of its children."""
+        """Return True if this is a BuildKit attestation of another child of the index."""
         return _ATTESTATION in (self.annotations or {})
 
     @property
     def about(self) -> str | None:
-        """Return the digest of the child that an attestation is about."""
+        """Return the digest of the child that the attestation is about, or None."""
         return (self.annotations or {}).get(_ABOUT)
 
 
@@ -61,7 +61,7 @@ class ManifestContents(msgspec.Struct):
 
     @property
     def platforms(self) -> list[str]:
-        """Return the platforms of an index, each once, in its order."""
+        """Return the distinct platforms of an index, in its order."""
         return list(
             dict.fromkeys(
                 str(each.platform)
@@ -72,7 +72,7 @@ class ManifestContents(msgspec.Struct):
 
 
 class Execution(msgspec.Struct, rename="pascal"):
-    """How a container of the image is started."""
+    """The settings with which a container of the image starts."""
 
     user: str = ""
     entrypoint: list[str] | None = None
@@ -90,7 +90,7 @@ class HistoryEntry(msgspec.Struct):
     created_by: str = ""
     comment: str = ""
     empty_layer: bool = False
-    """It made no layer."""
+    """True if the step made no layer."""
 
 
 class Configuration(msgspec.Struct):
@@ -106,19 +106,19 @@ class Configuration(msgspec.Struct):
 
     @property
     def platform(self) -> str:
-        """Return what the image runs on, as clients spell it."""
+        """Return the image's platform as clients write it."""
         return str(ImagePlatform(self.architecture, self.os, self.variant))
 
 
 def parse_contents(document: bytes) -> ManifestContents | None:
-    """Return a manifest or an index, or None if it has another shape."""
+    """Return a manifest or an index, or None if the document has another structure."""
     return _parse(document, ManifestContents)
 
 
 def parse_configuration(document: bytes) -> Configuration | None:
-    """Return the configuration of an image, or None if it is none.
+    """Return the configuration of an image, or None if the document is not one.
 
-    The configurations of other artifacts name no platform.
+    A configuration without a platform belongs to another kind of artifact.
     """
     found = _parse(document, Configuration)
     return found if found is not None and (found.os or found.architecture) else None

@@ -1,8 +1,8 @@
-"""Manifests and indexes: bytes in, one reading of them out, or a refusal that says why.
+"""Parse manifests and indexes, and reject those that two readers could read differently.
 
-One document must have one reading: duplicate keys, both ``layers`` and ``manifests``, or a
-``mediaType`` that contradicts the header are refused (CVE-2021-41190). Everything we do not know
-is accepted and kept, since the stored form is the exact bytes.
+Duplicate keys, both ``layers`` and ``manifests``, or a ``mediaType`` that contradicts the header
+are rejected (CVE-2021-41190). Unknown fields are accepted and kept, since the exact bytes are
+stored.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from registry.oci import media_types
 from registry.oci.digest import Digest
 
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""The largest manifest taken; the specification asks registries to take at least 4 MB."""
+"""Maximum size of a manifest in bytes. distribution-spec asks registries for at least 4 MB."""
 MAX_DESCRIPTORS: Final = 5_000
-"""Most descriptors: config, layers, children and subject together. ECR takes 4,200 layers."""
+"""Maximum of descriptors: config, layers, children and subject. ECR allows 4,200 layers."""
 MAX_ANNOTATIONS: Final = 10_000
-"""Most annotations of the manifest and of its descriptors together."""
+"""Maximum of annotations, of the manifest and of its descriptors together."""
 MAX_PARTS: Final = 100_000
-"""Most names and values in the JSON, known or not: a parser makes an object of each."""
+"""Maximum of names and values in the JSON, known or not: a parser makes an object of each."""
 _NAME_BYTES: Final = len(b'"":0')
-"""Least bytes that a name takes, with its value."""
+"""Minimum bytes of a name with its value."""
 
 _ARTIFACT_TYPE: Final = re.compile(r"[!-~]{1,255}")
 _MEDIA_TYPE: Final = re.compile(r"[ -~]{1,255}")
@@ -44,7 +44,7 @@ class Descriptor(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What the registry needs to know of a manifest or index."""
+    """The parts of a manifest or index that the registry uses."""
 
     media_type: str
     is_index: bool
@@ -54,17 +54,17 @@ class Manifest(msgspec.Struct, frozen=True):
     subject: Digest | None
     artifact_type: str | None
     annotations: str
-    """A JSON object of texts, of up to 4 MB; it is stored as it is."""
+    """JSON object of strings, up to 4 MB; stored in this form."""
 
     @property
     def blobs(self) -> tuple[Descriptor, ...]:
-        """Return the config and the layers, each digest once, in order."""
+        """Return the config and the layers in order, each digest once."""
         listed = (self.config, *self.layers) if self.config else self.layers
         return tuple({descriptor.digest: descriptor for descriptor in listed}.values())
 
 
 class _Document(msgspec.Struct, rename="camel"):
-    """The fields of the four manifest types that we read; all else is ignored."""
+    """The fields of the four manifest types that we read; others are ignored."""
 
     schema_version: int
     media_type: str | None = None
@@ -77,13 +77,13 @@ class _Document(msgspec.Struct, rename="camel"):
 
 
 class _Annotated(msgspec.Struct):
-    """A descriptor, of which only the annotations are read, unparsed."""
+    """The raw annotations of a descriptor."""
 
     annotations: msgspec.Raw = msgspec.Raw()
 
 
 class _Annotations(_Annotated):
-    """The places where a document has annotations."""
+    """The raw annotations of a document and of its descriptors."""
 
     config: _Annotated | None = None
     layers: list[_Annotated] | None = None
@@ -100,7 +100,7 @@ class _Size(msgspec.Struct):
 
 
 class _Sizes(msgspec.Struct):
-    """The sizes of a document's descriptors, as they are written."""
+    """The raw sizes of a document's descriptors."""
 
     config: _Size | None = None
     layers: list[_Size] | None = None
@@ -113,13 +113,13 @@ _sizes_decoder: Final = msgspec.json.Decoder(_Sizes)
 
 
 def parse_manifest(body: bytes, content_type: str | None, *, is_stored: bool = False) -> Manifest:
-    """Return the one reading of `body`, sent under the header `content_type`.
+    """Parse `body`, sent with the ``Content-Type`` header `content_type`.
 
-    What it may hold is bounded, unless it `is_stored` already.
+    A body that `is_stored` already is not checked against the maximums.
 
     Raises:
-        ManifestInvalid: not JSON, not a manifest, more than one thing at once, or too much.
-        ManifestTypeUnsupported: the media type is none of `media_types.MANIFEST_TYPES`.
+        ManifestInvalid: `body` is not JSON, not a manifest, ambiguous, or over a maximum.
+        ManifestTypeUnsupported: the media type is not one of `media_types.MANIFEST_TYPES`.
 
     """
     try:
@@ -152,9 +152,9 @@ def parse_manifest(body: bytes, content_type: str | None, *, is_stored: bool = F
 
 
 def _refuse_negative_zero(body: bytes) -> None:
-    """Refuse the size ``-0``, which the decoder takes for 0 and other readers for a float."""
+    """Reject the size ``-0``, which the decoder reads as 0 and other readers as a float."""
     if not _NEGATIVE_ZERO.search(body):
-        return  # true of nearly every manifest, and cheap to find
+        return  # as in nearly every manifest
     found = _sizes_decoder.decode(body)
     single = [part for part in (found.config, found.subject) if part]
     for part in (*single, *(found.layers or ()), *(found.manifests or ())):
@@ -163,14 +163,14 @@ def _refuse_negative_zero(body: bytes) -> None:
 
 
 def _check_size(body: bytes) -> None:
-    """Refuse a document with too much in it, before any of that becomes objects."""
+    """Reject a document over the maximums, before a parser makes objects of its parts."""
     if len(body) <= MAX_ANNOTATIONS * _NAME_BYTES:
-        return  # too short for too much, and nothing is counted in nearly every manifest
+        return  # too short to exceed a maximum, as nearly every manifest is
     size = json_size(body, MAX_PARTS)
     if size.parts > MAX_PARTS:
         raise ManifestInvalid(f"a manifest has at most {MAX_PARTS} JSON names and values")
     if size.names <= MAX_ANNOTATIONS:
-        return  # nor too many descriptors, each of which has three names
+        return  # nor too many descriptors: each has three names
     document = _annotations_decoder.decode(body)
     parts = [part for part in (document.config, document.subject) if part]
     descriptors = [*(document.layers or ()), *(document.manifests or ()), *parts]
@@ -189,32 +189,32 @@ def _check_size(body: bytes) -> None:
 
 
 def is_specific(content_type: str | None) -> bool:
-    """Return True if the header names a media type, rather than JSON or bytes of any kind."""
+    """Return True if the header names a media type other than plain JSON or any bytes."""
     return _bare(content_type) not in _UNSPECIFIC
 
 
 def _bare(content_type: str | None) -> str:
-    """Return the media type of a header without parameters, in lower case."""
+    """Return a header's media type in lower case, without parameters."""
     return (content_type or "").partition(";")[0].strip().lower()
 
 
 def _media_type(document: _Document, content_type: str | None) -> str:
-    """Return the media type the header and the document agree on.
+    """Return the media type of a document, on which its header and ``mediaType`` must agree.
 
-    Without a telling header the document's own ``mediaType`` decides, and without that its shape.
+    If the header is not specific, ``mediaType`` decides, and without one the fields present.
     """
     sent = _bare(content_type)
-    told = document.media_type
+    declared = document.media_type
     if sent in _UNSPECIFIC:
-        sent = told or _inferred(document)
+        sent = declared or _inferred(document)
     if sent not in media_types.MANIFEST_TYPES:
         raise ManifestTypeUnsupported(
             "the media type must be an OCI manifest or index, or a Docker schema 2 manifest "
             "or manifest list",
             media_type=sent[:255],
         )
-    if told is not None and told != sent:
-        raise ManifestInvalid(f"Content-Type says {sent}, but mediaType says {told[:255]}")
+    if declared is not None and declared != sent:
+        raise ManifestInvalid(f"Content-Type says {sent}, but mediaType says {declared[:255]}")
     return sent
 
 
@@ -227,7 +227,7 @@ def _inferred(document: _Document) -> str:
 
 
 def _check_shape(document: _Document, *, is_index: bool) -> None:
-    """Refuse a document that lacks its parts, or has those of the other kind."""
+    """Reject a document that lacks fields of its type, or has those of another."""
     if document.schema_version != 2:
         raise ManifestInvalid("schemaVersion must be 2")
     has_image_parts = document.config is not None or document.layers is not None
@@ -248,7 +248,7 @@ def _check_shape(document: _Document, *, is_index: bool) -> None:
 
 
 def _check_descriptor(descriptor: Descriptor) -> None:
-    """Refuse a descriptor whose digest, size or media type cannot be."""
+    """Reject a descriptor with an invalid digest, size or media type."""
     try:
         Digest.parse(descriptor.digest)
     except DigestInvalid as error:

@@ -1,4 +1,4 @@
-"""Media types of what the registry stores, and what they say about content."""
+"""The media types of manifests, indexes and foreign layers."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ MANIFEST_TYPES: Final = IMAGE_TYPES | INDEX_TYPES
 
 
 def is_foreign_layer(media_type: str) -> bool:
-    """Say whether a layer may live elsewhere than in the registry (image-spec, layer)."""
+    """Return True if the layer may be stored outside the registry (image-spec, layer)."""
     return "nondistributable" in media_type or ".foreign." in media_type

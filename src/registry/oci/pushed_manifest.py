@@ -1,4 +1,4 @@
-"""Read a pushed manifest: parse it, and name its bytes."""
+"""Read a pushed manifest: parse it, and compute its digests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from registry.oci.manifest import Manifest, parse_manifest
 
 
 class ReadManifest(NamedTuple):
-    """A manifest that was read, and the digests of its bytes."""
+    """A parsed manifest and the digests of its bytes."""
 
     manifest: Manifest
     digest: Digest
@@ -19,14 +19,14 @@ class ReadManifest(NamedTuple):
 
 
 def read_manifest(body: bytes, content_type: str | None, expected: Digest | None) -> ReadManifest:
-    """Return the manifest that `body` is.
+    """Parse a pushed manifest and compute its digests.
 
     Raises:
         DigestMismatch: the bytes do not hash to `expected`.
         ManifestInvalid, ManifestTypeUnsupported: see `parse_manifest`.
 
     """
-    # No hash before one is needed: it is most of what a document costs that holds too much.
+    # Hash only when needed: for an oversized document, hashing is most of the cost.
     names: dict[str, Digest] = {}
     if expected is not None:
         found = digest_of(body, expected.algorithm)

@@ -1,4 +1,4 @@
-"""Names of repositories and tags, and the reference that is a tag or a digest."""
+"""Grammars of repository names, tags, and references, which are tags or digests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from registry.errors import NameInvalid, TagInvalid
 from registry.oci.digest import Digest
 
 MAX_NAME_LENGTH: Final = 213
-"""Clients cap host and name together at 255 characters; this leaves room for the host."""
+"""Maximum characters of a full name. Clients allow 255 for host and name together."""
 
 _HANDLE: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _COMPONENT: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -28,10 +28,10 @@ class Name(NamedTuple):
 
 
 def parse_name(text: str) -> Name:
-    """Return `text` as ``<account handle>/<repository>``, the repository nested at will.
+    """Parse ``<account handle>/<repository>``; the repository may have any number of components.
 
     Raises:
-        NameInvalid: wrong grammar (OCI name regex), a lone component, or over the length.
+        NameInvalid: `text` does not match the OCI name regex, has one component, or is too long.
 
     """
     handle, slash, repository = text.partition("/")
@@ -51,15 +51,15 @@ def parse_name(text: str) -> Name:
 
 
 def is_tag(text: str) -> bool:
-    """Say whether `text` follows the tag grammar (distribution-spec, "Pulling manifests")."""
+    """Return True if `text` is a valid tag (distribution-spec, "Pulling manifests")."""
     return _TAG.fullmatch(text) is not None
 
 
 def parse_tag(text: str) -> str:
-    """Return `text` when it is a tag.
+    """Return `text` if it is a valid tag.
 
     Raises:
-        TagInvalid: wrong grammar or longer than 128 characters.
+        TagInvalid: `text` does not match the grammar, or is longer than 128 characters.
 
     """
     if not is_tag(text):
@@ -71,11 +71,11 @@ def parse_tag(text: str) -> str:
 
 
 def parse_reference(text: str) -> str | Digest:
-    """Return `text` as a digest when it holds a colon, else as a tag.
+    """Parse `text` as a digest if it contains a colon, else as a tag.
 
     Raises:
-        DigestInvalid: it holds a colon and is no digest.
-        TagInvalid: it holds none and is no tag.
+        DigestInvalid: `text` contains a colon, but is not a digest.
+        TagInvalid: `text` contains no colon, and is not a tag.
 
     """
     if ":" in text:
