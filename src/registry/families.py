@@ -1,7 +1,7 @@
-"""The families of the platform, in one tuple: part of the composition root.
+"""Part of the composition root: the tuple of the platform's families.
 
-The command line and Alembic read it too, so it is cheap to import. Each line says how a family's
-needs are filled from what was made for the process.
+The command line and Alembic import it too, so it must be cheap to import. Each entry takes what its
+family needs from the process.
 """
 
 from __future__ import annotations
@@ -31,4 +31,4 @@ DEV_FAMILIES: Final[tuple[Family[Process], ...]] = (
     KERNEL.given(lambda process: process.ctx),
     REGISTRY,
 )
-"""What ``entrepot dev`` runs, where nobody signs in."""
+"""The families of ``entrepot dev``, which has no sign-in."""

@@ -1,4 +1,4 @@
-"""The registry as a family: repositories, images, tags, and all that keeps them."""
+"""The registry's family: repositories, images and tags, with their background work."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What runs the jobs and the schedule of all families.
+"""Run the worker and the scheduler of a process.
 
-Every process that serves runs one worker and one scheduler; they share one queue and one schedule
+Every serving process runs one of each; all processes share one queue and one schedule
 (`cloudcore.jobs`).
 """
 
@@ -18,14 +18,14 @@ from cloudcore.jobs.worker import JobWorker
 
 _RESTART_SECONDS: Final = 2
 _STOP_SECONDS: Final = 1
-"""How long a step may go on at the end; what it was doing is resumed elsewhere by its lease."""
+"""Time for the current step at shutdown; after its lease, another process resumes its job."""
 
 _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def running(worker: JobWorker | Scheduler) -> AsyncIterator[None]:
-    """Run the worker meanwhile; at the end let the steps under way finish, but not for long."""
+    """Run the worker during the block; then wait up to `_STOP_SECONDS` for the current step."""
     task = asyncio.create_task(_keep_running(worker), name=_name(worker))
     try:
         yield
@@ -36,15 +36,15 @@ async def running(worker: JobWorker | Scheduler) -> AsyncIterator[None]:
 
 
 async def _keep_running(worker: JobWorker | Scheduler) -> None:
-    """Run the worker until it is stopped, again after a failure."""
+    """Run the worker until it is stopped; restart it after a failure."""
     while True:
         try:
             await worker.run()
         except PlatformError as error:
-            _log.warning("the %s of the jobs begins again: %s", _name(worker), error)
+            _log.warning("the job %s restarts after an error: %s", _name(worker), error)
             await asyncio.sleep(_RESTART_SECONDS)
-        except Exception:  # noqa: BLE001 - else no job would run until the next start
-            _log.exception("the %s of the jobs failed, and begins again", _name(worker))
+        except Exception:  # noqa: BLE001 - else no job would run until the process restarts
+            _log.exception("the job %s failed and restarts", _name(worker))
             await asyncio.sleep(_RESTART_SECONDS)
         else:
             return

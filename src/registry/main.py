@@ -1,8 +1,7 @@
-"""The composition root: settings become stores, stores become services, services two planes.
+"""The composition root: make the stores, the services and the two planes from the settings.
 
-Constructors are called in order, here and in `served`, and nowhere else; which families there are
-is said in `families`. What only ``entrepot serve`` needs is in `served`: a third of a second's
-imports.
+Implementations are constructed only here and in `served`; `families` lists the families. `served`
+has what only ``entrepot serve`` needs, since its imports take 0.3 s.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ _log = logging.getLogger(__name__)
 
 
 def prepare(settings: Settings) -> None:
-    """Make the data folder and bring the database up to date; done once, before any worker."""
+    """Create the data folder and migrate the database. Call once, before workers start."""
     settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
     migrate(settings.database)
     make_folders(settings)
@@ -78,7 +77,7 @@ def prepare(settings: Settings) -> None:
 
 @asynccontextmanager
 async def _ready_to_collect(ctx: ServiceContext, sweeper: BlobSweeper) -> AsyncIterator[None]:
-    """Begin generations in the block, and put back orphans that a wrong database did not know."""
+    """Put back orphans that have rows, and record store generations during the block."""
     history = Generations(ctx, sweeper)
     await history.begin()
     try:
@@ -109,24 +108,24 @@ class Planes(NamedTuple):
     data: Application
     control: Application
     console: Console | None = None
-    """Pages over the control plane."""
+    """The web console, a client of the control plane."""
 
 
 @dataclass(frozen=True)
 class Edition(Generic[P]):
-    """What one command runs: its families, and how its planes are made."""
+    """What one command serves: its families, and functions that make its planes."""
 
     families: tuple[Family[P], ...]
     surround: Callable[[Process, AsyncExitStack], Awaitable[P]]
-    """Makes what its families need beside the stores; what must be closed goes on the stack."""
+    """Makes what its families need besides the stores; pushes what must be closed on the stack."""
     make_planes: Callable[[P, Sequence[Family[P]], Readiness], Awaitable[Planes]]
 
 
 class Registry:
-    """What one worker process runs: stores, both planes, and the work done in the background.
+    """What one worker process runs: the stores, both planes, and background work.
 
-    Without an `edition` there are the stores only, for a command that works on them. A `database`
-    or a `store` that is given stays the caller's to close.
+    Without an `edition` it has only the stores, for commands that work on them. The caller closes a
+    `database` or `store` that it passes.
     """
 
     def __init__(
@@ -184,7 +183,7 @@ class Registry:
 
     @asynccontextmanager
     async def open_planes(self) -> AsyncIterator[tuple[Process, Planes]]:
-        """Open the stores and make the planes of the edition, without work in the background."""
+        """Open the stores and make the planes of the edition, without background work."""
         async with self.open() as stores, AsyncExitStack() as resources:
             yield await self._make_planes(stores, resources)
 
@@ -198,7 +197,7 @@ class Registry:
         return process, await edition.make_planes(process, edition.families, readiness)
 
     async def start(self) -> None:
-        """Open the stores, make the planes, begin the work in the background."""
+        """Open the stores, make the planes, and start background work."""
         assert self._edition is not None
         enter, families = self._resources.enter_async_context, self._edition.families
         leases = self._resources.enter_context(_leases_of_worker(self._settings))
@@ -230,7 +229,7 @@ class Registry:
         """Return the probes of the database and the store."""
 
         async def database() -> None:
-            await ctx.database.read(accepted_at)  # any read of a table will do
+            await ctx.database.read(accepted_at)  # any query will do
 
         async def reads() -> None:
             with suppress(ObjectUnknown):
@@ -245,17 +244,17 @@ class Registry:
         return Readiness({"database": database, "reads": reads, "writes": writes})
 
     def data_plane(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Answer a request to ``/v2``."""
+        """Serve a request to ``/v2``."""
         assert self._planes is not None
         return self._planes.data(scope, receive, send)
 
     async def control_plane(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer any other request, or say that start and stop went well."""
+        """Serve any other request; confirm ASGI lifespan events."""
         if scope["type"] != "lifespan":
             assert self._planes is not None
             console = self._planes.console
-            answer = console if console and console.owns(scope) else self._planes.control
-            await answer(scope, receive, send)
+            plane = console if console and console.owns(scope) else self._planes.control
+            await plane(scope, receive, send)
             return
         for event in ("startup", "shutdown"):
             await receive()
@@ -263,7 +262,7 @@ class Registry:
 
 
 async def _surround_dev(process: Process, _resources: AsyncExitStack) -> Process:
-    """Make the account of ``entrepot dev``, unless it is there."""
+    """Create the account of ``entrepot dev`` if it does not exist."""
     ctx = process.ctx
     if await ctx.database.read(find_account, DEV_ACCOUNT) is None:
         await ctx.database.write(add_account, uuid7(), DEV_ACCOUNT, ctx.clock())
@@ -273,7 +272,7 @@ async def _surround_dev(process: Process, _resources: AsyncExitStack) -> Process
 async def _make_dev_planes(
     process: Process, _families: Sequence[Family[Process]], readiness: Readiness
 ) -> Planes:
-    """Let every program of this machine into the data plane, with health beside it."""
+    """Make an open data plane and a control plane with only health, for this machine alone."""
     settings = process.settings
     control = create_control_plane([report_alive, readiness_handler(readiness)], absent=_ABSENT)
     hosts = (*settings.hosts, settings.pull_host)
@@ -284,17 +283,17 @@ async def _make_dev_planes(
 
 
 DEV = Edition(DEV_FAMILIES, _surround_dev, _make_dev_planes)
-"""``entrepot dev``: one account, no sign-in, health beside the data plane."""
+"""``entrepot dev``: one account, no sign-in, data plane and health."""
 
 
 def expiry(families: Sequence[Family[Any]], database: Database, clock: Clock) -> Scheduled:
-    """Return the chore that deletes the rows of all families whose time is over."""
+    """Return the scheduled chore that deletes expired rows of all families."""
     forget = partial(forget_ended, database, clock, families)
     return Scheduled("platform.ended_rows", _FORGET_SECONDS, forget)
 
 
 async def forget_ended(database: Database, clock: Clock, families: Sequence[Family[Any]]) -> None:
-    """Delete the rows of all families whose time is over."""
+    """Delete the expired rows of all families."""
     for family in families:
         for forget in family.expiry():
             await database.write_relaxed(forget, clock())
@@ -306,7 +305,7 @@ def create_dev_app(settings: Settings) -> Dispatcher:
 
 
 def application(registry: Registry) -> Dispatcher:
-    """Return the ASGI application of a registry; it starts and stops with it."""
+    """Return the ASGI application of a registry; its lifespan starts and stops the registry."""
     made = dispatcher(
         registry.data_plane,
         registry.control_plane,
@@ -319,7 +318,7 @@ def application(registry: Registry) -> Dispatcher:
 
 @asynccontextmanager
 async def repeated(seconds: float, chore: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
-    """Do a chore now and then while the block runs."""
+    """Run a chore every `seconds` during the block."""
     task = asyncio.create_task(_repeat(seconds, chore))
     try:
         yield
@@ -329,7 +328,7 @@ async def repeated(seconds: float, chore: Callable[[], Awaitable[object]]) -> As
 
 
 async def _repeat(seconds: float, chore: Callable[[], Awaitable[object]]) -> None:
-    """Do a chore now and then for as long as the process runs; a failure is logged and retried."""
+    """Run a chore every `seconds` until cancelled; log a failure and go on."""
     while True:
         await asyncio.sleep(seconds)
         try:

@@ -1,4 +1,4 @@
-"""What the composition root made for one process; families take from it what they need."""
+"""The parts of one process, made by the composition root; families take what they need."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """The stores of a process, which ``entrepot dev`` has too."""
+    """The settings and stores of a process, under both ``entrepot dev`` and ``entrepot serve``."""
 
     settings: Settings
     ctx: ServiceContext
@@ -25,7 +25,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingProcess(Process):
-    """With what signing in takes; only ``entrepot serve`` has that."""
+    """A process of ``entrepot serve``, with the parts for sign-in."""
 
     platform: Platform
     identity: IdentityNeeds

@@ -1,4 +1,4 @@
-"""The composition root of ``entrepot serve``: identity below both planes, and the console."""
+"""Part of the composition root: ``entrepot serve``, with identity, both planes and the console."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _KEY_REFRESH_SECONDS: Final = 60
 
 
 async def _surround(process: Process, resources: AsyncExitStack) -> ServingProcess:
-    """Make what signing in takes, with the root key of the install."""
+    """Make the parts for sign-in, with the root key of the installation."""
     return await surround(process, resources, load_keyring(process.settings.root_key))
 
 
 async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring) -> ServingProcess:
-    """Make what signing in takes; `resources` end what goes on meanwhile."""
+    """Make the parts for sign-in; `resources` stops the refresh of signing keys."""
     settings, ctx = process.settings, process.ctx
     keys = SigningKeys(ctx.database, keyring, ctx.clock, KEY_KINDS)
     await keys.refresh()
@@ -77,7 +77,7 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
 async def _make_planes(
     process: ServingProcess, families: Sequence[Family[ServingProcess]], readiness: Readiness
 ) -> Planes:
-    """Build both planes over the families; every caller signs in, and policies decide."""
+    """Make both planes and the console, with sign-in and policies."""
     settings, ctx, platform = process.settings, process.ctx, process.platform
     shapes = [family.error_shapes() for family in families]
     control = create_control_plane(
@@ -109,7 +109,7 @@ SERVE: Final = Edition(FAMILIES, _surround, _make_planes)
 
 
 def _readable(planes: Planes, origins: Sequence[str]) -> Planes:
-    """Let pages of listed origins read from both planes, if there are any."""
+    """Let web pages of these origins read from both planes."""
     if not origins:
         return planes
     return planes._replace(

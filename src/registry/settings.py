@@ -1,4 +1,4 @@
-"""Settings: plain data, read once at the composition root; they build nothing."""
+"""Settings: plain values, read once at the composition root."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _DATABASES = ("sqlite:///", "postgresql://", "postgres://")
 
 
 class SettingsError(Exception):
-    """A setting is unknown or cannot be what it says."""
+    """A setting is unknown, or its value is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one request may ask for. Sizes in bytes, times in seconds."""
+    """Limits of uploads and touches. Sizes in bytes, times in seconds."""
 
     max_blob_bytes: int = 100 * 1024**3
     upload_idle_seconds: int = 24 * 3600
     max_open_uploads: int = 5000
-    """Upload sessions that an account may have open."""
+    """Maximum of open upload sessions of an account."""
     max_open_uploads_per_repository: int = 1000
     touch_after_seconds: int = 12 * 3600
-    """How old a link's last use may be before a HEAD refreshes it."""
+    """Age of a link's last use from which a HEAD refreshes it."""
 
     @property
     def upload_idle(self) -> int:
@@ -48,83 +48,83 @@ class Limits:
 
     @property
     def touch_after(self) -> int:
-        """Return the age after which a link is touched, in microseconds."""
+        """Return the age of a link's last use from which a HEAD refreshes it, in microseconds."""
         return self.touch_after_seconds * MICROSECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """How long the collector waits before each of its steps, in seconds.
+    """Delays before each step of the collector, in seconds.
 
-    None of them makes it safe: keys and locks do, and it may run with all of them at 0. They are
-    for clients that were told of a blob and have not used it yet, and for second thoughts.
+    The collector is safe with all of them at 0, since foreign keys and locks protect what is in
+    use. The delays give clients time to use a blob they have found, and operators time to recover.
     """
 
     gc_grace_seconds: int = 24 * 3600
-    """How long a blob that no manifest references stays in its repository after its last use."""
+    """Time that an unreferenced blob stays in its repository after its last use."""
     gc_condemned_seconds: int = 900
-    """How long an object that no repository has is kept for the next push of the same bytes."""
+    """Time that an unlinked object is kept for another push of the same bytes."""
     gc_quarantine_seconds: int = 3600
-    """How long the bytes of a swept object can still be brought back."""
+    """Time for which the bytes of a swept object can be recovered."""
     gc_orphan_seconds: int = 7 * 24 * 3600
-    """How long stored files that belong to no row are kept before they are deleted."""
+    """Time after which stored files without a row are deleted."""
 
     @property
     def grace(self) -> int:
-        """Return the grace of an unreferenced blob in microseconds."""
+        """Return `gc_grace_seconds` in microseconds."""
         return self.gc_grace_seconds * MICROSECONDS
 
     @property
     def condemned(self) -> int:
-        """Return how long objects stay condemned, in microseconds."""
+        """Return `gc_condemned_seconds` in microseconds."""
         return self.gc_condemned_seconds * MICROSECONDS
 
     @property
     def orphan(self) -> int:
-        """Return how long orphans are kept, in microseconds."""
+        """Return `gc_orphan_seconds` in microseconds."""
         return self.gc_orphan_seconds * MICROSECONDS
 
     @property
     def quarantine(self) -> int:
-        """Return how long swept bytes stay, in microseconds."""
+        """Return `gc_quarantine_seconds` in microseconds."""
         return self.gc_quarantine_seconds * MICROSECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything a process needs to know to run."""
+    """The settings of a process."""
 
     data: Path
-    """Folder of the blobs and, unless `database_url` says otherwise, of the SQLite database."""
+    """Folder of the blobs and, without a `database_url`, of the SQLite database."""
     database_url: str = ""
     host: str = "127.0.0.1"
     port: int = 5000
     workers: int = 1
     metrics: str = ""
-    """``host:port`` of the Prometheus endpoint; empty: none."""
+    """``host:port`` of the Prometheus endpoint; empty: no endpoint."""
     public_url: str = ""
-    """Base URL under which clients reach the registry; empty: ``http://`` and the first of
-    `allowed_hosts` or else ``host:port``."""
+    """Base URL at which clients reach the registry; empty: ``http://`` and the first of
+    `allowed_hosts`, or ``host:port`` if there is none."""
     allowed_hosts: str = ""
-    """Hosts, separated by commas, with their ports, under which clients may be told to come back.
-    Of no use beside a `public_url`, which is told to all."""
+    """`Host` headers, separated by commas, that may appear in sign-in challenges when no
+    `public_url` is set. Any other gets the first of these."""
     region: str = "local"
     root_key_file: str = ""
-    """File of the root key; empty: ``root.key`` in the data folder."""
+    """File of the root key; empty: ``root.key`` in the `data` folder."""
     trusted_proxies: str = ""
-    """Networks, separated by commas, whose ``X-Forwarded-For`` is believed."""
+    """Networks, separated by commas, of proxies whose ``X-Forwarded-For`` is trusted."""
     founders: Founders = "nobody"
-    """Who may found organizations and accounts by ``/v1``."""
+    """Who may create organizations and accounts through ``/v1``."""
     catalog_file: str = ""
-    """JSON file of the regions and prices that ``/v1/regions`` and ``/v1/prices`` list; empty: the
-    packaged one."""
+    """JSON file of the regions and prices in ``/v1/regions`` and ``/v1/prices``; empty: the
+    packaged file."""
     cors_origins: str = ""
     """Origins, separated by commas, whose web pages may read ``/v1`` and ``/v2``."""
     limits: Limits = field(default_factory=Limits)
     delays: Delays = field(default_factory=Delays)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be what it is said to be, before anything begins under it."""
+        """Raise SettingsError if a value is invalid."""
         _ = self.hosts, self.proxies, self.database, self.origins
         if self.founders not in get_args(Founders):
             raise SettingsError(
@@ -133,7 +133,7 @@ class Settings:
 
     @property
     def url(self) -> str:
-        """Return the base URL that tokens and references name."""
+        """Return the base URL in tokens and references."""
         if self.public_url:
             return self.public_url.rstrip("/")
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -141,7 +141,7 @@ class Settings:
 
     @property
     def pull_host(self) -> str:
-        """Return the host, with its port, that image references and bearers name."""
+        """Return the ``host:port`` in image references and bearers."""
         return urlsplit(self.url).netloc
 
     @property
@@ -149,7 +149,7 @@ class Settings:
         """Return the hosts of `allowed_hosts`.
 
         Raises:
-            SettingsError: one of them is no host.
+            SettingsError: one of them is not a host.
 
         """
         hosts = _listed(self.allowed_hosts)
@@ -163,7 +163,7 @@ class Settings:
         """Return the origins of `cors_origins`.
 
         Raises:
-            SettingsError: one of them is not written as browsers write origins.
+            SettingsError: one of them is not an origin as browsers send it.
 
         """
         origins = _listed(self.cors_origins)
@@ -182,7 +182,7 @@ class Settings:
 
     @property
     def catalog(self) -> Path:
-        """Return the file of the public catalogues."""
+        """Return the file of regions and prices."""
         return Path(self.catalog_file) if self.catalog_file else _PACKAGED_CATALOG
 
     @property
@@ -190,7 +190,7 @@ class Settings:
         """Return the networks of trusted proxies.
 
         Raises:
-            SettingsError: one of them is no network.
+            SettingsError: one of them is not a network.
 
         """
         try:
@@ -203,7 +203,7 @@ class Settings:
         """Return the URL of the metadata database.
 
         Raises:
-            SettingsError: it names no database that we know.
+            SettingsError: the URL has an unsupported scheme.
 
         """
         if self.database_url and not self.database_url.startswith(_DATABASES):
@@ -217,10 +217,10 @@ class Settings:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str], defaults: Settings) -> Settings:
-        """Return `defaults` with what the ``ENTREPOT_*`` variables say instead.
+        """Return `defaults` with the values of the ``ENTREPOT_*`` variables.
 
         Raises:
-            SettingsError: a variable of the prefix names no setting, or a number is none.
+            SettingsError: a variable is not a setting, or a value is not a whole number.
 
         """
         numbers: dict[str, dict[str, int]] = {"limits": {}, "delays": {}}
