@@ -96,7 +96,7 @@ _DOCUMENT: Final = Statement(
 )
 _about = (
     _m.subject_digest == bindparam("subject"),
-    _m.subject_digest.is_not(None),  # names the partial index
+    _m.subject_digest.is_not(None),  # so that the partial index applies
     or_(
         bindparam("artifact_type", type_=_m.artifact_type.type) == literal_column("''"),
         _m.artifact_type == bindparam("artifact_type"),

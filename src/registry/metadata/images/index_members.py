@@ -68,7 +68,7 @@ _in_repository = (
     _m.repository_id == bindparam("repository_id"),
     _m.id.in_(listed("ids")),
     _r.repository_id == bindparam("repository_id"),
-    _r.subject_digest.is_not(None),  # names the partial index
+    _r.subject_digest.is_not(None),  # so that the partial index applies
 )
 _REFERRERS: Final = Statement(
     select(_r.id, _m.id)

@@ -217,7 +217,7 @@ _REFERRERS: Final = Statement(
         .where(
             _m.repository_id == bindparam("repository_id"),
             _m.subject_digest == bindparam("subject"),
-            _m.subject_digest.is_not(None),  # names the partial index
+            _m.subject_digest.is_not(None),  # so that the partial index applies
             _m.id > bindparam("after"),
             or_(
                 bindparam("artifact_type", type_=_m.artifact_type.type) == literal_column("''"),

@@ -46,7 +46,7 @@ _PUT: Final = Statement(
 _REMOVE: Final = Statement(image_pins.delete().where(*_of_image, _p.name == bindparam("name")))
 _FORGET: Final = Statement(
     image_pins.delete().where(
-        _p.expires_at.is_not(None),  # names the partial index
+        _p.expires_at.is_not(None),  # so that the partial index applies
         _p.expires_at <= bindparam("now"),
     )
 )

@@ -65,7 +65,7 @@ _untagged_at = (
     .where(
         _e.repository_id == _m.repository_id,
         _e.previous_digest == _m.digest,
-        _e.previous_digest.is_not(None),  # names the partial index
+        _e.previous_digest.is_not(None),  # so that the partial index applies
     )
     .correlate(manifests)
     .scalar_subquery()

@@ -35,7 +35,7 @@ class DeletedRepository(NamedTuple):
 def _of_account(query: Select[Any]) -> Select[Any]:
     return query.where(
         _r.account_id == bindparam("account_id"),
-        _r.deleted_at.is_not(None),  # names the partial index
+        _r.deleted_at.is_not(None),  # so that the partial index applies
         _r.restorable_until > bindparam("now"),
     )
 

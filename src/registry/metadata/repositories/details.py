@@ -86,7 +86,7 @@ _last_pulled_at = (
     select(manifests.c.last_pulled_at)
     .where(
         manifests.c.repository_id == _r.id,
-        manifests.c.last_pulled_at.is_not(None),  # names the partial index
+        manifests.c.last_pulled_at.is_not(None),  # so that the partial index applies
     )
     .order_by(manifests.c.last_pulled_at.desc())
     .limit(literal_column("1"))

@@ -44,7 +44,7 @@ _LIST: Final = Statement(
     page(
         select(_r.id, _r.deleted_at, _r.restorable_until)
         .where(
-            _r.restorable_until.is_not(None),  # names the partial index
+            _r.restorable_until.is_not(None),  # so that the partial index applies
             _r.restorable_until <= bindparam("now"),
             or_(
                 _r.restorable_until > bindparam("until"),
