@@ -69,7 +69,7 @@ _log = logging.getLogger(__name__)
 
 
 def prepare(settings: Settings) -> None:
-    """Create the data folder and migrate the database. Call once, before workers start."""
+    """Make the data folder and bring the database up to date; done once, before any worker."""
     settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
     migrate(settings.database)
     make_folders(settings)
