@@ -133,6 +133,6 @@ REGISTRY: Final[Family[Process]] = Family(
             "set up an account",
             ("registry.cli.settings", "registry.cli.events", "registry.cli.gc"),
         ),
-        CommandGroup("run a registry", ("registry.cli.operating",)),
+        CommandGroup("run a registry", ("registry.cli.server_commands",)),
     ),
 )

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from registry.cli.api import Record, open_client
 from registry.cli.failure import CommandFailure
-from registry.cli.operating import add_local, settings_of
 from registry.cli.options import Verbs, add_noun, add_output, add_verb
 from registry.cli.output import (
     column,
@@ -21,6 +20,7 @@ from registry.cli.output import (
     write_records,
 )
 from registry.cli.runs import await_run
+from registry.cli.server_commands import add_local, settings_of
 
 _PATH: Final = "/v1/garbage-collection"
 _RUNS: Final = f"{_PATH}/runs"
