@@ -20,7 +20,7 @@ from cloudcore.jobs.outbox import DELIVER
 from cloudcore.jobs.queue import Job
 from cloudcore.jobs.worker import JobPace
 from cloudcore.serving.dispatch import Dispatcher
-from registry.cli.running import serve_application
+from registry.cli.run_server import serve_application
 from registry.main import DEV, Edition, Registry, application
 from registry.served import SERVE
 from registry.settings import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from ipaddress import ip_address
 
-from registry.cli.running import log_line, serve_application
+from registry.cli.run_server import log_line, serve_application
 from registry.main import DEV_ACCOUNT, create_dev_app, prepare
 from registry.settings import Settings, SettingsError
 

@@ -10,7 +10,7 @@ from registry.cli.failure import CommandFailure
 from registry.cli.orphan_removal import set_all_orphans_aside
 from registry.cli.output import duration_text
 from registry.cli.progress import ProgressLine
-from registry.cli.running import log_line
+from registry.cli.run_server import log_line
 from registry.gc.fsck import FsckProgress, Report, check
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.orphans.quarantine import list_orphans, take_back_owned

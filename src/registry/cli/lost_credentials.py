@@ -22,7 +22,7 @@ from cloudcore.identity.services.access_keys import new_access_key
 from cloudcore.identity.services.users import new_password
 from cloudcore.serving.logs import configure_logging
 from registry.cli.failure import Missing, Misuse
-from registry.cli.running import log_line
+from registry.cli.run_server import log_line
 from registry.cli.serve import check_signing_keys, no_account, open_keyring
 from registry.main import Registry, prepare
 from registry.settings import Settings, SettingsError

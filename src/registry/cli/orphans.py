@@ -13,7 +13,7 @@ from registry.blobstore.opening import open_store
 from registry.cli.api import Record
 from registry.cli.failure import Missing, Misuse
 from registry.cli.output import column, size_text, time_text, write_records
-from registry.cli.running import log_line
+from registry.cli.run_server import log_line
 from registry.gc.generations import accept_database
 from registry.gc.orphans.quarantine import list_orphans, take_back_owned
 from registry.main import Registry, prepare

@@ -8,7 +8,7 @@ from typing import Final
 from cloudcore.errors import NotFound
 from registry.cli.failure import CommandFailure, Missing, Misuse
 from registry.cli.output import duration_text
-from registry.cli.running import log_line
+from registry.cli.run_server import log_line
 from registry.errors import BlobUnknown, DigestMismatch
 from registry.gc.recovery import recover_blob
 from registry.main import Registry, prepare

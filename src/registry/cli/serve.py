@@ -14,7 +14,7 @@ from cloudcore.identity.names import check_handle, email_address
 from cloudcore.identity.rows.accounts import is_any_account
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyring
-from registry.cli.running import log_line, serve_application
+from registry.cli.run_server import log_line, serve_application
 from registry.cli.server_commands import DEFAULT_DATA
 from registry.main import Registry, prepare
 from registry.served import create_app
