@@ -1,1 +1,1 @@
-"""The control plane: what an operator and a program ask beside the distribution API."""
+"""The control plane ``/v1``: repositories, images, tags, policies, storage and settings."""

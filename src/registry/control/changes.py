@@ -1,4 +1,4 @@
-"""What history and events tell of a request to the control plane."""
+"""Who makes a change through the control plane, when, and on which registry."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from registry.services.changes import Change, RegistryHost
 
 
 def host_of(ctx: RequestContext) -> RegistryHost:
-    """Return where this registry stands."""
+    """Return the region and host of this registry."""
     return RegistryHost(ctx.settings.region, ctx.settings.host)
 
 
 def change_of(ctx: RequestContext) -> Change:
-    """Return the caller's change, made now."""
+    """Return a change that the caller makes now."""
     assert ctx.caller is not None
     return Change(ctx.caller.crn, ctx.clock(), host_of(ctx))

@@ -1,4 +1,4 @@
-"""``/v1/authorization-token``: a password for container clients (B2)."""
+"""``/v1/authorization-token``: a short-lived password for container clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from registry.services.logins import USERNAME, mint_login, new_password
 
 
 class GetAuthorizationToken(RequestBody):
-    """There is nothing to choose."""
+    """A request without fields."""
 
 
 class AuthorizationToken(ResponseBody):
@@ -26,11 +26,11 @@ class AuthorizationToken(ResponseBody):
     username: str
     password: str
     authorization_token: str
-    """User name and password as they go into an ``auth`` entry of a client's configuration."""
+    """Base64 of ``username:password``, as in an ``auth`` entry of a client's configuration."""
     registry: str
     """The host to log in to."""
     proxy_endpoint: str
-    """The same as a URL."""
+    """The URL of that host."""
     issued_at: RFC3339
     expires_at: RFC3339
 
@@ -42,12 +42,12 @@ class AuthorizationToken(ResponseBody):
 )
 async def get_authorization_token(
     ctx: NamedDependency[RequestContext],
-    data: JSONBody[GetAuthorizationToken | None] = None,  # noqa: ARG001 - read to refuse fields
+    data: JSONBody[GetAuthorizationToken | None] = None,  # noqa: ARG001 - its fields are refused
 ) -> Response[AuthorizationToken]:
     """Mint a password that container clients log in with, for twelve hours at most.
 
-    It grants nothing by itself: what it may do is asked anew every five minutes. An account has
-    at most 10,000 open ones; those that were revoked or have ended do not count.
+    The password itself grants nothing: policies are read anew for each token, which lasts five
+    minutes. An account has at most 10,000 open logins; revoked and expired ones do not count.
     """
     account_id = account_of(ctx)
     ctx.authorize(

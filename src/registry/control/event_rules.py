@@ -1,4 +1,4 @@
-"""``/v1/event-rules``: which topics are told of what happens in the account's repositories."""
+"""``/v1/event-rules``: which topics receive the events of the account's repositories."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ EventTypes = Annotated[list[str], Meta(min_length=1, max_length=20)]
 
 
 class CreateEventRule(RequestBody):
-    """A new rule."""
+    """A new event rule."""
 
     topic: Annotated[str, Meta(max_length=512)]
-    """CRN of a topic of the account, to which the caller may publish."""
+    """CRN of a topic of the account, to which the caller must be allowed to publish."""
     event_types: EventTypes
-    """Such as ``registry.image.pushed``; ``registry.tag.*`` stands for all of tags."""
+    """Such as ``registry.image.pushed``; ``registry.tag.*`` matches all events of tags."""
     repository_prefix: str = ""
-    """What the names of the repositories begin with; empty: all of the account's."""
+    """Prefix of the names of repositories; empty: all of the account's."""
 
 
 class TopicReference(ResponseBody):
@@ -99,7 +99,7 @@ def _one(ctx: RequestContext, rule: EventRule) -> OneEventRule:
 async def create_event_rule(
     data: JSONBody[CreateEventRule], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneEventRule]:
-    """Let a topic be told of events; the caller must be allowed to publish there itself."""
+    """Send events to a topic, to which the caller itself must be allowed to publish."""
     account_id = account_of(ctx)
     rule_id = ctx.new_id()
     ctx.authorize(_crn(ctx, account_id, rule_id))
@@ -148,13 +148,13 @@ async def get_event_rule(
 async def delete_event_rule(
     event_rule_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
-    """Delete an event rule; events of before are delivered still."""
+    """Delete an event rule; events from before the deletion are still delivered."""
     rule = await _authorized(ctx, event_rule_id)
     await ctx.database.write(event_rules.delete_rule, rule.account_id, rule.id)
 
 
 async def _authorized(ctx: RequestContext, rule_id: str) -> EventRule:
-    """Return a rule with which the caller may do what the route does."""
+    """Return a rule of the caller's account; raise `AccessDenied` unless policies allow it."""
     account_id = account_of(ctx)
     rule = await ctx.database.read(event_rules.get_rule, account_id, rule_id)
     ctx.authorize(_crn(ctx, account_id, rule.id))

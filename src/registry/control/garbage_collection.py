@@ -1,4 +1,4 @@
-"""``/v1/garbage-collection``: what waits to be collected in the caller's account, and the runs."""
+"""``/v1/garbage-collection``: the garbage of the caller's account, and the runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 from registry.control.changes import change_of
 from registry.metadata.collector.collection import Amount
-from registry.services import collector_runs as collection
+from registry.services import collector_runs
 from registry.services.access import repository_crn
 from registry.settings import Delays
 
@@ -34,49 +34,49 @@ class GarbageCollectionRun(ResponseBody):
     id: Uuid
     status: Literal["running", "succeeded", "failed"]
     started_by: str | None
-    """CRN; null: its time had come."""
+    """CRN of the principal that started it; null if the schedule did."""
     unlinked: int
-    """Blobs taken from repositories in which no manifest references them."""
+    """Blobs removed from repositories in which no manifest references them."""
     condemned: int
-    """Of these, blobs that no other repository has."""
+    """Those of the unlinked blobs that no other repository has."""
     swept: int
-    """Condemned blobs that went to the quarantine."""
+    """Condemned blobs that entered the quarantine."""
     removed: int
-    """Blobs whose quarantine was over, and whose bytes are gone."""
+    """Blobs whose bytes were deleted at the end of their quarantine."""
     freed_bytes: int
-    """Of these, on disk."""
+    """Bytes on disk of the removed blobs."""
     kept: int
-    """Condemned blobs that something refers to again; they stay."""
+    """Condemned blobs that stay, because something refers to them again."""
     fault: str | None
-    """Why it failed: a code, and words."""
+    """Error code and message of a failed run; else null."""
     started_at: RFC3339
     finished_at: RFC3339 | None
 
 
 class GarbageCollectionStatus(ResponseBody):
-    """What waits to be collected, stage by stage."""
+    """Blobs and bytes in each stage of garbage collection."""
 
     status: Literal["idle", "running"]
     unreferenced_blobs: int
-    """In repositories, without a manifest that references them."""
+    """Blobs in repositories in which no manifest references them."""
     unreferenced_bytes: int
     condemned_blobs: int
-    """In no repository. A push of the same bytes takes them back."""
+    """Blobs in no repository. A push of the same bytes brings them back."""
     condemned_bytes: int
     quarantined_blobs: int
-    """Swept; the operator can still bring them back."""
+    """Swept blobs, which an operator can still recover."""
     quarantined_bytes: int
     grace_seconds: int
-    """How long a blob stays unreferenced, since its last use, before it is taken."""
+    """How long an unreferenced blob stays in its repository after its last use."""
     condemned_seconds: int
-    """How long it then stays condemned."""
+    """How long a blob stays condemned before it is swept."""
     quarantine_seconds: int
-    """How long its bytes then stay."""
+    """How long the bytes of a swept blob are kept."""
     last_run: GarbageCollectionRun | None
 
 
 class OneGarbageCollectionStatus(ResponseBody):
-    """What waits to be collected, wrapped."""
+    """The status of garbage collection, wrapped."""
 
     garbage_collection: GarbageCollectionStatus
 
@@ -116,7 +116,7 @@ def _one(run: Run) -> OneGarbageCollectionRun:
 
 
 def _authorized(ctx: RequestContext) -> str:
-    """Return the caller's own account, all of whose repositories the action is about."""
+    """Return the caller's account; raise `AccessDenied` unless all its repositories are allowed."""
     account_id = account_of(ctx)
     ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
     return account_id
@@ -130,10 +130,10 @@ def _authorized(ctx: RequestContext) -> str:
 async def start_garbage_collection(
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OneGarbageCollectionRun]:
-    """Collect now what is due; while a run is under way, return that one."""
+    """Start a run over what is due now; if one is under way, return that one."""
     account_id = _authorized(ctx)
     return await ctx.commit(
-        collection.start_run,
+        collector_runs.start_run,
         account_id,
         ctx.new_id(),
         change_of(ctx),
@@ -147,7 +147,7 @@ async def list_garbage_collection_runs(
     ctx: NamedDependency[RequestContext],
 ) -> ManyGarbageCollectionRuns:
     """List the collector's runs over the account, the newest first."""
-    within = (collection.KIND, _authorized(ctx))
+    within = (collector_runs.KIND, _authorized(ctx))
     found, meta = await read_page(
         ctx, ctx.query(PageQuery), list_runs, count_runs, *within, key=lambda run: run.id
     )
@@ -159,21 +159,21 @@ async def get_garbage_collection_run(
     run_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneGarbageCollectionRun:
     """Return a run of the collector over the account."""
-    run = await ctx.database.read(find_run, collection.KIND, _authorized(ctx), run_id)
+    run = await ctx.database.read(find_run, collector_runs.KIND, _authorized(ctx), run_id)
     if run is None:
         raise NotFound("there is no such run")
     return _one(run)
 
 
 def garbage_collection_handlers(delays: Delays) -> Sequence[HTTPRouteHandler]:
-    """Return the routes, of which one tells how long the collector waits."""
+    """Return the routes; the status shows `delays`."""
 
     @get(_PATH, opt={"action": "registry:DescribeGarbageCollection"})
     async def get_garbage_collection(
         ctx: NamedDependency[RequestContext],
     ) -> OneGarbageCollectionStatus:
-        """Say what waits to be collected in the account, and what the last run did."""
-        found = await ctx.database.read(collection.status, _authorized(ctx))
+        """Return what each stage holds in the account, and the last run."""
+        found = await ctx.database.read(collector_runs.status, _authorized(ctx))
         return OneGarbageCollectionStatus(
             garbage_collection=GarbageCollectionStatus(
                 status="running" if found.is_running else "idle",

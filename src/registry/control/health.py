@@ -1,4 +1,4 @@
-"""Health: is the process alive, and can it serve (api F, "Operations")."""
+"""``/healthz``: the process is alive. ``/readyz``: it can serve requests."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from litestar.handlers import HTTPRouteHandler
 from cloudcore.errors import PlatformError
 
 PATIENCE_SECONDS: Final = 0.7
-"""How long a part may take to answer: a load balancer gives up after a second."""
+"""The time a part has to answer a probe: load balancers give up after a second."""
 OK: Final = "ok"
-_FACTS: Final = {"action": None, "public": True}
+_ROUTE_OPTIONS: Final = {"action": None, "public": True}
 
 Probe = Callable[[], Awaitable[None]]
-"""Returns if its part can serve; raises `Unavailable` otherwise."""
+"""Returns if its part can serve; raises `Unavailable` if not."""
 
 
-@get("/healthz", status_code=200, media_type="text/plain", opt=_FACTS)
+@get("/healthz", status_code=200, media_type="text/plain", opt=_ROUTE_OPTIONS)
 async def report_alive() -> str:
-    """Answer as long as the process can answer at all."""
+    """Return ok, without a look at any other part."""
     return "ok\n"
 
 
 class Readiness:
     """The state of the parts that requests need.
 
-    Each part is probed once at a time, and concurrent requests share the answer: so a part that
-    hangs costs one call, however many requests come.
+    A part has one probe at a time, whose result concurrent requests share: a part that hangs
+    costs one call, however many requests come.
     """
 
     def __init__(self, probes: Mapping[str, Probe]) -> None:
         self._probes = probes
-        self._asked: dict[str, asyncio.Task[str]] = {}
+        self._probing: dict[str, asyncio.Task[str]] = {}
 
     async def report(self) -> dict[str, str]:
         """Return `OK`, or what is wrong, for each part; after `PATIENCE_SECONDS` at the latest."""
@@ -47,18 +47,18 @@ class Readiness:
         }
 
     def _ask(self, part: str, probe: Probe) -> asyncio.Task[str]:
-        task = self._asked.get(part)
+        task = self._probing.get(part)
         if task is None or task.done():
-            task = self._asked[part] = asyncio.create_task(_answer(probe))
+            task = self._probing[part] = asyncio.create_task(_answer(probe))
         return task
 
 
 async def _answer(probe: Probe) -> str:
     try:
         await probe()
-    except PlatformError as error:  # its text is made for clients: it names no host, user or file
+    except PlatformError as error:  # its message names no host, user or file
         return error.message
-    except Exception:  # noqa: BLE001 - clients are unauthenticated: they hear nothing of it
+    except Exception:  # noqa: BLE001 - clients are unauthenticated: they get no details
         return "it failed"
     return OK
 
@@ -66,9 +66,9 @@ async def _answer(probe: Probe) -> str:
 def readiness_handler(readiness: Readiness) -> HTTPRouteHandler:
     """Return the handler of ``/readyz``: 200 when all parts can serve, else 503."""
 
-    @get("/readyz", status_code=200, media_type=MediaType.JSON, opt=_FACTS)
+    @get("/readyz", status_code=200, media_type=MediaType.JSON, opt=_ROUTE_OPTIONS)
     async def report_ready() -> Response[dict[str, str]]:
-        """Tell for each part that requests need whether it can serve.
+        """Return the state of each part: `ok`, or what is wrong.
 
         A full disk stops writes, not reads.
         """

@@ -1,4 +1,4 @@
-"""The configuration of an image as ``/v1`` tells it."""
+"""The configuration of an image as ``/v1`` returns it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class BuildStep(ResponseBody):
     created_by: str
     comment: str
     empty_layer: bool
-    """It made no layer."""
+    """True if the step made no layer."""
 
 
 class ImageConfiguration(ResponseBody):
     """The configuration of an image (OCI image-spec, "Image Configuration"), as it was pushed.
 
-    Whoever pushed it wrote it: dates need be none, and nothing in it is checked.
+    The registry checks none of its values: `created` may be no date.
     """
 
     platform: str
-    """What the image runs on, such as ``linux/arm/v7``."""
+    """The platform the image runs on, such as ``linux/arm/v7``."""
     created: str | None
     author: str
     user: str
@@ -38,11 +38,11 @@ class ImageConfiguration(ResponseBody):
     """Such as ``8080/tcp``."""
     labels: Mapping[str, str]
     history: Sequence[BuildStep]
-    """The oldest first."""
+    """Build steps, oldest first."""
 
 
 def configuration_answer(found: Configuration) -> ImageConfiguration:
-    """Return a configuration as it is told."""
+    """Return the answer for a configuration."""
     execution = found.config or Execution()
     return ImageConfiguration(
         platform=found.platform,

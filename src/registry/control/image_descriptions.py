@@ -1,4 +1,4 @@
-"""``/v1/repositories/{id}/images``: list and show images, with what is inside them if asked."""
+"""``/v1/repositories/{id}/images``: list and show images, with their contents on request."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from registry.services.images.image_contents import read_configuration, read_pla
 
 
 class ImageListQuery(UuidPage):
-    """Which images are listed."""
+    """The filter of a list of images."""
 
     tag_status: Literal["tagged", "untagged", "any"] = "any"
     tag_prefix: str | None = None
-    """Images that carry a tag which begins so; every character stands for itself."""
+    """Only images with a tag that begins with this text; there are no wildcards."""
     include: Literal["platforms"] | None = None
-    """Tell what each image runs on too; it is read from the images themselves."""
+    """Add the platforms of each image, which are read from the image itself."""
 
 
 class ImageQuery(msgspec.Struct):
-    """How an image is shown."""
+    """What is shown of an image."""
 
     include: Literal["configuration"] | None = None
-    """Tell its configuration too."""
+    """Add the image's configuration."""
 
 
 class OneImage(ResponseBody):
@@ -48,13 +48,13 @@ class OneImage(ResponseBody):
 
 
 def image_description_handlers(services: ServiceContext) -> Sequence[HTTPRouteHandler]:
-    """Return the routes; what is inside an image is read from the blob store of `services`."""
+    """Return the routes, which read contents of images from the blob store of `services`."""
 
     @get(IMAGES, opt={"action": "registry:DescribeImages", "query": ImageListQuery})
     async def list_images(
         repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
     ) -> ManyImages:
-        """List a repository's images, the newest first, each with its tags."""
+        """List a repository's images with their tags, newest first."""
         found = await authorized(ctx, repository_id)
         query = ctx.query(ImageListQuery)
         pager = ctx.pager(query)

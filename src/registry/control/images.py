@@ -32,20 +32,20 @@ IMAGE: Final = f"{IMAGES}/{{digest:str}}"
 
 
 class ReferrerQuery(UuidPage):
-    """Which referrers are listed."""
+    """The filter of a list of referrers."""
 
     artifact_type: Annotated[str, PLUS] = ""
 
 
 class DeleteImageQuery(msgspec.Struct):
-    """How images are deleted."""
+    """Options of a deletion."""
 
     force: bool = False
-    """Delete them though pins hold them."""
+    """Delete pinned images too."""
 
 
 class BatchDelete(RequestBody):
-    """What is deleted: images, each with its tags, and tags alone."""
+    """Images to delete, each with all its tags, and tags to delete without their images."""
 
     digests: Annotated[list[str], Meta(max_length=100)] = field(default_factory=list)
     tags: Annotated[list[str], Meta(max_length=100)] = field(default_factory=list)
@@ -65,16 +65,16 @@ class ImageAnswer(ResponseBody):
     is_index: bool
     pushed_at: RFC3339
     last_pulled_at: RFC3339 | None
-    """To the minute. Clients that have the image may ask by HEAD alone, which does not count."""
+    """To the minute. A HEAD does not count; clients that have the image may send nothing else."""
     artifact_type: str | UnsetType = UNSET
     config_digest: str | UnsetType = UNSET
     """Absent on a multi-platform index."""
     subject: str | UnsetType = UNSET
-    """The digest this image is about."""
+    """Digest of the image that this one refers to (`subject` of its manifest)."""
     platforms: Sequence[str] | UnsetType = UNSET
-    """What it runs on, such as ``linux/amd64``; only if a list is asked for them."""
+    """Platforms such as ``linux/amd64``; only in a list with ``include=platforms``."""
     configuration: ImageConfiguration | UnsetType | None = UNSET
-    """Only if asked for; null where there is none that can be read."""
+    """Only with ``include=configuration``; null if there is none that can be read."""
 
 
 class ManyImages(ResponseBody):
@@ -85,14 +85,14 @@ class ManyImages(ResponseBody):
 
 
 class DeletedImage(ResponseBody):
-    """What one item of a batch took away."""
+    """An image or tag that was deleted."""
 
     digest: str
     tags: Sequence[str]
 
 
 class FailedDeletion(ResponseBody):
-    """Why one item of a batch did nothing."""
+    """An item of a batch that was not deleted, and why."""
 
     digest: str | None
     tag: str | None
@@ -103,14 +103,14 @@ class FailedDeletion(ResponseBody):
 
 
 class BatchDeletion(ResponseBody):
-    """What became of each item of a batch."""
+    """The outcome of each item of a batch."""
 
     deleted: Sequence[DeletedImage]
     failures: Sequence[FailedDeletion]
 
 
 def image_answer(image: ImageRow) -> ImageAnswer:
-    """Return an image as it is told."""
+    """Return the answer for an image."""
     pulled = image.last_pulled_at
     return ImageAnswer(
         id=image.id,
@@ -147,7 +147,7 @@ async def get_image_manifest(
 async def list_image_referrers(
     repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyImages:
-    """List the images about another (signatures, SBOMs, attestations), the newest first."""
+    """List the referrers of an image (signatures, SBOMs, attestations), newest first."""
     found = await authorized(ctx, repository_id)
     query = ctx.query(ReferrerQuery)
     pager = ctx.pager(query)
@@ -180,7 +180,7 @@ async def delete_image(
 async def batch_delete_images(
     repository_id: FromPath[str], data: JSONBody[BatchDelete], ctx: NamedDependency[RequestContext]
 ) -> Reply[BatchDeletion]:
-    """Delete images and tags; what cannot go is told one by one."""
+    """Delete images and tags; return each item that could not be deleted, and why."""
     found = await authorized(ctx, repository_id)
     force = ctx.query(DeleteImageQuery).force
     change = partial(images.delete_batch, force=force)
@@ -190,7 +190,7 @@ async def batch_delete_images(
 
 
 def batch_answer(outcome: BatchOutcome) -> BatchDeletion:
-    """Return what became of a batch as it is told."""
+    """Return the answer for a batch."""
     return BatchDeletion(
         deleted=[DeletedImage(digest=each.digest, tags=each.tags) for each in outcome.deleted],
         failures=[_failure_answer(each) for each in outcome.failures],

@@ -1,4 +1,4 @@
-"""Deleting an index together with the images under it that nothing else needs."""
+"""Delete an index together with the images under it that nothing else needs."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from registry.services.images.index_deletion import MAX_MEMBERS, KeptReason, Tre
 
 
 class KeptImage(ResponseBody):
-    """An image under an index that is not deleted with it."""
+    """An image under an index that stays when the index is deleted."""
 
     image: ImageAnswer
     reason: KeptReason
-    """It has a tag or a pin, another index lists it, or something is attached to it that stays."""
+    """It has a tag or a pin, another index lists it, or a referrer of it stays."""
 
 
 class DeletionPreview(ResponseBody):
     """What deleting an image with its children would do now."""
 
     deleted: Sequence[ImageAnswer]
-    """What would go: the image, then each child that nothing else needs, after all that list it."""
+    """The image, then the children that nothing else needs, each after the indexes that list it."""
     kept: Sequence[KeptImage]
-    """What under it would stay."""
+    """Images under it that would stay."""
     listed_by: Sequence[str]
-    """Digests of indexes here that list the image, at most 20; these must be deleted first."""
+    """Digests of indexes in the repository that list the image, at most 20; delete them first."""
     freed_bytes: int
-    """What this would free, once nothing of it can be restored."""
+    """Bytes freed once none of the deleted images can be restored."""
 
 
 class OneDeletionPreview(ResponseBody):
@@ -55,10 +55,10 @@ class OneDeletionPreview(ResponseBody):
 
 
 class DeleteWithChildren(RequestBody):
-    """Which children may go with an index."""
+    """The children that may be deleted with an index."""
 
     digests: Annotated[list[str], Meta(max_length=MAX_MEMBERS)] | None = None
-    """No others; by default all that nothing else needs. The sha256 of each."""
+    """sha256 digests of the children to delete; null: all that nothing else needs."""
 
 
 class KeptDigest(ResponseBody):
@@ -69,10 +69,10 @@ class KeptDigest(ResponseBody):
 
 
 class IndexDeletion(BatchDeletion):
-    """What became of the index, and of each of its children that was asked for."""
+    """The outcome for the index, and for each child that was to be deleted."""
 
     kept: Sequence[KeptDigest]
-    """Children that something else needs by now."""
+    """Children that stayed because something else needs them."""
 
 
 @get(
@@ -82,7 +82,7 @@ class IndexDeletion(BatchDeletion):
 async def preview_image_deletion(
     repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneDeletionPreview:
-    """Tell what would be deleted with an image, and what under it would stay."""
+    """Return what would be deleted with an image, and which images under it would stay."""
     found = await authorized_own(ctx, repository_id)
     preview = await ctx.database.read(index_deletion.preview_deletion, found, digest, ctx.clock())
     return OneDeletionPreview(
@@ -108,7 +108,7 @@ async def delete_image_with_children(
     data: JSONBody[DeleteWithChildren],
     ctx: NamedDependency[RequestContext],
 ) -> Reply[IndexDeletion]:
-    """Delete an index with the children that nothing else needs; what cannot go is told."""
+    """Delete an index with the children that nothing else needs; return what stayed, and why."""
     found = await authorized(ctx, repository_id)
     force = ctx.query(DeleteImageQuery).force
     only = None if data.digests is None else frozenset(data.digests)

@@ -1,4 +1,4 @@
-"""``/v1/repositories/{id}/lifecycle-policy``: its rules, what they would take, what they took."""
+"""``/v1/repositories/{id}/lifecycle-policy``: its rules, a preview, and its runs."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _PREVIEWS: Final = Previews()
 
 
 class PutLifecyclePolicy(RequestBody):
-    """A policy."""
+    """A lifecycle policy to set."""
 
     rules: Rules
 
 
 class PreviewLifecyclePolicy(RequestBody):
-    """Whose preview is asked for; without rules, that of the policy the repository has."""
+    """The rules to preview; by default those of the repository's policy."""
 
     rules: Rules | None = None
 
@@ -58,7 +58,7 @@ class LifecyclePolicy(ResponseBody):
     revision: int
     """Grows by one with every change."""
     next_run_at: RFC3339
-    """A run begins soon after; one can be started before."""
+    """When the next run is due; one can be started earlier."""
     updated_at: RFC3339
 
 
@@ -79,32 +79,32 @@ class PreviewedImage(ResponseBody):
     pushed_at: RFC3339
     last_pulled_at: RFC3339 | None
     rule: int
-    """The priority of the rule that takes it, or takes the image it goes with."""
+    """Priority of the rule that expires it, or expires the image it goes with."""
     expires_with: str | None
-    """The digest of the image it is about and goes with; null where a rule takes it itself."""
+    """Digest of the image it refers to and goes with; null if a rule expires it directly."""
     artifact_type: str | UnsetType = UNSET
 
 
 class PreviewSummary(ResponseBody):
-    """What a run would do in all."""
+    """The totals of a run."""
 
     evaluated: int
-    """Images there are."""
+    """Number of images in the repository."""
     expired: int
-    """Images that would go."""
+    """Number of images that would expire."""
     expired_by_rule: Mapping[str, int]
-    """By priority."""
+    """Numbers of images that would expire, by priority of the rule."""
     kept_by_rule: Mapping[str, int]
-    """By priority: what `keep` protects, and what `keep_last` leaves."""
+    """Numbers of images that `keep` or `keep_last` protects, by priority of the rule."""
     freed_bytes: int
-    """Of blobs that no image of the account would need any more. They are freed when what
-    expired can be restored no longer."""
+    """Bytes of blobs that no image of the account would need any more. They are freed when the
+    expired images can no longer be restored."""
     as_of: RFC3339
-    """By which moment ages are told."""
+    """The moment against which ages are measured."""
 
 
 class LifecyclePreview(ResponseBody):
-    """A page of what would expire, the newest first, and the sum of all pages."""
+    """A page of the images that would expire, newest first, and the totals of all pages."""
 
     images: Sequence[PreviewedImage]
     summary: PreviewSummary
@@ -117,13 +117,13 @@ class LifecycleRun(ResponseBody):
     id: Uuid
     status: Literal["running", "succeeded", "failed"]
     started_by: str | None
-    """CRN; null: its time had come."""
+    """CRN of the principal that started it; null if the schedule did."""
     evaluated: int
     expired: int
     freed_bytes: int
-    """Of blobs that no image of the account needs any more; see the preview."""
+    """Bytes of blobs that no image of the account needs any more; see the preview."""
     fault: str | None
-    """Why it failed: a code, and words."""
+    """Error code and message of a failed run; else null."""
     started_at: RFC3339
     finished_at: RFC3339 | None
 
@@ -202,7 +202,7 @@ async def put_lifecycle_policy(
     data: JSONBody[PutLifecyclePolicy],
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OneLifecyclePolicy]:
-    """Give a repository a lifecycle policy in place of the one it had; it runs every day."""
+    """Set the lifecycle policy of a repository, in place of any earlier one; it runs every day."""
     repository = await authorized(ctx, repository_id)
     return await ctx.commit(
         put_policy,
@@ -217,7 +217,7 @@ async def put_lifecycle_policy(
 async def delete_lifecycle_policy(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
-    """Take a repository's lifecycle policy away; a run under way stops."""
+    """Delete a repository's lifecycle policy; a run under way stops."""
     repository = await authorized(ctx, repository_id)
     await ctx.database.write(delete_policy, repository.id)
 
@@ -232,7 +232,7 @@ async def preview_lifecycle_policy(
     ctx: NamedDependency[RequestContext],
     data: JSONBody[PreviewLifecyclePolicy | None] = None,
 ) -> LifecyclePreview:
-    """Say which images a run would delete now, by which rule, and what that frees."""
+    """Return the images a run would delete now, by which rules, and the bytes that would free."""
     repository = await authorized(ctx, repository_id)
     if data is None or data.rules is None:
         document = (await ctx.database.read(get_policy, repository.id)).document
@@ -241,7 +241,7 @@ async def preview_lifecycle_policy(
     pager = ctx.pager(ctx.query(PageQuery), document)
     moment, after = pager.position or (ctx.clock(), None)
     found = await _PREVIEWS.get(ctx.database, repository.id, document, moment)
-    # Ids sort as they were made, the newest first here.
+    # Ids sort by creation; `found.ids` has the newest first.
     begin = 0 if after is None else sum(each >= after for each in found.ids)
     ids = found.ids[begin : begin + pager.wanted]
     cut, meta = pager.cut(ids, len(found.ids), key=lambda each: (moment, each))
@@ -267,7 +267,7 @@ async def preview_lifecycle_policy(
 async def start_lifecycle_run(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneLifecycleRun]:
-    """Run a repository's lifecycle policy now; while a run is under way, return that one."""
+    """Run a repository's lifecycle policy now; if a run is under way, return that one."""
     repository = await authorized(ctx, repository_id)
     return await ctx.commit(
         start_run,
@@ -283,7 +283,7 @@ async def start_lifecycle_run(
 async def list_lifecycle_runs(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyLifecycleRuns:
-    """List the runs of a repository's lifecycle policies, the newest first."""
+    """List the runs of a repository's lifecycle policies, newest first."""
     repository = await authorized(ctx, repository_id)
     found, meta = await read_page(
         ctx,
@@ -301,7 +301,7 @@ async def list_lifecycle_runs(
 async def get_lifecycle_run(
     repository_id: FromPath[str], run_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneLifecycleRun:
-    """Return a run of a repository's lifecycle policies: how far it has come, or how it ended."""
+    """Return a run of a repository's lifecycle policies: its progress or its outcome."""
     repository = await authorized(ctx, repository_id)
     return OneLifecycleRun(run=_run_answer(await ctx.database.read(get_run, repository.id, run_id)))
 

@@ -1,4 +1,4 @@
-"""``/v1/repositories/{id}/images/{digest}/pins``: what is deployed, and so never expires."""
+"""``/v1/repositories/{id}/images/{digest}/pins``: pins, which keep images from expiring."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _PIN: Final = f"{_PINS}/{{name:str}}"
 
 
 class PutPin(RequestBody):
-    """Until when an image is pinned."""
+    """How long an image is pinned."""
 
     expires_at: Timestamp | None = None
-    """In the future; null: until the pin is taken away."""
+    """A moment in the future; null: until the pin is deleted."""
 
 
 class PinAnswer(ResponseBody):
@@ -34,10 +34,10 @@ class PinAnswer(ResponseBody):
 
     name: str
     digest: str
-    """The sha256 of the image it holds."""
+    """sha256 digest of the pinned image."""
     expires_at: RFC3339 | None
     created_by: str
-    """The principal that pinned it first."""
+    """CRN of the principal that created the pin."""
     created_at: RFC3339
 
 
@@ -69,7 +69,7 @@ def _answer(pinned: Pinned) -> PinAnswer:
 async def list_pins(
     repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyPins:
-    """List the pins that hold an image now, by name."""
+    """List the pins of an image that have not expired, by name."""
     found = await authorized(ctx, repository_id)
     pager = ctx.pager(ctx.query(PageQuery))
     (after,) = pager.position or ("",)
@@ -87,12 +87,12 @@ async def put_pin(
     data: JSONBody[PutPin],
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OnePin]:
-    """Pin an image, or renew a pin; a pinned image is never expired by a lifecycle policy."""
+    """Pin an image, or renew a pin; lifecycle policies never expire a pinned image."""
     found = await authorized(ctx, repository_id)
-    act = change_of(ctx)
+    change = change_of(ctx)
     expires_at = None if data.expires_at is None else moment_of(data.expires_at)
-    pins.check_pin(name, expires_at, act.now)
-    pinned = await ctx.database.write(pins.put_pin, found, digest, name, expires_at, act)
+    pins.check_pin(name, expires_at, change.now)
+    pinned = await ctx.database.write(pins.put_pin, found, digest, name, expires_at, change)
     body = msgspec.json.encode(OnePin(pin=_answer(pinned)))
     return Reply(201 if pinned.is_new else 200, body)
 
@@ -104,7 +104,7 @@ async def delete_pin(
     name: FromPath[str],
     ctx: NamedDependency[RequestContext],
 ) -> None:
-    """Take a pin away; what else holds the image holds it still."""
+    """Delete a pin; the image stays pinned while it has others."""
     found = await authorized(ctx, repository_id)
     await ctx.database.write(pins.delete_pin, found, digest, name, ctx.clock())
 

@@ -1,4 +1,4 @@
-"""``/v1/repositories/{id}/policy``: who else may come (C4)."""
+"""``/v1/repositories/{id}/policy``: who else may use the repository."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _PATH: Final = "/v1/repositories/{repository_id:str}/policy"
 
 
 class PutPolicyQuery(msgspec.Struct):
-    """How a policy is set."""
+    """Options of setting a policy."""
 
     force: bool = False
-    """Set it though it denies the caller what it would be allowed without."""
+    """Set the policy even if it denies the caller an action that is allowed without it."""
 
 
 class RepositoryPolicy(ResponseBody):
@@ -35,7 +35,7 @@ class RepositoryPolicy(ResponseBody):
 
     repository: ResourceRef
     document: dict[str, Any]
-    """As it was written, but with the id of the repository's account in place of its handle."""
+    """As it was sent, with the id of the repository's account in place of its handle."""
     revision: int
     """Grows by one with every change, also when a policy is deleted and set again."""
     updated_at: RFC3339
@@ -74,7 +74,7 @@ def _setter(ctx: RequestContext, repository: RepositoryRecord) -> Setter:
     )
 
 
-def _none() -> NotFound:
+def _no_policy() -> NotFound:
     return NotFound("the repository has no policy")
 
 
@@ -86,7 +86,7 @@ async def get_repository_policy(
     repository = await authorized(ctx, repository_id)
     stored = await ctx.database.read(find_policy, repository.id)
     if stored is None:
-        raise _none()
+        raise _no_policy()
     return _one(ctx, repository, stored)
 
 
@@ -103,9 +103,9 @@ async def put_repository_policy(
     data: JSONBody[dict[str, Any]],
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OneRepositoryPolicy]:
-    """Give a repository a policy in place of the one it had; bare, or under `policy`.
+    """Set the policy of a repository, sent bare or under `policy`, in place of any earlier one.
 
-    One that would lock out its setter is refused unless it is forced.
+    A policy that denies the caller an action it has without it is refused, unless `force` is set.
     """
     repository = await authorized(ctx, repository_id)
     force = ctx.query(PutPolicyQuery).force
@@ -124,10 +124,10 @@ async def put_repository_policy(
 async def delete_repository_policy(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
-    """Take a repository's policy away; from then on only its own account's policies count."""
+    """Delete a repository's policy; from then on only its own account's policies count."""
     repository = await authorized(ctx, repository_id)
     if not await ctx.database.write(delete_policy, repository.id):
-        raise _none()
+        raise _no_policy()
 
 
 HANDLERS: Final = (get_repository_policy, put_repository_policy, delete_repository_policy)

@@ -1,4 +1,4 @@
-"""``/v1/repositories``."""
+"""``/v1/repositories``: create, list, show, change and delete repositories."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from registry.metadata.repositories.details import (
     list_records,
 )
 from registry.services.access import repository_crn
-from registry.services.repositories import details as repository_records
+from registry.services.repositories import details as repository_details
 
 RepositoryName = Annotated[str, Meta(min_length=1, max_length=210)]
-"""Without the account's handle; nested at will."""
+"""Without the account's handle; may be nested, as ``team/app``."""
 Description = Annotated[str, Meta(max_length=1000)]
 Mutability = Literal["mutable", "immutable"]
 Visibility = Literal["private", "shared", "public"]
@@ -50,7 +50,7 @@ class CreateRepository(RequestBody):
 
 
 class UpdateRepository(RequestBody):
-    """Changes of a repository; its name stays."""
+    """The fields to change; a repository's name is fixed."""
 
     description: Description | UnsetType | None = UNSET
     tags: dict[str, str] | UnsetType = UNSET
@@ -59,24 +59,24 @@ class UpdateRepository(RequestBody):
 
 
 class RepositoryQuery(PageQuery):
-    """Which repositories are listed."""
+    """The filter of a list of repositories."""
 
     name: str | None = None
     name_prefix: str | None = None
 
 
 class DeleteQuery(msgspec.Struct):
-    """How a repository is deleted."""
+    """Options of a deletion."""
 
     force: bool = False
-    """Delete it with the images it holds."""
+    """Delete the repository even if it holds images, and delete these too."""
 
 
 class Encryption(ResponseBody):
     """How a repository's blobs are encrypted at rest."""
 
     source: Literal["repository", "account", "platform"] = "platform"
-    """Whose decision it is."""
+    """Where the encryption is configured."""
     kms_key: ResourceRef | None = None
 
 
@@ -87,13 +87,13 @@ class RepositoryAnswer(ResponseBody):
     crn: str
     name: str
     uri: str
-    """What a client pulls from, without a tag."""
+    """Host, account handle and name: an image reference without a tag."""
     description: str | None
     tags: dict[str, str]
     tag_mutability: Mutability
     immutable_tag_exclusions: list[str]
     visibility: Visibility
-    """Whom its own policy lets in: no one, some, or the public."""
+    """Whom its policy admits besides its account: nobody, some principals, or everyone."""
     encryption: Encryption
     source: Source
     image_count: int
@@ -101,7 +101,7 @@ class RepositoryAnswer(ResponseBody):
     size_bytes: int
     last_pushed_at: RFC3339 | None
     last_pulled_at: RFC3339 | None
-    """To the minute; of the images it holds now."""
+    """The last pull of the images it holds now, to the minute."""
     created_at: RFC3339
     updated_at: RFC3339
 
@@ -125,21 +125,21 @@ def crn_of(ctx: RequestContext, repository: RepositoryRecord) -> str:
 
 
 def uri_of(ctx: RequestContext, handle: str, name: str) -> str:
-    """Return what a client pulls a repository's images from, without a tag."""
+    """Return the image reference of a repository without a tag: host, account handle and name."""
     return f"{ctx.settings.host}/{handle}/{name}"
 
 
 async def authorized(ctx: RequestContext, repository_id: str) -> RepositoryRecord:
-    """Return a repository on which the caller may do what the route does."""
+    """Return a repository of the caller's account; raise `AccessDenied` if policies refuse."""
     found = await ctx.database.read(
-        repository_records.get_repository, account_of(ctx), repository_id
+        repository_details.get_repository, account_of(ctx), repository_id
     )
     ctx.authorize(crn_of(ctx, found))
     return found
 
 
 def repository_answer(ctx: RequestContext, found: RepositoryRecord) -> RepositoryAnswer:
-    """Return a repository as it is shown."""
+    """Return the answer for a repository."""
     return RepositoryAnswer(
         id=found.id,
         crn=crn_of(ctx, found),
@@ -175,10 +175,10 @@ async def create_repository(
     account = await ctx.database.read(find_account, account_id)
     assert account is not None
     new = NewRepository(**{name: getattr(data, name) for name in NewRepository._fields})
-    repository_records.check_repository(account.handle, new)
+    repository_details.check_repository(account.handle, new)
     ctx.authorize(repository_crn(ctx.settings.region, account_id, new.name))
     return await ctx.commit(
-        repository_records.create_repository,
+        repository_details.create_repository,
         account_id,
         ctx.new_id(),
         new,
@@ -197,10 +197,10 @@ async def list_repositories(ctx: NamedDependency[RequestContext]) -> ManyReposit
     """List the account's repositories by name."""
     account_id = account_of(ctx)
     query = ctx.query(RepositoryQuery)
-    repository_records.check_sought(query.name, query.name_prefix)
+    repository_details.check_sought(query.name, query.name_prefix)
     names = NameRange.of(query.name, query.name_prefix)
-    asked = query.name or f"{query.name_prefix or ''}*"
-    ctx.authorize(repository_crn(ctx.settings.region, account_id, asked))
+    pattern = query.name or f"{query.name_prefix or ''}*"
+    ctx.authorize(repository_crn(ctx.settings.region, account_id, pattern))
     found, meta = await read_page(
         ctx, query, list_records, count_records, account_id, names, key=lambda each: each.name
     )
@@ -223,15 +223,15 @@ async def update_repository(
     data: JSONBody[UpdateRepository],
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OneRepository]:
-    """Change a repository; what is given is replaced whole."""
+    """Change a repository; each given field is replaced whole."""
     found = await authorized(ctx, repository_id)
     changes = changes_of(data)
     if data.tags is not UNSET:
-        repository_records.check_tags(data.tags)
+        repository_details.check_tags(data.tags)
     if data.immutable_tag_exclusions is not UNSET:
-        repository_records.check_exclusions(data.immutable_tag_exclusions)
+        repository_details.check_exclusions(data.immutable_tag_exclusions)
     return await ctx.commit(
-        repository_records.update_repository,
+        repository_details.update_repository,
         found.account_id,
         found.id,
         changes,
@@ -247,10 +247,10 @@ async def update_repository(
 async def delete_repository(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
-    """Delete a repository; its name is free at once. It can be restored for a while."""
+    """Delete a repository, restorable for `undelete_days`; its name is free at once."""
     found = await authorized(ctx, repository_id)
     await ctx.database.write(
-        repository_records.delete_repository,
+        repository_details.delete_repository,
         found.account_id,
         found.id,
         change_of(ctx),

@@ -1,4 +1,4 @@
-"""What was deleted and can be had again: repositories, images, tags; and the history of tags."""
+"""List and restore deleted repositories, images and tags; list the history of tags."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ class DeletedRepositoryAnswer(ResponseBody):
     crn: str
     name: str
     uri: str
-    """What a client pulls from once it is restored, without a tag."""
+    """Its image reference without a tag, once it is restored."""
     image_count: int
     tag_count: int
     size_bytes: int
     created_at: RFC3339
     deleted_at: RFC3339
     deleted_by: str | None
-    """CRN of who deleted it."""
+    """CRN of the principal that deleted it."""
     restorable_until: RFC3339
 
 
@@ -87,7 +87,7 @@ class DeletedImageAnswer(ResponseBody):
     pushed_at: RFC3339
     deleted_at: RFC3339
     deleted_by: str | None
-    """CRN of who deleted it."""
+    """CRN of the principal that deleted it."""
     restorable_until: RFC3339
     artifact_type: str | UnsetType = UNSET
 
@@ -100,7 +100,7 @@ class ManyDeletedImages(ResponseBody):
 
 
 class TagChange(ResponseBody):
-    """What became of a tag."""
+    """A change of a tag."""
 
     tag: str
     action: str
@@ -108,40 +108,40 @@ class TagChange(ResponseBody):
     digest: str | None
     previous_digest: str | None
     principal: str | None
-    """CRN of who did it; null when nobody had signed in."""
+    """CRN of the principal that did it; null for an unauthenticated client."""
     occurred_at: RFC3339
 
 
 class ManyTagChanges(ResponseBody):
-    """A page of changes, the newest first."""
+    """A page of changes, newest first."""
 
     history: Sequence[TagChange]
     meta: PageMeta
 
 
 class ManyDeletedTags(ResponseBody):
-    """A page of deleted tags, the last deleted first."""
+    """A page of deleted tags, last deleted first."""
 
     tags: Sequence[TagChange]
     meta: PageMeta
 
 
 class RestoreImages(RequestBody):
-    """Which deleted images are wanted back."""
+    """The deleted images to restore."""
 
     digests: Annotated[list[_Digest], Meta(min_length=1, max_length=100)]
 
 
 class RestoredImage(ResponseBody):
-    """An image that is there again."""
+    """An image that was restored."""
 
     digest: str
     tags: list[str]
-    """Those that point to it again."""
+    """The tags that were restored with it."""
 
 
 class NotRestored(ResponseBody):
-    """Why an image is not there again."""
+    """An image that was not restored, and why."""
 
     digest: str
     code: str
@@ -149,14 +149,14 @@ class NotRestored(ResponseBody):
 
 
 class RestoreOutcome(ResponseBody):
-    """What became of each image asked for, and of the children that came with it."""
+    """The outcome for each requested image, and for the children restored with it."""
 
     restored: list[RestoredImage]
     failures: list[NotRestored]
 
 
 class RestoredTag(ResponseBody):
-    """A tag that is there again."""
+    """A tag that was restored."""
 
     name: str
     digest: str
@@ -173,7 +173,7 @@ class OneRestoredTag(ResponseBody):
     opt={"action": "registry:DescribeRepositories", "query": PageQuery},
 )
 async def list_deleted(ctx: NamedDependency[RequestContext]) -> ManyDeletedRepositories:
-    """List the account's deleted repositories that can be restored, the last made first."""
+    """List the account's deleted repositories that can be restored, last created first."""
     account_id = account_of(ctx)
     ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
     pager = ctx.pager(ctx.query(PageQuery))
@@ -223,7 +223,7 @@ async def restore_repository(
 async def list_deleted_images(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyDeletedImages:
-    """List the images that can be restored, the last deleted first."""
+    """List the deleted images that can be restored, last deleted first."""
     repository = (await authorized_own(ctx, repository_id)).repository
     pager = ctx.pager(ctx.query(PageQuery))
     now = ctx.clock()
@@ -247,7 +247,7 @@ async def restore_images(
     data: JSONBody[RestoreImages],
     ctx: NamedDependency[RequestContext],
 ) -> Reply[RestoreOutcome]:
-    """Restore deleted images, each as it was, with the tags that mean nothing else by now."""
+    """Restore deleted images, each as it was, with those of its tags that are not in use."""
     repository = await authorized(ctx, repository_id)
     return await ctx.commit(
         _restore_images, repository, data.digests, change_of(ctx), wrap=lambda outcome: outcome
@@ -261,7 +261,7 @@ async def restore_images(
 async def list_deleted_tag_names(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyDeletedTags:
-    """List the tags that can be restored while their image is there, the last deleted first."""
+    """List the deleted tags that can be restored and whose image exists, last deleted first."""
     repository = (await authorized_own(ctx, repository_id)).repository
     pager = ctx.pager(ctx.query(PageQuery))
     (before,) = pager.position or (None,)
@@ -301,7 +301,7 @@ async def restore_tag(
 async def get_tag_history(
     repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyTagChanges:
-    """List what became of a tag, the newest first, with who did it; for a year."""
+    """List the changes of a tag within a year, newest first, with the principal of each."""
     repository = (await authorized_own(ctx, repository_id)).repository
     pager = ctx.pager(ctx.query(PageQuery))
     (before,) = pager.position or (None,)
@@ -318,14 +318,14 @@ async def get_tag_history(
 
 
 def _restore_repository(
-    tx: Connection, account_id: str, repository_id: str, act: Change
+    tx: Connection, account_id: str, repository_id: str, change: Change
 ) -> RepositoryRecord:
-    restoration.restore_repository(tx, account_id, repository_id, act)
+    restoration.restore_repository(tx, account_id, repository_id, change)
     return get_repository(tx, account_id, repository_id)
 
 
 def _restore_images(
-    tx: Connection, record: RepositoryRecord, digests: Sequence[str], act: Change
+    tx: Connection, record: RepositoryRecord, digests: Sequence[str], change: Change
 ) -> RestoreOutcome:
     repository = lock_repository(tx, record.id)
     if repository is None:
@@ -333,32 +333,32 @@ def _restore_images(
     restored: list[Restored] = []
     failures: list[NotRestored] = []
     events: list[RegistryEvent] = []
-    for asked in dict.fromkeys(digests):
-        digest = blobs.canonical_digest(tx, record.handle, asked) or asked
+    for requested in dict.fromkeys(digests):
+        digest = blobs.canonical_digest(tx, record.handle, requested) or requested
         if any(each.digest == digest for each in restored):
-            continue  # it came back with an index before it
+            continue  # restored as a child of an index before it
         try:
-            most = restoration.MAX_RESTORED - len(restored)
-            back, told = restoration.restore_image(tx, repository, digest, act, most)
+            limit = restoration.MAX_RESTORED - len(restored)
+            images, more_events = restoration.restore_image(tx, repository, digest, change, limit)
         except PlatformError as error:
             _, code = rendering(type(error))
-            failures.append(NotRestored(digest=asked, code=code, message=error.message))
+            failures.append(NotRestored(digest=requested, code=code, message=error.message))
             continue
-        restored += back
-        events += told
-    publish(tx, act, repository, events)
+        restored += images
+        events += more_events
+    publish(tx, change, repository, events)
     return RestoreOutcome(
         restored=[RestoredImage(digest=each.digest, tags=each.tags) for each in restored],
         failures=failures,
     )
 
 
-def _restore_tag(tx: Connection, record: RepositoryRecord, tag: str, act: Change) -> str:
+def _restore_tag(tx: Connection, record: RepositoryRecord, tag: str, change: Change) -> str:
     repository = lock_repository(tx, record.id)
     if repository is None:
         raise NotFound("there is no such repository")
-    event = restoration.restore_tag(tx, repository, tag, act)
-    publish(tx, act, repository, [event])
+    event = restoration.restore_tag(tx, repository, tag, change)
+    publish(tx, change, repository, [event])
     assert event.digest is not None
     return event.digest
 

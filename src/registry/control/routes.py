@@ -1,4 +1,4 @@
-"""All routes of the registry family, one module a noun."""
+"""The routes of the registry on ``/v1``, a module for each noun."""
 
 from __future__ import annotations
 

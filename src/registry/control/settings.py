@@ -1,4 +1,4 @@
-"""``/v1/registry-settings``: what an account decides for all its repositories."""
+"""``/v1/registry-settings``: settings that apply to all repositories of an account."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Patterns = Annotated[list[Annotated[str, Meta(min_length=1, max_length=512)]], M
 
 
 class UpdateSettings(RequestBody):
-    """Changes of an account's settings."""
+    """The settings to change."""
 
     undelete_days: UndeleteDays | UnsetType = UNSET
-    """How long what is deleted from now on can be restored; 0: not at all. What is deleted
-    already keeps the time it was given."""
+    """For how many days images, tags and repositories deleted from now on can be restored;
+    0: not at all. Earlier deletions keep the time they were given."""
     uncounted_pullers: Patterns | UnsetType = UNSET
     """CRNs of principals whose pulls are not recorded; ``*`` is any run of characters."""
 
@@ -38,9 +38,9 @@ class SettingsAnswer(ResponseBody):
 
     undelete_days: int
     uncounted_pullers: Sequence[str]
-    """Accounts named by id."""
+    """The patterns, with accounts named by id."""
     updated_at: RFC3339 | None
-    """Null while they are those every account begins with."""
+    """Null until the account changes a setting."""
 
 
 class OneSettings(ResponseBody):
@@ -60,7 +60,7 @@ def _one(found: AccountSettings) -> OneSettings:
 
 
 def _authorize(ctx: RequestContext) -> str:
-    """Let the caller do what the route does, and return its account."""
+    """Return the caller's account; raise `AccessDenied` unless policies allow the action."""
     account_id = account_of(ctx)
     crn = Crn("registry", ctx.settings.region, account_id, "registry-settings", "default")
     ctx.authorize(str(crn))
@@ -77,7 +77,7 @@ async def get_settings(ctx: NamedDependency[RequestContext]) -> OneSettings:
 async def patch_settings(
     data: JSONBody[UpdateSettings], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneSettings]:
-    """Change the account's settings; who may pull uncounted is known within five minutes."""
+    """Change the account's settings; `uncounted_pullers` takes effect within five minutes."""
     account_id = _authorize(ctx)
     return await ctx.commit(update_settings, account_id, changes_of(data), ctx.clock(), wrap=_one)
 

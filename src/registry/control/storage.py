@@ -1,4 +1,4 @@
-"""What is stored: of one image, one repository, the whole account."""
+"""The storage used by an image, a repository, and the whole account."""
 
 from __future__ import annotations
 
@@ -26,64 +26,64 @@ from registry.services.storage_usage import RepositoryStorage
 
 
 class UsageQuery(msgspec.Struct):
-    """How usage is told."""
+    """Options of the storage usage of an account."""
 
     group_by: Literal["repository"] | None = None
-    """Tell each repository's part too."""
+    """Add the usage of each repository."""
 
 
 class ImageStorageAnswer(ResponseBody):
-    """What an image takes, with everything under it if it is an index."""
+    """The storage used by an image; by an index with all images under it."""
 
     size_bytes: int
-    """Of its distinct blobs."""
+    """Bytes of its distinct blobs."""
     exclusive_bytes: int
-    """What deleting it, and then the children that nothing else uses, would free."""
+    """Bytes freed by deleting it, and then the children that nothing else uses."""
     shared_bytes: int
-    """What other images of the account need too."""
+    """Bytes that other images of the account need too."""
     freed_bytes: int
-    """What deleting it alone would free; an index leaves its children."""
+    """Bytes freed by deleting it alone, without the children of an index."""
     restorable_bytes: int
-    """The part of `exclusive_bytes` that something deleted holds while it can be restored."""
+    """The part of `exclusive_bytes` that restorable deleted images hold too."""
     unused_children: int
-    """How many images under this index nothing else uses."""
+    """Number of images under this index that nothing else uses."""
     unused_digests: Sequence[str]
-    """Those: an index before what it lists, so they can be deleted in this order after it."""
+    """Their digests, an index before the images it lists: the order in which to delete them."""
 
 
 class OneImageStorage(ResponseBody):
-    """What an image takes, wrapped."""
+    """The storage used by an image, wrapped."""
 
     storage: ImageStorageAnswer
 
 
 class RepositoryStorageAnswer(ResponseBody):
-    """What a repository takes."""
+    """The storage used by a repository."""
 
     logical_bytes: int
-    """What its images would take if each kept copies of its own."""
+    """Bytes its images would take if each had copies of its own."""
     size_bytes: int
-    """Of its distinct blobs."""
+    """Bytes of its distinct blobs."""
     exclusive_bytes: int
-    """What deleting it would free."""
+    """Bytes freed by deleting it."""
     shared_bytes: int
-    """What other repositories of the account need too."""
+    """Bytes that other repositories of the account need too."""
 
 
 class RestorableStorageAnswer(RepositoryStorageAnswer):
-    """What a repository takes, and what its deleted images hold beside that."""
+    """The storage used by a repository, and the bytes that its deleted images hold besides."""
 
     restorable_bytes: int
 
 
 class OneRepositoryStorage(ResponseBody):
-    """What a repository takes, wrapped."""
+    """The storage used by a repository, wrapped."""
 
     storage: RestorableStorageAnswer
 
 
 class RepositoryUsage(RepositoryStorageAnswer):
-    """A repository's part of what its account takes."""
+    """A repository's part of its account's storage."""
 
     repository: ResourceRef
     image_count: int
@@ -112,29 +112,29 @@ class DamagedBlobAnswer(ResponseBody):
 
 
 class StorageUsageAnswer(ResponseBody):
-    """What an account takes. Deleting frees nothing at once; the collector does, later."""
+    """The storage used by an account. Deleting frees nothing at once; the collector does later."""
 
     logical_bytes: int
-    """What its images would take if each kept copies of its own."""
+    """Bytes its images would take if each had copies of its own."""
     unique_bytes: int
-    """Of the distinct blobs that its images need."""
+    """Bytes of the distinct blobs that its images need."""
     dedup_ratio: float
     """`logical_bytes` by `unique_bytes`."""
     stored_bytes: int
-    """On disk, of all its blobs."""
+    """Bytes on disk of all its blobs."""
     restorable_bytes: int
-    """The part of that which only what can be restored holds."""
+    """The part of `stored_bytes` that only restorable images and repositories hold."""
     pending_sweep_bytes: int
-    """The part of that which nothing needs, or nothing yet."""
+    """The part of `stored_bytes` that nothing needs, or nothing yet."""
     damaged_blobs: Sequence[DamagedBlobAnswer]
     """Blobs that a pull, a push or `fsck` found damaged, by digest; the first 100."""
     as_of: RFC3339
     repositories: Sequence[RepositoryUsage] | UnsetType = UNSET
-    """The largest first, by what deleting them would free; only if asked for."""
+    """By the bytes that deleting them would free, largest first; only with ``group_by``."""
 
 
 class OneStorageUsage(ResponseBody):
-    """What an account takes, wrapped."""
+    """The storage used by an account, wrapped."""
 
     storage_usage: StorageUsageAnswer
 
@@ -143,7 +143,7 @@ class OneStorageUsage(ResponseBody):
 async def get_image_storage(
     repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneImageStorage:
-    """Say what an image takes, and what deleting it would free."""
+    """Return the bytes an image uses, and those that deleting it would free."""
     found = await authorized_own(ctx, repository_id)
     measured = await ctx.database.read(storage.measure_image, found, digest, ctx.clock())
     return OneImageStorage(
@@ -159,7 +159,7 @@ async def get_image_storage(
 async def get_repository_storage(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneRepositoryStorage:
-    """Say what a repository takes, and what deleting it would free."""
+    """Return the bytes a repository uses, and those that deleting it would free."""
     found = await authorized(ctx, repository_id)
     account_id = found.account_id
     measured = await storage.measure_repository(ctx.database, account_id, found.id)
@@ -178,7 +178,7 @@ async def get_repository_storage(
     opt={"action": "registry:DescribeStorageUsage", "query": UsageQuery},
 )
 async def get_storage_usage(ctx: NamedDependency[RequestContext]) -> OneStorageUsage:
-    """Say what the account takes, and what deduplication saves."""
+    """Return the bytes the account uses, and what deduplication saves."""
     account_id = account_of(ctx)
     query = ctx.query(UsageQuery)
     ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))

@@ -1,4 +1,4 @@
-"""``/v1/repositories/{id}/tags``."""
+"""``/v1/repositories/{id}/tags``: list, show, set and delete tags."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from registry.metadata.repositories.visible import ImageRepository
 from registry.metadata.tags.details import TagRecord
 from registry.oci.digest import Digest
 from registry.oci.reference import parse_tag
-from registry.services.tags import details as tag_records
+from registry.services.tags import details as tag_details
 from registry.services.tags.pointers import Precondition, is_immutable
 from registry.services.tags.preconditions import tag_precondition
 
@@ -32,17 +32,17 @@ _TAG: Final = f"{_TAGS}/{{tag:str}}"
 
 
 class TagQuery(PageQuery):
-    """Which tags are listed."""
+    """The filter of a list of tags."""
 
     prefix: str = ""
-    """Tags that begin so; every character stands for itself."""
+    """Only tags that begin with this text; there are no wildcards."""
 
 
 class PutTag(RequestBody):
-    """Where a tag points."""
+    """The image to point a tag to."""
 
     digest: str
-    """Of an image in the same repository."""
+    """Digest of an image in the same repository."""
 
 
 class TagAnswer(ResponseBody):
@@ -50,10 +50,10 @@ class TagAnswer(ResponseBody):
 
     name: str
     digest: str
-    """The sha256 of what it points to."""
+    """sha256 digest of the image it points to."""
     image_id: Uuid
     mutable: bool
-    """Whether it may move, and be deleted alone."""
+    """True if it may be moved, and deleted without its image."""
     created_at: RFC3339
     updated_at: RFC3339
     """When it last moved."""
@@ -91,7 +91,7 @@ async def list_tags(repository_id: FromPath[str], ctx: NamedDependency[RequestCo
     pager = ctx.pager(query)
     (after,) = pager.position or ("",)
     rows, total = await ctx.database.read(
-        tag_records.list_tags, found, query.prefix, after, pager.wanted
+        tag_details.list_tags, found, query.prefix, after, pager.wanted
     )
     cut, meta = pager.cut(rows, total, key=lambda row: (row.name,))
     return ManyTags(tags=[_answer(found, row) for row in cut], meta=meta)
@@ -103,7 +103,7 @@ async def get_tag(
 ) -> OneTag:
     """Return a tag."""
     found = await authorized(ctx, repository_id)
-    return OneTag(tag=_answer(found, await ctx.database.read(tag_records.get_tag, found, tag)))
+    return OneTag(tag=_answer(found, await ctx.database.read(tag_details.get_tag, found, tag)))
 
 
 @put(_TAG, opt={"action": "registry:PushImage", "statuses": (201, 409), "conditional": True})
@@ -114,15 +114,15 @@ async def put_tag(
     request: LitestarRequest[Any, Any, Any],
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OneTag]:
-    """Point a tag to an image of the repository: a new tag, or one that moves.
+    """Create a tag of an image in the repository, or move it to that image.
 
-    Its entity tag is the digest it points to, in quotes: `If-Match: "sha256:..."` moves it only
-    from there, `If-None-Match: *` only makes it.
+    The entity tag is the digest that the tag points to, in quotes: `If-Match: "sha256:..."` moves
+    it only from that digest, `If-None-Match: *` creates it and never moves it.
     """
     found = await authorized(ctx, repository_id)
     name, digest = _checked(tag, data.digest)
     pointed = await ctx.database.write(
-        tag_records.put_tag, found, name, digest, _precondition(request), change_of(ctx)
+        tag_details.put_tag, found, name, digest, _precondition(request), change_of(ctx)
     )
     body = msgspec.json.encode(OneTag(tag=_answer(found, pointed.tag)))
     return Reply(201 if pointed.is_new else 200, body)
@@ -133,7 +133,7 @@ def _precondition(request: LitestarRequest[Any, Any, Any]) -> Precondition | Non
 
 
 def _header(request: LitestarRequest[Any, Any, Any], name: str) -> str | None:
-    """Return a header that is a list, all its lines as one (RFC 9110 §5.3)."""
+    """Return all lines of a list header joined by commas (RFC 9110 §5.3), or None."""
     return ", ".join(lines) if (lines := request.headers.getall(name, [])) else None
 
 
@@ -153,10 +153,10 @@ async def delete_tag(
     request: LitestarRequest[Any, Any, Any],
     ctx: NamedDependency[RequestContext],
 ) -> None:
-    """Delete a tag; its image stays. `If-Match: "sha256:..."` deletes it only from there."""
+    """Delete a tag, not its image; with `If-Match: "sha256:..."` only if it points there."""
     found = await authorized(ctx, repository_id)
     await ctx.database.write(
-        tag_records.delete_tag, found, tag, _precondition(request), change_of(ctx)
+        tag_details.delete_tag, found, tag, _precondition(request), change_of(ctx)
     )
 
 

@@ -1,4 +1,4 @@
-"""Who may see and change what a repository holds: its account's callers, and those it lets in."""
+"""Authorize a caller on a repository of its own account, or of one whose policy admits it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ PATH: Final = "/v1/repositories/{repository_id:str}"
 
 
 async def authorized(ctx: RequestContext, repository_id: str) -> ImageRepository:
-    """Return a repository in which the caller may do what the route does.
+    """Return the repository of this id, if the caller may perform the route's action on it.
 
-    The same policies decide as on the data plane, those of the repository too (rule 8).
+    As on the data plane, the caller's policies and the repository's decide: a caller of another
+    account needs both to allow the action.
 
     Raises:
         AccessDenied: the repository is of the caller's own account, and no policy allows it.
-        NotFound: there is none of this id that the caller may know of.
+        NotFound: no repository that the caller may know of has this id.
 
     """
     account_id = account_of(ctx)
@@ -40,17 +41,22 @@ async def authorized(ctx: RequestContext, repository_id: str) -> ImageRepository
             raise
         raise _unknown() from None
     if not verdict.is_allowed:
-        told = verdict if ctx.allowed_somewhere else None
-        raise refusal(action, told) if is_own else _unknown()
+        shown = verdict if ctx.allowed_somewhere else None
+        raise refusal(action, shown) if is_own else _unknown()
     ctx.authorized.append((action, repository_crn(region, repository.account_id, repository.name)))
     return found
 
 
 async def authorized_own(ctx: RequestContext, repository_id: str) -> ImageRepository:
-    """Return such a repository of the caller's own account.
+    """Return the repository as `authorized` does, but only if it is of the caller's account.
 
-    For what is no partner's business: what was deleted and by whom, and what an image shares
-    with other repositories.
+    Other accounts must not see what was deleted and by whom, nor what an image shares with other
+    repositories.
+
+    Raises:
+        AccessDenied: the repository is of the caller's own account, and no policy allows it.
+        NotFound: the caller's account has no repository of this id.
+
     """
     found = await authorized(ctx, repository_id)
     if found.repository.account_id != account_of(ctx):
