@@ -1,1 +1,1 @@
-"""The ``entrepot`` command, one module a subcommand."""
+"""The ``entrepot`` command, a module for each noun or command."""

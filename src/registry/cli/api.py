@@ -1,4 +1,4 @@
-"""The control plane as commands call it: signed in, in JSON, lists page by page."""
+"""Call the control plane from a command: signed in, in JSON, lists page by page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from registry.cli.sign_in import SignIn, bearer, choose_registry
 from registry.cli.transport import Lost, RequestRefused, Transport
 
 PAGE_ROWS: Final = 200
-"""The most that a list gives at once."""
+"""The largest page that ``/v1`` returns."""
 
 T = TypeVar("T")
 Record = dict[str, Any]
@@ -27,7 +27,7 @@ _Send = Callable[[str, str, Mapping[str, str], bytes | None], T]
 
 
 class _Request(NamedTuple):
-    """What is sent, but for the token."""
+    """A request without its token."""
 
     method: str
     target: str
@@ -36,24 +36,24 @@ class _Request(NamedTuple):
 
 
 class ApiTokens(Protocol):
-    """Where access tokens come from."""
+    """A source of access tokens."""
 
     def token(self) -> str:
-        """Return a token that is good as far as we know."""
+        """Return a token that has not expired."""
 
     def renewed_token(self, refused: str | None) -> str:
-        """Return another one than the one that was `refused`."""
+        """Return a token other than `refused`, which the registry did not take."""
 
     def advice(self) -> str:
-        """Return what to do when the owner of the tokens may not do something; or nothing."""
+        """Return what to do after a 403, or an empty string."""
 
 
 class ApiClient:
-    """Calls ``/v1`` of one registry as whoever is signed in.
+    """Calls ``/v1`` of one registry with the tokens of the sign-in.
 
-    Every call raises `RequestRefused` when the registry says no, `NotSignedIn` when the sign-in
-    has ended, and another `CommandFailure` when there is no answer; `main` turns them into a
-    line and a status.
+    Every call raises `RequestRefused` when the registry answers an error, `NotSignedIn` when the
+    sign-in has ended, and another `CommandFailure` when there is no answer; `main` turns them
+    into a line and an exit status.
     """
 
     def __init__(self, transport: Transport, tokens: ApiTokens) -> None:
@@ -67,25 +67,25 @@ class ApiClient:
 
     @property
     def host(self) -> str:
-        """Return the registry's host, with its port, as it stands in image references."""
+        """Return the registry's host and port as image references have them."""
         return urlsplit(self.url).netloc
 
     def call(
         self, method: str, path: str, document: object = None, query: Query | None = None
     ) -> Record:
-        """Return the answer; `document` becomes the JSON body, None in `query` is left out."""
+        """Send `document` as JSON, and `query` without its Nones; return the answer."""
         request = _request(method, path, document, query)
         return self._signed(self._transport.send, request)
 
     def put_if(self, condition: Mapping[str, str], path: str, document: object) -> Record:
-        """Return the answer to a PUT that is made if the conditions of these headers hold."""
+        """Send a PUT with conditional headers, such as ``If-Match``; return the answer."""
         request = _request("PUT", path, document, None)
         return self._signed(
             self._transport.send, request._replace(headers={**condition, **request.headers})
         )
 
     def create(self, path: str, document: object = None, query: Query | None = None) -> Record:
-        """Return the answer to a POST that has its effect once, however often it is sent."""
+        """Send a POST that takes effect once (``Idempotency-Key``); return the answer."""
         request = _request("POST", path, document, query)
         return self._signed(
             self._transport.send,
@@ -93,11 +93,11 @@ class ApiClient:
         )
 
     def fetch(self, path: str) -> bytes:
-        """Return what stands at `path`, byte by byte."""
+        """Return the bytes of the answer at `path`."""
         return self._signed(self._transport.fetch, _request("GET", path, None, None))
 
     def _signed(self, send: _Send[T], request: _Request) -> T:
-        """Send a request as whoever is signed in."""
+        """Send a request with a token; on 401, once more with a renewed one."""
         token = self._tokens.token()
         try:
             return self._sent(send, request, token)
@@ -106,11 +106,11 @@ class ApiClient:
                 raise RequestRefused(f"{error}; {advice}", error.status, error.code) from None
             if error.status != 401:
                 raise
-        # A 401 comes before any effect, so the same request may be sent again.
+        # A 401 has no effect, so the same request may be sent again.
         return self._sent(send, request, self._tokens.renewed_token(token))
 
     def _sent(self, send: _Send[T], request: _Request, token: str) -> T:
-        """Send a request, and once more when it was lost and a second time does no harm."""
+        """Send a request; if its answer was lost and repeating it is safe, send it once more."""
         headers = request.headers | bearer(token)
         try:
             return send(request.method, request.target, headers, request.body)
@@ -120,14 +120,14 @@ class ApiClient:
         return send(request.method, request.target, headers, request.body)
 
     def rows(self, path: str, field: str, query: Query | None = None) -> Iterator[Record]:
-        """Yield all rows of a list, which are in `field` of its answers."""
+        """Yield the rows of all pages of a list, from `field` of each answer."""
         for page in self.pages("GET", path, query=query):
             yield from page[field]
 
     def pages(
         self, method: str, path: str, document: object = None, query: Query | None = None
     ) -> Iterator[Record]:
-        """Yield the answers that are the pages of a list."""
+        """Yield the pages of a list."""
         wanted: dict[str, str | int | bool | None] = {"limit": PAGE_ROWS, **(query or {})}
         while True:
             page = self.call(method, path, document, wanted)
@@ -138,16 +138,17 @@ class ApiClient:
 
 
 def open_client(options: argparse.Namespace) -> ApiClient:
-    """Return a client of the registry that ``--registry`` or the environment names."""
+    """Return a client of the registry that ``--registry``, the environment or the sign-in names."""
     path = credentials_path(os.environ)
     transport = Transport(choose_registry(options.registry, os.environ, path))
     return ApiClient(transport, SignIn(transport, path))
 
 
 def _is_repeatable(request: _Request) -> bool:
-    """Say whether a request may be sent though it may have been carried out already.
+    """Return True if a request may be sent again after it may have taken effect.
 
-    One that made its own condition untrue would be told that it failed.
+    A conditional PUT may not: after it took effect its condition no longer holds, so the second
+    one would fail.
     """
     if request.method == "PUT":
         return request.headers.keys().isdisjoint({"If-Match", "If-None-Match"})
@@ -161,7 +162,7 @@ def _request(method: str, path: str, document: object, query: Query | None) -> _
 
 
 def _query_string(query: Query) -> str:
-    """Return the query with its question mark; truths are spelled as in JSON."""
+    """Return the query string with its question mark; booleans are ``true`` and ``false``."""
     given = {
         name: str(value).lower() if isinstance(value, bool) else value
         for name, value in query.items()

@@ -1,4 +1,4 @@
-"""The commands as families add them (`cloudcore.command_line`)."""
+"""Let families add commands (`cloudcore.command_line`)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from registry.cli.transport import Transport
 
 
 class CommandTable(Commands):  # type: ignore[type-arg] # argparse has no type parameters at run time
-    """The commands at the top of the command line."""
+    """The top-level commands."""
 
-    def add_public_lists(self, noun: str, words: str, lists: Sequence[PublicList]) -> None:
-        """Add a noun, and a command below it for each list (`CommandLine.add_public_lists`)."""
+    def add_public_lists(self, noun: str, words: str, public_lists: Sequence[PublicList]) -> None:
+        """Add a noun, and a command under it for each list (`CommandLine.add_public_lists`)."""
         verbs = add_noun(self, noun, words)
-        for each in lists:
+        for each in public_lists:
             add_verb(verbs, each.verb, partial(_show, each), each.words)
 
 
 def _show(shown: PublicList, options: argparse.Namespace) -> int:
-    """Show a list; as the one who is signed in, if somebody is."""
+    """Print a list; call with the token of the sign-in, if there is one."""
     path = credentials_path(os.environ)
     transport = Transport(choose_registry(options.registry, os.environ, path))
     try:

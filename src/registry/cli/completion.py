@@ -47,9 +47,9 @@ def _print(options: argparse.Namespace) -> int:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Yield what a parser takes, and what the commands below it take."""
+    """Yield the arguments and options of a parser and of all commands under it."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):
-            for below in action.choices.values():
-                yield from _arguments(below)
+            for subparser in action.choices.values():
+                yield from _arguments(subparser)

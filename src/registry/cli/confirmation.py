@@ -1,4 +1,4 @@
-"""Questions before what is hard to undo."""
+"""Ask for confirmation before an action that is hard to undo."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from registry.cli.output import printable
 
 
 def add_confirmation(parser: argparse.ArgumentParser) -> None:
-    """Add the option that answers the question beforehand."""
+    """Add ``--yes``, which answers the question in advance."""
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
 
 
 def confirm(options: argparse.Namespace, question: str) -> None:
-    """Ask the person at a terminal; a program is not asked.
+    """Ask at a terminal; without a terminal, or with ``--yes``, return at once.
 
     Raises:
-        Failure: the answer is not yes.
+        CommandFailure: the answer is not yes.
 
     """
     if options.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):

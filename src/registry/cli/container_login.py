@@ -1,4 +1,4 @@
-"""Container clients get a login of their own, which lasts twelve hours and has no rights itself."""
+"""Log container clients in with a password of twelve hours that grants nothing by itself."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from registry.cli.failure import CommandFailure
 from registry.cli.options import Verbs, add_registry
 
 PATH: Final = "/v1/authorization-token"
-_TELLS_PLAIN_HTTP: Final = frozenset({"podman", "buildah", "skopeo"})
-"""Clients that speak plain HTTP only when told so; docker does so to this machine unasked."""
+_NEEDS_HTTP_OPTION: Final = frozenset({"podman", "buildah", "skopeo"})
+"""Clients that need an option for plain HTTP; docker uses it for loopback by itself."""
 
 
 def add_parsers(commands: Verbs) -> None:
@@ -27,7 +27,7 @@ def add_parsers(commands: Verbs) -> None:
 
 
 def add_client(parser: argparse.ArgumentParser) -> None:
-    """Add the option that says which container client."""
+    """Add ``--client``, the container client."""
     parser.add_argument(
         "--client", default="docker", metavar="PROGRAM", help="the container client (docker)"
     )
@@ -40,14 +40,14 @@ def _sign_in(options: argparse.Namespace) -> int:
 
 
 def give_login(url: str, program: str, login: Mapping[str, Any]) -> None:
-    """Give a container client its login, by its standard input only.
+    """Log a container client in; the password goes to its standard input only.
 
     Raises:
-        Failure: the client cannot be run, or does not take it.
+        CommandFailure: the client cannot be run, or fails.
 
     """
     command = [program, "login", "--username", login["username"], "--password-stdin"]
-    if url.startswith("http://") and Path(program).name in _TELLS_PLAIN_HTTP:
+    if url.startswith("http://") and Path(program).name in _NEEDS_HTTP_OPTION:
         command.append("--tls-verify=false")
     try:
         ended = subprocess.run(  # noqa: S603 - the program the person named

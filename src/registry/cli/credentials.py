@@ -1,8 +1,8 @@
-"""The credentials file of ``entrepot login``: apart from all configuration, its owner's alone.
+"""The credentials file of ``entrepot login``, which only its owner can read.
 
-One JSON object, by the URL of the registry. It is written beside its place and moved there, with
-mode 0600 from its first moment, so that it is never readable by others and never half written
-(rule I13). Commands that run at once take turns in changing it.
+It holds one JSON object, keyed by the URL of the registry, and no configuration. Each change
+writes a temporary file of mode 0600 and renames it, so others never read it and it is never half
+written. Commands that run at the same time take turns in changing it.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from registry.cli.failure import CommandFailure
 
 
 class ApiToken(msgspec.Struct):
-    """An access token, and the second of the epoch it ends at by this machine's clock."""
+    """An access token, and its expiry in seconds since the epoch by this machine's clock."""
 
     access_token: str
     expires_at: int
 
 
 class Credential(msgspec.Struct, omit_defaults=True):
-    """What a login left: tokens, never a password or the secret of a key."""
+    """The tokens of a login; never a password or the secret of a key."""
 
     token: ApiToken
     """Of the person or service account that signed in."""
     refresh_token: str | None = None
-    """A person's; good for one use."""
+    """Of a person; good for one use."""
     role: str | None = None
     """The role that commands act in."""
     role_token: ApiToken | None = None
 
     @property
     def acting(self) -> ApiToken | None:
-        """Return the token that commands show; None when the role must be assumed first."""
+        """Return the token to send, or None if the role must be assumed first."""
         return self.token if self.role is None else self.role_token
 
 
 def credentials_path(environ: Mapping[str, str]) -> Path:
-    """Return the file's place: ``$ENTREPOT_CREDENTIALS``, else below the user's configuration."""
+    """Return ``$ENTREPOT_CREDENTIALS``, else a path in the user's configuration folder."""
     named = environ.get("ENTREPOT_CREDENTIALS")
     if named:
         return Path(named)
@@ -53,10 +53,10 @@ def credentials_path(environ: Mapping[str, str]) -> Path:
 
 
 def load(path: Path) -> dict[str, Credential]:
-    """Return the stored credentials by URL; none when there is no file.
+    """Return the stored credentials by URL; an empty dict if there is no file.
 
     Raises:
-        Failure: the file holds something else.
+        CommandFailure: the file holds something else.
 
     """
     try:
@@ -71,12 +71,12 @@ def load(path: Path) -> dict[str, Credential]:
 
 @contextmanager
 def changing(path: Path) -> Iterator[dict[str, Credential]]:
-    """Yield the credentials to change while no other command does; store them at the end.
+    """Lock the file, yield its credentials, and store them at the end if they were changed.
 
-    What was changed before a failure is stored too: a token that is spent cannot be had back.
+    Changes are stored after a failure too: they may hold the only token that is still valid.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # The folder is what is locked: the file is replaced, and an extra one would be left behind.
+    # Lock the folder: the file itself is replaced, and a lock file would be left behind.
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -92,7 +92,7 @@ def changing(path: Path) -> Iterator[dict[str, Credential]]:
 
 
 def _store(path: Path, credentials: Mapping[str, Credential]) -> None:
-    """Replace the file; without any credential, it goes."""
+    """Replace the file; delete it if there are no credentials."""
     if not credentials:
         path.unlink(missing_ok=True)
         return

@@ -1,4 +1,4 @@
-"""Deleting many images and tags: in several requests, each item's outcome told."""
+"""Delete many images and tags in several requests, and print the outcome of each item."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def delete_items(
 ) -> int:
     """Delete images, then tags, of the repository at a path; return the exit status.
 
-    What is done is told also when a request fails midway.
+    If a request fails midway, print the outcomes so far all the same.
     """
     deletion = _Deletion(client, repository, force=force)
     try:
@@ -34,7 +34,7 @@ def delete_items(
 
 
 class _Deletion:
-    """What is deleted so far, and what is not."""
+    """The items deleted so far, and those that could not be."""
 
     def __init__(self, client: ApiClient, repository: str, *, force: bool) -> None:
         self.failures: list[Record] = []
@@ -45,7 +45,7 @@ class _Deletion:
         self._query = {"force": True} if force else {}
 
     def delete_images(self, digests: Sequence[str], show: Callable[[str], None]) -> None:
-        """Delete images; of an index and its children, in whatever request they come."""
+        """Delete images; retry children that were refused because of an index deleted later."""
         waiting = digests
         while waiting:
             before = len(self._images)
@@ -58,12 +58,12 @@ class _Deletion:
             if len(waiting) <= BATCH or len(self._images) == before:
                 self.failures += refused
                 return
-            # A child that was refused can go once its index has, which was in a later request.
+            # A refused child can be deleted after its index, which may be in a later request.
             waiting = [each["digest"] for each in refused if each["code"] == "CONFLICT"]
             self.failures += [each for each in refused if each["code"] != "CONFLICT"]
 
     def delete_tags(self, tags: Sequence[str], show: Callable[[str], None]) -> None:
-        """Delete those of some tags that have not gone with their images."""
+        """Delete tags, except those that were deleted with their images."""
         gone = {tag for image in self._images for tag in image["tags"]}
         waiting = [tag for tag in tags if tag not in gone]
         for batch in batches(waiting):
@@ -73,7 +73,7 @@ class _Deletion:
             show(f"deleted {len(self._tags)} of {len(waiting)} tags")
 
     def write(self, form: str) -> None:
-        """Print what became of each item."""
+        """Print the outcome of each item."""
         lines = [
             *map(_image_line, self._images),
             *map(_tag_line, self._tags),

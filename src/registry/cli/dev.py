@@ -1,4 +1,4 @@
-"""``entrepot dev``: a registry on this machine, for whoever sits at it."""
+"""``entrepot dev``: a registry on this machine, without sign-in."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def run_dev(settings: Settings) -> int:
     """Serve until told to stop; return the exit status.
 
     Raises:
-        SettingsError: others than this machine could reach it.
+        SettingsError: the address could be reached from other machines.
 
     """
     _require_loopback(settings.host)
@@ -23,7 +23,7 @@ def run_dev(settings: Settings) -> int:
 
 
 def _require_loopback(host: str) -> None:
-    """Refuse an address others can reach: there is no sign-in."""
+    """Raise `SettingsError` for an address that is no loopback one, as there is no sign-in."""
     try:
         is_loopback = host == "localhost" or ip_address(host).is_loopback
     except ValueError:
@@ -36,7 +36,7 @@ def _require_loopback(host: str) -> None:
 
 
 def _greet(settings: Settings, url: str) -> None:
-    """Tell a newcomer what to type next."""
+    """Print the URL, and commands to try."""
     registry = url.removeprefix("http://")
     log_line(
         f"Entrepot is ready on {url} (data in {settings.data}, stop with Ctrl+C). Try:\n"

@@ -15,7 +15,7 @@ def read_document(name: str) -> dict[str, Any]:
     """Return the document in a file; ``-`` is the standard input.
 
     Raises:
-        Misuse: it is no JSON object.
+        Misuse: it holds no JSON object.
 
     """
     where = "the standard input" if name == "-" else name

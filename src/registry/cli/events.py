@@ -1,4 +1,4 @@
-"""``entrepot events``: which topics are told of what happens in the account's repositories."""
+"""``entrepot events``: which topics receive the events of the account's repositories."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COLUMNS: Final = (
 
 
 def add_parsers(commands: Verbs) -> None:
-    """Add ``events`` and what can be done with their rules."""
+    """Add ``events`` and its commands."""
     verbs = add_noun(commands, "events", "rules that tell topics what happens")
     add_verb(verbs, "list", _list, "list event rules, the oldest first")
     create = add_verb(verbs, "create", _create, "let a topic be told of events")

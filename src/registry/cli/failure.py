@@ -1,10 +1,10 @@
-"""What a person is told instead of a traceback, and the exit statuses of the command.
+"""The errors that a command prints instead of a traceback, and its exit statuses.
 
-0  all is well
-1  something is not: the registry refused, or cannot be reached
-2  misuse: an option or a setting that cannot be
-3  there is no such thing
-4  not signed in, or no longer
+0  success
+1  failure: the registry refused or cannot be reached, or a check found something wrong
+2  misuse: an invalid option, setting or document
+3  not found
+4  not signed in, or the sign-in has ended
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ SIGNED_OUT: Final = 4
 
 
 class CommandFailure(Exception):
-    """The command ends with this one line, which says what to do where that is not plain."""
+    """End the command with this one line, which says what to do unless that is obvious."""
 
     exit_status = FAILED
 
 
 class Misuse(CommandFailure):
-    """The command was asked for what cannot be."""
+    """An option, setting or document is invalid."""
 
     exit_status = MISUSE
 
 
 class Missing(CommandFailure):
-    """There is no such thing."""
+    """What the command names does not exist."""
 
     exit_status = NOT_FOUND
 
 
 class NotSignedIn(CommandFailure):
-    """There is no sign-in to this registry, or it is over."""
+    """There is no sign-in to this registry, or it has ended."""
 
     exit_status = SIGNED_OUT

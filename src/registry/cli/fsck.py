@@ -1,4 +1,4 @@
-"""``entrepot fsck``: compare the blob store with the metadata, and tell what is wrong."""
+"""``entrepot fsck``: compare the blob store with the metadata, and print what is wrong."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class _Checked(NamedTuple):
     orphans: int
     report: Report
     warning: str
-    """Why the whole report may be wrong, if it may."""
+    """Why the whole report may be wrong; empty if it is right."""
 
 
 async def _check(settings: Settings, read_objects: bool) -> _Checked:  # noqa: FBT001

@@ -1,4 +1,4 @@
-"""``entrepot gc``: blobs that nothing needs any more, and the runs that collect them."""
+"""``entrepot gc``: the state of garbage collection, its runs, quarantine and orphans."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _RUN_COLUMNS: Final = (
 
 
 def add_parsers(commands: Verbs) -> None:
-    """Add ``gc`` and what can be done about garbage."""
+    """Add ``gc`` and its commands."""
     verbs = add_noun(commands, "gc", "blobs that nothing needs, and the runs that collect them")
     add_verb(verbs, "status", _show_status, "show what waits to be collected, stage by stage")
     run = add_verb(verbs, "run", _run, "collect now what is due, or join the run under way")
@@ -154,7 +154,7 @@ def _list_runs(options: argparse.Namespace) -> int:
 
 
 def _recover(options: argparse.Namespace) -> int:
-    from registry.cli.recovery import run_recovery  # noqa: PLC0415 - it needs the whole registry
+    from registry.cli.recovery import run_recovery  # noqa: PLC0415 - imports the whole registry
 
     return run_recovery(settings_of(options), options.repository, options.digest)
 

@@ -1,4 +1,4 @@
-"""``entrepot images``; some of it is in `manifest`, `referrers` and `pins`."""
+"""``entrepot images``; the modules `manifest`, `referrers` and `pins` add more commands to it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _DELETED_COLUMNS: Final = (
 
 
 def add_parsers(commands: Verbs) -> None:
-    """Add ``images`` and what can be done with them."""
+    """Add ``images`` and its commands."""
     verbs = add_noun(commands, "images", "images of a repository")
     listing = add_verb(verbs, "list", _list, "list images, the newest first")
     add_repository(listing)
@@ -132,7 +132,7 @@ def _delete(options: argparse.Namespace) -> int:
 
 
 def _digest(client: ApiClient, repository: str, image: str) -> str:
-    """Return the digest of an image whose id may have been written instead."""
+    """Return the digest of an image that is named by its digest or id."""
     if not is_id(image):
         return image
     digest: str = client.call("GET", f"{repository}/images/{image}")["image"]["digest"]

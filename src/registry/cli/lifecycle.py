@@ -1,4 +1,4 @@
-"""``entrepot lifecycle``: which images of a repository go by themselves, and when."""
+"""``entrepot lifecycle``: which images of a repository expire, and when."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _RULE_COLUMNS: Final = (
 
 
 def add_parsers(commands: Verbs) -> None:
-    """Add ``lifecycle`` and what can be done with policies and runs."""
+    """Add ``lifecycle`` and its commands."""
     verbs = add_noun(commands, "lifecycle", "which images of a repository expire, and when")
     add_repository(add_verb(verbs, "show", _show, "show a repository's lifecycle policy"))
     setting = add_verb(verbs, "set", _set, "give a repository a policy, which runs every day")

@@ -1,4 +1,4 @@
-"""A repository's lifecycle policy: where it is, as it is read, and what to do if there is none."""
+"""A repository's lifecycle policy: its path, its file, and the error if there is none."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def policy_path(client: ApiClient, options: argparse.Namespace) -> str:
 def read_rules(name: str) -> dict[str, Any]:
     """Return the policy in a file; ``-`` is the standard input."""
     document = read_document(name)
-    # As it was shown it has more, of which the registry would say that it is unknown.
+    # The output of 'lifecycle show' has more fields, which the registry would reject.
     return {"rules": document["rules"]} if "revision" in document else document
 
 
 def no_policy(error: RequestRefused, options: argparse.Namespace) -> CommandFailure:
-    """Return what to tell of a refusal about a policy."""
+    """Return the failure for a refused request: on 404, that there is no policy."""
     if error.status != 404:
         return error
     repository = options.repository

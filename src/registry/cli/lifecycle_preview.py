@@ -1,4 +1,4 @@
-"""``entrepot lifecycle preview``: which images a run would take, by which rule."""
+"""``entrepot lifecycle preview``: which images a run would delete, and by which rule."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def add_parsers(verbs: Verbs) -> None:
 
 
 def show_preview(options: argparse.Namespace) -> int:
-    """Show what a run would take, by the policy in ``options.file`` or the repository's own."""
+    """Print what a run by the policy in ``options.file``, or the repository's own, would delete."""
     document = None if options.file is None else read_rules(options.file)
     client = open_client(options)
     pages = client.pages("POST", f"{policy_path(client, options)}/preview", document)
@@ -60,12 +60,12 @@ def show_preview(options: argparse.Namespace) -> int:
 
 
 def freed_text(size: int) -> str:
-    """Return what is freed, and when: not while it can be restored."""
+    """Return a clause with the bytes freed, which are not freed while images can be restored."""
     return f"which frees {size_text(size)} when they can be restored no longer"
 
 
 def _summary(summary: Mapping[str, Any]) -> str:
-    """Return in a line what a run would do in all."""
+    """Return the totals of a run in one line."""
     expired = f"{summary['expired']} of {summary['evaluated']} images would expire"
     by_rule = _by_rule(summary["expired_by_rule"])
     kept = _by_rule(summary["kept_by_rule"])

@@ -1,4 +1,4 @@
-"""Sign in and out: by a person in a browser (PKCE, out of band), or by an access key."""
+"""Sign in and out: as a person in a browser (PKCE, out of band), or by an access key."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from registry.cli.transport import RequestRefused, Transport
 
 OUT_OF_BAND: Final = "urn:ietf:wg:oauth:2.0:oob"
 _KEY_PAIR_SECONDS: Final = 12 * 3600
-"""The most there is: the secret is not kept, so nothing renews the token."""
+"""The longest the registry allows: the secret is not stored, so the token cannot be renewed."""
 
 
 def add_parsers(commands: Verbs) -> None:
@@ -53,7 +53,7 @@ def add_parsers(commands: Verbs) -> None:
 
 
 def sign_in(options: argparse.Namespace) -> int:
-    """Sign in, keep the credential, and sign a container client in when asked."""
+    """Sign in, store the credential, and with ``--docker`` log a container client in."""
     transport = Transport(options.url)
     if options.docker and not (options.access_key_id or options.role):
         raise Misuse("a person signs a container client in by a role: add --role ROLE")
@@ -89,7 +89,7 @@ def sign_in(options: argparse.Namespace) -> int:
 
 
 def sign_out(options: argparse.Namespace) -> int:
-    """Forget a sign-in here, whatever the registry says, and end it there."""
+    """Delete a credential here in any case, and end the sign-in at the registry."""
     path = credentials_path(os.environ)
     transport = Transport(choose_registry(options.registry, os.environ, path))
     with changing(path) as credentials:
@@ -109,7 +109,7 @@ def sign_out(options: argparse.Namespace) -> int:
 
 
 def _keep(path: Path, url: str, credential: Credential) -> Credential | None:
-    """Store a credential, and return the one it replaces."""
+    """Store a credential; return the one it replaces, or None."""
     try:
         with changing(path) as credentials:
             replaced = credentials.get(url)
@@ -123,7 +123,7 @@ def _keep(path: Path, url: str, credential: Credential) -> Credential | None:
 
 
 def _end(transport: Transport, credential: Credential) -> None:
-    """End at the registry all that a sign-in was given (RFC 7009)."""
+    """Revoke the tokens of a sign-in at the registry (RFC 7009)."""
     tokens = [credential.refresh_token or credential.token.access_token]
     if credential.role_token is not None:
         tokens.insert(0, credential.role_token.access_token)
@@ -132,7 +132,7 @@ def _end(transport: Transport, credential: Credential) -> None:
 
 
 def _end_quietly(transport: Transport, credential: Credential) -> None:
-    """End a sign-in that a newer one has replaced; should that fail, it ends by itself."""
+    """Revoke the tokens of a replaced sign-in; on failure do nothing, as they expire."""
     try:
         _end(transport, credential)
     except CommandFailure:
@@ -146,10 +146,10 @@ def _by_key_pair(transport: Transport, access_key_id: str) -> Credential:
 
 
 def _by_person(transport: Transport) -> Credential:
-    """Show the page to open, take the code it shows, and change it for tokens (RFC 7636).
+    """Print the page to open, read the code it shows, and exchange it for tokens (RFC 7636).
 
-    There is no redirect that a ``state`` could protect: the verifier, which never leaves this
-    process before the code does, binds the code to it.
+    There is no ``state``, as there is no redirect to protect: the verifier, which leaves this
+    process only together with the code, binds the code to it.
     """
     verifier = secrets.token_urlsafe(48)
     digest = hashlib.sha256(verifier.encode()).digest()
@@ -163,7 +163,7 @@ def _by_person(transport: Transport) -> Credential:
         }
     )
     page = f"/v1/oauth/authorize?{query}"
-    transport.fetch("GET", page, {"Accept": "text/html"})  # before anyone opens it in vain
+    transport.fetch("GET", page, {"Accept": "text/html"})  # fails here if there is no such page
     sys.stdout.write("Open this page, sign in, and copy the code it shows:\n\n")
     sys.stdout.write(f"  {transport.url}{page}\n\n")
     sys.stdout.flush()
@@ -179,7 +179,7 @@ def _by_person(transport: Transport) -> Credential:
 
 
 def _secret(prompt: str, name: str) -> str:
-    """Ask for a secret on the terminal, or read one line of the standard input."""
+    """Return a secret typed at the terminal, or one line of the standard input."""
     try:
         typed = getpass.getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline()
     except (EOFError, UnicodeDecodeError):

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 def run_reset_password(
     settings: Settings, address: str, organization: str | None, *, resumes: bool
 ) -> int:
-    """Give a person a new one-time password and show it, once; return the exit status."""
+    """Give a person a new one-time password and print it; return the exit status."""
     try:
         email = email_address(address)
     except InvalidInput as error:
@@ -57,7 +57,7 @@ def run_reset_password(
 
 
 def run_new_access_key(settings: Settings, name: str, handle: str | None, *, replaces: bool) -> int:
-    """Add an access key to a service account and show it, once; return the exit status."""
+    """Add an access key to a service account and print it; return the exit status."""
     _prepare(settings)
     key = new_access_key()
 
@@ -102,7 +102,7 @@ def run_new_access_key(settings: Settings, name: str, handle: str | None, *, rep
 
 
 def _prepare(settings: Settings) -> None:
-    if not settings.data.exists():  # and none is made: the folder's name may be a typo
+    if not settings.data.exists():  # do not create it: the name may be a typo
         raise no_account(settings)
     configure_logging()
     prepare(settings)

@@ -1,7 +1,7 @@
-"""The command line: which commands there are, and how each of them ends.
+"""The command line: its parser, and how a command ends.
 
-The families name the modules: one a noun. It adds its parsers, and each of these says by ``run``
-which function does it.
+The families name the modules, one for each noun. A module adds its parsers; the ``run`` default of
+a parser is the function that carries out its command.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ _INTERRUPTED: Final = 130  # 128 and the number of SIGINT, as shells have it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit status, of which `registry.cli.failure` tells."""
+    """Run the command line; return the exit status (see `registry.cli.failure`)."""
     _open_closed_streams()
     options = make_parser().parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Others' words need not fit the encoding of this terminal.
+        # Names and descriptions may have characters that this terminal's encoding lacks.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         status: int = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read has seen enough. Python would complain again when it closes the stream.
+        # The reader closed the pipe. Without this, Python fails again when it flushes the stream.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except KeyboardInterrupt:
         sys.stderr.write("\n")
         return _INTERRUPTED
     except CommandFailure as error:
-        return _tell(str(error), error.exit_status)
+        return _print_error(str(error), error.exit_status)
     except (SettingsError, PlatformError) as error:
-        return _tell(str(error), MISUSE)
+        return _print_error(str(error), MISUSE)
     except OSError as error:
-        if error.filename is None:  # nothing that was named: a full disk, say
-            return _tell(error.strerror or str(error), FAILED)
-        return _tell(f"{error.filename}: {error.strerror or error}", MISUSE)
+        if error.filename is None:  # no file that was named, but for example a full disk
+            return _print_error(error.strerror or str(error), FAILED)
+        return _print_error(f"{error.filename}: {error.strerror or error}", MISUSE)
     return status
 
 
@@ -85,12 +85,12 @@ def make_parser() -> CommandParser:
 
 
 def _open_closed_streams() -> None:
-    """Put nothing where a caller has closed a stream (``>&-``), as Python leaves none there."""
+    """Open the null device for each standard stream that is closed (``>&-``), which is None."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - until the end
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - open until exit
 
 
-def _tell(words: str, status: int) -> int:
-    sys.stderr.write(f"entrepot: {words}\n")
+def _print_error(message: str, status: int) -> int:
+    sys.stderr.write(f"entrepot: {message}\n")
     return status

@@ -1,4 +1,4 @@
-"""``entrepot images manifest``: what an image is made of."""
+"""``entrepot images manifest``: the descriptors in the manifest of an image."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PARTS: Final = {
     "layers": "layer",
     "blobs": "blob",
 }
-"""Where descriptors stand in a manifest, and what each of them is called."""
+"""The fields of a manifest that hold descriptors, and the name of each as a part."""
 
 _COLUMNS: Final = (
     column("PART", "part"),
@@ -42,7 +42,7 @@ def _show(options: argparse.Namespace) -> int:
     client = open_client(options)
     text = client.fetch(f"{image_path(client, options.image)}/manifest")
     if options.output == "json":
-        # Not a byte more or less: what is printed has the image's digest.
+        # Print the exact bytes: they hash to the image's digest.
         sys.stdout.buffer.write(text)
     else:
         document = msgspec.json.decode(text, type=dict[str, Any])
@@ -51,7 +51,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _descriptors(document: dict[str, Any]) -> Iterator[Record]:
-    """Yield the descriptors of a manifest, which the registry has checked."""
+    """Yield the descriptors of a manifest; the registry checked their form at the push."""
     for name, part in _PARTS.items():
         found = document.get(name) or []
         for each in found if isinstance(found, list) else [found]:

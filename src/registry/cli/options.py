@@ -1,4 +1,4 @@
-"""Options that several commands have, spelled once."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Verbs: TypeAlias = "Commands[CommandParser]"
 
 
 def add_noun(commands: Verbs, noun: str, words: str) -> Verbs:
-    """Add what commands are about, and return where they are added."""
+    """Add a noun; return the object to which its commands are added."""
     return commands.add_parser(noun, help=words, description=_sentence(words)).add_commands()
 
 
@@ -27,19 +27,19 @@ def add_verb(
 
 
 def add_repository(parser: argparse.ArgumentParser) -> None:
-    """Add the argument that says which repository."""
+    """Add the argument that names a repository."""
     parser.add_argument(
         "repository", metavar="REPOSITORY", help="its name (app, team/app, HOST/ACCOUNT/app) or id"
     )
 
 
 def add_image(parser: argparse.ArgumentParser) -> None:
-    """Add the argument that says which image."""
+    """Add the argument that names an image."""
     parser.add_argument("image", metavar="IMAGE", help="REPOSITORY:TAG or REPOSITORY@DIGEST")
 
 
 def add_file(parser: argparse.ArgumentParser, words: str, *, is_optional: bool = False) -> None:
-    """Add the argument that says where a document is."""
+    """Add the argument that names the file of a document."""
     parser.add_argument(
         "file",
         metavar="FILE",
@@ -51,7 +51,7 @@ def add_file(parser: argparse.ArgumentParser, words: str, *, is_optional: bool =
 def repeatable(
     parser: argparse.ArgumentParser, option: str, none: str, metavar: str, words: str
 ) -> None:
-    """Add an option that may be repeated, and one that says there is none."""
+    """Add a repeatable option, and an option that sets an empty list instead."""
     either = parser.add_mutually_exclusive_group()
     either.add_argument(
         option, action="append", metavar=metavar, help=f"{words}; repeatable, replaces all"
@@ -63,20 +63,20 @@ def repeatable(
 
 
 def add_client_options(parser: argparse.ArgumentParser) -> None:
-    """Add what every command has that calls a registry and prints what it says."""
+    """Add ``--registry`` and ``--output``."""
     add_registry(parser)
     add_output(parser)
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add the choice of how the outcome is printed."""
+    """Add ``--output``, the format of what is printed."""
     parser.add_argument(
         "--output", "-o", choices=("table", "json"), default="table", help="how to print (table)"
     )
 
 
 def add_registry(parser: argparse.ArgumentParser) -> None:
-    """Add the choice of the registry."""
+    """Add ``--registry``, the URL of the registry to call."""
     parser.add_argument(
         "--registry",
         metavar="URL",

@@ -26,12 +26,12 @@ Show = Callable[[str], None]
 async def set_all_orphans_aside(ctx: ServiceContext, sweeper: BlobSweeper, show: Show) -> int:
     """Set the orphans of every place aside, and return how many there were.
 
-    All are counted before the first is moved: with the wrong database, each place of a small
-    registry may look harmless on its own, but all of them together do not.
+    Count them all before moving the first: with the wrong database, each place of a small
+    registry may have few leaks, but all places together have too many.
 
     Raises:
-        Failure: the database seems to be the wrong one; or more files belong to no row than
-            crashes leave, in all places together or in some.
+        CommandFailure: the database seems to be the wrong one, or more files belong to no row
+            than crashes leave, in all places together or in some.
 
     """
     await _check(check_generation(ctx, sweeper))

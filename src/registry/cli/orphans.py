@@ -29,7 +29,7 @@ _COLUMNS: Final = (
 
 
 def run_listing(settings: Settings, form: str) -> int:
-    """Show every orphan, the next to be deleted first."""
+    """Print every orphan, the next to be deleted first."""
     prepare(settings)
     orphans = asyncio.run(_list(settings))
     write_records([_record(orphan, settings.delays.orphan) for orphan in orphans], _COLUMNS, form)
@@ -37,13 +37,13 @@ def run_listing(settings: Settings, form: str) -> int:
 
 
 def run_restoration(settings: Settings, ids: Sequence[str], *, are_all: bool) -> int:
-    """Put the orphans of these ids, or all, back where they were, with or without a row."""
+    """Move the orphans of these ids, or all, back to where they were, with or without a row."""
     if bool(ids) == are_all:
         raise Misuse("name the orphans by their ids or give --all, not both")
     prepare(settings)
     count = asyncio.run(_restore(settings, None if are_all else ids))
-    days = "those that no row owns are set aside anew by the next scan"
-    log_line(f"{count} files put back; {days}\n")
+    rest = "those that no row owns are set aside anew by the next scan"
+    log_line(f"{count} files put back; {rest}\n")
     return 0
 
 

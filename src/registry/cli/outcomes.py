@@ -1,4 +1,4 @@
-"""What became of each of many items."""
+"""The outcome of each item of a request that takes many."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _COLUMNS: Final = (column("ITEM", "item"), column("OUTCOME", "outcome"), column(
 
 
 def batches(items: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield items, as many at once as a request takes."""
+    """Yield the items in batches that fit one request."""
     for start in range(0, len(items), BATCH):
         yield items[start : start + BATCH]
 
 
 def line(item: str, outcome: str, detail: str) -> Line:
-    """Return the line of an item."""
+    """Return the table row of an item."""
     return {"item": item, "outcome": outcome, "detail": detail}
 
 
 def failed(failure: Record) -> Line:
-    """Return the line of what the registry did not do."""
+    """Return the table row of an item that failed."""
     item = failure.get("tag") or failure["digest"]
     held = ", ".join(failure.get("params", {}).get("pins", ()))
     which = f" (pins: {held})" if held else ""
@@ -35,7 +35,7 @@ def failed(failure: Record) -> Line:
 
 
 def write_outcome(document: dict[str, Any], lines: Sequence[Line], form: str) -> None:
-    """Write the outcome: for a program as the API tells it, for a person a line an item."""
+    """Print the outcome: the API's JSON for a program, a table with a row per item for a person."""
     if form == "json":
         write_record(document, form)
     else:

@@ -1,6 +1,6 @@
-"""What commands print: records as a table for persons, or as JSON for programs.
+"""Print records as a table for persons, or as JSON for programs.
 
-Names and descriptions were written by others, so nothing of them may steer a terminal.
+Names and descriptions come from other people, so control characters in them are escaped.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Column(NamedTuple):
 
     heading: str
     cell: Callable[[Record], object]
-    """Takes a record; what it returns is shown as `text_of` has it."""
+    """Returns the value of a record's cell, which `text_of` formats."""
     is_number: bool = False
     is_whole: bool = False
-    """Never folded, so that it can be copied: the table is as wide as it must be."""
+    """Never folded, so that it can be copied; the table may become wider than the terminal."""
 
 
 def column(
@@ -49,7 +49,7 @@ def column(
 def write_records(
     records: Iterable[Record], columns: Sequence[Column], form: str, out: TextIO | None = None
 ) -> None:
-    """Write a list, as ``table`` or ``json``, which has every field; both flow as rows come."""
+    """Write rows as they come, as ``table`` or as ``json``, which has every field."""
     out = out or sys.stdout
     if form == "json":
         before = "["
@@ -64,7 +64,7 @@ def write_records(
 
 
 def write_record(record: Record, form: str, out: TextIO | None = None) -> None:
-    """Write one thing: a line a field, or its JSON object."""
+    """Write one record: a line for each field, or its JSON object."""
     out = out or sys.stdout
     if form == "json":
         out.write(f"{json_text(record)}\n")
@@ -75,7 +75,7 @@ def write_record(record: Record, form: str, out: TextIO | None = None) -> None:
 
 
 def echo(text: str, form: str, record: Record | None = None, out: TextIO | None = None) -> None:
-    """Say to a person what was done; a program gets the record, when there is one."""
+    """Write the text for a person; for a program write the record, if there is one."""
     if form == "json":
         if record is not None:
             write_record(record, form, out)
@@ -89,7 +89,7 @@ def json_text(value: object) -> str:
 
 
 def text_of(value: object) -> str:
-    """Return a value of JSON as a cell shows it."""
+    """Return a JSON value as the text of a cell."""
     if value in (None, "", [], {}):
         return "-"
     match value:
@@ -104,14 +104,14 @@ def text_of(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text with all that could steer a terminal, or turn its writing, spelled out."""
+    """Return a text with control characters and marks of text direction escaped."""
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
     )
 
 
 def _shaped(name: str, value: object) -> object:
-    """Return a value as its field's name asks for."""
+    """Format sizes and times, told by the end of the field's name; leave others as they are."""
     if isinstance(value, int) and name.endswith("_bytes"):
         return size_text(value)
     if isinstance(value, str) and name.endswith(("_at", "_until", "as_of")):
@@ -120,7 +120,7 @@ def _shaped(name: str, value: object) -> object:
 
 
 def size_text(size: int) -> str:
-    """Return a number of bytes in the unit a person would use, powers of a thousand."""
+    """Return a number of bytes with a unit, in powers of 1000."""
     amount, unit = float(size), _UNITS[0]
     for following in _UNITS[1:]:
         if round(amount, 1) < 1000:
@@ -130,7 +130,7 @@ def size_text(size: int) -> str:
 
 
 def duration_text(seconds: int) -> str:
-    """Return a time in the largest unit of which it is a whole number."""
+    """Return a duration in hours, minutes or seconds: the largest unit that divides it."""
     for unit, length in (("h", 3600), ("min", 60)):
         if seconds and seconds % length == 0:
             return f"{seconds // length} {unit}"
@@ -138,5 +138,5 @@ def duration_text(seconds: int) -> str:
 
 
 def time_text(moment: str) -> str:
-    """Return a moment of the API to the second, still in UTC."""
+    """Return a time of the API to the second, in UTC."""
     return f"{moment[:19].replace('T', ' ')}Z"

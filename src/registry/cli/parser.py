@@ -1,4 +1,4 @@
-"""A parser of commands that helps whoever does not know them yet."""
+"""A command parser that groups its commands, and suggests the one that was meant."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ Commands = argparse._SubParsersAction
 
 
 class Group(NamedTuple):
-    """Commands that are shown together."""
+    """Commands listed under one title in the help."""
 
     title: str
     commands: Sequence[argparse.Action]
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that may have commands below it; without one of them it shows its help."""
+    """A parser that may have subcommands; without a subcommand it prints its help."""
 
     groups: Sequence[Group] = ()
-    """How its help shows the commands below it."""
+    """The groups in which its help lists the subcommands."""
 
     def add_commands(
         self, kind: type[Commands[CommandParser]] | None = None
     ) -> Commands[CommandParser]:
-        """Return where its commands are added, an action of `kind` where that is given."""
+        """Return the object to which subcommands are added, of class `kind` if given."""
         commands = self.add_subparsers(
             action=kind or Commands, metavar="COMMAND", parser_class=CommandParser
         )
@@ -39,7 +39,7 @@ class CommandParser(argparse.ArgumentParser):
         return commands
 
     def format_help(self) -> str:
-        """Return the help; the commands stand first."""
+        """Return the help, the subcommands before the options."""
         if not self.groups:
             return super().format_help()
         formatter = self._get_formatter()
@@ -56,8 +56,8 @@ class CommandParser(argparse.ArgumentParser):
         self.print_help(sys.stderr)
         return MISUSE
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:  # noqa: ANN401 - as it is
-        """Refuse a command there is not, and name the one that may have been meant."""
+    def _check_value(self, action: argparse.Action, value: Any) -> None:  # noqa: ANN401 - as in base
+        """Raise `ArgumentError` for an unknown command, and suggest a similar one."""
         if not isinstance(action, Commands) or value in action.choices:
             super()._check_value(action, value)
             return
@@ -69,9 +69,9 @@ class CommandParser(argparse.ArgumentParser):
 
 
 class Version(argparse.Action):
-    """The option that shows which version this is; it is looked up only then."""
+    """The option that prints the version, which is looked up only then."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        """Show the version and end the command."""
+        """Print the version and exit."""
         parser._print_message(f"{parser.prog} {metadata.version('entrepot')}\n", sys.stdout)
         parser.exit()

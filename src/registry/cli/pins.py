@@ -1,4 +1,4 @@
-"""``entrepot images pin``, ``unpin`` and ``pins``: what is deployed, and so never expires."""
+"""``entrepot images pin``, ``unpin`` and ``pins``: keep images from expiring."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def add_parsers(verbs: Verbs) -> None:
-    """Add the three to the commands of images."""
+    """Add ``pin``, ``unpin`` and ``pins`` to the commands of images."""
     pin = add_verb(verbs, "pin", _pin, "pin an image, or renew a pin: lifecycle leaves it alone")
     _add_pin(pin)
     until = pin.add_mutually_exclusive_group()
@@ -45,7 +45,7 @@ def _add_pin(parser: argparse.ArgumentParser) -> None:
 
 
 def _name(text: str) -> str:
-    if "/" in text:  # in a path the registry finds nothing by it, and would say just that
+    if "/" in text:  # the path would have no route, and the 404 would not say why
         raise argparse.ArgumentTypeError(f"{text!r} has a slash; write {text.replace('/', '.')!r}")
     return text
 

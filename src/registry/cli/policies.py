@@ -1,4 +1,4 @@
-"""``entrepot policies``: who else may come to a repository."""
+"""``entrepot policies``: who else may use a repository."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COLUMNS: Final = (
 
 
 def add_parsers(commands: Verbs) -> None:
-    """Add ``policies`` and what can be done with them."""
+    """Add ``policies`` and its commands."""
     verbs = add_noun(commands, "policies", "resource policies: who else may use a repository")
     add_repository(add_verb(verbs, "show", _show, "show a repository's policy"))
     setting = add_verb(verbs, "set", _set, "give a repository a policy in place of its own")
@@ -61,7 +61,7 @@ def _show(options: argparse.Namespace) -> int:
 
 def _set(options: argparse.Namespace) -> int:
     document = read_document(options.file)
-    if "revision" in document:  # as it was shown
+    if "revision" in document:  # the output of 'policies show --output json'
         document = document["document"]
     client = open_client(options)
     path = _path(client, options)

@@ -1,4 +1,4 @@
-"""Progress of long work, on one line."""
+"""Show the progress of long work on one line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TextIO
 
 
 class ProgressLine:
-    """One line that tells how far long work has come; on a terminal it is written over."""
+    """A line of progress, which on a terminal overwrites the one before."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -19,7 +19,7 @@ class ProgressLine:
         self._text = ""
 
     def show(self, text: str) -> None:
-        """Show `text`, at most ten times a second, or each ten seconds where no one looks on."""
+        """Show `text`: at most every 0.1 seconds on a terminal, every 10 seconds elsewhere."""
         self._text = text
         now = time.monotonic()
         if now - self._shown_at < (0.1 if self._is_terminal else 10):
@@ -28,7 +28,7 @@ class ProgressLine:
         self._write()
 
     def end(self) -> None:
-        """Leave the last state in sight."""
+        """Write the last text, and end the line."""
         self._write()
         if self._is_terminal:
             self._stream.write("\n")
@@ -42,7 +42,7 @@ class ProgressLine:
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows how far work has come, when a person looks on."""
+    """Yield a function that shows progress on a terminal, and does nothing without one."""
     if not sys.stderr.isatty():
         yield lambda _text: None
         return

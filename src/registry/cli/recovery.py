@@ -1,4 +1,4 @@
-"""``entrepot gc recover``: a blob comes back from the quarantine."""
+"""``entrepot gc recover``: bring a blob back from the quarantine."""
 
 from __future__ import annotations
 

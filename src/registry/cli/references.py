@@ -1,4 +1,4 @@
-"""Repositories and images as people write them, and where they stand in ``/v1``.
+"""Repositories and images as people write them, and their paths on ``/v1``.
 
 app   team/app   acme/team/app   registry.example.com/acme/team/app   <id of a repository>
 app:1.0   app@sha256:…   app@<id of an image>   app:1.0@sha256:… (the digest counts)
@@ -19,24 +19,24 @@ from registry.oci.digest import Digest
 from registry.oci.reference import is_tag
 
 _NAME_PARTS: Final = 2
-"""How many components may stand before a repository's name: host and account."""
+"""The most components that may precede a repository's name: host and account."""
 
 
 class TypedReference(NamedTuple):
-    """A reference taken apart."""
+    """A parsed reference."""
 
     repository: str
-    """As it was written."""
+    """As written: a name, with or without host and account, or an id."""
     tag: str | None = None
     digest: str | None = None
     """Or the id of an image."""
 
 
 def parse_typed_reference(text: str) -> TypedReference:
-    """Return a reference taken apart, its syntax checked.
+    """Parse a reference.
 
     Raises:
-        Misuse: tag or digest are none.
+        Misuse: the repository is missing, or the tag or digest is malformed.
 
     """
     name, at, digest = text.partition("@")
@@ -53,7 +53,7 @@ def parse_typed_reference(text: str) -> TypedReference:
 
 
 def is_image(text: str) -> bool:
-    """Say whether a text is a digest, or the id of an image."""
+    """Return True if a text has the form of a digest or an id."""
     try:
         Digest.parse(text)
     except DigestInvalid:
@@ -62,15 +62,15 @@ def is_image(text: str) -> bool:
 
 
 def is_id(text: str) -> bool:
-    """Say whether a text is the id of anything."""
+    """Return True if a text is a UUID."""
     return parse_uuid(text) is not None
 
 
 def check_tag(text: str) -> str:
-    """Return a tag.
+    """Return the text if it is a valid tag.
 
     Raises:
-        Misuse: the text is none.
+        Misuse: it is not.
 
     """
     if not is_tag(text):
@@ -82,18 +82,18 @@ def check_tag(text: str) -> str:
 
 
 def repository_path(client: ApiClient, written: str) -> str:
-    """Return the path of a repository, which need not be of the account if its id is written."""
+    """Return the path of a repository; by its id, it may belong to another account."""
     if is_id(written):
         return f"/v1/repositories/{written}"
     return f"/v1/repositories/{find_repository(client, written)['id']}"
 
 
 def find_repository(client: ApiClient, written: str) -> Record:
-    """Return the record of a repository of the account.
+    """Return a repository of the account by its name or id.
 
     Raises:
-        Misuse: an image is written.
-        Missing: there is none.
+        Misuse: the text names an image.
+        Missing: there is no such repository.
 
     """
     if set(":@") & set(written.rpartition("/")[2]):
@@ -103,7 +103,7 @@ def find_repository(client: ApiClient, written: str) -> Record:
         return found
     full = written.removeprefix(f"{client.host}/")
     refused = None
-    # Names are nested at will, so the first component can be a part of the name or the account's.
+    # Names may be nested, so the first component may be part of the name or the account.
     for skipped in range(0 if full == written else 1, _NAME_PARTS + 1):
         parts = full.split("/", skipped)
         if len(parts) <= skipped:
@@ -126,10 +126,10 @@ def find_repository(client: ApiClient, written: str) -> Record:
 
 
 def image_path(client: ApiClient, written: str) -> str:
-    """Return the path of an image, which was written as ``REPO:TAG`` or ``REPO@DIGEST``.
+    """Return the path of an image that is written as ``REPO:TAG`` or ``REPO@DIGEST``.
 
     Raises:
-        Misuse: neither tag nor digest is written.
+        Misuse: the text has neither tag nor digest.
         Missing: there is no such repository or tag.
 
     """
@@ -158,7 +158,7 @@ def tag_path(repository: str, tag: str) -> str:
 
 
 def missing_tag(error: RequestRefused, reference: TypedReference) -> RequestRefused | Missing:
-    """Return what to tell of a refusal about a tag."""
+    """Return the failure for a refused request: on 404, that there is no such tag."""
     if error.status != 404:
         return error
     return Missing(

@@ -1,4 +1,4 @@
-"""``entrepot images referrers``: signatures, SBOMs, attestations, as the tree that they are."""
+"""``entrepot images referrers``: signatures, SBOMs and attestations as a tree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from registry.cli.output import json_text, printable, size_text, time_text
 from registry.cli.references import image_path
 
 _DEEPEST: Final = 16
-"""Generations that are followed; each image of the tree is a request."""
+"""The most levels shown; each image of the tree costs a request."""
 
 
 def add_parsers(verbs: Verbs) -> None:
@@ -28,7 +28,7 @@ def add_parsers(verbs: Verbs) -> None:
 def _show_tree(options: argparse.Namespace) -> int:
     client = open_client(options)
     images, _, reference = image_path(client, options.image).rpartition("/")
-    found = _about(client, images, reference, options.artifact_type)
+    found = _referrers(client, images, reference, options.artifact_type)
     if options.output == "json":
         sys.stdout.write(f"{json_text(found)}\n")
         return 0
@@ -37,7 +37,7 @@ def _show_tree(options: argparse.Namespace) -> int:
     return 0
 
 
-def _about(
+def _referrers(
     client: ApiClient, images: str, reference: str, artifact_type: str | None, depth: int = 1
 ) -> list[Record]:
     """Return the referrers of an image, each with its own under ``referrers``."""
@@ -45,7 +45,7 @@ def _about(
     found = list(client.rows(f"{images}/{reference}/referrers", "images", query))
     for each in found:
         each["referrers"] = (
-            _about(client, images, each["digest"], None, depth + 1) if depth < _DEEPEST else []
+            _referrers(client, images, each["digest"], None, depth + 1) if depth < _DEEPEST else []
         )
     return found
 

@@ -1,4 +1,4 @@
-"""``entrepot repositories``."""
+"""``entrepot repositories``: list, show, create, change, delete and restore repositories."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _DELETED_COLUMNS: Final = (
 
 
 def add_parsers(commands: Verbs) -> None:
-    """Add ``repositories`` and what can be done with them."""
+    """Add ``repositories`` and its commands."""
     verbs = add_noun(commands, "repositories", "repositories of the account")
     listing = add_verb(verbs, "list", _list, "list repositories by name")
     listing.add_argument("--name-prefix", metavar="TEXT", help="only names that begin so")
@@ -80,7 +80,7 @@ def _add_fields(parser: argparse.ArgumentParser) -> None:
 
 
 def _fields(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what the command line says of a repository."""
+    """Return the fields of a repository that the command line gives."""
     fields: dict[str, Any] = {}
     if options.description is not None:
         fields["description"] = options.description or None
@@ -171,7 +171,13 @@ def _restore(options: argparse.Namespace) -> int:
 
 
 def _find_deleted(client: ApiClient, written: str) -> Record:
-    """Return the deleted repository of a name or id."""
+    """Return the deleted repository of a name or id.
+
+    Raises:
+        Missing: there is none.
+        Misuse: several have the name.
+
+    """
     rows = client.rows("/v1/repositories/deleted", "repositories")
     found = [row for row in rows if written in (row["name"], row["id"])]
     if not found:

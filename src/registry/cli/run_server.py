@@ -1,4 +1,4 @@
-"""What ``dev`` and ``serve`` share: run an application until it is told to stop."""
+"""Run an application until the process is told to stop; ``dev`` and ``serve`` share this."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def serve_application(
     create: Callable[[Settings], Dispatcher],
     on_ready: Callable[[str], None],
 ) -> int:
-    """Serve what `create` makes in each worker; return the exit status of the process."""
+    """Serve the application that `create` returns in each worker; return the exit status."""
     if settings.workers < 1:
         raise SettingsError("there must be at least one worker")
     configure_logging()
@@ -43,13 +43,13 @@ def serve_application(
 
 
 def log_line(text: str) -> None:
-    """Write to the person at once."""
+    """Write text to the standard output, and flush it."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
 
 def _address(text: str) -> tuple[str, int] | None:
-    """Return ``host:port`` taken apart; None for the empty string."""
+    """Return the parts of ``host:port``, or None for the empty string."""
     if not text:
         return None
     host, colon, port = text.rpartition(":")

@@ -1,4 +1,4 @@
-"""Runs that a registry carries out in the background, watched until they have ended."""
+"""Wait for a background run of the registry, and show its progress."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from registry.cli.api import ApiClient, Record
 from registry.cli.progress import progress
 
 _SLOWEST: Final = 2.0
-"""Seconds between two looks at a run."""
+"""The longest pause between two requests, in seconds."""
 
 
 def await_run(client: ApiClient, path: str, run: Record, words: Callable[[Record], str]) -> Record:
-    """Return a run below `path` as it is when it has ended; `words` say how far it has come."""
+    """Poll a run under `path` until it has ended, and return it; `words` formats its progress."""
     pause = 0.1
     with progress() as show:
         while run["status"] == "running":

@@ -30,7 +30,7 @@ def run_serve(settings: Settings) -> int:
         SettingsError: there is no account yet, or the root key cannot be used.
 
     """
-    if not settings.data.exists():  # and none is made for a name that may be a typo
+    if not settings.data.exists():  # do not create it: the name may be a typo
         raise no_account(settings)
     prepare(settings)
     asyncio.run(_check(settings))
@@ -38,17 +38,17 @@ def run_serve(settings: Settings) -> int:
 
 
 def _greet(settings: Settings, url: str) -> None:
-    """Tell where it is, and where clients and people find it."""
+    """Print the URL of the registry and of its console."""
     shown = settings.url if settings.public_url or settings.hosts else url
     log_line(f"Entrepot is ready on {url} (console: {shown}/console, stop with Ctrl+C)\n")
 
 
 def run_init(settings: Settings, handle: str, email: str) -> int:
-    """Make the root key and the first account, and show its credentials, once.
+    """Create the root key and the first account, and print its credentials.
 
     Raises:
         Conflict: there is an account already.
-        SettingsError: handle or address cannot be one, or the root key cannot be used.
+        SettingsError: the handle or address is invalid, or the root key cannot be used.
 
     """
     _check_names(handle, email)
@@ -71,7 +71,7 @@ def run_init(settings: Settings, handle: str, email: str) -> int:
 
 
 def _check_names(handle: str, email: str) -> None:
-    """Refuse what cannot be a name before anything is made under it."""
+    """Raise `SettingsError` for an invalid handle or address, before anything is created."""
     checks = (("--account", handle, check_handle), ("--admin-email", email, email_address))
     for option, value, check in checks:
         try:
@@ -81,7 +81,7 @@ def _check_names(handle: str, email: str) -> None:
 
 
 async def _check(settings: Settings) -> None:
-    """Refuse to serve without an owner, with secrets that cannot be opened or a wrong catalog."""
+    """Raise `SettingsError` if there is no account, or root key or catalog cannot be used."""
     load_catalog(settings.catalog, settings.region, settings.url)
     async with Registry(settings).open() as process:
         ctx = process.ctx
@@ -93,7 +93,7 @@ async def _check(settings: Settings) -> None:
 async def _create(settings: Settings, handle: str, email: str) -> FirstCredentials:
     async with Registry(settings).open() as process:
         ctx = process.ctx
-        if await ctx.database.read(is_any_account):  # before a root key is made that is not its
+        if await ctx.database.read(is_any_account):  # before making a root key that is not its own
             raise Conflict(
                 f"there is an account in {settings.data} already; sign in with "
                 f"'entrepot login URL', or begin another install with --data (who has lost its "
@@ -109,7 +109,12 @@ async def _create(settings: Settings, handle: str, email: str) -> FirstCredentia
 
 
 async def check_signing_keys(settings: Settings, ctx: ServiceContext, keyring: Keyring) -> None:
-    """Open the signing keys, or make the first ones: so a wrong root key shows at once."""
+    """Open the signing keys, or create the first ones.
+
+    Raises:
+        SettingsError: the root key is not the one that sealed them.
+
+    """
     try:
         await SigningKeys(ctx.database, keyring, ctx.clock, KEY_KINDS).refresh()
     except KeyringError:
@@ -132,7 +137,7 @@ def open_keyring(settings: Settings) -> Keyring:
 
 
 def no_account(settings: Settings) -> SettingsError:
-    """Return the error for an install that nobody owns yet."""
+    """Return the error for an install without an account."""
     return SettingsError(
         f"there is no account in {settings.data}; first run "
         "'entrepot init --account HANDLE --admin-email ADDRESS'"

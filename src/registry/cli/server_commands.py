@@ -1,7 +1,7 @@
-"""The commands of whoever runs a registry, and how they are spelled.
+"""The commands that run a registry, and their options.
 
-The modules that do the work are imported when it is asked for: ``--help`` and the commands that
-call a registry need neither server nor database.
+The modules that do the work are imported when their command runs: ``--help`` and the commands
+that call a registry need neither server nor database.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from registry.settings import Settings
 
 DEFAULT_DATA: Final = Path("entrepot-data")
 _CLIENT_VARIABLES: Final = frozenset({"ENTREPOT_CREDENTIALS", "ENTREPOT_REGISTRY"})
-"""Of the commands that call a registry; they are no settings of one."""
+"""Variables of the commands that call a registry; they are no settings of a server."""
 
 
 def add_parsers(commands: Verbs) -> None:
@@ -103,7 +103,7 @@ def add_local(
     summary: str,
     description: str,
 ) -> argparse.ArgumentParser:
-    """Add a command that works on the data of a registry, not by its API; return its parser."""
+    """Add a command that opens the data of a registry instead of its API; return its parser."""
     command = commands.add_parser(
         name,
         help=f"{summary} (on the registry's machine)",
@@ -116,7 +116,7 @@ def add_local(
 
 
 def add_data(command: argparse.ArgumentParser) -> None:
-    """Add the option that says where the data of a registry are."""
+    """Add ``--data``, the folder of a registry's data."""
     command.add_argument("--data", type=Path, metavar="FOLDER", help=f"data (./{DEFAULT_DATA})")
 
 
@@ -128,7 +128,7 @@ def _add_serving(command: argparse.ArgumentParser) -> None:
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
-    """Return the settings of the environment, with what the command line says instead."""
+    """Return the settings of the environment, overridden by those of the command line."""
     environ = {name: os.environ[name] for name in os.environ.keys() - _CLIENT_VARIABLES}
     defaults = Settings.from_env(environ, Settings(data=DEFAULT_DATA))
     given = {

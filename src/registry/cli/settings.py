@@ -1,4 +1,4 @@
-"""``entrepot settings``: what an account decides for all its repositories."""
+"""``entrepot settings``: settings that apply to all repositories of an account."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FIELD: Final = "registry_settings"
 
 
 def add_parsers(commands: Verbs) -> None:
-    """Add ``settings``."""
+    """Add ``settings`` and its commands."""
     verbs = add_noun(commands, "settings", "what the account decides for all its repositories")
     add_verb(verbs, "show", _show, "show the account's settings")
     update = add_verb(verbs, "update", _update, "change the account's settings")

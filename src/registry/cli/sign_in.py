@@ -1,4 +1,4 @@
-"""A sign-in as later commands use it: the right registry, and a token that is still good."""
+"""Use a stored sign-in: choose the registry, and return a token that has not expired."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from registry.cli.transport import RequestRefused, Transport, base_url
 
 CLIENT: Final = "cli"
 _EARLY_SECONDS: Final = 30
-"""A token this near its end might end on the way."""
+"""A token that expires sooner is renewed first: it might expire on the way."""
 
 
 class SignIn:
-    """The sign-in to one registry, kept in the credentials file."""
+    """The sign-in to one registry, stored in the credentials file."""
 
     def __init__(self, transport: Transport, path: Path) -> None:
         self._transport = transport
         self._path = path
 
     def token(self) -> str:
-        """Return an access token, renewed if its time is over.
+        """Return an access token, renewed if it has expired.
 
         Raises:
-            SignedOut: there is none, and none can be had without signing in again.
-            Failure: the registry does not renew it, or cannot be reached.
+            NotSignedIn: there is none, and a new one needs a new sign-in.
+            CommandFailure: the registry does not renew it, or cannot be reached.
 
         """
         credential = load(self._path).get(self._transport.url)
@@ -40,9 +40,9 @@ class SignIn:
         return acting.access_token if acting and _is_live(acting) else self.renewed_token(None)
 
     def renewed_token(self, refused: str | None) -> str:
-        """Return another token than the one that was `refused`; errors as of `token`.
+        """Return a token other than `refused`; raise what `token` raises.
 
-        Of commands that run at once one renews, for a refresh token is good for one use.
+        Of several commands at once only one renews, as a refresh token is good for one use.
         """
         with changing(self._path) as credentials:
             credential = credentials.get(self._transport.url)
@@ -54,7 +54,7 @@ class SignIn:
             return self._renew(credentials, credential).access_token
 
     def advice(self) -> str:
-        """Return what a person who acts in no role should do, for it may do little (I11)."""
+        """Return the advice to assume a role, without which a person may do little; else empty."""
         credential = load(self._path).get(self._transport.url)
         if credential is None or credential.refresh_token is None or credential.role is not None:
             return ""
@@ -64,7 +64,7 @@ class SignIn:
         )
 
     def _renew(self, kept: dict[str, Credential], credential: Credential) -> ApiToken:
-        """Get a new token to act with, and put into `kept` what is got on the way."""
+        """Return a new token to send; store each new token in `kept` as it arrives."""
         source = credential.token
         if credential.role is not None and _is_live(source):
             try:
@@ -72,7 +72,7 @@ class SignIn:
             except RequestRefused as error:
                 if error.status != 401:
                     raise
-        # From here on the old refresh token is spent, whatever becomes of the rest.
+        # From here on the old refresh token is spent, so the new one is stored at once.
         credential = kept[self._transport.url] = self._refreshed(credential)
         return self._act(kept, credential)
 
@@ -106,11 +106,11 @@ class SignIn:
 
 
 def choose_registry(given: str | None, environ: Mapping[str, str], path: Path) -> str:
-    """Return the URL a command works on: as given, by the environment, or the only sign-in.
+    """Return the URL of the registry: as given, from the environment, or the only sign-in's.
 
     Raises:
         Misuse: there are several; one must be named.
-        SignedOut: there is none.
+        NotSignedIn: there is none.
 
     """
     named = given or environ.get("ENTREPOT_REGISTRY")
@@ -125,7 +125,7 @@ def choose_registry(given: str | None, environ: Mapping[str, str], path: Path) -
 
 
 def assume_role(transport: Transport, access_token: str, role: str) -> ApiToken:
-    """Return a token that acts in a role."""
+    """Assume a role; return its token."""
     headers = {"Content-Type": "application/json", **bearer(access_token)}
     body = msgspec.json.encode({"role": role})
     return token_of(transport.send("POST", "/v1/assume-role", headers, body))
@@ -137,7 +137,7 @@ def post_form(
     fields: Mapping[str, str],
     basic: tuple[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Post a form to an endpoint of OAuth, with an id and secret if the client has any."""
+    """Post a form to an OAuth endpoint, with Basic credentials if given; return the answer."""
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     if basic is not None:
         pair = base64.b64encode(f"{basic[0]}:{basic[1]}".encode()).decode()
@@ -146,12 +146,12 @@ def post_form(
 
 
 def bearer(access_token: str) -> dict[str, str]:
-    """Return the header that shows a token."""
+    """Return the ``Authorization`` header of a token."""
     return {"Authorization": f"Bearer {access_token}"}
 
 
 def token_of(answer: Mapping[str, Any]) -> ApiToken:
-    """Return the access token of an answer; its end is reckoned by this machine's clock."""
+    """Return the access token of an answer, with its expiry by this machine's clock."""
     return ApiToken(answer["access_token"], int(time.time()) + answer["expires_in"])
 
 

@@ -1,4 +1,4 @@
-"""``entrepot storage``: what is stored, and what deduplication saves."""
+"""``entrepot storage``: the bytes an account stores, and what deduplication saves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLUMNS: Final = (
 
 
 def add_parsers(commands: Verbs) -> None:
-    """Add ``storage``."""
+    """Add ``storage`` and its command."""
     verbs = add_noun(commands, "storage", "what the account's images take")
     usage = add_verb(verbs, "usage", _show_usage, "show what is stored and what sharing saves")
     usage.add_argument("--by-repository", action="store_true", help="each repository's part")

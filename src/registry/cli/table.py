@@ -1,4 +1,4 @@
-"""Tables for persons: they flow as their rows come, and are folded where a terminal is narrow."""
+"""Tables for persons: written as rows come, with cells folded on a narrow terminal."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Final, NamedTuple, TextIO
 
 _GAP: Final = 2
 _BATCH: Final = 1000
-"""Rows that are held back to find how wide columns are; later ones may widen them."""
+"""Rows read before the first is written, to size the columns; later rows may widen these."""
 _WHOLE_WORD: Final = 20
-"""Words up to this long are not broken: columns of single letters tell nobody anything."""
+"""A table is folded only if words up to this length stay whole, so that it stays readable."""
 
 Row = Sequence[str]
 
@@ -23,15 +23,15 @@ class Heading(NamedTuple):
     text: str
     is_number: bool = False
     is_whole: bool = False
-    """Never folded, so that it can be copied: the table is as wide as it must be."""
+    """Never folded, so that it can be copied; the table may become wider than the terminal."""
 
 
 def write_table(headings: Sequence[Heading], rows: Iterable[Row], out: TextIO) -> None:
-    """Write rows below their headings, folded where a terminal is too narrow and that may be."""
+    """Write rows under their headings; fold cells on a narrow terminal, unless one is whole."""
     if out.isatty() and not any(each.is_whole for each in headings):
         rows = list(rows)
         width = shutil.get_terminal_size().columns
-        if _asks_for_folds(headings, rows, width):
+        if _should_fold(headings, rows, width):
             out.write(_folded(headings, rows, width, out))
             return
     coming = iter(rows)
@@ -55,7 +55,7 @@ def _line(headings: Sequence[Heading], row: Row, widths: Sequence[int]) -> str:
 
 
 def _widened(widths: Sequence[int], rows: Sequence[Row]) -> list[int]:
-    """Return the widths of columns, so that these rows fit too."""
+    """Return the widths of columns, widened to fit these rows."""
     columns = zip(*rows, strict=True) if rows else [()] * len(widths)
     return [
         max(width, *map(_length, column), 0) for width, column in zip(widths, columns, strict=True)
@@ -63,7 +63,7 @@ def _widened(widths: Sequence[int], rows: Sequence[Row]) -> list[int]:
 
 
 def _length(text: str) -> int:
-    """Return how many places a text takes on a terminal."""
+    """Return how many columns of a terminal a text takes."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len  # noqa: PLC0415 - slow to load, and few names need it
@@ -71,8 +71,8 @@ def _length(text: str) -> int:
     return cell_len(text)
 
 
-def _asks_for_folds(headings: Sequence[Heading], rows: Sequence[Row], width: int) -> bool:
-    """Say whether a table is wider than a terminal, and can be read folded to its width."""
+def _should_fold(headings: Sequence[Heading], rows: Sequence[Row], width: int) -> bool:
+    """Return True if a table is wider than the terminal, and readable when folded."""
     everything = [[each.text for each in headings], *rows]
     gaps = _GAP * (len(headings) - 1)
     whole = sum(_widened([0] * len(headings), everything)) + gaps
@@ -105,7 +105,7 @@ def _folded(headings: Sequence[Heading], rows: Sequence[Row], width: int, out: T
 
 
 def _is_styled(out: TextIO) -> bool:
-    """Say whether headings may be bold."""
+    """Return True if headings may be bold."""
     return (
         out.isatty()
         and not os.environ.get("NO_COLOR")

@@ -1,4 +1,4 @@
-"""``entrepot tags``: where names point, where they pointed before, and who moved them."""
+"""``entrepot tags``: list, set, delete and restore tags; show their history."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ _DELETED_COLUMNS: Final = (
 
 
 class _Tag(NamedTuple):
-    """A tag that a command is about."""
+    """The tag that a command names."""
 
     repository: str
-    """Its path."""
+    """Path of the repository."""
     reference: TypedReference
 
     @property
@@ -64,7 +64,7 @@ class _Tag(NamedTuple):
 
 
 def add_parsers(commands: Verbs) -> None:
-    """Add ``tags`` and what can be done with them."""
+    """Add ``tags`` and its commands."""
     verbs = add_noun(commands, "tags", "tags of a repository")
     listing = add_verb(verbs, "list", _list, "list tags in byte order")
     add_repository(listing)
@@ -92,7 +92,7 @@ def _add_tag(parser: argparse.ArgumentParser) -> None:
 
 
 def _find(client: ApiClient, target: str) -> _Tag:
-    """Return the tag that is written as ``REPOSITORY:TAG``; it may not be there."""
+    """Return the tag written as ``REPOSITORY:TAG``, whether or not it exists."""
     reference = parse_typed_reference(target)
     if reference.tag is None or reference.digest is not None:
         raise Misuse(f"which tag of {reference.repository}? write REPOSITORY:TAG")
@@ -143,7 +143,7 @@ def _condition(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _source(target: TypedReference, written: str) -> TypedReference:
-    """Return what a tag is to point to: a digest, a tag, or a whole reference."""
+    """Return the reference a tag is to point to, written as a digest, a tag, or in full."""
     if is_image(written):
         return TypedReference(target.repository, digest=written)
     if ":" not in written and "@" not in written:

@@ -1,4 +1,4 @@
-"""HTTP as the command speaks it: one request, one JSON answer, and every failure one line."""
+"""Send one request by HTTP and read one JSON answer; every failure is one line of text."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _EXIT_STATUSES: Final = {401: SIGNED_OUT, 404: NOT_FOUND}
 
 
 class RequestRefused(CommandFailure):
-    """The registry answered, and it was no.
+    """The registry answered an error.
 
-    `code` is the error code of its envelope, or OAuth's; empty when the answer had neither.
+    `code` is the code in its error envelope, or of OAuth; empty if the answer has neither.
     """
 
     def __init__(self, message: str, status: int, code: str = "") -> None:
@@ -33,11 +33,11 @@ class RequestRefused(CommandFailure):
 
 
 class Lost(CommandFailure):
-    """The connection broke after the request was sent: what became of it is not known."""
+    """The connection broke after the request was sent; it may or may not have taken effect."""
 
 
 class _Answer(dict[str, Any]):
-    """A JSON object of the registry, which has the fields that are asked for."""
+    """A JSON object that a registry answered; raises `CommandFailure` for a missing field."""
 
     def __init__(self, url: str, document: dict[str, Any]) -> None:
         super().__init__(document)
@@ -51,7 +51,7 @@ class _Answer(dict[str, Any]):
 
 
 class Transport:
-    """One registry, by its base URL. Redirects are not followed: credentials go to one host."""
+    """Sends requests to one base URL; redirects are not followed, so credentials go to one host."""
 
     def __init__(self, url: str) -> None:
         self.url = base_url(url)
@@ -60,9 +60,9 @@ class Transport:
     def send(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> dict[str, Any]:
-        """Return the JSON object that the registry answers; ``{}`` for an empty body.
+        """Send a request; return the JSON object of the answer, or ``{}`` for an empty body.
 
-        Raises what `fetch` raises, and `CommandFailure` when something else answers at this URL.
+        Raise what `fetch` raises, and `CommandFailure` if the answer is no JSON object.
         """
         text = self.fetch(method, path, headers, body)
         try:
@@ -76,12 +76,12 @@ class Transport:
     def fetch(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> bytes:
-        """Return the body that the registry answers, byte by byte.
+        """Send a request; return the bytes of the answer.
 
         Raises:
-            Refused: the registry said no.
-            Lost: it may have done what was asked, but the answer did not come.
-            Failure: it cannot be reached.
+            RequestRefused: the registry answered an error.
+            Lost: the connection broke; the request may have taken effect.
+            CommandFailure: the registry cannot be reached.
 
         """
         request = urllib.request.Request(  # noqa: S310 - `base_url` has checked the scheme
@@ -119,13 +119,13 @@ class Transport:
                 "is it the URL of the registry, and is there a proxy before it?",
                 status,
             )
-        code, message = _told(document)
+        code, message = _code_and_message(document)
         if code == "RATE_LIMITED" and (seconds := error.headers.get("Retry-After")):
             message += f"; try again in {printable(seconds)} seconds, not before"
         return RequestRefused(message or f"the registry answered {status}", status, code)
 
     def _trouble(self, error: Exception) -> str:
-        """Say why there was no answer, and what to do where that is known."""
+        """Return why there was no answer, and what to do about it if that is known."""
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         match reason:
             case ssl.SSLCertVerificationError():
@@ -148,10 +148,10 @@ class Transport:
 
 
 def base_url(url: str) -> str:
-    """Return a registry's URL in the one spelling that credentials are kept under.
+    """Return a registry's URL normalized, as credentials are stored under it.
 
     Raises:
-        Misuse: it is no URL of a host.
+        Misuse: it is not the HTTP URL of a host.
 
     """
     try:
@@ -174,15 +174,15 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _told(document: dict[str, Any]) -> tuple[str, str]:
-    """Return code and message of a refusal, in either of the registry's two shapes."""
+def _code_and_message(document: dict[str, Any]) -> tuple[str, str]:
+    """Return code and message of an error: the registry's envelope, or OAuth's (RFC 6749 §5.2)."""
     error = document.get("error")
     if isinstance(error, dict):
         code, message = str(error.get("code", "")), str(error.get("message", ""))
         params = error.get("params")
         field = params.get("field") if isinstance(params, dict) else None
-        is_told = not isinstance(field, str) or message.startswith(field)
-        where = "" if is_told else f"{field}: "
+        names_field = not isinstance(field, str) or message.startswith(field)
+        where = "" if names_field else f"{field}: "
         request = f" (request {error['request_id']})" if "request_id" in error else ""
         return code, printable(f"{code}: {where}{message}{request}")
     if isinstance(error, str):
