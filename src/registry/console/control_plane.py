@@ -50,7 +50,7 @@ class ControlPlaneClient:
     """Calls the control plane while one request of a browser is answered."""
 
     def __init__(self, app: Application, scope: Scope, bearer: str | None = None) -> None:
-        """Call for the request of this scope, which tells address, host and request id."""
+        """Take client address, host and request id of each call from the scope of a request."""
         self._app = app
         self._scope = scope
         self._bearer = bearer
@@ -141,7 +141,7 @@ class ControlPlaneClient:
             "state": {"request_id": request_id},
         }
         status, answer = await _exchange(self._app, scope, body)
-        if "principal" in scope["state"]:  # the log names who acted last
+        if "principal" in scope["state"]:  # the access log names the principal of the last call
             outer["state"]["principal"] = scope["state"]["principal"]
         if status >= 300:
             raise _refused(status, answer, request_id)

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class CookieJar:
-    """Seals the values of cookies, and tells browsers to send them to the console alone."""
+    """Seals the values of cookies, which browsers send to the console alone."""
 
     def __init__(self, keyring: Keyring, auth_url: str) -> None:
         self._keyring = keyring

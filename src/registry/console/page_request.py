@@ -23,7 +23,7 @@ _STATE = "page_request"
 
 
 class ConsoleSettings(NamedTuple):
-    """What pages tell of the install."""
+    """Facts of the install that pages show."""
 
     auth_url: str
     """The base URL of the install, where people sign in."""
@@ -44,7 +44,7 @@ class ConsoleApp:
 
 
 class PageRequest:
-    """One request."""  # no dataclass: the framework would take one apart and build it anew
+    """One request."""  # no dataclass: Litestar would copy it field by field
 
     def __init__(self, console: ConsoleApp, scope: Scope) -> None:
         self.console = console
@@ -54,14 +54,14 @@ class PageRequest:
         self.client = ControlPlaneClient(console.control, scope)
         """``/v1`` without credentials."""
         self.known_session = console.jar.open(COOKIE, self.cookies.get(COOKIE), Session)
-        """The session of the cookie, if any; only `admission` decides whether it still holds."""
+        """The session of the cookie, if any; `admission` checks that it is still valid."""
         self.parameters: Mapping[str, str] = {}
-        """Of the path. Like query and form, empty until the request is admitted."""
+        """Parameters of the path. Like query and form, empty until the request is admitted."""
         self.query: Mapping[str, str] = {}
         self.form: Mapping[str, str] = {}
         """The fields of a POST."""
         self.set_cookies: dict[str, str] = {}
-        """Values of ``Set-Cookie`` by the cookie's name, to go with whatever answer there is."""
+        """Values of ``Set-Cookie`` by the cookie's name, sent with any answer, errors included."""
         scope["state"][_STATE] = self
 
     @property

@@ -79,7 +79,7 @@ def short_digest(digest: str) -> str:
 
 
 def who(crn: str | None) -> str:
-    """Return the name of the principal of a CRN, or of nobody."""
+    """Return the name of the principal of a CRN; without a CRN, ``nobody signed in``."""
     if not crn:
         return "nobody signed in"
     kind, _, name = crn.rpartition(":")[2].partition("/")

@@ -20,14 +20,14 @@ from registry.console.control_plane import ControlPlaneClient, Refused
 COOKIE: Final = "entrepot_console"
 LIFETIME: Final = 12 * 3600 * MICROSECONDS
 _EARLY: Final = 60 * MICROSECONDS
-"""A token that ends sooner than this may end on the way."""
+"""A token that expires sooner is renewed first: it might expire on the way."""
 _OPERATION: Final = "console refresh"
 _MAX_RENEWALS: Final = 13
-"""How often tokens can have been renewed in a cookie's life, and once more."""
+"""One more than the most renewals of tokens in a cookie's life."""
 
 
 class SignedOut(Exception):
-    """There is no sign-in, or it is over."""
+    """There is no sign-in, or it has ended."""
 
 
 class NoRole(Exception):

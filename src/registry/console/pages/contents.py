@@ -23,7 +23,7 @@ async def read_manifest(page: PageRequest, repository_id: str, digest: str) -> M
 
 
 def layers_of(manifest: ManifestContents, configuration: Mapping[str, Any] | None) -> list[Layer]:
-    """Return the layers with the step that made each, if the history tells."""
+    """Return the layers, each with the step that made it if the history has one for each."""
     history = configuration["history"] if configuration else []
     steps = [step["created_by"] for step in history if not step["empty_layer"]]
     layers = manifest.layers or []

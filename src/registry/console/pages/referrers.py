@@ -39,7 +39,7 @@ class AttachedArtifact:
     kind: str
     artifact_type: str
     image: dict[str, Any]
-    """As ``/v1`` tells it, or the part of that which is known."""
+    """The image as ``/v1`` returns it, or the fields of it that are known."""
     referrers: list[AttachedArtifact] = field(default_factory=list)
 
 
@@ -52,7 +52,7 @@ def kind_of(artifact_type: str) -> str:
 async def read_tree(
     page: PageRequest, images_path: str, digest: str
 ) -> tuple[list[AttachedArtifact], bool]:
-    """Return what is attached to an image, and whether that is all."""
+    """Return what is attached to an image, and True if that is all."""
     budget = [_MOST]
     tree = await _read(page, images_path, digest, _DEPTH, budget)
     return tree, budget[0] > 0
