@@ -35,7 +35,7 @@ async def set_all_orphans_aside(ctx: ServiceContext, sweeper: BlobSweeper, show:
 
     """
     await _check(check_generation(ctx, sweeper))
-    places = await _look(ctx, sweeper, show)
+    places = await _scan_places(ctx, sweeper, show)
     whole = together(places.values())
     if whole.is_foreign:
         raise CommandFailure(

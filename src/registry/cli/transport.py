@@ -181,8 +181,8 @@ def _code_and_message(document: dict[str, Any]) -> tuple[str, str]:
         code, message = str(error.get("code", "")), str(error.get("message", ""))
         params = error.get("params")
         field = params.get("field") if isinstance(params, dict) else None
-        names_field = not isinstance(field, str) or message.startswith(field)
-        where = "" if names_field else f"{field}: "
+        needs_field = isinstance(field, str) and not message.startswith(field)
+        where = f"{field}: " if needs_field else ""
         request = f" (request {error['request_id']})" if "request_id" in error else ""
         return code, printable(f"{code}: {where}{message}{request}")
     if isinstance(error, str):

@@ -73,8 +73,14 @@ def _show_failure(request: _Request, error: Exception) -> PageResponse:
 
 def _error_page(page: PageRequest, error: PlatformError) -> PageResponse:
     status, body = render(error, page.request_id)
-    told: Mapping[str, Any] = body["error"]
-    refused = Refused(status, told["code"], told["message"], told["request_id"], told.get("params"))
+    envelope: Mapping[str, Any] = body["error"]
+    refused = Refused(
+        status,
+        envelope["code"],
+        envelope["message"],
+        envelope["request_id"],
+        envelope.get("params"),
+    )
     return page.show("error.html", status, error=refused, by_role=False)
 
 

@@ -1,7 +1,7 @@
-// Everything works without this, except copying.
+// Only the copy buttons need this script.
 "use strict";
 
-function written(text) {
+function copySelection(text) {
   const area = document.createElement("textarea");
   area.value = text;
   document.body.append(area);
@@ -11,17 +11,17 @@ function written(text) {
   return done;
 }
 
-// Browsers lend the clipboard to secure pages only; a registry on plain HTTP has the old way.
+// The clipboard API needs a secure page; on plain HTTP, copy a selection instead.
 async function copy(text) {
   if (navigator.clipboard) {
     try {
       await navigator.clipboard.writeText(text);
       return true;
     } catch {
-      // The old way may do.
+      // Fall back to copying a selection.
     }
   }
-  return written(text);
+  return copySelection(text);
 }
 
 for (const button of document.querySelectorAll("[data-copy]")) {
@@ -37,7 +37,7 @@ for (const button of document.querySelectorAll("[data-copy]")) {
   });
 }
 
-// A menu closes when the attention is elsewhere, or by Escape.
+// A menu closes on a click outside it, and on Escape.
 for (const menu of document.querySelectorAll("details.account, details.new")) {
   document.addEventListener("click", (event) => {
     if (!menu.contains(event.target)) menu.open = false;
