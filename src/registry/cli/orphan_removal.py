@@ -66,7 +66,9 @@ async def _check(checking: Coroutine[Any, Any, None]) -> None:
         raise CommandFailure(str(error)) from None
 
 
-async def _look(ctx: ServiceContext, sweeper: BlobSweeper, show: Show) -> Mapping[str, Found]:
+async def _scan_places(
+    ctx: ServiceContext, sweeper: BlobSweeper, show: Show
+) -> Mapping[str, Found]:
     places = places_of(sweeper)
     found = {}
     for number, place in enumerate(places, 1):
