@@ -11,6 +11,7 @@ from ipaddress import ip_network
 from typing import Any, Final, TypeVar
 
 import httpx
+from litestar.handlers import HTTPRouteHandler
 from sqlalchemy import create_engine
 
 from cloudcore.clock import MICROSECONDS, uuid7
@@ -120,6 +121,7 @@ class Options:
     faulty: bool = False
     budget: Budget = TIGHT
     proxies: Sequence[str] = ()
+    more: Sequence[HTTPRouteHandler] = ()
     wrap: Callable[[Database], Database] = lambda database: database
 
 
@@ -158,7 +160,7 @@ def make_world(database: Database, options: Options = PLAIN) -> World:
         ),
     )
     app = create_app(
-        [*HANDLERS, *(FAULTY if options.faulty else ())],
+        [*HANDLERS, *(FAULTY if options.faulty else ()), *options.more],
         platform,
         resource_rules=resource_rules([THINGS]),
     )

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -13,6 +14,7 @@ import httpx
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from tests.control_plane import Options, World, play
+from tests.thing_files import Shelf, file_routes
 from tests.things import HANDLERS
 
 SOMETIMES = {"Idempotency-Replayed", "Location"}
@@ -238,3 +240,31 @@ def test_the_description_describes_itself_to_nobody(sqlite_database: str) -> Non
     described = play(sqlite_database, description)
     assert "/v1/openapi.json" not in described["paths"]
     assert "/v1/reference" not in json.dumps(described)
+
+
+def test_tails_and_streams_are_described(sqlite_database: str, tmp_path: Path) -> None:
+    async def scenario(world: World) -> tuple[dict[str, Any], str]:
+        page = await world.ask("GET", "/v1/reference", token=None)
+        return await description(world), page.text
+
+    described, page = play(sqlite_database, scenario, Options(more=file_routes(Shelf(tmp_path))))
+    methods = described["paths"]["/v1/things/{thing_id}/files/{key}"]
+    assert {method: " ".join(methods[method]["responses"]) for method in methods} == {
+        "delete": "204 400 401 403 404 500 503",
+        "get": "200 400 401 403 404 500 503",
+        "put": "201 400 401 403 404 413 500 503",
+    }
+    thing, key = methods["put"]["parameters"]
+    assert "x-entrepot-tail" not in thing
+    assert key["x-entrepot-tail"] is True
+    assert key["required"] is True
+    assert "%2F" in key["description"]
+    binary = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    assert methods["put"]["requestBody"]["content"] == binary
+    assert methods["get"]["responses"]["200"]["content"] == binary
+    parts = described["paths"]["/v1/things/{thing_id}/parts/{key}"]["get"]["responses"]
+    assert list(parts["200"]["content"]) == ["text/plain"]
+    count = described["paths"]["/v1/things/{thing_id}/counts/{key}"]["post"]["responses"]
+    assert "413" not in count  # it takes any number of bytes
+    assert "Body, application/octet-stream" in page
+    assert "byte for byte" in page

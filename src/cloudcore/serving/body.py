@@ -1,4 +1,4 @@
-"""How the data plane takes a request body, on our own server and on any other.
+"""How an application takes a request body, on our own server and on any other.
 
 Our server holds a body back until the application asks for it and offers, under
 ``scope["extensions"]["entrepot.held_body"]``, an object that moves the body to a
@@ -40,6 +40,10 @@ class HeldBody(Protocol):
         stalled past the time limit or broke the framing; its result is returned. What `sink` or
         `finish` raise is raised here, and the connection closes after the answer.
         """
+        ...
+
+    def when_lost(self, call: Callable[[], None] | None) -> None:
+        """Call `call` once the connection is gone, at once if it is; None: nothing any more."""
         ...
 
 

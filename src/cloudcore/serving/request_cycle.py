@@ -65,6 +65,7 @@ class RequestCycle:
     _gone: asyncio.Future[None] | None = None
     _left: int | None = None  # bytes that Content-Length still promises
     _opened = False
+    _on_lost: Callable[[], None] | None = None
     _pace: Pace | None = None
 
     def __init__(self, connection: HttpProtocol, head: RequestHead, raw: bytes) -> None:
@@ -157,6 +158,12 @@ class RequestCycle:
             self._asked = True
             return await move_nothing(self.connection, sink, finish)
         return await self.body.move(sink, finish)
+
+    def when_lost(self, call: Callable[[], None] | None) -> None:
+        """See `cloudcore.serving.body.HeldBody.when_lost`."""
+        self._on_lost = call
+        if call is not None and self.disconnected:
+            call()
 
     async def _until_gone(self) -> None:
         """Wait until the client leaves or has its answer."""
@@ -345,6 +352,8 @@ class RequestCycle:
         self.disconnected = True
         self.reason = self.reason or "the client left"
         self._wake()
+        if self._on_lost is not None:
+            self._on_lost()
         if self.send_job is not None:
             self.send_job.stop()
         body = self.body

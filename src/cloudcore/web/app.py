@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
+from urllib.parse import quote
 from uuid import uuid4
 
 from litestar import Litestar, Request, Response
@@ -30,8 +31,10 @@ from cloudcore.web.envelope import ENVELOPE, ErrorShape
 from cloudcore.web.guard import Guard
 from cloudcore.web.reference import ReferencePages
 from cloudcore.web.request_state import RequestState, exchange_of
-from cloudcore.web.route_spec import RouteError, RouteSpec, allowed, routes_of
+from cloudcore.web.route_spec import RouteError, RouteSpec, allowed, routes_of, tails_of
+from cloudcore.web.streams import RequestStream
 from cloudcore.web.strict_json import decode
+from cloudcore.web.tail import PLACEHOLDER, is_crooked
 
 MAX_BODY_BYTES: Final = 1 << 20
 INLINE_BYTES: Final = 64 * 1024
@@ -86,7 +89,10 @@ class ControlPlane:
             logging_config=None,
             exception_handlers={Exception: self._answer_error},
             before_request=self._before_handler,
-            dependencies={"ctx": Provide(_context, sync_to_thread=False)},
+            dependencies={
+                "ctx": Provide(_context, sync_to_thread=False),
+                "stream": Provide(_stream, sync_to_thread=False),
+            },
             request_class=_Request,
             response_class=_Response,
             request_max_body_size=MAX_BODY_BYTES,
@@ -101,6 +107,7 @@ class ControlPlane:
             {route.handler: route.facts for route in self.routes},
             {path.path_format: allowed(path.methods) for path in self._app.routes},
         )
+        self._tails = tails_of(self.routes)
         reference.describe(self.routes, error_shapes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -116,10 +123,14 @@ class ControlPlane:
         for name, value in scope["headers"]:
             if name == b"x-request-id":
                 _log.info("request %s is the client's %r", request_id, value.decode("latin-1"))
-        exchange = RequestState(scope, send, request_id)
+        exchange = RequestState(scope, receive, send, request_id)
         if scope["method"] == "HEAD":
             scope = {**scope, "method": "GET"}
-        if _is_crooked(_raw_path(scope)):
+        path = _raw_path(scope)
+        if tailed := self._tails.find(path):
+            exchange.tail = tailed.tail
+            scope = {**scope, "path": tailed.head + PLACEHOLDER}
+        elif is_crooked(path):
             scope = {**scope, "path": "/\0"}
         with body_budget.BODIES.hold() as hold:
             metered = hold.metered(cast("body_budget.Receive", receive))
@@ -246,21 +257,7 @@ async def _claim(
 
 def _raw_path(scope: Scope) -> bytes:
     """Return the path as it was sent; ASGI lets a server keep that for itself."""
-    return scope.get("raw_path") or scope["path"].encode()
-
-
-def _is_crooked(path: bytes) -> bool:
-    """Return True if the framework would read the path differently, or a database refuse it.
-
-    Such paths hold an empty segment, an encoded slash or a null character.
-    """
-    lowered = path.lower()
-    return (
-        b"//" in path
-        or (len(path) > 1 and path.endswith(b"/"))
-        or b"%2f" in lowered
-        or b"%00" in lowered
-    )
+    return scope.get("raw_path") or quote(scope["path"]).encode()
 
 
 def _check_content_type(scope: Scope, body: bytes) -> None:
@@ -280,6 +277,14 @@ def _context(scope: Scope) -> RequestContext:
     if context is None:
         raise RouteError("there is no platform, so there is no context")
     return context
+
+
+def _stream(scope: Scope) -> RequestStream:
+    """Provide the body of a request to a route that takes it unread."""
+    exchange = exchange_of(scope)
+    assert exchange.facts is not None
+    limit = exchange.facts.max_stream_bytes
+    return RequestStream(scope, exchange.receive, _context(scope), limit)
 
 
 class _Request(Request[Any, Any, Any]):

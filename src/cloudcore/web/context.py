@@ -201,7 +201,7 @@ class RequestContext:
             InProgress: another attempt took over meanwhile; nothing was changed.
 
         """
-        self._check_authorized()
+        self.check_authorized()
         assert not self.is_committed, "one request has one outcome"
 
         def run(connection: Connection) -> Reply[B]:
@@ -217,7 +217,7 @@ class RequestContext:
         self.is_committed = True
         return reply
 
-    def _check_authorized(self) -> None:
+    def check_authorized(self) -> None:
         """Refuse to go on when the route has an action and nobody asked whether it is allowed."""
         if self.action is not None and not self.authorized:
             raise RuntimeError(f"{self.action} was never authorized")

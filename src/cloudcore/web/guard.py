@@ -29,6 +29,7 @@ from cloudcore.web.context import Origin, Platform, RequestContext, refusal
 from cloudcore.web.ratelimit import count_request
 from cloudcore.web.request_state import RequestState, exchange_of
 from cloudcore.web.route_spec import RouteSpec
+from cloudcore.web.tail import PLACEHOLDER
 
 _BEARER: Final = re.compile(rb"bearer +([A-Za-z0-9._~+/-]{1,8192}=*) *", re.IGNORECASE)
 
@@ -64,10 +65,18 @@ class Guard:
             raise MethodNotAllowed("the path does not take this method", allow=allow)
         exchange = exchange_of(connection.scope)
         exchange.facts = facts
+        if facts.tail is not None:
+            _show_tail(facts.tail, exchange.tail, connection.scope)
         if self._platform is None:
             return
         _lower_ids(facts, connection.scope)
         await self._admit(self._platform, exchange, connection, facts)
+        if facts.tail is not None and exchange.tail is None:
+            raise InvalidInput(
+                f"{facts.tail} is percent-encoded UTF-8 without null characters",
+                field=facts.tail,
+                reason="malformed",
+            )
         _check_ids(facts, connection.scope["path_params"])
 
     async def _admit(
@@ -147,6 +156,13 @@ async def _count(exchange: RequestState, context: RequestContext, facts: RouteSp
     )
     if exchange.standing.is_refused:
         raise RateLimited("too many requests", retry_after=exchange.standing.reset)
+
+
+def _show_tail(name: str, tail: str | None, scope: Any) -> None:  # noqa: ANN401 - the framework's
+    """Put the tail of a path where the framework was shown another segment."""
+    tail = PLACEHOLDER if tail is None else tail
+    scope["path"] = scope["path"].removesuffix(PLACEHOLDER) + tail
+    scope["path_params"] = {**scope["path_params"], name: tail}  # which the framework shares
 
 
 def _lower_ids(facts: RouteSpec, scope: Any) -> None:  # noqa: ANN401 - the framework's

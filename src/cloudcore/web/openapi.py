@@ -19,6 +19,7 @@ from cloudcore.web.envelope import TABLE, ErrorShape
 from cloudcore.web.field_docs import described_fields
 from cloudcore.web.idempotency import RECORDED_STATUSES
 from cloudcore.web.route_spec import KernelRoute, RouteError, RouteSpec
+from cloudcore.web.streams import StreamReply
 
 VERSION: Final = "1.0.0"
 
@@ -50,6 +51,13 @@ _CONDITIONS: Final = {
     "If-Match": "Entity tags of which the resource must have one; `*`: it must exist.",
     "If-None-Match": "Entity tags of which the resource must have none; `*`: it must not exist.",
 }
+
+_TAIL: Final = (
+    "The rest of the path, byte for byte: slashes may stand in it as they are or as `%2F`, also"
+    " twice or at its end. All else is percent-encoded UTF-8, without null characters."
+)
+_TAIL_SCHEMA: Final = {"type": "string", "minLength": 1, "pattern": "^[^\\u0000]+$"}
+_BYTES: Final = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 Json = dict[str, Any]
 
@@ -104,11 +112,13 @@ def statuses(facts: RouteSpec) -> list[int]:
         304: facts.entity_tag,
         403: facts.action is not None,
         400: bool(facts.body or facts.form or facts.query or facts.idempotent)
-        or bool(facts.id_parameters and facts.malformed_id == 400),
+        or bool(facts.id_parameters and facts.malformed_id == 400)
+        or facts.tail is not None
+        or facts.takes_stream,
         404: "{" in facts.path and facts.malformed_id == 404,
         409: facts.idempotent,
         412: facts.conditional,
-        413: bool(facts.body or facts.form),
+        413: bool(facts.body or facts.form or facts.max_stream_bytes is not None),
         415: facts.body is not None,
         422: facts.idempotent,
         429: facts.rate_limited,
@@ -167,9 +177,15 @@ def _answered(route: KernelRoute) -> Any:  # noqa: ANN401 - a type
     returned = route.handler.parsed_fn_signature.return_type
     if returned.origin in (Reply, Response):
         returned = returned.inner_types[0]
+    if _gives_stream(route):
+        return None
     if returned.annotation in (None, type(None), Reply) or returned.is_subclass_of((str, bytes)):
         return None
     return None if _is_framework(returned.annotation) else returned.annotation
+
+
+def _gives_stream(route: KernelRoute) -> bool:
+    return route.handler.parsed_fn_signature.return_type.is_subclass_of(StreamReply)
 
 
 def _is_framework(annotation: Any) -> bool:  # noqa: ANN401 - a type
@@ -207,9 +223,7 @@ def _parameters(facts: RouteSpec) -> list[Json]:
             "name": segment[1:-1],
             "in": "path",
             "required": True,
-            "schema": {"type": "string", "format": "uuid"}
-            if segment[1:-1] in facts.id_parameters
-            else {"type": "string"},
+            **_path_schema(facts, segment[1:-1]),
         }
         for segment in facts.path.split("/")
         if segment.startswith("{")
@@ -224,6 +238,14 @@ def _parameters(facts: RouteSpec) -> list[Json]:
         if facts.conditional or (facts.entity_tag and name == "If-None-Match")
     )
     return found
+
+
+def _path_schema(facts: RouteSpec, name: str) -> Json:
+    if name in facts.id_parameters:
+        return {"schema": {"type": "string", "format": "uuid"}}
+    if name == facts.tail:
+        return {"description": _TAIL, "schema": _TAIL_SCHEMA, "x-entrepot-tail": True}
+    return {"schema": {"type": "string"}}
 
 
 def _query_parameters(shape: type[msgspec.Struct]) -> Iterator[Json]:
@@ -252,6 +274,8 @@ def _without_null(schema: Json) -> Json:
 
 
 def _request_body(facts: RouteSpec, types: _Types) -> Json | None:
+    if facts.takes_stream:
+        return {"required": False, "content": _BYTES}
     if facts.body is not None:
         content = {"application/json": {"schema": types.schema(facts.body)}}
         return {"required": facts.is_body_required, "content": content}
@@ -278,6 +302,8 @@ def _response(status: int, route: KernelRoute, types: _Types, errors: ErrorShape
     response: Json = {"description": HTTPStatus(status).phrase, "headers": headers}
     if facts.media_types:
         response["content"] = {each: {"schema": {"type": "object"}} for each in facts.media_types}
+    if _gives_stream(route) and status < 300 and not facts.media_types:
+        response["content"] = _BYTES
     shape = _answered(route)
     if shape is not None and status not in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
         response["content"] = {"application/json": {"schema": types.schema(shape)}}

@@ -8,10 +8,17 @@ it leaves. A success that no handler asked permission for is a bug, and does not
 from __future__ import annotations
 
 import logging
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
-from litestar.types import HTTPResponseBodyEvent, HTTPResponseStartEvent, HTTPScope, Message, Send
+from litestar.types import (
+    HTTPResponseBodyEvent,
+    HTTPResponseStartEvent,
+    HTTPScope,
+    Message,
+    Receive,
+    Send,
+)
 
 from cloudcore.errors import PlatformError
 from cloudcore.web import idempotency
@@ -28,7 +35,7 @@ _STATE: Final = "exchange"
 class RequestState:
     """What the kernel keeps of one request."""
 
-    def __init__(self, scope: HTTPScope, send: Send, request_id: str) -> None:
+    def __init__(self, scope: HTTPScope, receive: Receive, send: Send, request_id: str) -> None:
         self.request_id = request_id
         self.facts: RouteSpec | None = None
         self.context: RequestContext | None = None
@@ -37,8 +44,13 @@ class RequestState:
         """Whether a bearer token was shown, however bad."""
         self.hides_absence = False
         """Whether the caller may not learn from a 404 that something is not there."""
+        self.tail: str | None = None
+        """The tail of the path (see `cloudcore.web.tail`), if it has one that can be read."""
+        self.is_head = scope["method"] == "HEAD"
+        self.receive = receive
+        """The server's own, which counts nothing on the budget of kept bodies."""
         self._send = send
-        self._is_head = scope["method"] == "HEAD"
+        self._is_replaced = False
         self._start: HTTPResponseStartEvent | None = None
         scope["state"][_STATE] = self
 
@@ -47,13 +59,15 @@ class RequestState:
         if message["type"] == "http.response.start":
             self._start = message
             return
-        if message["type"] == "http.response.body":
-            if self._start is not None:
-                start, message = await self._settle(self._start, message)
-                self._start = None
-                await self._send(start)
-            if self._is_head:
-                message["body"] = b""
+        if self._is_replaced:  # by an answer that is whole
+            return
+        if self._start is not None:
+            start, settled = await self._settle(self._start, cast("HTTPResponseBodyEvent", message))
+            self._is_replaced = settled is not message
+            self._start, message = None, settled
+            await self._send(start)
+        if self.is_head and message["type"] == "http.response.body":
+            message["body"] = b""
         await self._send(message)
 
     async def _settle(

@@ -13,6 +13,9 @@
     pages           those of its statuses that it answers with a page of HTML
     media_types     those of a success whose body is bytes
     malformed_id    400 where the specification lists that instead of 404
+    tail            the last path parameter, which takes the rest of the path byte for byte
+    takes_stream    its body is not read by the kernel, but by its parameter ``stream``
+    max_stream_bytes  the most that such a body may have
 
 Path parameters whose names end in ``_id`` are UUIDs; handlers see them in lower case.
 """
@@ -20,7 +23,7 @@ Path parameters whose names end in ``_id`` are UUIDs; handlers see them in lower
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -33,6 +36,7 @@ from litestar.routes import HTTPRoute
 
 from cloudcore.iam.policy import Policy
 from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.tail import Tails, collision
 
 _ACTION: Final = re.compile(r"[a-z0-9-]+:[A-Z][A-Za-z0-9]*")
 _OPTIONAL: Final[dict[str, type]] = {
@@ -48,10 +52,13 @@ _OPTIONAL: Final[dict[str, type]] = {
     "pages": tuple,
     "media_types": tuple,
     "malformed_id": int,
+    "tail": str,
+    "takes_stream": bool,
+    "max_stream_bytes": int,
 }
 ResourcePolicy = Callable[[RequestContext, str], Awaitable[Policy | None]]
 """Given the CRN of a resource, returns what its policy says of the caller."""
-_INJECTED: Final = frozenset({"ctx", "data", "request", "return"})
+_INJECTED: Final = frozenset({"ctx", "data", "request", "return", "stream"})
 
 
 class RouteError(Exception):
@@ -77,6 +84,9 @@ class RouteSpec:
     pages: tuple[int, ...] = ()
     media_types: tuple[str, ...] = ()
     malformed_id: int = 404
+    tail: str | None = None
+    takes_stream: bool = False
+    max_stream_bytes: int | None = None
     id_parameters: tuple[str, ...] = ()
     body: Any = None
     """The type of its JSON body, when it reads one."""
@@ -119,6 +129,25 @@ def routes_of(app: Litestar) -> Iterator[KernelRoute]:
         for handler in path.route_handlers:
             if handler.http_methods != {"OPTIONS"}:
                 yield KernelRoute(_facts(path, handler), handler, allow)
+
+
+def tails_of(routes: Sequence[KernelRoute]) -> Tails:
+    """Return the tails of paths.
+
+    Raises:
+        RouteError: a route with a tail and another one share paths.
+
+    """
+    paths = {route.facts.path for route in routes}
+    tailed = sorted({route.facts.path for route in routes if route.facts.tail is not None})
+    for route in routes:
+        facts = route.facts
+        if facts.path in tailed and facts.tail is None:
+            raise RouteError(f"{facts.operation}: another method of the path has a tail")
+    for path in tailed:
+        if other := collision(path, paths):
+            raise RouteError(f"{path}: its tail and {other} share paths")
+    return Tails(tailed)
 
 
 def allowed(methods: Any) -> str:  # noqa: ANN401 - an iterable of names, however typed
@@ -165,6 +194,21 @@ def _check_sense(facts: RouteSpec, handler: HTTPRouteHandler) -> None:
     returned = handler.parsed_fn_signature.return_type
     if facts.idempotent and not (returned.is_subclass_of(Reply) or returned.origin is Reply):
         raise RouteError("an idempotent handler returns the Reply of Context.commit")
+
+    _check_stream(facts, "stream" in handler.parsed_fn_signature.parameters)
+    if facts.tail is not None and not facts.path.endswith(f"/{{{facts.tail}}}"):
+        raise RouteError(f"the tail {facts.tail} is not the last segment of the path")
+    if facts.tail in facts.id_parameters:
+        raise RouteError(f"the tail {facts.tail} is named like a UUID")
+
+
+def _check_stream(facts: RouteSpec, has_parameter: bool) -> None:  # noqa: FBT001 - of one caller
+    if facts.takes_stream != has_parameter:
+        raise RouteError("opt's takes_stream and a parameter called stream need one another")
+    if facts.takes_stream and (facts.body is not None or facts.form or facts.idempotent):
+        raise RouteError("a stream is no other body, and no reply to it is kept")
+    if facts.max_stream_bytes is not None and not facts.takes_stream:
+        raise RouteError("opt's max_stream_bytes bounds no stream")
 
 
 def _check_parameters(path: HTTPRoute, handler: HTTPRouteHandler) -> None:

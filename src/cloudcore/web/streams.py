@@ -1,0 +1,212 @@
+"""Bodies that are not kept in memory: a request's, given to its handler, and an answer's.
+
+A route that takes one says so (``takes_stream``) and has a parameter ``stream``. A route that gives
+one returns a `StreamReply`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
+
+from litestar.types import Receive, Scope, Send
+
+from cloudcore.errors import InvalidInput, PayloadTooLarge
+from cloudcore.serving.body import HeldBody, Sink, receive_into
+from cloudcore.web.context import RequestContext
+from cloudcore.web.request_state import exchange_of
+
+T = TypeVar("T")
+
+UNIT_BYTES: Final = 256 * 1024
+"""Read at once from a file, where the server cannot send from it."""
+
+
+class RequestStream:
+    """The body of a request, still unread. It is read once, in one of two ways."""
+
+    def __init__(
+        self, scope: Scope, receive: Receive, context: RequestContext, limit: int | None
+    ) -> None:
+        headers = dict(reversed([*scope["headers"]]))
+        declared = headers.get(b"content-length")
+        self.length = None if declared is None else int(declared)
+        """Bytes declared; None if the client declares none."""
+        content_type = headers.get(b"content-type")
+        self.content_type = None if content_type is None else content_type.decode("latin-1")
+        self._scope = scope
+        self._receive = receive
+        self._context = context
+        self._limit = limit
+        self._count = 0
+
+    async def receive_into(self, sink: Sink, finish: Callable[[bool], T]) -> T:
+        """Move the body to `sink` off the event loop; return what ``finish(is_whole)`` returns.
+
+        What `sink` raises is raised here, and then `finish` is not called. See
+        `cloudcore.serving.body.receive_into`.
+
+        Raises:
+            PayloadTooLarge: the body is longer than the route takes.
+
+        """
+        self._begin()
+
+        def counted(part: memoryview) -> None:
+            self._add(len(part))
+            sink(part)
+
+        return await receive_into(self._scope, self._receive, counted, finish)  # type: ignore[arg-type]
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield the body as it arrives; no more is read while the reader is busy.
+
+        Raises:
+            PayloadTooLarge: the body is longer than the route takes.
+            InvalidInput: it did not arrive whole.
+
+        """
+        self._begin()
+        more = True
+        while more:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                raise InvalidInput("the body did not arrive whole")
+            part, more = message.get("body", b""), message.get("more_body", False)
+            self._add(len(part))
+            if part:
+                yield part
+
+    def _begin(self) -> None:
+        """Refuse to read what nobody authorized, or what is declared too long."""
+        self._context.check_authorized()
+        self._check(self.length or 0)
+
+    def _add(self, count: int) -> None:
+        self._count += count
+        self._check(self._count)
+
+    def _check(self, count: int) -> None:
+        if self._limit is not None and count > self._limit:
+            raise PayloadTooLarge(f"the body is longer than {self._limit} bytes")
+
+
+class FileRange(NamedTuple):
+    """A run of bytes of an open file."""
+
+    descriptor: int
+    offset: int
+    count: int  # type: ignore[assignment] # hides tuple.count, as sendfile names it
+
+
+class StreamReply:
+    """An answer whose body is sent as it comes: from a generator, or a file in place.
+
+    What the generator raises before its first part is answered in the envelope. After that, as
+    with a file that is too short, the connection is cut. Generator and file are closed at the end,
+    when the client leaves, and for HEAD, which reads nothing of them.
+    """
+
+    def __init__(
+        self,
+        body: AsyncGenerator[bytes, None] | FileRange,
+        *,
+        status: int = 200,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+        length: int | None = None,
+        close: Callable[[], None] | None = None,
+    ) -> None:
+        """Make an answer; `length` is what the body of a generator has, None if unknown.
+
+        `close` is called once, whatever becomes of the answer.
+        """
+        self._body = body
+        self._close = close
+        length = body.count if isinstance(body, FileRange) else length
+        sized = [] if length is None else [(b"content-length", b"%d" % length)]
+        self._start: Any = {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [*headers, *sized],
+        }
+
+    async def __call__(
+        self,
+        scope: Scope,
+        receive: Receive,  # noqa: ARG002 - the signature of an ASGI application
+        send: Send,
+    ) -> None:
+        """Send it (ASGI)."""
+        try:
+            if exchange_of(scope).is_head:
+                await send(self._start)
+                await send(_part(b""))
+            elif isinstance(self._body, FileRange):
+                await send(self._start)
+                await _send_file(self._body, scope, send)
+            else:
+                await self._send_parts(self._body, scope, send)
+        finally:
+            if not isinstance(self._body, FileRange):
+                await self._body.aclose()
+            if self._close is not None:
+                self._close()
+
+    async def _send_parts(
+        self, parts: AsyncGenerator[bytes, None], scope: Scope, send: Send
+    ) -> None:
+        """Send what `parts` yields, until the client leaves.
+
+        Only our own server tells while a part is awaited. A client that ended its own side of
+        the connection may still read: whether it does shows when the next part is sent.
+        """
+        held: HeldBody | None = _extensions(scope).get("entrepot.held_body")
+        try:
+            async with asyncio.timeout(None) as watch:
+                if held is not None:
+                    held.when_lost(partial(watch.reschedule, 0))
+                part = await anext(parts, None)
+                await send(self._start)
+                while part is not None:
+                    await send(_part(part, more=True))
+                    part = await anext(parts, None)
+                await send(_part(b""))
+        except TimeoutError:  # ours, or one of `parts`
+            if not watch.expired():
+                raise
+        finally:
+            if held is not None:
+                held.when_lost(None)
+
+
+async def _send_file(body: FileRange, scope: Scope, send: Send) -> None:
+    if "http.response.zerocopysend" in _extensions(scope):
+        message: Any = {
+            "type": "http.response.zerocopysend",
+            "file": body.descriptor,
+            "offset": body.offset,
+            "count": body.count,
+        }
+        await send(message)
+        return
+    offset, end = body.offset, body.offset + body.count
+    while offset < end:
+        unit = min(UNIT_BYTES, end - offset)
+        part = await asyncio.to_thread(os.pread, body.descriptor, unit, offset)
+        if not part:
+            raise RuntimeError("the file is shorter than what was promised of it")
+        offset += len(part)
+        await send(_part(part, more=True))
+    await send(_part(b""))
+
+
+def _part(body: bytes, *, more: bool = False) -> Any:  # noqa: ANN401 - an ASGI message
+    return {"type": "http.response.body", "body": body, "more_body": more}
+
+
+def _extensions(scope: Scope) -> dict[str, Any]:
+    found: dict[str, Any] = scope.get("extensions") or {}
+    return found

@@ -1,0 +1,101 @@
+"""The tail of a path: a last parameter that takes the rest of the path, byte for byte.
+
+The framework reads a path in segments and normalises it, so ``a%2Fb``, ``a//b`` and ``a/`` would
+become other keys. Here the tail is cut from the path as it was sent and percent-decoded once; the
+framework is shown `PLACEHOLDER` in its place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+from urllib.parse import unquote, unquote_to_bytes
+
+PLACEHOLDER: Final = "-"
+
+_BROKEN_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+class TailedPath(NamedTuple):
+    """A path that ends in a tail."""
+
+    head: str
+    """What stands before the tail, decoded; it ends in a slash."""
+    tail: str | None
+    """The tail; None if it is no UTF-8, or holds a broken escape or a null character."""
+
+
+class Tails:
+    """Finds the tails of paths, by the templates of the routes that declare one."""
+
+    def __init__(self, templates: Iterable[str] = ()) -> None:
+        self._heads = [_segments(template)[:-1] for template in templates]
+
+    def find(self, path: bytes) -> TailedPath | None:
+        """Return `path`, as it was sent, cut in two; None if it has no tail or an empty one."""
+        for head in self._heads:
+            *before, tail = path.split(b"/", len(head))
+            if tail and len(before) == len(head) and all(map(_fits, head, before)):
+                shown = unquote(b"/".join(before).decode("utf-8", "replace"))
+                return TailedPath(f"{shown}/", _decoded(tail))
+        return None
+
+
+def collision(template: str, others: Iterable[str]) -> str | None:
+    """Return a template that some path fits as well as `template`, which ends in a tail."""
+    head = _segments(template)[:-1]
+    for other in others:
+        if other != template and _collide(head, _segments(other)):
+            return other
+    return None
+
+
+def is_crooked(path: bytes) -> bool:
+    """Return True if the framework would read the path differently, or a database refuse it.
+
+    Such paths hold an empty segment, an encoded slash or a null character.
+    """
+    lowered = path.lower()
+    return (
+        b"//" in path
+        or (len(path) > 1 and path.endswith(b"/"))
+        or b"%2f" in lowered
+        or b"%00" in lowered
+    )
+
+
+def _segments(template: str) -> list[str]:
+    return template.split("/")
+
+
+def _fits(expected: str, segment: bytes) -> bool:
+    if not expected:  # before the first slash
+        return not segment
+    if not segment or is_crooked(segment):
+        return False
+    return expected.startswith("{") or unquote(segment.decode("utf-8", "replace")) == expected
+
+
+def _decoded(tail: bytes) -> str | None:
+    if _BROKEN_ESCAPE.search(tail):
+        return None
+    try:
+        text = unquote_to_bytes(tail).decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text
+
+
+def _collide(head: Sequence[str], other: Sequence[str]) -> bool:
+    """Return True if a path with a tail behind `head` could be one of `other`, or the reverse.
+
+    The framework never goes back from a literal segment to a parameter, so one that stands
+    where the other has a parameter hides it even if the paths differ later.
+    """
+    for mine, theirs in zip(head, other, strict=False):
+        if mine.startswith("{") != theirs.startswith("{"):
+            return True
+        if not mine.startswith("{") and mine != theirs:
+            return False
+    return len(other) > len(head)
