@@ -28,6 +28,10 @@ _OTHERS: Final = ("role", "nobody", "stranger", "no one", "forger")
 _FORGED: Final = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJjcm46aWFtOjp4OnVzZXIveCJ9."
 
 
+KEYS: Final = ("a", "a/b", "a//b", "/a", "a/", "a%2Fb", "%", "a+b", "a b?#&", "ä\u2028🐳")
+"""Tails of paths. Those with dots the client would take for steps."""
+
+
 class Sent(NamedTuple):
     """A generated request, and who sends it."""
 
@@ -75,6 +79,11 @@ class Cases:
             for parameter in operation.definition.raw.get("parameters", ())
             if parameter["in"] == "query"
         }
+        self._tails = [
+            parameter["name"]
+            for parameter in operation.definition.raw.get("parameters", ())
+            if parameter.get("x-entrepot-tail")
+        ]
         is_open = operation.definition.raw.get("security") == []
         self._likely = ("no one",) if is_open else PRIVILEGED
 
@@ -104,11 +113,13 @@ class Cases:
         place = draw(st.sampled_from(self._places))
         case = draw(self._of_schema(GenerationMode.POSITIVE, place))
         self._speak_sense(draw, case, place)
+        self._choose_tails(draw, case)
         return Sent(case, self._likely, has_cookie=True)
 
     def _any(self, draw: st.DrawFn) -> Sent:
         place = draw(st.sampled_from([*self._places, None]))
         case = draw(self._of_schema(draw(st.sampled_from(list(GenerationMode))), place))
+        self._choose_tails(draw, case)
         caller = draw(st.sampled_from((*self._likely * 3, *_OTHERS)))
         return Sent(case, (caller,), draw(st.booleans()))
 
@@ -125,6 +136,11 @@ class Cases:
             case.query = self._with_values(draw, case.query, self._query)
             if place is not None and "marker" in self._query and draw(st.booleans()):
                 case.query["marker"] = self._known.marker(self._operation.path, place)
+
+    def _choose_tails(self, draw: st.DrawFn, case: AnyCase) -> None:
+        """End the path in a key, as it takes any."""
+        for name in self._tails:
+            case.path_parameters = {**case.path_parameters, name: draw(st.sampled_from(KEYS))}
 
     def _with_values(
         self, draw: st.DrawFn, given: Mapping[str, Json], fields: Mapping[str, Json]
