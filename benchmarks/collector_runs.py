@@ -80,7 +80,7 @@ async def _run(settings: Settings, account_id: str) -> list[float]:
     """Return what mark, sweep and removal took."""
     async with Registry(settings).open() as process:
         ctx, sweeper = process.ctx, process.store
-        run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.act(""))
+        run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.change_by(""))
         seconds = []
         for phase in phases_of(sweeper):
             begun = time.perf_counter()

@@ -23,7 +23,7 @@ def at_once(ctx: ServiceContext) -> ServiceContext:
 
 async def collect(ctx: ServiceContext, sweeper: BlobSweeper, account_id: str) -> Run:
     """Run the collector over an account from the first phase to the last; return what it did."""
-    run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.act(""))
+    run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.change_by(""))
     for phase in phases_of(sweeper):
         while await phase(ctx, run):
             pass

@@ -275,7 +275,7 @@ async def open_registry(
             new_id=lambda: uuid7(clock()),
             limits=limits or Limits(),
             pulls=pulls,
-            site=RegistryHost("local", "registry.example"),
+            registry_host=RegistryHost("local", "registry.example"),
             leases=leases or Leases(uuid7()),
         )
         app = DataPlane(made, OpenAccess(account))

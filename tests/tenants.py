@@ -214,7 +214,7 @@ class Install:
     async def add_repository(self, account: Account, name: str, *statements: Statement) -> str:
         """Add a repository, with a policy of these statements if there are any."""
         new = NewRepository(name, None, {}, "mutable", [])
-        act = self.ctx.act("")
+        act = self.ctx.change_by("")
         made = await self.database.write(create_repository, account.id, uuid7(), new, act)
         if statements:
             await self.share(made.id, account, *statements)

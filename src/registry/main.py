@@ -172,7 +172,7 @@ class Registry:
                 new_id=self._new_id,
                 limits=settings.limits,
                 pulls=pulls,
-                site=RegistryHost(settings.region, settings.pull_host),
+                registry_host=RegistryHost(settings.region, settings.pull_host),
                 delays=settings.delays,
                 leases=leases or Leases(self._new_id()),
                 manifest_reader=manifest_reader,

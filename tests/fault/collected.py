@@ -84,7 +84,7 @@ async def fill(registry: Registry, store: BlobStore) -> None:
 async def run_phases(registry: Registry, store: BlobStore, numbers: Sequence[int]) -> None:
     """Run some phases of the collector, with no delay."""
     ctx, account_id = at_once(registry.ctx), await account_of(registry)
-    run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.act(""))
+    run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.change_by(""))
     for number in numbers:
         await phases_of(store)[number](ctx, run)
     await ctx.database.write(end_run, run.id, ctx.clock())
@@ -120,7 +120,7 @@ async def check_clean(registry: Registry, store: BlobStore) -> None:
     assert report.orphans == []
     assert len([each async for each in store.list_objects()]) == 3  # a config and two layers
     assert [each async for each in store.list_staged()] == []
-    await registry.ctx.database.write(_restore, registry.ctx.act(""))
+    await registry.ctx.database.write(_restore, registry.ctx.change_by(""))
     await check_image(registry, BURIED)
     await check_needed(registry, store)
 

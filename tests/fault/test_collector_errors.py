@@ -100,7 +100,7 @@ def test_a_store_that_goes_on_refusing_fails_the_run(database_url: str, tmp_path
     async def scenario(registry: Registry, store: RefusingStore) -> None:
         await fill(registry, store)
         ctx, account_id = at_once(registry.ctx), await account_of(registry)
-        run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.act(""))
+        run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.change_by(""))
         store.files.refusals = 1
         kind = replace(collection_kind(ctx, store), max_attempts=1)
         worker = JobWorker(ctx.database, [kind], clock=ctx.clock)

@@ -36,7 +36,7 @@ async def main(url: str, steps: int) -> None:
         new_id=uuid7,
         limits=Limits(),
         pulls=PullLog(database, system_clock),
-        site=RegistryHost("local", "registry.example"),
+        registry_host=RegistryHost("local", "registry.example"),
     )
     kind = lifecycle_kind(ctx)
 

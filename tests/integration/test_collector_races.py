@@ -97,7 +97,7 @@ class Linker:
         """Restore an image, unless its time was over."""
         ctx = self.registry.ctx
         try:
-            await ctx.database.write(_restore, self.name, document.digest, ctx.act(""))
+            await ctx.database.write(_restore, self.name, document.digest, ctx.change_by(""))
         except NotFound:
             return False
         self.told["restored"] += 1

@@ -17,8 +17,7 @@ from registry.metadata.control_tables import image_pins
 from registry.metadata.repositories.visible import find_image_repository
 from registry.oci.digest import digest_of
 from registry.services.changes import Change, RegistryHost
-from registry.services.images.details import delete_batch
-from registry.services.images.details import delete_image as delete_one
+from registry.services.images.details import delete_batch, delete_image_unless_pinned
 from registry.services.images.restoration import restore_image
 from tests.integration.counting import CountingConnection
 from tests.integration.pushing import World, refused
@@ -233,9 +232,14 @@ def test_a_batch_takes_one_more_statement_for_each_image(sqlite_database: str) -
         few, many = await count(delete(*images[:2])), await count(delete(*images[2:8]))
         assert few <= 21
         assert many - few == 4
-        assert await count(lambda tx: delete_one(tx, found, images[8], act, force=False)) <= 18
+        assert (
+            await count(
+                lambda tx: delete_image_unless_pinned(tx, found, images[8], act, force=False)
+            )
+            <= 18
+        )
         for digest in (images[0], images[8]):
-            back = partial(restore_image, repository=found.repository, digest=digest, act=act)
+            back = partial(restore_image, repository=found.repository, digest=digest, change=act)
             assert await count(back) <= 18
 
     run(sqlite_database, scenario)

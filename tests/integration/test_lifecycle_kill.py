@@ -98,7 +98,7 @@ def test_a_run_goes_on_after_its_workers_death(database_url: str) -> None:
             found = await database.read(find_repository, "dev", "app")
             assert found is not None
             await database.write(put_policy, found.id, rules, clock())
-            await database.write(start_run, found.id, uuid7(), registry.ctx.act("someone"))
+            await database.write(start_run, found.id, uuid7(), registry.ctx.change_by("someone"))
             # With nothing done; planned; with the subject gone and most signatures left.
             for steps in (1, 2, 3):
                 await asyncio.to_thread(kill_at, url, steps)

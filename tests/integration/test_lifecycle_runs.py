@@ -285,7 +285,7 @@ def test_the_runs_over_a_repository_go_with_it(database_url: str) -> None:
         await world.run(UNTAGGED)
         ctx = world.install.ctx
         await ctx.database.write(
-            start_collection, world.world.account.id, ctx.new_id(), ctx.act("")
+            start_collection, world.world.account.id, ctx.new_id(), ctx.change_by("")
         )
         await delete_the_repository(world)
         assert await purge_deleted_repositories(ctx) == 0

@@ -282,9 +282,9 @@ def test_descriptors_come_in_portions_that_hold_the_lock_briefly() -> None:
     portion = manifest_wire.PORTION
     layers = [PART] * (2 * portion + 1)
     read = read_manifest(image(layers=layers), None, None)
-    answer = manifest_wire.taken(read)
+    answer = manifest_wire.parsed_answer(read)
     assert (len(answer.layers), answer.manifest.layers) == (3, ())
-    assert manifest_wire.read_of(answer) == read
+    assert manifest_wire.manifest_of(answer) == read
 
 
 def test_a_stream_that_ends_within_a_frame_is_told() -> None:

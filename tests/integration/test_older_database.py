@@ -254,7 +254,7 @@ def test_nothing_is_deleted_while_the_database_is_too_old(site: Site) -> None:
         await discard_expired_uploads(ctx)
         await tend_orphans(ctx, store)
         account_id = await account_of(registry)
-        run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.act(""))
+        run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.change_by(""))
         worker = JobWorker(ctx.database, [collection_kind(ctx, store)], clock=ctx.clock)
         working = asyncio.create_task(worker.run())
         while True:

@@ -90,7 +90,7 @@ def test_a_collection(database_url: str, lines: Lines, is_lost: bool) -> None:
         ctx, database = install.ctx, install.database
         account_id = world.world.account.id
         kind = collection_kind(ctx, MemoryStore())
-        run = await database.write(start_run, account_id, ctx.new_id(), ctx.act(""))
+        run = await database.write(start_run, account_id, ctx.new_id(), ctx.change_by(""))
         install.clock.advance(2)
         if is_lost:
             await lose_workers(database, kind.name, install.clock())

@@ -100,7 +100,7 @@ async def suspend_account(install: Install, given: Given) -> None:
 async def delete_repo(install: Install, given: Given) -> None:
     account_id = given.program.account.id
     await install.database.write(
-        delete_repository, account_id, given.repository_id, install.ctx.act(""), force=True
+        delete_repository, account_id, given.repository_id, install.ctx.change_by(""), force=True
     )
 
 

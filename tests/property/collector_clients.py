@@ -181,7 +181,7 @@ class Client:
         """Restore an image."""
         repository, document = self.repository(), self.document()
         begun = self.yard.ledger.begin()
-        act = self.yard.ctx.act("")
+        act = self.yard.ctx.change_by("")
         write = self.yard.database.write
         if drive(write(_restore_image, repository, document.digest, act)):
             self.yard.ledger.pushed(repository, document.digest, begun)
@@ -190,7 +190,7 @@ class Client:
     def delete_repository(self) -> None:
         """Delete a repository with all it holds."""
         repository = self.repository()
-        account_id, act = self.yard.account_id, self.yard.ctx.act("")
+        account_id, act = self.yard.account_id, self.yard.ctx.change_by("")
         with self.yard.ledger.deleting(image(repository, "")) as failed:
             write = self.yard.database.write
             if not drive(write(_delete_repository, account_id, repository, act)):
@@ -198,7 +198,7 @@ class Client:
 
     def restore_repository(self) -> None:
         """Restore a repository that was deleted."""
-        account_id, act = self.yard.account_id, self.yard.ctx.act("")
+        account_id, act = self.yard.account_id, self.yard.ctx.change_by("")
         drive(self.yard.database.write(_restore_repository, account_id, act))
 
     def recover(self) -> None:

@@ -94,7 +94,7 @@ class Yard:
             new_id=self._new_id,
             limits=Limits(),
             pulls=PullLog(self.database, self.clock),
-            site=RegistryHost("local", "registry.example"),
+            registry_host=RegistryHost("local", "registry.example"),
             delays=self.delays,
         )
         self.app = DataPlane(self.ctx, OpenAccess(ACCOUNT))
@@ -156,7 +156,7 @@ class Yard:
     async def _collect(self, phases: Sequence[int]) -> None:
         """Run some phases, as a worker does that dies between them and begins again."""
         write = self.database.write
-        run = await write(start_run, self.account_id, self.ctx.new_id(), self.ctx.act(""))
+        run = await write(start_run, self.account_id, self.ctx.new_id(), self.ctx.change_by(""))
         for number in phases:
             while await phases_of(self.store)[number](self.ctx, run):
                 pass

@@ -263,7 +263,7 @@ class World:
             new_id=lambda: uuid7(self.now),
             limits=Limits(upload_idle_seconds=IDLE_SECONDS),
             pulls=PullLog(database, clock),
-            site=RegistryHost("local", "registry.example"),
+            registry_host=RegistryHost("local", "registry.example"),
             leases=Leases(holder, self.dead.__contains__),
         )
         return Node(name, ctx)

@@ -231,7 +231,7 @@ class Matrix:
         if self.state == "recreated":
             first = await install.add_repository(self.owner, name, let("*", callers.home.id))
             await install.database.write(
-                delete_repository, self.owner.id, first, install.ctx.act(""), force=False
+                delete_repository, self.owner.id, first, install.ctx.change_by(""), force=False
             )
         if self.state == "shared with a sibling":
             await install.add_repository(self.owner, f"{name}-sibling", let("*"))

@@ -213,7 +213,7 @@ class Scene:
         if self.row.state == "recreated":
             first = await self.install.add_repository(self.owner, "web/app", let("*"))
             await self.install.database.write(
-                delete_repository, self.owner.id, first, self.install.ctx.act(""), force=False
+                delete_repository, self.owner.id, first, self.install.ctx.change_by(""), force=False
             )
         await self.install.add_repository(self.owner, "web/app", *said)
         return [] if self.row.resource == "since deleted" else said

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudcore.web.strict_json import convert
-from registry.services.lifecycle.rules import LifecyclePolicy, LifecycleRule, check_rules, policy_of
+from registry.services.lifecycle.rules import CompiledPolicy, LifecycleRule, check_rules, policy_of
 from registry.services.lifecycle.selection import Image, Selection, select
 from tests.property import lifecycle_oracle as oracle
 from tests.property.lifecycle_oracle import Rule
@@ -20,11 +20,11 @@ from tests.property.lifecycle_worlds import NOW, policies, repositories
 from tests.soak import FACTOR
 
 
-def compiled(rules: Sequence[Rule]) -> LifecyclePolicy:
+def compiled(rules: Sequence[Rule]) -> CompiledPolicy:
     return policy_of(check_rules(convert(list(rules), list[LifecycleRule])))
 
 
-def selected(images: Sequence[oracle.Image], policy: LifecyclePolicy, now: int = NOW) -> Selection:
+def selected(images: Sequence[oracle.Image], policy: CompiledPolicy, now: int = NOW) -> Selection:
     names = {image.name for image in images}
     looked_at = []
     for image in images:

@@ -1,1 +1,1 @@
-"""What web pages may do here: reads of listed origins, and nothing without sign-in."""
+"""Access by web pages: reads from listed origins, and none to a registry without sign-in."""

@@ -1,9 +1,9 @@
-"""Cross-origin reads of ``/v1`` and ``/v2`` by the web pages that an operator lists.
+"""Allow cross-origin reads of ``/v1`` and ``/v2`` by web pages of origins that an operator lists.
 
-Only reads: ``GET``, ``HEAD``, and the preflight of either. Cookies of other origins are not
-accepted, so ``Access-Control-Allow-Credentials`` is never sent; pages send bearers, which they get
-by ``GET /v2/token``. Endpoints that mint tokens by ``POST``, and the sign-in page, are closed to
-other origins. (Fetch standard, "HTTP extensions".)
+Only ``GET``, ``HEAD`` and their preflights are allowed. ``Access-Control-Allow-Credentials`` is
+never sent, so pages cannot use cookies; they send bearers from ``GET /v2/token``. The sign-in page
+and the endpoints that issue tokens by ``POST`` allow no other origin. (Fetch standard, "HTTP
+extensions".)
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ _PREFLIGHT_SECONDS: Final = 600
 
 
 class CrossOriginReads:
-    """Wraps a plane that pages of some origins may read.
+    """Wraps a plane, and lets pages of some origins read from it.
 
-    Pages of other origins get the plain answer, with a ``Vary`` for caches.
+    Pages of other origins get the response without CORS headers, but with ``Vary`` for caches.
     """
 
     def __init__(self, plane: Application, origins: Collection[str]) -> None:
-        """Let pages of these origins, such as ``https://app.example.com``, read from `plane`."""
+        """Let pages of `origins`, such as ``https://app.example.com``, read from `plane`."""
         self._plane = plane
         self._origins = frozenset(origin.encode() for origin in origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a preflight, or hand the request on and add the CORS headers to the answer."""
+        """Answer a preflight, or pass the request on and add CORS headers to the response."""
         if scope["type"] != "http" or not _is_readable(scope):
             await self._plane(scope, receive, send)
             return
         origin = _only(scope, b"origin")
         is_listed = origin in self._origins
         if scope["method"] == "OPTIONS":
-            asked = _only(scope, b"access-control-request-method")
-            if is_listed and asked is not None and asked.decode("latin-1") in _READS:
+            method = _only(scope, b"access-control-request-method")
+            if is_listed and method is not None and method.decode("latin-1") in _READS:
                 assert origin is not None
                 await _allow(scope, send, origin)
             else:
@@ -69,7 +69,7 @@ class CrossOriginReads:
 
 
 async def _allow(scope: Scope, send: Send, origin: bytes) -> None:
-    """Answer a preflight."""
+    """Answer a preflight from a listed origin."""
     headers = [
         (b"access-control-allow-origin", origin),
         (b"access-control-allow-methods", b"GET, HEAD"),
@@ -83,13 +83,13 @@ async def _allow(scope: Scope, send: Send, origin: bytes) -> None:
 
 
 def _is_readable(scope: Scope) -> bool:
-    """Return True if the path belongs to an API, and is not a page for people."""
+    """Return True if the path is in ``/v1`` or ``/v2``, and not part of the sign-in."""
     path = scope.get("raw_path") or scope["path"].encode()
     is_api = path in _PLANES or path.startswith(tuple(plane + b"/" for plane in _PLANES))
     return is_api and not path.startswith(_SIGN_IN)
 
 
 def _only(scope: Scope, name: bytes) -> bytes | None:
-    """Return the value of a header that came exactly once, else None."""
+    """Return the value of a header that is given exactly once, else None."""
     values = [value for found, value in scope["headers"] if found == name]
     return values[0] if len(values) == 1 else None

@@ -1,8 +1,8 @@
-"""A guard for an application without sign-in: it admits programs of this machine, not web pages.
+"""Protect an application without sign-in: admit programs of this machine, but not web pages.
 
-A browser on this machine can reach a loopback address for any page it shows. With DNS rebinding a
-page uses its own host name and reads the answers; without, its forms can still write. Browsers tell
-the page's names: ``Host`` (RFC 9110 §7.2), ``Origin`` (RFC 6454 §7) and
+A browser on this machine sends requests to a loopback address for any page that it shows. With DNS
+rebinding, a page uses its own host name and can read the responses; without, its forms can still
+write. Browsers reveal the page in ``Host`` (RFC 9110 §7.2), ``Origin`` (RFC 6454 §7) and
 ``Sec-Fetch-Site`` (Fetch Metadata).
 """
 
@@ -24,21 +24,21 @@ _MAX_SHOWN: Final = 100
 
 
 class LoopbackGuard:
-    """An ASGI application that admits requests to loopback hosts, but not of other sites' pages."""
+    """Wraps an application; admits requests to loopback hosts, but none from other sites' pages."""
 
     def __init__(
         self, application: Application, refuse: Refuse, allowed_hosts: Iterable[str] = ()
     ) -> None:
-        """Treat `allowed_hosts` as loopback hosts too; one without a port means any port.
+        """Treat `allowed_hosts` as loopback hosts too; one without a port allows any port.
 
-        `refuse` sends a refusal in the form of the application's clients.
+        `refuse` sends the error in the format that clients of the application expect.
         """
         self._application = application
         self._refuse = refuse
         self._allowed = frozenset(host.lower() for host in allowed_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand the request on, or refuse it with 403."""
+        """Pass the request on, or refuse it with 403."""
         reason = self._reason_to_refuse(scope)
         if reason is None:
             await self._application(scope, receive, send)
@@ -46,7 +46,7 @@ class LoopbackGuard:
             await self._refuse(scope, send, AccessDenied(reason))
 
     def _reason_to_refuse(self, scope: Scope) -> str | None:
-        """Return what is wrong with the names a request sends, or None."""
+        """Return why a request must be refused, or None."""
         hosts = []
         for name, value in scope["headers"]:
             if name == b"host":
@@ -73,7 +73,7 @@ class LoopbackGuard:
         )
 
     def _is_trusted(self, authority: str) -> bool:
-        """Return True if a host, with or without a port, is this machine's or allowed."""
+        """Return True if a host, with or without a port, is a loopback host or an allowed one."""
         authority = authority.lower()
         found = _AUTHORITY.fullmatch(authority)
         if found is None:
@@ -82,7 +82,7 @@ class LoopbackGuard:
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if a host in lower case means this machine (RFC 6761 §6.3, RFC 1122 §3.2.1.3)."""
+    """Return True if a host in lower case is a loopback host (RFC 6761 §6.3, RFC 1122 §3.2.1.3)."""
     name = host.removesuffix(".")
     if name == "localhost" or name.endswith(".localhost"):
         return True
@@ -96,5 +96,5 @@ def is_loopback(host: str) -> bool:
 
 
 def _shown(text: str) -> str:
-    """Return foreign text as a message may repeat it."""
+    """Return text from a request, shortened and escaped for an error message."""
     return repr(text[:_MAX_SHOWN]) if text else "none"

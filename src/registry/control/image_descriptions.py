@@ -16,7 +16,7 @@ from cloudcore.web.pagination import UuidPage
 from cloudcore.wire import ResponseBody
 from registry.control.image_configurations import configuration_answer
 from registry.control.images import IMAGE, IMAGES, ImageAnswer, ManyImages, image_answer
-from registry.control.visible_repositories import authorized
+from registry.control.visible_repositories import authorized_visible_repository
 from registry.metadata.images.details import NEWEST, ImageRow, TagStatus
 from registry.metadata.repositories.visible import ImageRepository
 from registry.services.context import ServiceContext
@@ -55,7 +55,7 @@ def image_description_handlers(services: ServiceContext) -> Sequence[HTTPRouteHa
         repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
     ) -> ManyImages:
         """List a repository's images with their tags, newest first."""
-        found = await authorized(ctx, repository_id)
+        found = await authorized_visible_repository(ctx, repository_id)
         query = ctx.query(ImageListQuery)
         pager = ctx.pager(query)
         (before,) = pager.position or (NEWEST,)
@@ -77,7 +77,7 @@ def image_description_handlers(services: ServiceContext) -> Sequence[HTTPRouteHa
         repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
     ) -> OneImage:
         """Return an image, by any digest of its manifest or by its id."""
-        found = await authorized(ctx, repository_id)
+        found = await authorized_visible_repository(ctx, repository_id)
         query = ctx.query(ImageQuery)
         row = await ctx.database.read(images.get_image, found, digest)
         answer = image_answer(row)

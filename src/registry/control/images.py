@@ -20,7 +20,7 @@ from cloudcore.web.query import PLUS
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control.changes import change_of
 from registry.control.image_configurations import ImageConfiguration
-from registry.control.visible_repositories import PATH, authorized
+from registry.control.visible_repositories import PATH, authorized_visible_repository
 from registry.metadata.images.details import NEWEST, ImageRow
 from registry.oci.media_types import MANIFEST_TYPES
 from registry.services.images import details as images
@@ -136,7 +136,7 @@ async def get_image_manifest(
     repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> Response[bytes]:
     """Return the bytes of an image's manifest, in the type they were pushed with."""
-    found = await authorized(ctx, repository_id)
+    found = await authorized_visible_repository(ctx, repository_id)
     document = await ctx.database.read(images.get_document, found, digest)
     if not await is_whole(document.body, document.digest):
         raise damaged(document.digest, found.repository.name)
@@ -148,12 +148,12 @@ async def list_image_referrers(
     repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyImages:
     """List the referrers of an image (signatures, SBOMs, attestations), newest first."""
-    found = await authorized(ctx, repository_id)
+    found = await authorized_visible_repository(ctx, repository_id)
     query = ctx.query(ReferrerQuery)
     pager = ctx.pager(query)
     (before,) = pager.position or (NEWEST,)
     rows, total = await ctx.database.read(
-        images.list_referrers, found, digest, query.artifact_type, before, pager.wanted
+        images.list_referring_images, found, digest, query.artifact_type, before, pager.wanted
     )
     cut, meta = pager.cut(rows, total, key=lambda row: (row.id,))
     return ManyImages(images=[image_answer(row) for row in cut], meta=meta)
@@ -167,9 +167,11 @@ async def delete_image(
     repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
     """Delete an image and every tag that points to it."""
-    found = await authorized(ctx, repository_id)
+    found = await authorized_visible_repository(ctx, repository_id)
     force = ctx.query(DeleteImageQuery).force
-    await ctx.database.write(images.delete_image, found, digest, change_of(ctx), force=force)
+    await ctx.database.write(
+        images.delete_image_unless_pinned, found, digest, change_of(ctx), force=force
+    )
 
 
 @post(
@@ -181,7 +183,7 @@ async def batch_delete_images(
     repository_id: FromPath[str], data: JSONBody[BatchDelete], ctx: NamedDependency[RequestContext]
 ) -> Reply[BatchDeletion]:
     """Delete images and tags; return each item that could not be deleted, and why."""
-    found = await authorized(ctx, repository_id)
+    found = await authorized_visible_repository(ctx, repository_id)
     force = ctx.query(DeleteImageQuery).force
     change = partial(images.delete_batch, force=force)
     return await ctx.commit(

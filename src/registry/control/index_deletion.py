@@ -22,7 +22,7 @@ from registry.control.images import (
     batch_answer,
     image_answer,
 )
-from registry.control.visible_repositories import authorized, authorized_own
+from registry.control.visible_repositories import authorized_own, authorized_visible_repository
 from registry.services.images import index_deletion
 from registry.services.images.index_deletion import MAX_MEMBERS, KeptReason, TreeOutcome
 
@@ -109,7 +109,7 @@ async def delete_image_with_children(
     ctx: NamedDependency[RequestContext],
 ) -> Reply[IndexDeletion]:
     """Delete an index with the children that nothing else needs; return what stayed, and why."""
-    found = await authorized(ctx, repository_id)
+    found = await authorized_visible_repository(ctx, repository_id)
     force = ctx.query(DeleteImageQuery).force
     only = None if data.digests is None else frozenset(data.digests)
     change = partial(index_deletion.delete_with_children, force=force)

@@ -20,11 +20,11 @@ from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control.changes import change_of
-from registry.control.repositories import authorized, crn_of
+from registry.control.repositories import authorized_repository, crn_of
 from registry.metadata.lifecycle.policies import StoredLifecyclePolicy
 from registry.metadata.repositories.details import RepositoryRecord
 from registry.services.lifecycle.policies import delete_policy, get_policy, put_policy
-from registry.services.lifecycle.preview import Previews, Taken, read_taken
+from registry.services.lifecycle.preview import ExpiringImage, Previews, read_expiring
 from registry.services.lifecycle.rules import (
     LifecycleRule,
     Rules,
@@ -171,7 +171,7 @@ def _run_answer(run: Run) -> LifecycleRun:
     )
 
 
-def _taken_answer(taken: Taken) -> PreviewedImage:
+def _taken_answer(taken: ExpiringImage) -> PreviewedImage:
     image = taken.image
     return PreviewedImage(
         id=image.id,
@@ -192,7 +192,7 @@ async def get_lifecycle_policy(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneLifecyclePolicy:
     """Return a repository's lifecycle policy."""
-    repository = await authorized(ctx, repository_id)
+    repository = await authorized_repository(ctx, repository_id)
     return _one(ctx, repository, await ctx.database.read(get_policy, repository.id))
 
 
@@ -203,7 +203,7 @@ async def put_lifecycle_policy(
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OneLifecyclePolicy]:
     """Set the lifecycle policy of a repository, in place of any earlier one; it runs every day."""
-    repository = await authorized(ctx, repository_id)
+    repository = await authorized_repository(ctx, repository_id)
     return await ctx.commit(
         put_policy,
         repository.id,
@@ -218,7 +218,7 @@ async def delete_lifecycle_policy(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
     """Delete a repository's lifecycle policy; a run under way stops."""
-    repository = await authorized(ctx, repository_id)
+    repository = await authorized_repository(ctx, repository_id)
     await ctx.database.write(delete_policy, repository.id)
 
 
@@ -233,7 +233,7 @@ async def preview_lifecycle_policy(
     data: JSONBody[PreviewLifecyclePolicy | None] = None,
 ) -> LifecyclePreview:
     """Return the images a run would delete now, by which rules, and the bytes that would free."""
-    repository = await authorized(ctx, repository_id)
+    repository = await authorized_repository(ctx, repository_id)
     if data is None or data.rules is None:
         document = (await ctx.database.read(get_policy, repository.id)).document
     else:
@@ -245,7 +245,7 @@ async def preview_lifecycle_policy(
     begin = 0 if after is None else sum(each >= after for each in found.ids)
     ids = found.ids[begin : begin + pager.wanted]
     cut, meta = pager.cut(ids, len(found.ids), key=lambda each: (moment, each))
-    taken = await ctx.database.read(read_taken, repository.id, policy_of(document), found, cut)
+    taken = await ctx.database.read(read_expiring, repository.id, policy_of(document), found, cut)
     summary = PreviewSummary(
         evaluated=found.evaluated,
         expired=len(found.ids),
@@ -268,7 +268,7 @@ async def start_lifecycle_run(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneLifecycleRun]:
     """Run a repository's lifecycle policy now; if a run is under way, return that one."""
-    repository = await authorized(ctx, repository_id)
+    repository = await authorized_repository(ctx, repository_id)
     return await ctx.commit(
         start_run,
         repository.id,
@@ -284,7 +284,7 @@ async def list_lifecycle_runs(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyLifecycleRuns:
     """List the runs of a repository's lifecycle policies, newest first."""
-    repository = await authorized(ctx, repository_id)
+    repository = await authorized_repository(ctx, repository_id)
     found, meta = await read_page(
         ctx,
         ctx.query(PageQuery),
@@ -302,7 +302,7 @@ async def get_lifecycle_run(
     repository_id: FromPath[str], run_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneLifecycleRun:
     """Return a run of a repository's lifecycle policies: its progress or its outcome."""
-    repository = await authorized(ctx, repository_id)
+    repository = await authorized_repository(ctx, repository_id)
     return OneLifecycleRun(run=_run_answer(await ctx.database.read(get_run, repository.id, run_id)))
 
 

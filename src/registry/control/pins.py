@@ -14,7 +14,7 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, Timestamp, moment_of, rfc3339
 from registry.control.changes import change_of
-from registry.control.visible_repositories import PATH, authorized
+from registry.control.visible_repositories import PATH, authorized_visible_repository
 from registry.services.images import pins
 from registry.services.images.pins import Pinned
 
@@ -70,7 +70,7 @@ async def list_pins(
     repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyPins:
     """List the pins of an image that have not expired, by name."""
-    found = await authorized(ctx, repository_id)
+    found = await authorized_visible_repository(ctx, repository_id)
     pager = ctx.pager(ctx.query(PageQuery))
     (after,) = pager.position or ("",)
     held = await ctx.database.read(pins.list_pins, found, digest, ctx.clock())
@@ -88,7 +88,7 @@ async def put_pin(
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OnePin]:
     """Pin an image, or renew a pin; lifecycle policies never expire a pinned image."""
-    found = await authorized(ctx, repository_id)
+    found = await authorized_visible_repository(ctx, repository_id)
     change = change_of(ctx)
     expires_at = None if data.expires_at is None else moment_of(data.expires_at)
     pins.check_pin(name, expires_at, change.now)
@@ -105,7 +105,7 @@ async def delete_pin(
     ctx: NamedDependency[RequestContext],
 ) -> None:
     """Delete a pin; the image stays pinned while it has others."""
-    found = await authorized(ctx, repository_id)
+    found = await authorized_visible_repository(ctx, repository_id)
     await ctx.database.write(pins.delete_pin, found, digest, name, ctx.clock())
 
 

@@ -15,7 +15,7 @@ from cloudcore.iam.decision import Caller
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
-from registry.control.repositories import authorized, crn_of
+from registry.control.repositories import authorized_repository, crn_of
 from registry.metadata.repositories.details import RepositoryRecord
 from registry.metadata.repositories.policies import StoredResourcePolicy, find_policy
 from registry.services.repositories.policies import Setter, delete_policy, put_policy
@@ -83,7 +83,7 @@ async def get_repository_policy(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneRepositoryPolicy:
     """Return a repository's policy."""
-    repository = await authorized(ctx, repository_id)
+    repository = await authorized_repository(ctx, repository_id)
     stored = await ctx.database.read(find_policy, repository.id)
     if stored is None:
         raise _no_policy()
@@ -107,7 +107,7 @@ async def put_repository_policy(
 
     A policy that denies the caller an action it has without it is refused, unless `force` is set.
     """
-    repository = await authorized(ctx, repository_id)
+    repository = await authorized_repository(ctx, repository_id)
     force = ctx.query(PutPolicyQuery).force
     return await ctx.commit(
         put_policy,
@@ -125,7 +125,7 @@ async def delete_repository_policy(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
     """Delete a repository's policy; from then on only its own account's policies count."""
-    repository = await authorized(ctx, repository_id)
+    repository = await authorized_repository(ctx, repository_id)
     if not await ctx.database.write(delete_policy, repository.id):
         raise _no_policy()
 

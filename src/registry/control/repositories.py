@@ -129,7 +129,7 @@ def uri_of(ctx: RequestContext, handle: str, name: str) -> str:
     return f"{ctx.settings.host}/{handle}/{name}"
 
 
-async def authorized(ctx: RequestContext, repository_id: str) -> RepositoryRecord:
+async def authorized_repository(ctx: RequestContext, repository_id: str) -> RepositoryRecord:
     """Return a repository of the caller's account; raise `AccessDenied` if policies refuse."""
     found = await ctx.database.read(
         repository_details.get_repository, account_of(ctx), repository_id
@@ -197,7 +197,7 @@ async def list_repositories(ctx: NamedDependency[RequestContext]) -> ManyReposit
     """List the account's repositories by name."""
     account_id = account_of(ctx)
     query = ctx.query(RepositoryQuery)
-    repository_details.check_sought(query.name, query.name_prefix)
+    repository_details.check_filters(query.name, query.name_prefix)
     names = NameRange.of(query.name, query.name_prefix)
     pattern = query.name or f"{query.name_prefix or ''}*"
     ctx.authorize(repository_crn(ctx.settings.region, account_id, pattern))
@@ -214,7 +214,9 @@ async def get_repository(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneRepository:
     """Return a repository."""
-    return OneRepository(repository=repository_answer(ctx, await authorized(ctx, repository_id)))
+    return OneRepository(
+        repository=repository_answer(ctx, await authorized_repository(ctx, repository_id))
+    )
 
 
 @patch(_PATH, opt={"action": "registry:UpdateRepository"})
@@ -224,7 +226,7 @@ async def update_repository(
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OneRepository]:
     """Change a repository; each given field is replaced whole."""
-    found = await authorized(ctx, repository_id)
+    found = await authorized_repository(ctx, repository_id)
     changes = changes_of(data)
     if data.tags is not UNSET:
         repository_details.check_tags(data.tags)
@@ -248,7 +250,7 @@ async def delete_repository(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
     """Delete a repository, restorable for `undelete_days`; its name is free at once."""
-    found = await authorized(ctx, repository_id)
+    found = await authorized_repository(ctx, repository_id)
     await ctx.database.write(
         repository_details.delete_repository,
         found.account_id,

@@ -22,7 +22,7 @@ from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control.changes import change_of
 from registry.control.repositories import (
     OneRepository,
-    authorized,
+    authorized_repository,
     repository_answer,
     uri_of,
 )
@@ -248,7 +248,7 @@ async def restore_images(
     ctx: NamedDependency[RequestContext],
 ) -> Reply[RestoreOutcome]:
     """Restore deleted images, each as it was, with those of its tags that are not in use."""
-    repository = await authorized(ctx, repository_id)
+    repository = await authorized_repository(ctx, repository_id)
     return await ctx.commit(
         _restore_images, repository, data.digests, change_of(ctx), wrap=lambda outcome: outcome
     )
@@ -284,7 +284,7 @@ async def restore_tag(
     repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneRestoredTag]:
     """Point a deleted tag to the image it pointed to."""
-    repository = await authorized(ctx, repository_id)
+    repository = await authorized_repository(ctx, repository_id)
     return await ctx.commit(
         _restore_tag,
         repository,

@@ -15,7 +15,7 @@ from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
-from registry.control.repositories import authorized
+from registry.control.repositories import authorized_repository
 from registry.control.visible_repositories import PATH, authorized_own
 from registry.metadata.blobs.damage import DamagedImage, DamagedObject
 from registry.metadata.storage_usage import NamedRepository
@@ -160,7 +160,7 @@ async def get_repository_storage(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneRepositoryStorage:
     """Return the bytes a repository uses, and those that deleting it would free."""
-    found = await authorized(ctx, repository_id)
+    found = await authorized_repository(ctx, repository_id)
     account_id = found.account_id
     measured = await storage.measure_repository(ctx.database, account_id, found.id)
     restorable = await storage.measure_restorable(ctx.database, account_id, found.id, ctx.clock())

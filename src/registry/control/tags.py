@@ -17,7 +17,7 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control.changes import change_of
-from registry.control.visible_repositories import PATH, authorized
+from registry.control.visible_repositories import PATH, authorized_visible_repository
 from registry.errors import DigestInvalid, TagInvalid
 from registry.metadata.repositories.visible import ImageRepository
 from registry.metadata.tags.details import TagRecord
@@ -86,12 +86,12 @@ def _answer(found: ImageRepository, tag: TagRecord) -> TagAnswer:
 @get(_TAGS, opt={"action": "registry:DescribeImages", "query": TagQuery})
 async def list_tags(repository_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> ManyTags:
     """List a repository's tags in byte order."""
-    found = await authorized(ctx, repository_id)
+    found = await authorized_visible_repository(ctx, repository_id)
     query = ctx.query(TagQuery)
     pager = ctx.pager(query)
     (after,) = pager.position or ("",)
     rows, total = await ctx.database.read(
-        tag_details.list_tags, found, query.prefix, after, pager.wanted
+        tag_details.list_tag_details, found, query.prefix, after, pager.wanted
     )
     cut, meta = pager.cut(rows, total, key=lambda row: (row.name,))
     return ManyTags(tags=[_answer(found, row) for row in cut], meta=meta)
@@ -102,7 +102,7 @@ async def get_tag(
     repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneTag:
     """Return a tag."""
-    found = await authorized(ctx, repository_id)
+    found = await authorized_visible_repository(ctx, repository_id)
     return OneTag(tag=_answer(found, await ctx.database.read(tag_details.get_tag, found, tag)))
 
 
@@ -119,7 +119,7 @@ async def put_tag(
     The entity tag is the digest that the tag points to, in quotes: `If-Match: "sha256:..."` moves
     it only from that digest, `If-None-Match: *` creates it and never moves it.
     """
-    found = await authorized(ctx, repository_id)
+    found = await authorized_visible_repository(ctx, repository_id)
     name, digest = _checked(tag, data.digest)
     pointed = await ctx.database.write(
         tag_details.put_tag, found, name, digest, _precondition(request), change_of(ctx)
@@ -154,9 +154,9 @@ async def delete_tag(
     ctx: NamedDependency[RequestContext],
 ) -> None:
     """Delete a tag, not its image; with `If-Match: "sha256:..."` only if it points there."""
-    found = await authorized(ctx, repository_id)
+    found = await authorized_visible_repository(ctx, repository_id)
     await ctx.database.write(
-        tag_details.delete_tag, found, tag, _precondition(request), change_of(ctx)
+        tag_details.delete_tag_in_repository, found, tag, _precondition(request), change_of(ctx)
     )
 
 

@@ -13,7 +13,7 @@ from registry.services.access import AccessSubject, PolicyTooCostly, repository_
 PATH: Final = "/v1/repositories/{repository_id:str}"
 
 
-async def authorized(ctx: RequestContext, repository_id: str) -> ImageRepository:
+async def authorized_visible_repository(ctx: RequestContext, repository_id: str) -> ImageRepository:
     """Return the repository of this id, if the caller may perform the route's action on it.
 
     As on the data plane, the caller's policies and the repository's decide: a caller of another
@@ -58,7 +58,7 @@ async def authorized_own(ctx: RequestContext, repository_id: str) -> ImageReposi
         NotFound: the caller's account has no repository of this id.
 
     """
-    found = await authorized(ctx, repository_id)
+    found = await authorized_visible_repository(ctx, repository_id)
     if found.repository.account_id != account_of(ctx):
         raise _unknown()
     return found

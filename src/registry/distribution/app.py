@@ -1,8 +1,8 @@
-"""The data plane's one door: match, check the syntax, authorize, answer.
+"""The ASGI application of the data plane: match the path, check names, authorize, call a handler.
 
-What a request may do stands in one table of (endpoint, method); a method that is not there is
-refused. Malformed names and digests are refused before the caller is known, since syntax leaks
-nothing; everything else after.
+`ROUTES` has the handler and the required right for each endpoint and method; any other method gets
+405. Malformed names and digests are refused before authorization, as that reveals nothing about the
+registry; every other check comes after it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ Handler = Callable[[ServiceContext, DataPlaneRequest], Awaitable[Response]]
 
 
 class Route(NamedTuple):
-    """What answers a request, and what its caller needs; None: no more than a credential."""
+    """The handler of an endpoint and method, and the right it needs; None: any valid credential."""
 
     handler: Handler
     need: Need | None
 
 
 async def ping(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
-    """end-1: GET ``/v2/``: the API is here, and the credential, if one is asked for, is good."""
+    """end-1: answer 200; clients ask this to check the API version and their credential."""
     del ctx, request
     return json_response(b"{}")
 
@@ -88,13 +88,13 @@ class DataPlane:
     def __init__(
         self, ctx: ServiceContext, access: Access, token: TokenEndpoint | None = None
     ) -> None:
-        """Without a `token` endpoint there is no sign-in, and nothing at its path."""
+        """Serve `ctx`; without a `token` endpoint there is no sign-in, and its path gives 404."""
         self._ctx = ctx
         self._access = access
         self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; whatever happens, in the words of the distribution specification."""
+        """Answer one request; render every error as the distribution specification defines."""
         request_id = scope.get("state", {}).get("request_id") or str(uuid4())
         try:
             response = await self._answer(scope, receive)
@@ -102,7 +102,7 @@ class DataPlane:
             response = render(error)
             if response.status >= 500:
                 _log.warning("%s", error.message, extra={"request_id": request_id})
-        except Exception:  # noqa: BLE001 - a bug is logged, and answered without detail
+        except Exception:  # noqa: BLE001 - a bug is logged, and its details are not sent
             _log.exception("unexpected failure", extra={"request_id": request_id})
             response = internal_error()
         await send_response(scope, send, response, request_id.encode())
@@ -125,7 +125,12 @@ class DataPlane:
 
 
 def _checked_name(match: Match) -> Name | None:
-    """Return the repository a path names, once its name and digest are known to be well formed."""
+    """Check the name and the digest in a path; return the repository's name, or None without one.
+
+    Raises:
+        NameInvalid, DigestInvalid.
+
+    """
     endpoint, text, argument = match
     if not text and endpoint in (Endpoint.BASE, Endpoint.CATALOG):
         return None

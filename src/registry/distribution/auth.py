@@ -1,4 +1,4 @@
-"""Who may do what on the data plane: the seam, and the open door of ``entrepot dev``."""
+"""Authorization of the data plane: the protocols, and the open access of ``entrepot dev``."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from registry.services.access import Rights
 
 
 class Need(NamedTuple):
-    """What a request needs, and what its client is told to ask for."""
+    """The right that a request needs, and the actions that its challenge names."""
 
     action: str
     """The one action that must be granted."""
-    asked: str
+    scope_actions: str
     """The actions of the challenge, in the grammar of scopes."""
     may_mount: bool = False
-    """The query may name a second repository, of which a mount needs a pull."""
+    """The query may name a source repository to mount from, which needs a pull."""
 
 
 PULL = Need("pull", "pull")
@@ -31,7 +31,7 @@ CATALOG = Need("*", "*")
 
 
 class Listing(NamedTuple):
-    """What a caller may see of the catalog."""
+    """The part of the catalog that a caller may see."""
 
     account: str
     """The handle of the caller's own account."""
@@ -39,23 +39,23 @@ class Listing(NamedTuple):
 
 
 class Grant(Rights, Protocol):
-    """What one request was granted, and may find out beyond it."""
+    """The rights of one authorized request."""
 
     @property
     def counts_pulls(self) -> bool:
-        """Say whether a pull by this caller is recorded as one."""
+        """Return True if pulls by this caller are recorded."""
         ...
 
     async def listing(self) -> Listing:
-        """Return the account whose repositories the catalog lists, and which of them."""
+        """Return the caller's account, and which of its repositories the catalog lists."""
         ...
 
 
 class Access(Protocol):
-    """Decides each request, from its credential, before any of its body is read."""
+    """Authorizes each request by its credential, before its body is read."""
 
     def authorize(self, scope: Scope, name: Name | None, need: Need | None) -> Grant:
-        """Return what the caller is granted; without a `need` any good credential will do.
+        """Return the rights of the request; without a `need`, any valid credential is enough.
 
         Raises:
             TokenRequired, TokenDenied.
@@ -65,7 +65,7 @@ class Access(Protocol):
 
 
 class OpenAccess:
-    """Everyone on this machine is the one account: ``entrepot dev``, loopback only (E4)."""
+    """Lets every client act for one account: for ``entrepot dev``, which serves loopback only."""
 
     principal = ""
     counts_pulls = True
@@ -79,7 +79,7 @@ class OpenAccess:
         return self
 
     async def may_create(self, name: Name) -> bool:
-        """Let any push make its repository."""
+        """Let every push create its repository."""
         del name
         return True
 

@@ -1,6 +1,7 @@
-"""``WWW-Authenticate``: where a token is to be had, and for what (RFC 6750, token specification).
+"""Write ``WWW-Authenticate``: the token endpoint and the scope to ask for (RFC 6750, distribution).
 
-One header, every value quoted, no space after a comma: clients parse it by pattern.
+One header with every value quoted and no space after a comma, since clients parse it with regular
+expressions.
 """
 
 from __future__ import annotations
@@ -12,23 +13,24 @@ from cloudcore.serving.body import Scope
 
 
 class Challenges:
-    """Writes challenges, and knows under which name the client reached us."""
+    """Writes challenges with the registry's address as the client knows it."""
 
     def __init__(self, public_url: str = "", hosts: Sequence[str] = ()) -> None:
-        """Name one `public_url`, or else that of the `hosts` which a request names.
+        """Name `public_url` in every challenge or, if it is empty, one of `hosts`.
 
-        A request that names no such host is told the first of them or, without any, the address
-        it came to: never what it says itself, which a cache might repeat to others (G34).
+        A request whose ``Host`` is one of `hosts` gets that; any other gets the first of them or,
+        if there are none, the address of the socket. An unknown ``Host`` is never repeated, since
+        a cache might serve the answer to other clients.
         """
         self._public = public_url.rstrip("/")
         self._hosts = tuple(host.lower() for host in hosts)
 
-    def bearer(self, scope: Scope, asked: str = "", error: str = "") -> str:
-        """Return the challenge of a request that needs a bearer for the scope `asked`."""
+    def bearer(self, scope: Scope, token_scope: str = "", error: str = "") -> str:
+        """Return the challenge for a request that needs a bearer with the scope `token_scope`."""
         base, host = self._address(scope)
         challenge = f'Bearer realm="{base}/v2/token",service="{host}"'
-        if asked:
-            challenge += f',scope="{asked}"'
+        if token_scope:
+            challenge += f',scope="{token_scope}"'
         if error:
             challenge += f',error="{error}"'
         return challenge
@@ -38,7 +40,7 @@ class Challenges:
         return f'Basic realm="{self._address(scope)[1]}"'
 
     def _address(self, scope: Scope) -> tuple[str, str]:
-        """Return the base URL of the registry for this client, and its host."""
+        """Return the base URL and the host of the registry to show to this client."""
         if self._public:
             return self._public, urlsplit(self._public).netloc
         host = _requested_host(scope)
@@ -48,7 +50,7 @@ class Challenges:
 
 
 def _requested_host(scope: Scope) -> str:
-    """Return the host a request names, in lower case."""
+    """Return the ``Host`` of a request in lower case, or ""."""
     for name, value in scope["headers"]:
         if name == b"host":
             host: str = value.decode("latin-1")
@@ -57,7 +59,7 @@ def _requested_host(scope: Scope) -> str:
 
 
 def _own_address(scope: Scope) -> str:
-    """Return the address of the socket that a request came to."""
+    """Return the address and port of the socket that accepted the request."""
     address, port = scope.get("server") or ("localhost", None)
     bracketed = f"[{address}]" if ":" in address else address
     return bracketed if port is None else f"{bracketed}:{port}"

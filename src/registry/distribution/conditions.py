@@ -1,4 +1,4 @@
-"""Entity tags and the conditions on them (RFC 9110 §13). Ours are ``"<digest>"``, always strong."""
+"""Entity tags, ``"<digest>"`` and always strong, and the conditions on them (RFC 9110 §13)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from registry.services.tags.preconditions import digests_named
 
 
 def etag(digest: str) -> tuple[bytes, bytes]:
-    """Return the ``ETag`` header of content."""
+    """Return the ``ETag`` header for content with this digest."""
     return (b"etag", b'"%b"' % digest.encode())
 
 
@@ -18,7 +18,7 @@ def require_match(request: DataPlaneRequest, digest: str) -> None:
     """Check ``If-Match`` before every other condition (RFC 9110 §13.2.2).
 
     Raises:
-        PreconditionFailed: it does not name this content, compared strongly (§13.1.1).
+        PreconditionFailed: the header does not contain this digest, compared strongly (§13.1.1).
 
     """
     header = request.list_header(b"if-match")
@@ -31,19 +31,19 @@ def require_match(request: DataPlaneRequest, digest: str) -> None:
 
 
 def is_not_modified(request: DataPlaneRequest, digest: str) -> bool:
-    """Say whether ``If-None-Match`` names what the client would get, so that 304 is the answer."""
+    """Return True if ``If-None-Match`` contains this digest, so that the answer is 304."""
     header = request.list_header(b"if-none-match")
     return header is not None and not digests_named(header).isdisjoint({digest, "*"})
 
 
 def range_still_holds(request: DataPlaneRequest, digest: str) -> bool:
-    """Say whether a ``Range`` applies: there is no ``If-Range``, or it names this content."""
+    """Return True if ``Range`` applies: without ``If-Range``, or if that is this digest."""
     header = request.header(b"if-range")
     return header is None or header.strip() == f'"{digest}"'
 
 
 def tag_precondition(request: DataPlaneRequest) -> Precondition | None:
-    """Return what must hold for a tag before a PUT moves it."""
+    """Return the condition of a request on a tag, or None; see `preconditions.tag_precondition`."""
     return preconditions.tag_precondition(
         request.list_header(b"if-match"), request.list_header(b"if-none-match")
     )

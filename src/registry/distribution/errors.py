@@ -1,4 +1,4 @@
-"""The table that turns errors into OCI error lists (distribution-spec, "Error Codes")."""
+"""Render errors as OCI error lists (distribution-spec, "Error Codes")."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ CODES: Final = frozenset(
         "MANIFEST_BLOB_UNKNOWN", "MANIFEST_INVALID", "MANIFEST_UNKNOWN", "NAME_INVALID",
         "NAME_UNKNOWN", "SIZE_INVALID", "UNAUTHORIZED", "DENIED", "UNSUPPORTED",
         "TOOMANYREQUESTS",
-        "UNKNOWN",  # for a 5xx only: none of the 14 codes means that the server failed
+        "UNKNOWN",  # only with a 5xx: none of the 14 codes means a failure of the server
     }
 )  # fmt: skip
-"""Every code an answer may carry: code-1 to code-14, and the reference server's code for a 5xx.
+"""Every code that an error may have: code-1 to code-14, and the reference server's code for a 5xx.
 
-A 503 is `UNKNOWN` too: Docker gives up a push on most of the 14, and retries on `UNKNOWN`.
+A 503 has `UNKNOWN` too: Docker aborts a push on most of the 14 codes, and retries on `UNKNOWN`.
 """
 
 TABLE: Final[dict[type[platform.PlatformError], tuple[int, str]]] = {
@@ -75,7 +75,7 @@ def rendering(error: type[platform.PlatformError]) -> tuple[int, str]:
 
 
 def render(error: platform.PlatformError) -> Response:
-    """Return the answer that tells a client of `error`."""
+    """Return the response for `error`."""
     status, code = rendering(type(error))
     if isinstance(error, registry.ManifestBlobUnknown):
         items = _absent(code, error)
@@ -88,25 +88,25 @@ def render(error: platform.PlatformError) -> Response:
 
 
 def internal_error() -> Response:
-    """Return the answer to a bug: nothing of what happened, which the log tells."""
+    """Return the response to an unexpected exception, without its details, which are in the log."""
     return render(platform.PlatformError("the registry failed; the log has this request's id"))
 
 
 def server_refusal(status: int, message: str, _request_id: str) -> bytes:
-    """Return the body of what the server refuses before the data plane sees it."""
+    """Return the body of an error that the HTTP server answers itself, before the data plane."""
     return msgspec.json.encode(
         {"errors": [_item("UNKNOWN" if status >= 500 else "UNSUPPORTED", message, None)]}
     )
 
 
 async def refuse(scope: Scope, send: Send, error: platform.PlatformError) -> None:
-    """Send a refusal from an application that wraps the data plane."""
+    """Send `error` as the response; for applications that wrap the data plane."""
     request_id = str(scope.get("state", {}).get("request_id") or uuid4())
     await send_response(scope, send, render(error), request_id.encode())
 
 
 def _absent(code: str, error: registry.ManifestBlobUnknown) -> list[dict[str, Any]]:
-    """Return an error for each of the first digests, and one that counts them if there are more."""
+    """Return an item for each of the first missing digests, and their number if there are more."""
     shown = error.digests[: registry.MOST_SHOWN]
     items = [_item(code, error.message, {"digest": digest}) for digest in shown]
     count = len(error.digests)

@@ -1,4 +1,4 @@
-"""Lists: tags of a repository, repositories of an account, referrers of a manifest."""
+"""List the tags of a repository, the repositories of an account, the referrers of a manifest."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from registry.oci.media_types import OCI_INDEX
 from registry.services.context import ServiceContext
 from registry.services.images.referrers import ReferrerPage, list_referrers
 from registry.services.repositories.names import NamePage, list_repositories
-from registry.services.tags.pointers import list_tags
+from registry.services.tags.pointers import list_tag_names
 
 MAX_PAGE: Final = 1000
 MAX_REFERRERS: Final = 200
 
 
 async def get_tags(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
-    """end-8a, end-8b: tags in byte order, paged by ``n`` and ``last``."""
+    """end-8a, end-8b: list tags in byte order, paged by ``n`` and ``last``."""
     limit = page_size(request.query, MAX_PAGE, MAX_PAGE)
-    page = await list_tags(ctx, request.name, page_cursor(request.query), limit)
+    page = await list_tag_names(ctx, request.name, page_cursor(request.query), limit)
     body = msgspec.json.encode({"name": str(request.name), "tags": page.names})
     return json_response(body, *_next(f"/v2/{request.name}/tags/list", page, limit))
 
 
 async def get_catalog(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
-    """List the repositories of the caller's own account (not OCI; tools expect it)."""
+    """List the repositories of the caller's own account; not in OCI, but tools expect it."""
     limit = page_size(request.query, MAX_PAGE, MAX_PAGE)
     after = page_cursor(request.query)
     listing = await request.grant.listing()
@@ -39,7 +39,7 @@ async def get_catalog(ctx: ServiceContext, request: DataPlaneRequest) -> Respons
 
 
 async def get_referrers(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
-    """end-12a, end-12b: an index of the manifests about a digest; empty when there are none."""
+    """end-12a, end-12b: return an index of the referrers of a digest, empty if there are none."""
     subject = request.digest
     artifact_type = request.query.one("artifactType") or ""
     after = page_cursor(request.query)

@@ -1,4 +1,4 @@
-"""Manifests: pulled as pushed, put by tag or digest, deleted."""
+"""Pull, push and delete manifests, by tag or digest."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ MAX_WARNINGS: Final = 20
 
 
 async def get_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
-    """end-3: GET and HEAD; the stored bytes and type, whatever ``Accept`` says."""
+    """end-3: return the stored bytes and media type; ``Accept`` is ignored."""
     reference = _existing(request)
     found = await manifests.get_manifest(ctx, request.name, reference)
     digest = reference if isinstance(reference, Digest) else found.pushed_digest
     require_match(request, digest)
     headers = [etag(digest), (b"docker-content-digest", digest.encode())]
     if not request.is_head and request.grant.counts_pulls:
-        ctx.pulls.note(found.id)  # also when the client has it already: it is in use
+        ctx.pulls.note(found.id)  # before a 304 too: the client uses the image
     if is_not_modified(request, digest):
         return Response(304, headers)
     headers += [
@@ -46,7 +46,7 @@ async def get_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Respon
 
 
 async def put_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
-    """end-7a, end-7b: PUT by tag, or by digest with any number of ``?tag=``."""
+    """end-7a, end-7b: store a manifest by tag, or by digest with up to `MAX_TAGS` ``?tag=``."""
     reference = parse_reference(request.argument)
     expected = reference if isinstance(reference, Digest) else None
     names = (str(reference),) if expected is None else _tags(request)
@@ -74,21 +74,23 @@ async def put_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Respon
 
 
 async def delete_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
-    """end-9: DELETE; a tag goes alone, a digest takes its tags with it."""
+    """end-9: delete a tag alone, or a manifest by digest with all its tags."""
     reference = _existing(request)
     if isinstance(reference, Digest):
         require_match(request, reference)
         await manifests.delete_manifest(ctx, request.name, reference, request.grant.principal)
     else:
         precondition = tag_precondition(request)
-        await tags.delete_tag(ctx, request.name, reference, precondition, request.grant.principal)
+        await tags.delete_tag_by_reference(
+            ctx, request.name, reference, precondition, request.grant.principal
+        )
     return empty(202)
 
 
 def _warnings(wrong_sizes: Sequence[str]) -> Headers:
-    """Return a warning for each of the first digests, and one that counts them if there are more.
+    """Return a warning for each of the first digests, and their number if there are more.
 
-    Clients and proxies bound the size and the number of headers.
+    Clients and proxies limit the size and the number of headers.
     """
     words = [
         f"descriptor size differs from the stored {digest}" for digest in wrong_sizes[:MAX_WARNINGS]
@@ -99,7 +101,12 @@ def _warnings(wrong_sizes: Sequence[str]) -> Headers:
 
 
 def _existing(request: DataPlaneRequest) -> str | Digest:
-    """Return the path's reference; what cannot be a tag names nothing we have."""
+    """Return the reference in the path.
+
+    Raises:
+        ManifestUnknown: it is neither a digest nor a valid tag.
+
+    """
     try:
         return parse_reference(request.argument)
     except TagInvalid as error:
@@ -114,7 +121,13 @@ def _tags(request: DataPlaneRequest) -> tuple[str, ...]:
 
 
 async def _read(request: DataPlaneRequest, hold: Hold) -> bytes:
-    """Return the document, refused by its declared length before any of it is read."""
+    """Read the body.
+
+    Raises:
+        ManifestTooLarge: it is over the limit; by its declared length before any of it is read.
+        SizeInvalid: it ended early.
+
+    """
     declared = request.content_length
     if (declared or 0) > MAX_BYTES:
         raise _too_large()

@@ -1,4 +1,4 @@
-"""Query parameters of ``/v2``, read strictly: what is ambiguous is refused."""
+"""Parse the query parameters of ``/v2``; refuse ambiguous ones."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ class Query:
             self._values.setdefault(key, []).append(value)
 
     def has(self, key: str) -> bool:
-        """Say whether the parameter is given at all."""
+        """Return True if the parameter is given."""
         return key in self._values
 
     def all(self, key: str) -> list[str]:
-        """Return every value of a parameter."""
+        """Return all values of a parameter."""
         return self._values.get(key, [])
 
     def one(self, key: str, error: type[InvalidInput] = InvalidInput) -> str | None:
-        """Return the value of a parameter that may be given once.
+        """Return the value of a parameter, or None if it is not given.
 
         Raises:
-            InvalidInput: it is given twice; raised as `error`.
+            InvalidInput: it is given more than once; `error` is the class to raise.
 
         """
         values = self._values.get(key)
@@ -61,10 +61,10 @@ class Query:
 
 
 def page_size(query: Query, default: int, most: int) -> int:
-    """Return ``n``, clamped to `most`; `default` when it is absent (end-8b).
+    """Return ``n``, at most `most`, or `default` if it is absent (end-8b).
 
     Raises:
-        ListQueryInvalid: it is not a plain number, or given twice.
+        ListQueryInvalid: it is not a decimal number, or given more than once.
 
     """
     text = query.one("n", ListQueryInvalid)
@@ -76,10 +76,10 @@ def page_size(query: Query, default: int, most: int) -> int:
 
 
 def page_cursor(query: Query) -> str:
-    """Return ``last``: entries after it are listed; empty when absent.
+    """Return ``last``, after which the page starts, or "" if it is absent.
 
     Raises:
-        ListQueryInvalid: it holds a control character, is overlong, or is given twice.
+        ListQueryInvalid: it has a control character, is too long, or is given more than once.
 
     """
     text = query.one("last", ListQueryInvalid) or ""
@@ -89,7 +89,7 @@ def page_cursor(query: Query) -> str:
 
 
 def mount_source(query_string: bytes) -> Name | None:
-    """Return the repository that a mount names in ``from``, or None if the name is malformed."""
+    """Return the repository in ``from`` of a mount, or None without a mount or a valid name."""
     try:
         query = Query(query_string)
         return parse_name(query.one("from") or "") if query.has("mount") else None

@@ -1,4 +1,4 @@
-"""Byte ranges: what a reader asks for (``Range``) and where a chunk lies (``Content-Range``)."""
+"""Parse byte ranges: ``Range`` of a download, ``Content-Range`` of a chunk."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from registry.services.blobs.uploads import Span
 _RANGE: Final = re.compile(r"(?i:bytes)=([0-9]*)-([0-9]*)", re.ASCII)  # RFC 9110 §14.1
 _CONTENT_RANGE: Final = re.compile(r"([0-9]+)-([0-9]+)", re.ASCII)
 _MAX_DIGITS: Final = 19
-"""Enough for every 63-bit number; longer ones are never converted."""
+"""The digits of the largest 63-bit number; longer text is never converted."""
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return the ``(start, stop)`` a ``Range`` header asks of `size` bytes; None for all of them.
+    """Return ``(start, stop)`` of a ``Range`` header for `size` bytes, or None for all of them.
 
-    Several ranges, another unit, or what is no range at all are ignored (RFC 9110 §14.2).
+    A malformed header, another unit or several ranges are ignored (RFC 9110 §14.2).
 
     Raises:
-        RangeUnsatisfiable: the range holds no byte of the content, or ends before it begins.
+        RangeUnsatisfiable: the range has no byte of the content, or ends before it starts.
 
     """
     if header is None:
@@ -42,12 +42,13 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
 
 
 def parse_content_range(header: str | None, content_length: int | None) -> Span | None:
-    """Return where a chunk says it lies; None when it does not say (end-5, end-6).
+    """Return the span in ``Content-Range`` of a chunk, or None without the header (end-5, end-6).
 
     Raises:
-        RangeInvalid: not ``<first>-<last>``, the form of the distribution specification.
-        SizeInvalid: the span is not as long as ``Content-Length`` says.
-        UploadOutOfOrder: it ends before it begins, or beyond what any blob can hold.
+        RangeInvalid: it is not ``<first>-<last>``, the form of the distribution specification, or
+            a number is too long.
+        SizeInvalid: its length differs from ``Content-Length``.
+        UploadOutOfOrder: it ends before it starts.
 
     """
     if header is None:
@@ -67,5 +68,5 @@ def parse_content_range(header: str | None, content_length: int | None) -> Span 
 
 
 def _number(text: str) -> int:
-    """Return a number of bytes; one too long to matter becomes the largest there can be."""
+    """Return a number of bytes; one with too many digits becomes 2**63."""
     return int(text) if len(text) <= _MAX_DIGITS else 1 << 63

@@ -1,4 +1,4 @@
-"""A request as the handlers see it: taken apart, its name and digest known to be well formed."""
+"""A request as handlers get it: parsed, with a valid name and digest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class DataPlaneRequest:
-    """One request to ``/v2``, after its path was matched and its caller authorized."""
+    """One request to ``/v2`` whose path was matched and whose caller was authorized."""
 
     _query: Query | None = None
 
@@ -28,16 +28,16 @@ class DataPlaneRequest:
         self.argument = argument
         self.grant = grant
         self.is_head = scope["method"] == "HEAD"
-        # Most fields that are asked for are not there. Of several the first counts.
+        # A dictionary, as most look-ups find nothing. Of repeated headers the first counts.
         self._fields: dict[bytes, bytes] = dict(reversed(scope["headers"]))
 
     def header(self, name: bytes) -> str | None:
-        """Return a header's value, the first where there are several."""
+        """Return the value of a header, the first if it is repeated, or None."""
         value = self._fields.get(name)
         return None if value is None else value.decode("latin-1")
 
     def list_header(self, name: bytes) -> str | None:
-        """Return a header that is a list, all its lines as one (RFC 9110 §5.3)."""
+        """Return a list header with all its lines joined, or None (RFC 9110 §5.3)."""
         if name not in self._fields:
             return None
         lines = [value.decode("latin-1") for key, value in self.scope["headers"] if key == name]
@@ -62,7 +62,7 @@ class DataPlaneRequest:
 
     @property
     def content_length(self) -> int | None:
-        """Return the declared length of the body; None when it is chunked or not declared."""
+        """Return ``Content-Length``, or None if it is missing or malformed."""
         text = self.header(b"content-length")
         return int(text) if text is not None and text.isdigit() and len(text) < 20 else None
 

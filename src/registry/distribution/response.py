@@ -1,4 +1,4 @@
-"""Answers of the data plane, and how they are sent: from memory, or from a file in place."""
+"""Responses of the data plane, sent from memory or from a file by the kernel."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ class Response(NamedTuple):
     headers: Headers
     body: bytes | BlobBody = b""
     on_failure: Callable[[], Awaitable[None]] | None = None
-    """Called when a blob could not be sent to its end."""
+    """Called if sending the response fails."""
 
 
 def json_headers(body: bytes) -> Headers:
-    """Return the headers of a JSON answer."""
+    """Return the headers of a JSON body."""
     return [_JSON, (b"content-length", b"%d" % len(body))]
 
 
 def json_response(body: bytes, *more: tuple[bytes, bytes]) -> Response:
-    """Return a 200 with a JSON document."""
+    """Return a 200 with a JSON body."""
     return Response(200, [*json_headers(body), *more], body)
 
 
 def empty(status: int, *headers: tuple[bytes, bytes]) -> Response:
-    """Return an answer without a body."""
+    """Return a response without a body."""
     return Response(status, [(b"content-length", b"0"), *headers])
 
 
 async def send_response(scope: Scope, send: Send, response: Response, request_id: bytes) -> None:
-    """Send an answer; a HEAD request gets the headers alone.
+    """Send a response; for a HEAD request, its headers only.
 
-    A file that turns out too short while it is sent, after its length was promised, raises; the
-    server then cuts the connection.
+    Raise if a file turns out shorter than the ``Content-Length`` already sent; the server then
+    closes the connection.
     """
     body = response.body
     try:

@@ -1,8 +1,8 @@
-"""The grammar of ``/v2`` paths: matched from the right, on the raw path.
+"""Match the paths of ``/v2``, from the right, on the raw path.
 
-Repository names nest at will and may hold words such as ``blobs`` or ``tags``, so the endpoint is
-found at the end of the path and what is left is the name. The path is percent-decoded once; an
-encoded slash is refused, since two readers could split it differently.
+Repository names have any number of parts, which may be words such as ``blobs`` or ``tags``. So the
+endpoint is matched at the end of the path, and the rest is the name. The path is percent-decoded
+once; an encoded slash is refused, since a proxy might split the path differently.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from registry.errors import ExtensionUnknown, NameInvalid
 
 
 class Endpoint(Enum):
-    """What a path addresses."""
+    """The endpoint of a path."""
 
     BASE = auto()
     CATALOG = auto()
@@ -29,7 +29,7 @@ class Endpoint(Enum):
 
 
 class Match(NamedTuple):
-    """A path taken apart: `argument` is the digest, reference or upload id, unchecked."""
+    """A parsed path; `argument` is the digest, reference or upload id, not yet checked."""
 
     endpoint: Endpoint
     name: str
@@ -44,11 +44,11 @@ _WITH_ARGUMENT: Final = {
 
 
 def match_path(raw_path: bytes) -> Match:
-    """Take the path of a request to ``/v2`` apart.
+    """Parse the path of a request to ``/v2``.
 
     Raises:
-        NameInvalid: it cannot be decoded, or hides a slash.
-        ExtensionUnknown: it is no endpoint of ours.
+        NameInvalid: it is not valid UTF-8, or has an encoded slash.
+        ExtensionUnknown: it matches no endpoint.
 
     """
     path = _decoded(raw_path)

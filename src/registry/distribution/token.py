@@ -1,4 +1,4 @@
-"""``/v2/token``: a login credential, or none, for a bearer (B1)."""
+"""``/v2/token``: issue a bearer for a login credential, or for public access without one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Requested = dict[Name, tuple[str, ...]]
 
 
 class TokenEndpoint:
-    """Answers GET as the token specification has it, and POST as OAuth has it."""
+    """Answers GET by the distribution token specification, and POST by OAuth 2.0."""
 
     def __init__(self, access: TokenAccess) -> None:
         self._access = access
@@ -43,9 +43,9 @@ class TokenEndpoint:
         """Answer a request.
 
         Raises:
-            TokenRequired: GET with a credential that is wrong or has ended.
-            InvalidInput: GET with a query that cannot be read.
-            PolicyTooCostly: GET whose decisions take more work than a request may.
+            TokenRequired: GET with a wrong or expired credential.
+            InvalidInput: GET with a malformed query.
+            PolicyTooCostly: GET, and the policies take too many steps.
             MethodNotAllowed.
 
         """
@@ -100,25 +100,25 @@ class TokenEndpoint:
 
 
 def parse_scopes(values: Sequence[str]) -> Requested:
-    """Return which actions are asked for on each name; entries that make no sense are dropped.
+    """Return the requested actions by name; ignore unknown types, malformed names and actions.
 
-    An entry is ``type[(class)]:name:action[,action]``. Tools put several into one value.
+    An entry is ``type[(class)]:name:action[,action]``. Some tools put several into one value.
 
     Raises:
-        InvalidInput: too many entries.
+        InvalidInput: there are more than `MAX_SCOPES` entries.
 
     """
     entries = [entry for value in values for entry in value.split()]
     if len(entries) > MAX_SCOPES:
         raise InvalidInput(f"one token is for at most {MAX_SCOPES} scopes")
-    asked: dict[Name, set[str]] = {}
+    requested: dict[Name, set[str]] = {}
     for entry in entries:
         kind, _, rest = entry.partition(":")
         text, _, actions = rest.rpartition(":")
         name = _name(kind, text)
         if name is not None:
-            asked.setdefault(name, set()).update(actions.split(","))
-    found = {name: _actions(name, actions) for name, actions in asked.items()}
+            requested.setdefault(name, set()).update(actions.split(","))
+    found = {name: _actions(name, actions) for name, actions in requested.items()}
     return {name: actions for name, actions in found.items() if actions}
 
 
@@ -134,18 +134,18 @@ def _name(kind: str, text: str) -> Name | None:
         return None
 
 
-def _actions(name: Name, asked: set[str]) -> tuple[str, ...]:
-    """Return the known actions in one order; ``*`` of a repository is all of them."""
+def _actions(name: Name, requested: set[str]) -> tuple[str, ...]:
+    """Return the known actions in a fixed order; ``*`` of a repository stands for all of them."""
     if name == CATALOG:
-        return ("*",) if "*" in asked else ()
-    return tuple(action for action in PERMISSIONS if asked & {action, "*"})
+        return ("*",) if "*" in requested else ()
+    return tuple(action for action in PERMISSIONS if requested & {action, "*"})
 
 
 def _basic_password(scope: Scope) -> str | None:
-    """Return the password of a Basic credential; None when none came (RFC 7617).
+    """Return the password of a Basic credential, or None without a credential (RFC 7617).
 
     Raises:
-        Unauthenticated: it is malformed, of another scheme, or its user is not `USERNAME`.
+        Unauthenticated: it is malformed, has another scheme, or its user is not `USERNAME`.
 
     """
     given = [value for field, value in scope["headers"] if field == b"authorization"]
@@ -161,7 +161,7 @@ async def _form(scope: Scope, receive: Receive) -> Query:
     """Return the fields of a form.
 
     Raises:
-        InvalidInput: it is none, or ended early.
+        InvalidInput: the body is not a form, or ended early.
         BodyTooLarge.
 
     """
@@ -194,6 +194,6 @@ def _document(issued: IssuedBearer) -> bytes:
 
 
 def _refusal(status: int, error: str, description: str) -> Response:
-    """Return a refusal in the words of OAuth (RFC 6749 §5.2)."""
+    """Return an OAuth error response (RFC 6749 §5.2)."""
     body = msgspec.json.encode({"error": error, "error_description": description})
     return Response(status, [*json_headers(body), _NO_STORE], body)

@@ -1,4 +1,4 @@
-"""Bearer tokens at the door of the data plane: 401, 403 or in (B5)."""
+"""Authorize requests to the data plane by their bearer token."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """A dictionary of the newest entries only."""
+    """A dictionary of at most `size` entries; a new one replaces the oldest."""
 
     def __init__(self, size: int) -> None:
         self._entries: dict[K, V] = {}
@@ -43,22 +43,22 @@ class Recent(Generic[K, V]):
         self.get = self._entries.get
 
     def put(self, key: K, value: V) -> None:
-        """Keep an entry, at the price of the oldest."""
+        """Store an entry; drop the oldest if there are too many."""
         self._entries.pop(key, None)
         if len(self._entries) >= self._size:
             del self._entries[next(iter(self._entries))]
         self._entries[key] = value
 
     def take(self, key: K) -> V | None:
-        """Remove and return an entry."""
+        """Remove and return an entry, or return None."""
         return self._entries.pop(key, None)
 
 
 class TokenAccess:
-    """Lets in who bears a token for it.
+    """Authorizes each request by its bearer token.
 
-    A token that verified once is known by its exact spelling until it ends, so that a request
-    costs one look-up in memory. Refusals are never kept; another spelling only costs a check.
+    A verified token is cached by its exact text until it expires, so that a request costs one
+    look-up in memory. Invalid tokens are not cached.
     """
 
     def __init__(
@@ -73,17 +73,22 @@ class TokenAccess:
         self._clock = clock
         self._trusted = trusted_proxies
         self._verified: Recent[bytes, Bearer] = Recent(_MAX_VERIFIED)
-        # The Python oras client answers a 401 by the same request with the same token, and asks
-        # for another token only upon 403. A connection is its client's address and port, and
-        # stays with one worker; so the last refusal of each is kept here.
+        # The Python oras client repeats a request with the same token after a 401, and asks for a
+        # new token only after a 403. So the last refused request of each connection (the client's
+        # address and port, always in the same worker) is stored here, and its repeat gets 403.
         self._refused: Recent[object, tuple[str, bytes, bytes, bytes]] = Recent(_MAX_REFUSALS)
         self._mounts: Recent[tuple[str, Name, Name], bool] = Recent(_MAX_REFUSALS)
 
     def authorize(self, scope: Scope, name: Name | None, need: Need | None) -> Grant:
-        """Return what the caller is granted, in the order of B5.
+        """Return the rights of the request.
+
+        A missing or invalid token gives 401. A token that was not asked for this action gives 401
+        for another one. A token that policies denied the action gives 403 or, if the client is
+        unauthenticated, 401 to sign in.
 
         Raises:
-            TokenRequired, TokenDenied.
+            TokenRequired: 401.
+            TokenDenied: 403; also for the repeat of a request that just got 401.
 
         """
         headers = scope["headers"]
@@ -111,23 +116,23 @@ class TokenAccess:
         raise TokenDenied(_refusal_words(entry, name, need), challenge)
 
     def source_ip(self, scope: Scope) -> Address | None:
-        """Return the address a request comes from."""
+        """Return the client's address, behind the trusted proxies."""
         client = scope.get("client")
         forwarded = [value for field, value in scope["headers"] if field == b"x-forwarded-for"]
         return source_address(client[0] if client else None, forwarded, self._trusted)
 
     def check_mount(self, scope: Scope, bearer: Bearer, target: Name, source: Name) -> None:
-        """Ask once for a token that speaks of a mount's source too; never twice, or it loops.
+        """Ask the client once for a token with a mount's source; not twice, to avoid a loop.
 
         Raises:
-            TokenRequired: it was not asked for before.
+            TokenRequired: this is the first time for this token, target and source.
 
         """
         if self._mounts.take((bearer.token_id, target, source)):
             return
         self._mounts.put((bearer.token_id, target, source), value=True)
-        asked = _scopes_of_mount(target, source)
-        challenge = self.challenges.bearer(scope, asked, "insufficient_scope")
+        token_scope = _scopes_of_mount(target, source)
+        challenge = self.challenges.bearer(scope, token_scope, "insufficient_scope")
         raise TokenRequired("the token does not say whether you may pull from there", challenge)
 
     def _verify(
@@ -155,7 +160,7 @@ class TokenAccess:
         credential: bytes,
         message: str,
     ) -> TokenRequired | TokenDenied:
-        """Return the 401 that asks for another token, or, of an identical repeat, the 403."""
+        """Return the 401 that asks for another token or, for an identical repeat, the 403."""
         challenge = self._challenge(scope, name, need, error)
         connection = scope.get("client")
         request = (scope["method"], scope["raw_path"], scope["query_string"], credential)
@@ -168,15 +173,15 @@ class TokenAccess:
     def _challenge(
         self, scope: Scope, name: Name | None, need: Need | None, error: str = ""
     ) -> str:
-        asked = ""
+        token_scope = ""
         if need is not None:
             kind = "registry:catalog" if name is None else f"repository:{name}"
-            asked = f"{kind}:{need.asked}"
-            # A client that retries only once must get both repositories in the first challenge.
+            token_scope = f"{kind}:{need.scope_actions}"
+            # Name both repositories in the first challenge, as some clients retry only once.
             source = mount_source(scope["query_string"]) if need.may_mount else None
             if name is not None and source is not None and source != name:
-                asked = _scopes_of_mount(name, source)
-        return self.challenges.bearer(scope, asked, error)
+                token_scope = _scopes_of_mount(name, source)
+        return self.challenges.bearer(scope, token_scope, error)
 
 
 def _is_repeated(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bool:
@@ -184,32 +189,32 @@ def _is_repeated(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bool:
 
 
 def _scopes_of_mount(target: Name, source: Name) -> str:
-    """Return the scopes a mount needs, in the grammar of scopes."""
-    return f"repository:{target}:{PUSH.asked} repository:{source}:{PULL.asked}"
+    """Return the scopes that a mount needs, as in a challenge."""
+    return f"repository:{target}:{PUSH.scope_actions} repository:{source}:{PULL.scope_actions}"
 
 
 def _refusal_words(entry: Entry, name: Name | None, need: Need) -> str:
-    """Return what is missing; to a stranger only the rule, whether or not the repository exists."""
+    """Return why the action is denied; for another account's repository, only the general rule."""
     if name is None:
         return f"none of your policies allows {DESCRIBE}"
-    asked = f"{PERMISSIONS[need.action]} on {name}"
+    denied = f"{PERMISSIONS[need.action]} on {name}"
     reasons = dict(zip(entry.denied, entry.reasons, strict=False))
     match reasons.get(need.action):
         case "no_allow":
-            return f"none of your policies allows {asked}"
+            return f"none of your policies allows {denied}"
         case "explicit_deny":
-            return f"one of your policies denies {asked}"
+            return f"one of your policies denies {denied}"
         case "resource_deny":
-            return f"the repository's own policy denies you {asked}"
+            return f"the repository's own policy denies you {denied}"
         case _:
             return (
-                f"{asked} takes an allow in one of your policies and, in a repository of another "
+                f"{denied} takes an allow in one of your policies and, in a repository of another "
                 "account, in the repository's own policy too"
             )
 
 
 class BearerGrant:
-    """What the bearer of one request was granted; beyond that, policies are asked as they are."""
+    """The rights of one request: those in its bearer, others by current policies."""
 
     __slots__ = ("_access", "_bearer", "_scope", "counts_pulls")
 
@@ -223,18 +228,18 @@ class BearerGrant:
 
     @property
     def principal(self) -> str:
-        """Return the CRN of who bears the token; empty when nobody has signed in."""
+        """Return the CRN of the token's subject; empty for an unauthenticated client."""
         return self._bearer.subject
 
     async def may_create(self, name: Name) -> bool:
-        """Say whether policies let the caller make this repository now."""
+        """Return True if current policies let the caller create this repository."""
         return name in await self._allowed(CREATE, [name])
 
     async def sources(self, target: Name, source: Name | None) -> Callable[[Name], bool]:
-        """Return which repositories the token and the policies of this moment let it mount from.
+        """Return a predicate of the repositories that token and current policies allow mounts from.
 
         Raises:
-            TokenRequired: the token says nothing of `source`, and was not asked for more yet.
+            TokenRequired: the token has no scope for `source`; see `TokenAccess.check_mount`.
 
         """
         access = self._bearer.access
@@ -250,7 +255,7 @@ class BearerGrant:
         return (await self._allowed(PERMISSIONS["pull"], pullable)).__contains__
 
     async def listing(self) -> Listing:
-        """Return the caller's account and what it may describe there now.
+        """Return the caller's account, and which of its repositories it may describe now.
 
         Raises:
             TokenRequired: the login behind the token has ended.

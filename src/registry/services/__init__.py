@@ -1,1 +1,1 @@
-"""The use cases of the registry; both planes call these, and only these."""
+"""The use cases of the registry, called by both planes."""

@@ -1,4 +1,4 @@
-"""Who may do what with a repository: actions, resource names, and the decision over a target."""
+"""Decide who may do what with a repository: actions, resource names, verdicts."""
 
 from __future__ import annotations
 
@@ -24,47 +24,49 @@ PERMISSIONS: Final = {
     "push": "registry:PushImage",
     "delete": "registry:DeleteImage",
 }
-"""The action of a policy behind each action of a scope."""
+"""The policy action for each action of a scope."""
 
 
 class Rights(Protocol):
-    """What a pushing caller may do beside the push itself; asked live, and only when it matters."""
+    """Further rights of a caller that pushes, evaluated with current policies when needed."""
 
     @property
     def principal(self) -> str:
-        """Return the caller's CRN; empty when nobody has signed in."""
+        """Return the caller's CRN; empty for an unauthenticated client."""
         ...
 
     async def may_create(self, name: Name) -> bool:
-        """Say whether a first push by this caller may make the repository."""
+        """Return True if the caller may create this repository by a first push."""
         ...
 
     async def sources(self, target: Name, source: Name | None) -> Callable[[Name], bool]:
-        """Return which repositories the caller may mount from: `source`, or, without it, any.
+        """Return a predicate of the repositories that the caller may mount blobs from.
+
+        With `source`, only that repository can be one of them.
 
         Raises:
-            Unauthenticated: the credential says nothing of `source`, and another might.
+            Unauthenticated: the token has no scope for `source`; the client should ask for one.
 
         """
         ...
 
 
 class AccessSubject(NamedTuple):
-    """Someone who asks for rights, with the policies that hold for them now."""
+    """A caller and the policies that apply to it now."""
 
     principal: Principal | None
-    """None when nobody has signed in."""
+    """None for an unauthenticated client."""
     policies: Sequence[Policy]
     source_ip: IPv4Address | IPv6Address | None
 
 
 def repository_crn(region: str, account_id: str, repository: str) -> str:
-    """Return the resource name of a repository, whether it exists or not."""
+    """Return the CRN of a repository, which need not exist."""
     return str(Crn("registry", region, account_id, "repository", repository))
 
 
 class PolicyTooCostly(AccessDenied):
-    """Evaluating policies took more work than a request may; nothing is allowed."""
+    """Evaluating the policies takes more steps than a request may; the request is denied."""
 
 
 def is_allowed(
@@ -76,7 +78,7 @@ def is_allowed(
     now: int,
     work: Work | None = None,
 ) -> bool:
-    """Return True if `subject` may do `action` on the repository of this name; see `verdict_on`."""
+    """Return True if `subject` may do `action` on the repository; see `verdict_on`."""
     return verdict_on(subject, action, target, repository, region, now, work).is_allowed
 
 
@@ -89,10 +91,9 @@ def verdict_on(
     now: int,
     work: Work | None = None,
 ) -> Verdict:
-    """Return whether `subject` may do `action` on the repository of this name, there or not.
+    """Return the verdict on `action` by `subject` on the repository, which need not exist.
 
-    Of an account that does not exist nobody is an insider, so the answer is that of a private
-    repository of someone else.
+    If the account does not exist, the verdict is that of another account's private repository.
 
     Raises:
         PolicyTooCostly: the policies need more steps than `work` has left.
@@ -118,16 +119,17 @@ def verdict_on(
 
 
 def too_costly() -> PolicyTooCostly:
-    """Return the error for a request whose decisions take more work than it may."""
+    """Return the error for a request whose policies take too many steps."""
     return PolicyTooCostly(
         f"{Verdict.TOO_COSTLY.value}, or ask for fewer repositories at once", reason="too_costly"
     )
 
 
 def _caller(principal: Principal, target: Target) -> Caller:
-    """Return the caller as the target's policy knows it.
+    """Return the caller as the target's resource policy sees it.
 
-    The policy means who bore a name when it was written; who bears it now is a stranger to it.
+    The policy refers to the principal that had a name when it was written. A later principal of
+    the same name gets an empty CRN here, so that no statement matches it.
     """
     meant = is_meant(target.principal_ids or "{}", principal.crn, principal.id)
     return Caller(principal.crn if meant else "", principal.account_id)

@@ -1,7 +1,6 @@
-"""Bearers of the data plane: signed for one registry, for five minutes, with their rights.
+"""Sign and verify bearer tokens of the data plane: five minutes, one registry, rights included.
 
-They need no database, neither to be issued nor to be verified, so that the hot path of ``/v2``
-reads none to authorize.
+Neither needs the database, so that ``/v2`` authorizes a request without a read.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from cloudcore.identity.signing_keys import API_KEYS, KeyKind
 from cloudcore.identity.tokens import Claims, KeySets, verified_claims
 
 BEARERS: Final = "registry"
-"""Their key set. Their audience is the host that clients pull from."""
+"""The name of their key set. Their audience is the host that clients pull from."""
 BEARER_SECONDS: Final = 300
 _NOT_BEFORE_LEEWAY: Final = 5
-"""Seconds that clocks may differ by at the beginning; there are none at the end."""
+"""Seconds that ``nbf`` allows for clock skew; ``exp`` allows none."""
 
 KEY_KINDS: Final[Mapping[str, KeyKind]] = {
     **API_KEYS,
@@ -41,12 +40,12 @@ class BearerClaims(Claims, kw_only=True, omit_defaults=True):
 
 
 class BearerSigner:
-    """Issues and verifies bearers of the data plane; needs no database for either."""
+    """Issues and verifies bearer tokens of the data plane without a database."""
 
     def __init__(
         self, keys: KeySets, issuer: str, audience: str, clock: Clock, new_id: Callable[[], str]
     ) -> None:
-        """Sign for the registry that clients call `audience`."""
+        """Sign tokens of `issuer` for the registry at the host `audience`."""
         self._keys = keys
         self._issuer = issuer
         self._audience = audience
@@ -54,7 +53,7 @@ class BearerSigner:
         self._new_id = new_id
 
     def issue_bearer(self, claims: Mapping[str, Any]) -> str:
-        """Return ``sub``, ``iat``, ``exp``, ``access`` and the like as a signed bearer."""
+        """Return a signed token with the claims ``sub``, ``iat``, ``exp``, ``access`` and so on."""
         whole = {
             "iss": self._issuer,
             "aud": self._audience,
@@ -65,10 +64,10 @@ class BearerSigner:
         return sign(whole, self._keys.current(BEARERS))
 
     def verify_bearer(self, token: str) -> Mapping[str, Any]:
-        """Return the claims of a bearer that is ours and whose time it is.
+        """Verify a bearer token and return its claims.
 
         Raises:
-            Unauthenticated.
+            Unauthenticated: it is not one of this registry, not valid yet, or expired.
 
         """
         payload = verify(token, lambda kid: self._keys.find(BEARERS, kid))

@@ -1,4 +1,4 @@
-"""Who changes what, when: what a change's history and events tell of it."""
+"""Who makes a change, when and where: recorded in history and events."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class RegistryHost(NamedTuple):
-    """Where this registry stands: what the names of its things begin with."""
+    """The region and host of this registry, for CRNs and image references."""
 
     region: str
     pull_host: str
@@ -14,10 +14,10 @@ class RegistryHost(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One caller's change at one moment."""
+    """The caller, time and registry of one change."""
 
     principal: str
-    """CRN of who does it; empty when nobody has signed in."""
+    """CRN of the caller; empty for an unauthenticated client."""
     now: int
     """Microseconds since the epoch."""
-    site: RegistryHost
+    registry_host: RegistryHost

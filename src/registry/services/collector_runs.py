@@ -1,6 +1,6 @@
-"""Runs of the collector: started by hand or by the clock, one at a time in an account.
+"""Start runs of the collector: on request or on schedule, one run at a time in an account.
 
-A run is a job; what its steps do is the business of `registry.gc`.
+A run is a job; its steps are in `registry.gc.collector`.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from registry.services.context import ServiceContext
 
 KIND: Final = "registry.garbage_collection"
 KEPT_SECONDS: Final = 30 * 24 * 3600
-"""How long an account's runs are remembered."""
+"""How long the runs of an account are kept."""
 COUNTS: Final = ("unlinked", "condemned", "swept", "removed", "freed_bytes", "kept")
-"""What a run counts.
+"""The counters of a run.
 
-*unlinked*: links that no manifest referenced; *condemned*: objects that lost their last link by
-that; *swept*: objects whose rows went to the quarantine; *removed*: objects whose bytes are gone;
-*freed_bytes*: of these, on disk; *kept*: condemned objects that something refers to again.
+*unlinked*: links removed because no manifest references them; *condemned*: objects that lost their
+last link by that; *swept*: objects whose rows moved to the quarantine; *removed*: objects whose
+bytes were deleted; *freed_bytes*: the size of these on disk; *kept*: condemned objects that are
+referenced again.
 """
 _ACCOUNTS: Final = 500
 
 
 class Status(NamedTuple):
-    """What there is to collect in an account, stage by stage, and what was last done about it."""
+    """What the collector has to do in an account, by stage, and its last run."""
 
     unreferenced: Amount
     condemned: Amount
@@ -39,23 +40,23 @@ class Status(NamedTuple):
     last_run: Run | None
 
 
-def start_run(tx: Connection, account_id: str, run_id: str, act: Change) -> Run:
-    """Start a run over an account, or join the one under way, and return it."""
+def start_run(tx: Connection, account_id: str, run_id: str, change: Change) -> Run:
+    """Start a run in an account, or return the one that is running."""
     new = NewRun(
         id=run_id,
         kind=KIND,
         account_id=account_id,
         scope_id=account_id,
-        resource=repository_crn(act.site.region, account_id, "*"),
-        started_by=act.principal,
+        resource=repository_crn(change.registry_host.region, account_id, "*"),
+        started_by=change.principal,
         counts=COUNTS,
         kept_seconds=KEPT_SECONDS,
     )
-    return runs.start_run(tx, new, act.now)
+    return runs.start_run(tx, new, change.now)
 
 
 def status(tx: Connection, account_id: str) -> Status:
-    """Return what there is to collect; costs a step for each thing to be collected."""
+    """Return the collector's status; costs a step for each object to be collected."""
     (last,) = runs.list_runs(tx, KIND, account_id, "", 1) or (None,)
     return Status(
         unreferenced=collection.measure_unreferenced(tx, account_id),
@@ -67,9 +68,9 @@ def status(tx: Connection, account_id: str) -> Status:
 
 
 async def start_due_runs(ctx: ServiceContext) -> int:
-    """Start a run over every account of which something is to be collected; return how many.
+    """Start a run in every account that has objects due for collection; return their number.
 
-    Any number of processes may do so at once: an account has one run at a time.
+    Safe in several processes at once: an account has one run at a time.
     """
     started = 0
     after = ""
@@ -86,7 +87,7 @@ async def start_due_runs(ctx: ServiceContext) -> int:
         )
         for account_id in due:
             run_id = ctx.new_id()
-            run = await ctx.database.write(start_run, account_id, run_id, ctx.act(""))
+            run = await ctx.database.write(start_run, account_id, run_id, ctx.change_by(""))
             started += run.id == run_id
         if len(due) < _ACCOUNTS:
             return started

@@ -1,4 +1,4 @@
-"""What every service is given: the stores, the clock, and the limits it keeps."""
+"""The dependencies of every service: stores, clock, limits."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from registry.settings import Delays, Limits
 
 
 def _count_nothing() -> None:
-    """Count nothing."""
+    """Do nothing; the default of `on_damage`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceContext:
-    """The surroundings of a service call; one for the life of a process."""
+    """The dependencies of a service call; a process has one."""
 
     database: Database
     reader: BlobReader
@@ -31,7 +31,7 @@ class ServiceContext:
     new_id: Callable[[], str]
     limits: Limits
     pulls: PullLog
-    site: RegistryHost
+    registry_host: RegistryHost
     delays: Delays = field(default_factory=Delays)
     manifest_reader: ManifestReader = field(default_factory=ThreadReader)
     manifest_damage: ManifestDamage = field(default_factory=ManifestDamage)
@@ -39,6 +39,6 @@ class ServiceContext:
     on_damage: Callable[[], None] = _count_nothing
     """Called when a blob or a manifest is newly found damaged."""
 
-    def act(self, principal: str) -> Change:
-        """Return what history and events tell of a change that `principal` makes now."""
-        return Change(principal, self.clock(), self.site)
+    def change_by(self, principal: str) -> Change:
+        """Return a change by `principal` now."""
+        return Change(principal, self.clock(), self.registry_host)

@@ -1,7 +1,6 @@
-"""Event rules: an account asks for the registry's events, each rule for one of its topics (C3).
+"""Event rules of an account: each sends matching events of the registry to one of its topics.
 
-A rule is matched when something happens (`services.events`); how it reaches subscribers is the
-notifications family's.
+`services.events` matches the rules; the notifications family delivers to subscribers.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from registry.oci.reference import parse_name
 from registry.services import events
 
 MAX_RULES: Final = 50
-"""How many rules an account can have; every change of its repositories is matched with them."""
+"""The most rules that an account can have; every change of its repositories is matched with all."""
 
 EVENT_TYPES: Final = (
     events.IMAGE_PUSHED,
@@ -38,7 +37,7 @@ _TOPIC: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,255}")
 
 
 def check_rule(event_types: Sequence[str], repository_prefix: str) -> None:
-    """Refuse a rule that no event could ever match.
+    """Check a rule; refuse one that no event can match.
 
     Raises:
         InvalidInput: with ``field`` and ``reason``.
@@ -58,12 +57,12 @@ def check_rule(event_types: Sequence[str], repository_prefix: str) -> None:
 
 
 def topic_of(text: str, region: str, account_id: str, handle: str) -> str:
-    """Return the CRN of a topic of this account here, with the account by its id.
+    """Return the CRN `text` of a topic of this account and region, with the account given by id.
 
-    The topic need not exist (yet): whether it does is the notifications family's to know.
+    The topic need not exist; the notifications family decides that.
 
     Raises:
-        InvalidInput: it is no CRN of a topic, or another account's or region's.
+        InvalidInput: it is not the CRN of a topic, or is in another account or region.
 
     """
     try:
@@ -91,8 +90,8 @@ def create_rule(tx: Connection, rule: EventRule) -> EventRule:
     """Add a rule and return it.
 
     Raises:
-        Conflict: the account has the very same.
-        QuotaExceeded: it can have no more.
+        Conflict: the account has an equal rule.
+        QuotaExceeded: the account has `MAX_RULES` rules.
 
     """
     event_rules.lock_account(tx, rule.account_id)
@@ -115,7 +114,7 @@ def get_rule(tx: Connection, account_id: str, rule_id: str) -> EventRule:
 
 
 def delete_rule(tx: Connection, account_id: str, rule_id: str) -> None:
-    """Delete a rule; what it asked for before stays in the outbox.
+    """Delete a rule; events already in the outbox are still delivered.
 
     Raises:
         NotFound.
@@ -134,7 +133,7 @@ def _is_known(wanted: str) -> bool:
 
 
 def _begins_a_name(prefix: str) -> bool:
-    """Say whether a repository of some account can have a name that begins so."""
+    """Return True if a repository's name can start with `prefix`."""
     for rest in ("", "a"):
         with suppress(NameInvalid):
             parse_name(f"aa/{prefix}{rest}")

@@ -1,7 +1,7 @@
-"""Events of the registry: told to the topics whose rules ask for them, with the change itself.
+"""Publish events of the registry to the topics whose rules match, in the change's transaction.
 
-A rule is matched in the transaction of the change, so an event is in the outbox if and only if
-its change is, and an account without rules pays nothing.
+So an event is in the outbox if and only if its change is committed. An account without rules has no
+extra cost.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class RegistryEvent(NamedTuple):
 def descriptions(
     tx: Connection, repository: Repository, ids: Sequence[str]
 ) -> Mapping[str, Description]:
-    """Return what events tell of images, by id; nothing is read where no rule asks for any."""
+    """Return descriptions of images for events, by id; empty ones if the account has no rules."""
     found = describe(tx, ids) if repository.has_event_rules else {}
     return dict.fromkeys(ids, Description()) | found
 
 
 def publish(
-    tx: Connection, act: Change, repository: Repository, events: Sequence[RegistryEvent]
+    tx: Connection, change: Change, repository: Repository, events: Sequence[RegistryEvent]
 ) -> None:
-    """Put into the outbox what the account's rules ask for of `events`.
+    """Put those of `events` that a rule of the account matches into the outbox.
 
-    Make it a change's last act: until the change ends, others of the account may wait here.
+    Call it last in a transaction: until that ends, other transactions of the account may wait here.
     """
     if not events or not repository.has_event_rules:
         return
@@ -59,12 +59,14 @@ def publish(
     for event in events:
         topics = sorted({rule.topic for rule in found.rules if _asks(rule, event, repository)})
         if topics:
-            data = _data(event, act, repository, found.handle)
-            emit(tx, event.type, repository.account_id, {"topics": topics, "data": data}, act.now)
+            data = _data(event, change, repository, found.handle)
+            emit(
+                tx, event.type, repository.account_id, {"topics": topics, "data": data}, change.now
+            )
 
 
 def _asks(rule: EventRule, event: RegistryEvent, repository: Repository) -> bool:
-    """Say whether a rule asks for an event: by its exact type, or by what its type begins with."""
+    """Return True if a rule matches an event's repository, and its type exactly or by a ``*``."""
     return repository.name.startswith(rule.repository_prefix) and any(
         event.type.startswith(wanted[:-1]) if wanted.endswith("*") else event.type == wanted
         for wanted in rule.event_types
@@ -72,23 +74,23 @@ def _asks(rule: EventRule, event: RegistryEvent, repository: Repository) -> bool
 
 
 def _data(
-    event: RegistryEvent, act: Change, repository: Repository, handle: str
+    event: RegistryEvent, change: Change, repository: Repository, handle: str
 ) -> dict[str, object]:
-    """Return what subscribers are told (C3)."""
-    crn = repository_crn(act.site.region, repository.account_id, repository.name)
+    """Return the payload of an event for its subscribers."""
+    crn = repository_crn(change.registry_host.region, repository.account_id, repository.name)
     return {
         "repository": {"id": repository.id, "crn": crn, "name": repository.name},
-        "uri": f"{act.site.pull_host}/{handle}/{repository.name}",
+        "uri": f"{change.registry_host.pull_host}/{handle}/{repository.name}",
         "digest": _plain(event.digest),
         "tag": event.tag,
         "media_type": event.media_type,
         "artifact_type": event.artifact_type,
         "subject": _plain(event.subject),
-        "principal": act.principal or None,
-        "occurred_at": rfc3339(act.now),
+        "principal": change.principal or None,
+        "occurred_at": rfc3339(change.now),
     }
 
 
 def _plain(digest: str | None) -> str | None:
-    """Return a digest as a mere string: that of a class of its own is none to JSON."""
+    """Return a digest as a plain `str`, since the JSON encoder refuses subclasses."""
     return None if digest is None else str(digest)

@@ -1,4 +1,4 @@
-"""Login credentials of container clients: minted by a signed-in principal, dead when it is (B2)."""
+"""Login credentials of container clients: issued to a signed-in principal, and revoked with it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from registry.metadata import logins
 from registry.metadata.logins import Login, NewLogin
 
 MAX_OPEN: Final = 10_000
-"""Open logins that one account may have."""
+"""The most open logins of one account."""
 LOGIN_SECONDS: Final = 12 * 3600
 USERNAME: Final = "token"
-"""The one user name that goes with a login credential."""
+"""The user name of every login credential."""
 
 _PREFIX: Final = "rlc_"
 _LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -25,7 +25,7 @@ _LENGTH: Final = 43  # of 62 letters: 256 bits, so a plain hash is enough
 
 
 class IssuedLogin(NamedTuple):
-    """A new login credential, at the one moment its password is known."""
+    """A new login credential; its password is not stored, and cannot be read again."""
 
     password: str
     issued_at: int
@@ -33,23 +33,23 @@ class IssuedLogin(NamedTuple):
 
 
 def new_password() -> str:
-    """Return a random password, by its prefix known to those who scan for leaked ones."""
+    """Return a random password with a prefix that secret scanners can recognize."""
     return _PREFIX + "".join(secrets.choice(_LETTERS) for _ in range(_LENGTH))
 
 
 def hash_of(password: str) -> str:
-    """Return what is kept of a password."""
+    """Return the sha256 of a password as hex, which is all that is stored of it."""
     return hashlib.sha256(password.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def mint_login(
     tx: Connection, caller: Principal, login_id: str, password: str, now: int
 ) -> IssuedLogin:
-    """Keep a new login credential of `caller`, for twelve hours or while its role session lasts.
+    """Store a new login credential of `caller`, valid for 12 hours or until its role session ends.
 
     Raises:
-        AccessDenied: a person acts in no account before assuming a role.
-        QuotaExceeded: the account has too many open logins.
+        AccessDenied: the caller is a person that has not assumed a role, so it has no account.
+        QuotaExceeded: the account has `MAX_OPEN` open logins.
 
     """
     if caller.kind is PrincipalKind.USER or caller.account_id is None:
@@ -79,7 +79,7 @@ def mint_login(
 
 
 def principal_of(login: Login) -> Principal:
-    """Return the principal a login stands for."""
+    """Return the principal that a login was issued to."""
     if login.role_id is not None:
         kind, ident, name = PrincipalKind.ROLE_SESSION, login.role_id, f"role/{login.role}"
     else:

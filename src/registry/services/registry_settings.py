@@ -1,7 +1,7 @@
-"""What an account decides for all its repositories: how long undo is possible, whose pulls count.
+"""Settings of an account for all its repositories: the undelete period, and whose pulls count.
 
-A pull by a scanner, a replication or a backup says nothing of whether an image is in use. So
-principals can be named whose pulls are not recorded, by patterns of their CRNs.
+A pull by a scanner, a replication or a backup does not mean that an image is in use. So pulls by
+principals whose CRNs match a pattern can be excluded from the record.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _PATTERN: Final = re.compile(r"\*|crn:iam::([a-z0-9*?-]{1,36}):([!-~]{1,512})")
 def update_settings(
     tx: Connection, account_id: str, changes: Mapping[str, Any], now: int
 ) -> AccountSettings:
-    """Change what `changes` gives of an account's settings and return them.
+    """Apply `changes` to the settings of an account, and return the settings.
 
-    What was deleted before can be restored for as long as was set then.
+    A new undelete period applies to later deletions only.
 
     Raises:
         InvalidInput: with ``field`` and ``reason``.
@@ -54,9 +54,9 @@ def counts_pulls_of(
 
 
 def _with_ids(tx: Connection, account_id: str, patterns: Sequence[str]) -> tuple[str, ...]:
-    """Return patterns with the account named by its id, as CRNs name it.
+    """Return the patterns with the account's handle replaced by its id, as in CRNs.
 
-    Another account's handle is refused whether or not it exists, so that the answer does not tell.
+    Any other handle is refused, so that the error does not reveal which accounts exist.
     """
     account = find_account(tx, account_id)
     patterns = [*map(lower_ids, patterns)]
@@ -71,7 +71,7 @@ def _with_ids(tx: Connection, account_id: str, patterns: Sequence[str]) -> tuple
 
 
 def _account(pattern: str, index: int) -> str:
-    """Return the handle in a pattern; empty where it names no account, or one by id."""
+    """Return the account handle in a pattern; empty if the account is an id or a pattern."""
     found = _PATTERN.fullmatch(pattern)
     if found is None:
         form = "* or a pattern of principals: crn:iam::<account>:<type>/<name>"

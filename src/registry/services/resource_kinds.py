@@ -1,4 +1,4 @@
-"""The kinds of resources of the registry: their names, and what can be done with them."""
+"""The resource kinds of the registry, with their CRNs and actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log a line for each run that has ended: its kind, what it did, and how long it took."""
+"""Log one line for each finished run: its kind, counters and duration."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _DECIMALS: Final = 3
 
 
 def log_end(what: str, run: Run, **about: str | int) -> None:
-    """Log that a run has ended; `what` names its kind, `about` says what it did.
+    """Log that a run has ended; `what` names its kind, `about` are further fields of the line.
 
-    Call it after the commit that ended the run, so that there is one line a run.
+    Call it after the commit that ended the run, so that each run is logged once.
     """
     assert run.finished_at is not None
     seconds = round((run.finished_at - run.started_at) / MICROSECONDS, _DECIMALS)

@@ -1,8 +1,7 @@
-"""What things take, what they share, and what deleting them would free.
+"""Measure the bytes that images, repositories and accounts use, share and would free.
 
-Bytes are those of blobs; manifests are rows of the database and not counted. Nothing is freed at
-once (rule 6): what a deletion frees goes by the collector, and, while the account can undo
-deletions, only after the time for that is over.
+Only blobs count; manifests are rows of the database. A deletion frees nothing at once: the
+collector removes the blobs later and, if the account has an undelete period, after its end.
 """
 
 from __future__ import annotations
@@ -18,92 +17,91 @@ from registry.metadata import storage_usage as storage
 from registry.metadata.collector.collection import measure_quarantined
 from registry.metadata.repositories.visible import ImageRepository
 from registry.metadata.storage_usage import MeasuredObject, NamedRepository, Use
-from registry.services.images.details import find_manifest
+from registry.services.images.details import get_manifest_row
 from registry.services.images.index_deletion import read_division
 
 _SLICE: Final = 500
-"""Links a read: some milliseconds."""
+"""Links in one read, which takes some milliseconds."""
 _FIRST: Final = 10
-"""Objects of the first read, before it is known how many links they have."""
+"""Objects in the first read, when the number of links per object is unknown."""
 _TOMBSTONES: Final = 100
-"""Deleted images a read."""
+"""Deleted images in one read."""
 
 
 class ImageStorage(NamedTuple):
-    """What one image takes, with everything under it if it is an index."""
+    """The storage of one image; that of an index includes everything under it."""
 
     size_bytes: int
-    """Of its distinct blobs, those of all its descendants among them."""
+    """The size of its distinct blobs, including those of all its descendants."""
     exclusive_bytes: int
-    """Freed by deleting it together with the children that nothing else uses then: of blobs that
-    no other manifest of the account needs. `images.index_deletion` decides which these are."""
+    """Freed by deleting it with the children that nothing else needs, as `images.index_deletion`
+    determines them: the size of the blobs that no other manifest of the account references."""
     freed_bytes: int
-    """Freed by deleting it alone: an index leaves its children, and owns no blobs."""
+    """Freed by deleting it alone; for an index, its children stay and hold all the blobs."""
     restorable_bytes: int
-    """The part of `exclusive_bytes` that something deleted still holds until it can no longer be
-    restored."""
+    """The part of `exclusive_bytes` that restorable images or repositories also reference."""
     unused_digests: Sequence[str]
-    """Of the manifests under it that nothing else uses, each after all that list it."""
+    """Digests of the manifests under it that nothing else needs, each after all its parents."""
 
     @property
     def shared_bytes(self) -> int:
-        """Return what stays because something else needs it."""
+        """Return the bytes that other manifests need too."""
         return self.size_bytes - self.exclusive_bytes
 
 
 class RepositoryStorage(NamedTuple):
-    """What one repository takes."""
+    """The storage of one repository."""
 
     logical_bytes: int = 0
-    """What its images would take if each kept copies of its own."""
+    """The size of its images without deduplication."""
     size_bytes: int = 0
-    """Of its distinct blobs (rule 5)."""
+    """The size of its distinct blobs."""
     exclusive_bytes: int = 0
-    """Of blobs that no other repository of the account needs: freed by deleting it."""
+    """Freed by deleting it: the size of the blobs that no other repository of the account needs."""
 
     @property
     def shared_bytes(self) -> int:
-        """Return what stays because other repositories need it."""
+        """Return the bytes that other repositories need too."""
         return self.size_bytes - self.exclusive_bytes
 
 
 class StorageUsage(NamedTuple):
-    """What an account takes.
+    """The storage of an account.
 
-    ``stored = live + restorable + pending``, where live is what `unique_bytes` take on disk.
+    ``stored = live + restorable + pending``, where ``live`` is the size of `unique_bytes` on disk.
     """
 
     logical_bytes: int
-    """What all images would take if each kept copies of its own. An index counts as its images."""
+    """The size of all images without deduplication. An index counts as its images."""
     unique_bytes: int
-    """Of the distinct blobs that images need: what deduplication leaves of that."""
+    """The size of the distinct blobs of all images."""
     stored_bytes: int
-    """On disk, of all the account's blobs; unfinished uploads are none yet."""
+    """The size on disk of all the account's blobs; unfinished uploads are not blobs yet."""
     restorable_bytes: int
-    """On disk, held only by deleted images or repositories that can be restored."""
+    """The size on disk of the blobs that only restorable images or repositories need."""
     pending_sweep_bytes: int
-    """On disk, of blobs nothing needs: the collector takes them, unless they are on the way to
-    a manifest that is pushed at this moment."""
+    """The size on disk of the blobs that nothing needs. The collector removes them, except those of
+    a push in progress."""
     as_of: int
-    """When measuring began; what changes meanwhile may or may not be counted."""
+    """The start of the measurement; changes during it may or may not be counted."""
     repositories: Sequence[tuple[NamedRepository, RepositoryStorage]]
-    """The largest first, by what deleting them would free."""
+    """Sorted by `exclusive_bytes`, the largest first."""
 
     @property
     def dedup_ratio(self) -> float:
-        """Return how many times more the images would take without deduplication."""
+        """Return `logical_bytes` divided by `unique_bytes`, or 1 for an empty account."""
         return round(self.logical_bytes / self.unique_bytes, 4) if self.unique_bytes else 1.0
 
 
 def measure_image(tx: Connection, found: ImageRepository, reference: str, now: int) -> ImageStorage:
-    """Return what an image takes; costs as much as it has descendants and blobs.
+    """Return the storage of an image; the cost grows with its descendants and blobs.
 
     Raises:
         ManifestUnknown: there is no such image.
 
     """
     account_id, repository_id = found.repository.account_id, found.repository.id
-    manifest = find_manifest(tx, found, reference)
+    manifest = get_manifest_row(tx, found, reference)
     deleted, kept = read_division(tx, repository_id, manifest.id, now)
     ids = [each.id for each in deleted]
     every = [*ids, *(each.id for each, _ in kept)]
@@ -130,7 +128,7 @@ def measure_image(tx: Connection, found: ImageRepository, reference: str, now: i
 async def measure_repository(
     database: Database, account_id: str, repository_id: str
 ) -> RepositoryStorage:
-    """Return what a repository takes; costs as much as it has blobs."""
+    """Return the storage of a repository; the cost grows with its blobs."""
     sums = RepositoryStorage()
     after: str | None = ""
     while after is not None:
@@ -141,16 +139,16 @@ async def measure_repository(
             sums.exclusive_bytes + part.exclusive_bytes,
         )
         after = part.last if part.rows == _SLICE else None
-        await _let_others()
+        await _yield()
     return sums
 
 
 async def measure_restorable(
     database: Database, account_id: str, repository_id: str, now: int
 ) -> int:
-    """Return the bytes that only deleted images of a repository hold.
+    """Return the bytes that only restorable images of a repository need.
 
-    Costs as much as it has deleted images that can be restored.
+    The cost grows with the number of its restorable images.
     """
     sizes: dict[str, int] = {}
     after = (-1, "")
@@ -160,24 +158,24 @@ async def measure_restorable(
         ids = [tombstone_id for _, tombstone_id in page]
         sizes |= await database.read(storage.deleted_objects, account_id, ids)
         after = page[-1]
-        await _let_others()
+        await _yield()
     return sum(sizes.values())
 
 
 async def measure_account(database: Database, account_id: str, now: int) -> StorageUsage:
-    """Return what an account takes.
+    """Return the storage of an account.
 
-    It reads each object, and each link to it, once: about a second for every 100,000. It goes
-    slice by slice, so that others are served in between, and therefore sees no single moment.
+    It reads each object and each link once: about 1 s per 100,000. Other requests run between its
+    slices, so the result is not of a single moment.
     """
     sums = _Sums()
     after, limit = "", min(_FIRST, _SLICE)
     while (part := await database.read(_read_slice, account_id, now, after, limit)).objects:
         sums.add(part)
         after = part.objects[-1].digest
-        # Base layers may be in every repository: so many objects as have about a slice of links.
+        # Base layers may be in every repository: read as many objects as have about `_SLICE` links.
         limit = max(1, len(part.objects) * _SLICE // max(len(part.objects), len(part.uses)))
-        await _let_others()
+        await _yield()
     measured = [
         (each, RepositoryStorage(*sums.repositories.get(each.id, ())))
         async for each in _repositories(database, account_id)
@@ -195,12 +193,12 @@ async def measure_account(database: Database, account_id: str, now: int) -> Stor
 
 
 class _Slice(NamedTuple):
-    """Some of an account's objects, and what keeps them."""
+    """Some of an account's objects, with their links."""
 
     objects: Sequence[MeasuredObject]
     uses: Sequence[Use]
     restorable: Collection[str]
-    """The ids of those that have no use but can be restored."""
+    """The ids of those without a use that a restorable image or repository needs."""
 
 
 def _read_slice(tx: Connection, account_id: str, now: int, after: str, limit: int) -> _Slice:
@@ -213,7 +211,7 @@ def _read_slice(tx: Connection, account_id: str, now: int, after: str, limit: in
 
 @dataclass
 class _Sums:
-    """What slices of an account's objects add up to."""
+    """The sums over the slices of an account's objects."""
 
     unique_bytes: int = 0
     stored_bytes: int = 0
@@ -222,7 +220,7 @@ class _Sums:
     repositories: defaultdict[str, list[int]] = field(
         default_factory=lambda: defaultdict(lambda: [0, 0, 0])
     )
-    """The fields of a `RepositoryStorage`, by id of the repository."""
+    """The fields of `RepositoryStorage`, by the repository's id."""
 
     def add(self, part: _Slice) -> None:
         """Add a slice."""
@@ -250,6 +248,6 @@ async def _repositories(database: Database, account_id: str) -> AsyncIterator[Na
         after = page[-1].name
 
 
-async def _let_others() -> None:
-    """Let the loop serve others: on SQLite a read does not."""
+async def _yield() -> None:
+    """Yield to the event loop, which a read of SQLite does not."""
     await asyncio.sleep(0)

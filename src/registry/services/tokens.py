@@ -1,8 +1,8 @@
-"""Tokens of the data plane: who asks, what each scope grants, and the credential behind it.
+"""Exchange login credentials for bearer tokens of the data plane, and verify these.
 
-A *login credential* says who someone is and grants nothing. It is exchanged for a *bearer* of
-five minutes that carries what policies granted at that moment, so that a pull needs no look-up;
-whatever is taken away is gone when the bearer ends (B1 to B3).
+A *login credential* identifies a principal and grants nothing. It is exchanged for a *bearer* of
+five minutes with the actions that policies allow at that moment, so that a pull needs no look-up. A
+right that is revoked ends with the bearer.
 """
 
 from __future__ import annotations
@@ -38,48 +38,48 @@ from registry.services.logins import hash_of, principal_of
 from registry.services.registry_settings import counts_pulls_of
 
 CATALOG: Final = Name("", "catalog")
-"""Stands for ``registry:catalog:*`` among the names of a bearer."""
+"""The name that stands for ``registry:catalog`` in a bearer's access."""
 
 REQUEST_STEPS: Final = 64_000_000
-"""Steps of all decisions of one request: some 25 ms (see `patterns.Work`)."""
+"""The most steps for all decisions of one request: 25 ms (see `patterns.Work`)."""
 LISTING_STEPS: Final = 1_000_000_000
-"""Steps for a page of the catalog, which decides for every name: some 0.4 s."""
+"""The most steps for a page of the catalog, with a decision for every name: 0.4 s."""
 SLICE_STEPS: Final = 2_000_000
-"""Steps after which other requests run."""
+"""The most steps before other requests run."""
 
 Address = IPv4Address | IPv6Address
 
 
 class DecisionTurns:
-    """The work of one request, and the turns it gives to other requests."""
+    """Limits the steps of one request, and yields to other requests in between."""
 
     def __init__(self, steps: int = REQUEST_STEPS) -> None:
         self.work = Work(steps)
         self._next = steps - SLICE_STEPS
 
     async def give(self) -> None:
-        """Let other requests run if a slice was used up since they last did."""
+        """Yield to other requests if `SLICE_STEPS` were used since the last time."""
         if self.work.left <= self._next:
             self._next = self.work.left - SLICE_STEPS
             await asyncio.sleep(0)
 
 
 class Entry(NamedTuple):
-    """What a bearer says of one name: both lists are of actions that were asked for."""
+    """A bearer's rights on one name: the requested actions, granted or denied."""
 
     granted: tuple[str, ...]
     denied: tuple[str, ...]
     counts_pulls: bool = True
-    """A pull says that the image is in use; not one by a scanner or a backup, say."""
+    """True if a pull means that the image is in use; False for a scanner or a backup."""
     reasons: tuple[str, ...] = ()
     """The name of the verdict for each of `denied`; only for the repository's own account."""
 
 
 class Bearer(NamedTuple):
-    """What a verified bearer says."""
+    """The content of a verified bearer."""
 
     subject: str
-    """CRN of the principal; empty when nobody has signed in."""
+    """CRN of the principal; empty for an unauthenticated client."""
     token_id: str
     login_id: str | None
     expires_at: int
@@ -87,37 +87,37 @@ class Bearer(NamedTuple):
 
 
 class IssuedBearer(NamedTuple):
-    """A new bearer, and what its client is told of it."""
+    """A new bearer, with the content that its client is told."""
 
     token: str
     subject: str
-    """CRN of the principal; empty when nobody has signed in."""
+    """CRN of the principal; empty for an unauthenticated client."""
     issued_at: int
     access: Mapping[Name, Entry]
 
 
 class Signer(Protocol):
-    """Makes and checks the signed form of bearers."""
+    """Signs bearers and verifies their signatures."""
 
     def issue_bearer(self, claims: Mapping[str, Any]) -> str:
         """Return the claims as a signed token."""
         ...
 
     def verify_bearer(self, token: str) -> Mapping[str, Any]:
-        """Return the claims of a token that is one of ours and valid now.
+        """Verify a token and return its claims.
 
         Raises:
-            Unauthenticated.
+            Unauthenticated: it is not one of this registry, or not valid now.
 
         """
         ...
 
 
 class PolicySource(Protocol):
-    """Where the identity policies of a principal are found."""
+    """Finds the identity policies of a principal."""
 
     async def policies_of(self, principal: Principal) -> Sequence[Policy]:
-        """Return the policies that hold for `principal` now."""
+        """Return the policies that apply to `principal` now."""
         ...
 
 
@@ -137,14 +137,14 @@ class BearerTokens:
         requested: Mapping[Name, tuple[str, ...]],
         source_ip: Address | None,
     ) -> IssuedBearer:
-        """Return a bearer with what the caller may do of what is `requested`.
+        """Return a bearer with those of the `requested` actions that the caller may do.
 
-        Without a `password` nobody signs in, and only what is public is granted. To be refused
-        everything is not an error: the bearer says so.
+        Without a `password` the client is unauthenticated, and gets public access only. If every
+        action is denied, the bearer lists them as denied; that is not an error.
 
         Raises:
-            Unauthenticated: the password is wrong, or what stood behind it has ended.
-            PolicyTooCostly: the policies need more work than a request may take.
+            Unauthenticated: the password is wrong, or its login has expired or was revoked.
+            PolicyTooCostly: the policies take more than `REQUEST_STEPS`.
 
         """
         login = None if password is None else await self._login(password)
@@ -163,10 +163,10 @@ class BearerTokens:
         return IssuedBearer(self.signer.issue_bearer(claims), claims["sub"], now, granted)
 
     def verify(self, token: str) -> Bearer:
-        """Return what a bearer says; costs no read.
+        """Verify a bearer and return its content, without a read of the database.
 
         Raises:
-            Unauthenticated: it is not one of ours, or its time is over.
+            Unauthenticated: it is not one of this registry, or not valid now.
 
         """
         claims = self.signer.verify_bearer(token)
@@ -183,7 +183,7 @@ class BearerTokens:
     async def may(
         self, bearer: Bearer, action: str, names: Sequence[Name], source_ip: Address | None
     ) -> frozenset[Name]:
-        """Return the names on which the bearer's subject may do `action` as things are now."""
+        """Return those of `names` on which current policies allow the bearer's subject `action`."""
         found = await self.find_subject(bearer, source_ip)
         if found is None or not names:
             return frozenset()
@@ -200,7 +200,7 @@ class BearerTokens:
     async def find_subject(
         self, bearer: Bearer, source_ip: Address | None
     ) -> tuple[AccessSubject, Login | None] | None:
-        """Return who stands behind a bearer now; None when its login has ended."""
+        """Return a bearer's subject and login now, or None if the login has ended."""
         login: Login | None = None
         if bearer.login_id is not None:
             login = await self.database.read(logins.find_login_by_id, bearer.login_id, self.clock())
@@ -258,7 +258,7 @@ def _is_own(subject: AccessSubject, target: Target) -> bool:
 
 
 def _entry_of(verdicts: Mapping[str, Verdict], counts: bool, *, is_own: bool) -> Entry:  # noqa: FBT001
-    """Return an entry, without reasons for a stranger: they would tell what exists."""
+    """Return an entry; reasons only for the own account, as they reveal what exists."""
     granted = tuple(action for action, verdict in verdicts.items() if verdict.is_allowed)
     denied = tuple(action for action in verdicts if action not in granted)
     reasons = tuple(verdicts[action].name.lower() for action in denied) if is_own else ()
@@ -273,7 +273,7 @@ def _counts(crn: str, uncounted_pullers: Sequence[str], work: Work) -> bool:
 
 
 def wrong_login() -> Unauthenticated:
-    """Return the one error for every credential that does not do."""
+    """Return the error for every invalid login, the same for all causes."""
     return Unauthenticated("the user name or password is wrong, or has expired")
 
 
@@ -284,7 +284,7 @@ def _targets(tx: Connection, names: Sequence[Name]) -> list[Target]:
 def _targets_and_uncounted(
     tx: Connection, names: Sequence[Name]
 ) -> tuple[list[Target], Mapping[str, Sequence[str]]]:
-    """Return the targets, and of their accounts the patterns of pullers who do not count."""
+    """Return the targets, and the patterns of uncounted pullers by the id of their account."""
     targets = _targets(tx, names)
     accounts = sorted({each.account_id for each in targets if each.account_id is not None})
     return targets, settings.uncounted_pullers_of(tx, accounts)

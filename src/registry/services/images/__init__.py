@@ -1,1 +1,1 @@
-"""Use cases of images: pushed, read, deleted, restored, pinned."""
+"""Push, read, delete, restore and pin images."""

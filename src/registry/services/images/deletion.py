@@ -1,7 +1,7 @@
-"""Deleting images: gone from every read at once, and for a while to be had again.
+"""Delete images: hidden from every read at once, restorable until `restorable_until`.
 
-Every way to delete an image (a client's, the control plane's, a lifecycle run's) goes through
-`delete_image`, inside the transaction that holds the repository's lock.
+Every deletion (by a client, the control plane or a lifecycle run) calls `delete_image` or
+`delete_unlisted` inside the transaction that holds the repository's lock.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _DAY: Final = 24 * 3600 * MICROSECONDS
 
 
 def delete_image(
-    tx: Connection, repository: Repository, manifest: ManifestRow, act: Change
+    tx: Connection, repository: Repository, manifest: ManifestRow, change: Change
 ) -> list[RegistryEvent]:
-    """Delete a manifest and every tag that points to it, and return what to publish (rule 3).
+    """Delete a manifest and every tag that points to it; return the events to publish.
 
     Raises:
         ManifestReferenced: an index here lists it.
@@ -40,11 +40,11 @@ def delete_image(
     """
     if manifests.listed_of(tx, [manifest.id]):
         raise referenced(tx, repository, manifest)
-    return delete_unlisted(tx, repository, [manifest], act)
+    return delete_unlisted(tx, repository, [manifest], change)
 
 
 def referenced(tx: Connection, repository: Repository, manifest: ManifestRow) -> ManifestReferenced:
-    """Return why a manifest that an index lists cannot be deleted."""
+    """Return the error for deleting a manifest that an index lists; it names the indexes."""
     return ManifestReferenced(
         f"an index in {repository.name} lists {manifest.digest}; delete the index first",
         parents=manifests.parents_of(tx, manifest.id),
@@ -52,19 +52,21 @@ def referenced(tx: Connection, repository: Repository, manifest: ManifestRow) ->
 
 
 def delete_unlisted(
-    tx: Connection, repository: Repository, images: Sequence[ManifestRow], act: Change
+    tx: Connection, repository: Repository, images: Sequence[ManifestRow], change: Change
 ) -> list[RegistryEvent]:
     """Delete manifests that no index lists; see `delete_image`.
 
-    One more statement for each image, and some for all of them.
+    Cost: one statement for each image, and a fixed number for all of them.
     """
     ids = [each.id for each in images]
     tags, described = tags_of(tx, ids), descriptions(tx, repository, ids)
     if any(tags.values()):
-        add_deletions(tx, list(tags), act.principal, act.now)
-    until = restorable_until(tx, repository.account_id, act.now)
-    buried = _bury(tx, repository, images, tags, until, act) if until > act.now else None
-    drop_manifests(tx, repository, images, act.now, buried)
+        add_deletions(tx, list(tags), change.principal, change.now)
+    until = restorable_until(tx, repository.account_id, change.now)
+    restorable = (
+        _soft_delete(tx, repository, images, tags, until, change) if until > change.now else None
+    )
+    drop_manifests(tx, repository, images, change.now, restorable)
     return [
         event
         for each in images
@@ -78,18 +80,18 @@ def delete_unlisted(
     ]
 
 
-def _bury(
+def _soft_delete(
     tx: Connection,
     repository: Repository,
     images: Sequence[ManifestRow],
     tags: Mapping[str, Sequence[tuple[str, str]]],
     until: int,
-    act: Change,
+    change: Change,
 ) -> Counts:
-    """Keep what a restoration of images and their tags needs; return what that counts."""
+    """Store the tombstones of images and their tags; return the change of the counters."""
     digests = [each.digest for each in images]
     uncounted = detach_deleted_tags(tx, repository.id, digests, until)
-    principal, now = act.principal, act.now
+    principal, now = change.principal, change.now
     older = tombstones.find_older(tx, repository.id, digests)
     held = {object_id for each in older for object_id in tombstones.objects_of(tx, each)}
     if older:
@@ -97,7 +99,7 @@ def _bury(
         tombstones.remove_older(tx, repository.id, digests)
     tombstones.soft_delete(tx, tags, principal=principal, now=now, restorable_until=until)
     if held:
-        condemn(tx, repository.account_id, held, now)  # what only the older ones still held
+        condemn(tx, repository.account_id, held, now)  # only the older tombstones referenced them
     names = [tag for pairs in tags.values() for tag, _ in pairs]
     if names:
         add_deleted_tags(
@@ -113,7 +115,7 @@ def _bury(
 
 
 def restorable_until(tx: Connection, account_id: str, now: int) -> int:
-    """Return until when what an account deletes now can be restored."""
+    """Return the end of the account's undelete period for a deletion now, in microseconds."""
     return now + find_settings(tx, account_id).undelete_days * _DAY
 
 
@@ -122,26 +124,27 @@ def drop_manifests(
     repository: Repository,
     images: Sequence[ManifestRow],
     now: int,
-    buried: Counts | None = None,
+    restorable: Counts | None = None,
 ) -> None:
-    """Remove manifests no index lists, with their tags, and settle every count.
+    """Remove manifests that no index lists, with their tags, and update every counter.
 
-    `buried` is what was kept of them for a restoration; by default nothing is.
+    `restorable` is the change of the counters of deleted images and tags, as `_soft_delete` returns
+    it; by default nothing of the manifests is restorable.
     """
     ids = [each.id for each in images]
     references = Counter(manifests.blobs_of(tx, ids))
     links = blobs.linked_blobs(tx, repository.id, list(references))
     manifests.remove_manifests(tx, ids)
-    if buried is None:
+    if restorable is None:
         digests = [each.digest for each in images]
-        buried = Counts(deleted_tags=-detach_deleted_tags(tx, repository.id, digests, None))
+        restorable = Counts(deleted_tags=-detach_deleted_tags(tx, repository.id, digests, None))
         for digest in digests:
             manifests.remove_body(tx, repository.account_id, digest)
     for count in sorted(set(references.values())):
         released = [digest for digest in references if references[digest] == count]
         blobs.release_references(tx, repository.id, released, count, now)
     gone = (link for link in links.values() if link.manifest_refs == references[link.digest])
-    counts = buried._replace(
+    counts = restorable._replace(
         images=-len(images),
         tags=-sum(each.tag_count for each in images),
         tagged_images=-sum(each.tag_count > 0 for each in images),

@@ -1,7 +1,7 @@
-"""Images of one repository, as the control plane lists, reads and deletes them (C1).
+"""List, read and delete the images of a repository for ``/v1``.
 
-Deleting follows the rules of `services.deletion`, as on the data plane; here a pin refuses it too,
-unless it is forced.
+Deleting follows the rules of `services.images.deletion`, as on the data plane. Here a pin prevents
+it too, unless `force` is given.
 """
 
 from __future__ import annotations
@@ -24,28 +24,27 @@ from registry.metadata.tags.details import find_tag_record
 from registry.oci.digest import Digest
 from registry.services.changes import Change
 from registry.services.events import RegistryEvent, publish
-from registry.services.images.deletion import delete_image as delete_unpinned
-from registry.services.images.deletion import delete_unlisted, referenced
+from registry.services.images.deletion import delete_image, delete_unlisted, referenced
 from registry.services.tags.pointers import drop_tag
-from registry.services.tags.prefix_index import carriers_under
+from registry.services.tags.prefix_index import prefix_index_of
 
 
 class ImagePage(NamedTuple):
-    """Images, the newest first, and how many there are in all."""
+    """A page of images, the newest first, and the number of images on all pages."""
 
     images: Sequence[ImageRow]
     total: int
 
 
 class DeletedItem(NamedTuple):
-    """What one item of a batch took away: an image with its tags, or a tag of an image."""
+    """What one item of a batch deleted: an image with its tags, or a tag of an image."""
 
     digest: str
     tags: Sequence[str]
 
 
 class BatchFailure(NamedTuple):
-    """Why one item of a batch did nothing: the digest or the tag as it was given."""
+    """Why one item of a batch failed; `digest` or `tag` as it was given."""
 
     digest: str | None
     tag: str | None
@@ -53,7 +52,7 @@ class BatchFailure(NamedTuple):
 
 
 class BatchOutcome(NamedTuple):
-    """What became of each item of a batch."""
+    """The result of each item of a batch."""
 
     deleted: list[DeletedItem]
     failures: list[BatchFailure]
@@ -67,16 +66,16 @@ def list_images(
     before: str,
     limit: int,
 ) -> ImagePage:
-    """Return images older than the id `before`: all, or those of a tag status.
+    """Return images older than the id `before`, filtered by tag status.
 
-    With a `prefix`, those that carry a tag which begins with it, byte by byte.
+    With a `prefix`, return those with a tag that starts with it, byte by byte.
     """
     if prefix is not None and status is TagStatus.UNTAGGED:
         return ImagePage([], 0)
     if prefix:
-        return _list_carrying(tx, found, prefix, before, limit)
+        return _list_under_prefix(tx, found, prefix, before, limit)
     if prefix is not None:
-        status = TagStatus.TAGGED  # every tag begins with nothing
+        status = TagStatus.TAGGED  # every tag starts with the empty prefix
     rows = images.list_images(tx, found.repository.id, status, before, limit)
     return ImagePage(rows, _total(found, status))
 
@@ -89,23 +88,23 @@ def _total(found: ImageRepository, status: TagStatus) -> int:
     return found.image_count - found.tagged_image_count
 
 
-def _list_carrying(
+def _list_under_prefix(
     tx: Connection, found: ImageRepository, prefix: str, before: str, limit: int
 ) -> ImagePage:
-    carriers = carriers_under(tx, found, prefix).images
+    index = prefix_index_of(tx, found, prefix)
     rows: list[ImageRow] = []
-    # Again when one of them was deleted since: a short page would be taken for the last.
-    while ids := carriers.before(before, limit - len(rows)):
+    # Fill up the page if an image was deleted meanwhile: clients take a short page for the last.
+    while ids := index.images.before(before, limit - len(rows)):
         rows += images.find_images(tx, found.repository.id, ids)
         before = ids[-1]
-    return ImagePage(rows, len(carriers))
+    return ImagePage(rows, len(index.images))
 
 
 def get_image(tx: Connection, found: ImageRepository, reference: str) -> ImageRow:
     """Return an image by its id, or by any digest its content was verified with.
 
     Raises:
-        ManifestUnknown: there is none, nor could be one of that name.
+        ManifestUnknown: there is no such image, or `reference` is neither an id nor a digest.
 
     """
     if (image_id := parse_uuid(reference)) is not None:
@@ -119,7 +118,7 @@ def get_image(tx: Connection, found: ImageRepository, reference: str) -> ImageRo
 
 
 def get_document(tx: Connection, found: ImageRepository, reference: str) -> ManifestDocument:
-    """Return the bytes of an image's manifest as they were pushed; see `get_image`."""
+    """Return an image's manifest, byte by byte as pushed; see `get_image`."""
     image = get_image(tx, found, reference)
     document = images.find_document(tx, found.repository.id, image.id)
     if document is None:
@@ -127,7 +126,7 @@ def get_document(tx: Connection, found: ImageRepository, reference: str) -> Mani
     return document
 
 
-def list_referrers(
+def list_referring_images(
     tx: Connection,
     found: ImageRepository,
     reference: str,
@@ -135,7 +134,7 @@ def list_referrers(
     before: str,
     limit: int,
 ) -> ImagePage:
-    """Return the images about another, which need not be here (or be yet); see end-12.
+    """Return the images whose subject is `reference`; the subject need not exist (end-12).
 
     An empty `artifact_type` does not filter.
 
@@ -152,8 +151,8 @@ def list_referrers(
     return ImagePage(rows, images.count_images_about(tx, repository_id, subjects, artifact_type))
 
 
-def find_manifest(tx: Connection, found: ImageRepository, reference: str) -> ManifestRow:
-    """Return a manifest for a change of it; see `get_image`."""
+def get_manifest_row(tx: Connection, found: ImageRepository, reference: str) -> ManifestRow:
+    """Return an image's row of the table of manifests; see `get_image`."""
     digest = (
         get_image(tx, found, reference).digest
         if parse_uuid(reference) is not None
@@ -165,8 +164,8 @@ def find_manifest(tx: Connection, found: ImageRepository, reference: str) -> Man
     return manifest
 
 
-def lock(tx: Connection, found: ImageRepository) -> Repository:
-    """Return the repository locked for a change.
+def lock_visible_repository(tx: Connection, found: ImageRepository) -> Repository:
+    """Lock the repository until the end of the transaction, and return it.
 
     Raises:
         ManifestUnknown: it was deleted meanwhile.
@@ -178,23 +177,23 @@ def lock(tx: Connection, found: ImageRepository) -> Repository:
     return repository
 
 
-def delete_image(
-    tx: Connection, found: ImageRepository, reference: str, act: Change, *, force: bool
+def delete_image_unless_pinned(
+    tx: Connection, found: ImageRepository, reference: str, change: Change, *, force: bool
 ) -> None:
-    """Delete an image and every tag that points to it (rule 3).
+    """Delete an image and every tag that points to it.
 
     Raises:
         ManifestReferenced: an index here lists it.
-        Conflict: pins hold it, and `force` is not given.
+        Conflict: it is pinned, and `force` is not given.
         ManifestUnknown.
 
     """
-    repository = lock(tx, found)
-    manifest = find_manifest(tx, found, reference)
-    pins = {} if force else images.pins_of(tx, repository.id, [manifest.id], act.now)
+    repository = lock_visible_repository(tx, found)
+    manifest = get_manifest_row(tx, found, reference)
+    pins = {} if force else images.pins_of(tx, repository.id, [manifest.id], change.now)
     if pins:
         raise _pinned(pins[manifest.id])
-    publish(tx, act, repository, delete_unpinned(tx, repository, manifest, act))
+    publish(tx, change, repository, delete_image(tx, repository, manifest, change))
 
 
 def delete_batch(
@@ -202,30 +201,31 @@ def delete_batch(
     found: ImageRepository,
     digests: Sequence[str],
     tags: Sequence[str],
-    act: Change,
+    change: Change,
     *,
     force: bool,
 ) -> BatchOutcome:
-    """Delete images by digest, then tags by name; what can go goes, and the rest is told.
+    """Delete images by digest, then tags by name; return the result of each item.
 
-    Children may stand before their index. A tag that goes with its image needs nothing more.
+    Items fail one by one. Children may come before their index. A tag that was deleted with its
+    image is skipped.
     """
-    repository = lock(tx, found)
+    repository = lock_visible_repository(tx, found)
     outcome = BatchOutcome([], [])
-    events = _delete_images(tx, found, repository, digests, act, outcome, force=force)
+    events = _delete_images(tx, found, repository, digests, change, outcome, force=force)
     gone = {tag for each in outcome.deleted for tag in each.tags}
     for tag in dict.fromkeys(tags):
         if tag in gone:
             continue
         record = find_tag_record(tx, repository.id, tag)
         try:
-            events.append(drop_tag(tx, repository, tag, None, act))
+            events.append(drop_tag(tx, repository, tag, None, change))
         except (ManifestUnknown, Conflict) as error:
             outcome.failures.append(BatchFailure(None, tag, error))
         else:
             assert record is not None
             outcome.deleted.append(DeletedItem(record.digest, [tag]))
-    publish(tx, act, repository, events)
+    publish(tx, change, repository, events)
     return outcome
 
 
@@ -234,28 +234,28 @@ def _delete_images(
     found: ImageRepository,
     repository: Repository,
     digests: Sequence[str],
-    act: Change,
+    change: Change,
     outcome: BatchOutcome,
     *,
     force: bool,
 ) -> list[RegistryEvent]:
-    asked = _find_asked(tx, found, digests, outcome)
-    ids = sorted(asked, reverse=True)
+    requested = _find_requested(tx, found, digests, outcome)
+    ids = sorted(requested, reverse=True)
     tags = images.tags_of(tx, repository.id, ids)
-    pins = {} if force else images.pins_of(tx, repository.id, ids, act.now)
+    pins = {} if force else images.pins_of(tx, repository.id, ids, change.now)
     events: list[RegistryEvent] = []
     waiting = [each for each in ids if each not in pins]
-    # In turns: what an index of this turn lists can go in the next.
+    # In rounds: the children of an index can be deleted in the round after it.
     while waiting:
         kept = manifests.listed_of(tx, waiting)
         free = [each for each in waiting if each not in kept]
         if not free:
             break
-        events += delete_unlisted(tx, repository, [asked[each][1] for each in free], act)
-        outcome.deleted.extend(DeletedItem(asked[each][1].digest, tags[each]) for each in free)
+        events += delete_unlisted(tx, repository, [requested[each][1] for each in free], change)
+        outcome.deleted.extend(DeletedItem(requested[each][1].digest, tags[each]) for each in free)
         waiting = [each for each in waiting if each in kept]
     for each in ids:
-        digest, manifest = asked[each]
+        digest, manifest = requested[each]
         if each in pins:
             outcome.failures.append(BatchFailure(digest, None, _pinned(pins[each])))
         elif each in waiting:
@@ -265,23 +265,23 @@ def _delete_images(
     return events
 
 
-def _find_asked(
+def _find_requested(
     tx: Connection, found: ImageRepository, digests: Sequence[str], outcome: BatchOutcome
 ) -> dict[str, tuple[str, ManifestRow]]:
-    """Return the images a batch asks for, by id, each with the digest it was asked by."""
+    """Return the images of a batch by id, each with the digest that the batch names it by."""
     names = {digest: _name(tx, found, digest) for digest in digests}
     rows = manifests.find_manifests(tx, found.repository.id, list(names.values()))
-    asked: dict[str, tuple[str, ManifestRow]] = {}
+    requested: dict[str, tuple[str, ManifestRow]] = {}
     for digest, name in names.items():
         if name in rows:
-            asked.setdefault(rows[name].id, (digest, rows[name]))
+            requested.setdefault(rows[name].id, (digest, rows[name]))
         else:
             outcome.failures.append(BatchFailure(digest, None, _unknown(digest)))
-    return asked
+    return requested
 
 
 def _name(tx: Connection, found: ImageRepository, digest: str) -> str:
-    """Return the sha256 of what a digest names; nothing when it can name nothing."""
+    """Return the sha256 digest of the content that `digest` names, or "" if there is none."""
     try:
         return str(_canonical(tx, found, digest) or "")
     except ManifestUnknown:

@@ -1,8 +1,8 @@
-"""Read what an image was built from: its platforms and its configuration.
+"""Read the platforms and the configuration of an image.
 
-A configuration is a blob that somebody pushed. One that is missing, damaged, larger than
-`MAX_CONFIGURATION_BYTES` or of another shape is read as None, and so is one that the store cannot
-give now: an image is shown without it.
+A configuration is a blob that a client pushed. It is read as None if it is missing, damaged,
+malformed or larger than `MAX_CONFIGURATION_BYTES`, or if the store is unavailable: the image is
+then shown without it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from registry.services.context import ServiceContext
 async def read_configuration(
     ctx: ServiceContext, found: ImageRepository, image: ImageRow
 ) -> Configuration | None:
-    """Return the configuration of an image, or None if none can be read now."""
+    """Return the configuration of an image, or None if it cannot be read."""
     if image.config_digest is None:
         return None
     name = Name(found.handle, found.repository.name)
@@ -46,9 +46,9 @@ async def read_configuration(
 
 
 async def read_platforms(ctx: ServiceContext, found: ImageRepository, image: ImageRow) -> list[str]:
-    """Return the platforms that an image runs on, as clients spell them.
+    """Return the platforms of an image, such as ``linux/arm64``.
 
-    Those of an index are the ones it names; an artifact that is no image has none.
+    Those of an index are the ones in its descriptors; an artifact that is no image has none.
     """
     if image.is_index:
         return await _platforms_of_index(ctx, found, image)
@@ -61,6 +61,6 @@ async def _platforms_of_index(
 ) -> list[str]:
     document = await ctx.database.read(images.find_document, found.repository.id, image.id)
     if document is None:
-        return []  # deleted since
+        return []  # deleted meanwhile
     manifest = await asyncio.to_thread(parse_contents, document.body)
     return [] if manifest is None else manifest.platforms

@@ -1,7 +1,7 @@
 """Delete an index with the manifests under it that nothing else needs.
 
-`divide` is the one rule of which manifests go with an index. What an image's deletion would free
-(`services.storage`), the preview and the deletion itself all follow it.
+`divide` alone decides which manifests are deleted with an index. The storage report
+(`services.storage_usage`), the preview and the deletion all use it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,23 @@ from registry.metadata.images.index_members import TreeMember, members_of, paren
 from registry.metadata.repositories.visible import ImageRepository
 from registry.metadata.storage_usage import sum_blobs_of
 from registry.services.changes import Change
-from registry.services.images.details import BatchOutcome, delete_batch, find_manifest, lock
+from registry.services.images.details import (
+    BatchOutcome,
+    delete_batch,
+    get_manifest_row,
+    lock_visible_repository,
+)
 
 MAX_MEMBERS: Final = 100
-"""How many manifests, the index among them, one request previews or deletes."""
+"""The most manifests, including the index, that one request previews or deletes."""
 
 KeptReason = Literal["tagged", "pinned", "listed", "attached"]
-"""Why a manifest is kept: it has a tag, it has a pin, another index that stays lists it, or
-something that stays is attached to it (has it as its subject)."""
+"""Why a manifest is kept: it has a tag, it has a pin, an index that is kept lists it, or a manifest
+that is kept has it as its subject."""
 
 
 class TreeNeed(NamedTuple):
-    """That one manifest needs another."""
+    """The manifest `by` needs the manifest `id`."""
 
     by: str
     id: str
@@ -39,38 +44,38 @@ class TreeNeed(NamedTuple):
 
 
 class Division(NamedTuple):
-    """The manifests of an index's tree, divided by what becomes of them."""
+    """The manifests of an index's tree, divided into those deleted and those kept."""
 
     deleted: Sequence[TreeMember]
-    """The index first, then other indexes, then images; each after all that list it."""
+    """The index first, then other indexes, then images; each after all its parents."""
     kept: Sequence[tuple[TreeMember, KeptReason]]
 
 
 class TreePreview(NamedTuple):
-    """What deleting an image with its children would do."""
+    """The result that deleting an image with its children would have."""
 
     deleted: Sequence[ImageRow]
-    """The image first, then each child after all that list it."""
+    """The image first, then each child after all its parents."""
     kept: Sequence[tuple[ImageRow, KeptReason]]
     listed_by: Sequence[str]
-    """Digests of the indexes here that list the image, at most 20. While there is one, it cannot
-    be deleted."""
+    """Digests of the indexes in the repository that list the image, at most 20. While one exists,
+    the image cannot be deleted."""
     freed_bytes: int
-    """Freed once nothing of it can be restored."""
+    """Bytes freed on disk once the images can no longer be restored."""
 
 
 class TreeOutcome(NamedTuple):
-    """What became of an index and of the children that were asked for."""
+    """The result for an index and the requested children."""
 
     batch: BatchOutcome
     kept: Sequence[tuple[TreeMember, KeptReason]]
 
 
 def divide(root: str, members: Collection[TreeMember], needs: Iterable[TreeNeed]) -> Division:
-    """Decide which of an index's `members` go with the index `root`.
+    """Decide which `members` of a tree are deleted with its index `root`.
 
-    A member stays while it has a tag or a pin, or while something that stays needs it: a manifest
-    outside of the tree, or a member that stays itself. The index always goes.
+    A member is kept if it has a tag or a pin, or if a manifest outside the tree or another kept
+    member needs it. The index itself is always deleted.
     """
     inside = {each.id for each in members}
     needs = [need for need in needs if need.id != root]
@@ -94,9 +99,9 @@ def divide(root: str, members: Collection[TreeMember], needs: Iterable[TreeNeed]
 
 
 def _parents_first(root: str, needs: Iterable[TreeNeed]) -> list[str]:
-    """Return the manifests that `root` reaches through lists alone, each after all its parents.
+    """Return the manifests under `root`, each after all its parents.
 
-    Left out are those that an index outside of the tree lists, with what only they list.
+    Leave out those that an index outside the tree lists, and what only they list.
     """
     children: defaultdict[str, list[str]] = defaultdict(list)
     waiting: Counter[str] = Counter()
@@ -114,7 +119,10 @@ def _parents_first(root: str, needs: Iterable[TreeNeed]) -> list[str]:
 
 
 def read_division(tx: Connection, repository_id: str, manifest_id: str, now: int) -> Division:
-    """Return what goes with a manifest, and what under it stays; costs as much as its tree."""
+    """Return which manifests are deleted with a manifest, and which are kept.
+
+    Cost: proportional to the size of its tree.
+    """
     members = members_of(tx, repository_id, manifest_id, now)
     if len(members) == 1:
         return Division(members, [])
@@ -127,7 +135,7 @@ def read_division(tx: Connection, repository_id: str, manifest_id: str, now: int
 def preview_deletion(
     tx: Connection, found: ImageRepository, reference: str, now: int
 ) -> TreePreview:
-    """Return what `delete_with_children` would do to an image that is named by digest or id.
+    """Return what `delete_with_children` would do; `reference` is a digest or an id.
 
     Raises:
         ManifestUnknown: there is no such image.
@@ -135,7 +143,7 @@ def preview_deletion(
 
     """
     account_id, repository_id = found.repository.account_id, found.repository.id
-    manifest = find_manifest(tx, found, reference)
+    manifest = get_manifest_row(tx, found, reference)
     deleted, kept = _bounded(read_division(tx, repository_id, manifest.id, now))
     ids = [each.id for each in deleted]
     every = [*ids, *(each.id for each, _ in kept)]
@@ -154,28 +162,29 @@ def delete_with_children(
     found: ImageRepository,
     reference: str,
     only: Collection[str] | None,
-    act: Change,
+    change: Change,
     *,
     force: bool,
 ) -> TreeOutcome:
     """Delete an index and those of its children that nothing else needs.
 
-    With `only`, no child but those of these digests (sha256). What cannot be deleted is told one
-    by one, as in a batch: the index is listed or pinned, say; then its children stay with it.
+    With `only`, delete no children except those with these sha256 digests. Manifests that cannot
+    be deleted are reported one by one, as in a batch. If the index itself cannot (it is listed or
+    pinned), its children stay too.
 
     Raises:
         ManifestUnknown: there is no such image.
         Conflict: it is no index, or more than `MAX_MEMBERS` manifests are under it.
 
     """
-    repository = lock(tx, found)
-    manifest = find_manifest(tx, found, reference)
-    deleted, kept = _bounded(read_division(tx, repository.id, manifest.id, act.now))
+    repository = lock_visible_repository(tx, found)
+    manifest = get_manifest_row(tx, found, reference)
+    deleted, kept = _bounded(read_division(tx, repository.id, manifest.id, change.now))
     if not deleted[0].is_index:
         raise Conflict(f"{deleted[0].digest} is no index; delete the image alone")
     wanted = {each.digest for each in deleted if only is None or each.digest in only}
     going = [deleted[0].digest, *(each.digest for each in deleted[1:] if each.digest in wanted)]
-    batch = delete_batch(tx, found, going, [], act, force=force)
+    batch = delete_batch(tx, found, going, [], change, force=force)
     return TreeOutcome(batch, [each for each in kept if only is None or each[0].digest in only])
 
 

@@ -1,7 +1,7 @@
-"""The process that reads large manifests for one worker; started by `manifest_process`.
+"""The process that parses large manifests for one worker; `manifest_process` starts it.
 
-It reads one manifest at a time from the socket that is its standard input, and ends when the other
-end is closed, which the kernel does when the worker dies. Its parent starts it with SIGINT and
+It reads one manifest at a time from the socket on its standard input, and exits when the other end
+is closed, also by the kernel when the worker dies. Its parent starts it with SIGINT and
 SIGTERM blocked: a server that drains still needs it.
 """
 
@@ -17,12 +17,17 @@ from registry.errors import DigestMismatch, ManifestInvalid
 from registry.oci.digest import Digest
 from registry.oci.pushed_manifest import read_manifest
 from registry.services.images import manifest_wire
-from registry.services.images.manifest_wire import Answer, Failed, OutOfMemory, Question
+from registry.services.images.manifest_wire import (
+    Failed,
+    ManifestAnswer,
+    ManifestQuestion,
+    OutOfMemory,
+)
 
 MEMORY_BYTES: Final = 192 * 1024 * 1024
-"""Memory for a manifest. The worst that is taken needs some 40 MiB beside its bytes."""
+"""Memory for parsing. The worst manifest that is accepted needs 40 MiB beside its own bytes."""
 NICENESS: Final = 5
-"""Where processors are scarce, small requests go first."""
+"""Added to the process's niceness, so that small requests run first on a busy machine."""
 
 
 def main() -> None:
@@ -36,7 +41,7 @@ def main() -> None:
 
 
 def bound_memory() -> None:
-    """Let this process take no more than `MEMORY_BYTES` beyond what it has; leave no core file."""
+    """Limit this process to `MEMORY_BYTES` more than it has now; disable core files."""
     with open("/proc/self/statm", "rb") as statm:  # noqa: PTH123 - pathlib takes long to import
         pages = int(statm.read().split()[0])
     limit = pages * resource.getpagesize() + MEMORY_BYTES
@@ -44,11 +49,11 @@ def bound_memory() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def answer(question: Question, body: bytes) -> Answer:
-    """Return what becomes of a manifest."""
+def answer(question: ManifestQuestion, body: bytes) -> ManifestAnswer:
+    """Parse a manifest and return the answer for the worker."""
     expected = Digest(question.expected) if question.expected is not None else None
     try:
-        return manifest_wire.taken(read_manifest(body, question.content_type, expected))
+        return manifest_wire.parsed_answer(read_manifest(body, question.content_type, expected))
     except (DigestMismatch, ManifestInvalid) as error:
         return manifest_wire.refusal(error)
     except MemoryError:

@@ -1,9 +1,9 @@
-"""The process in which a worker has large manifests read.
+"""Parse large manifests in a child process.
 
-A parser holds the interpreter's lock from the first byte to the last, some 60 ms of 4 MiB: in any
-thread of this process, every request would wait. So it runs in a process of its own
-(`manifest_child`), started for the first large manifest. When that process dies, the manifest it
-was reading is answered 503, and the next one starts it again.
+The parser holds the interpreter's lock from the first byte to the last, some 60 ms for 4 MiB: in a
+thread of the worker, it would delay every request. So it runs in a child process
+(`manifest_child`), started for the first large manifest. If the child dies, the push it was parsing
+for gets 503, and the next one starts a new child.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from registry.oci.digest import Digest
 from registry.oci.pushed_manifest import ReadManifest
 from registry.services.images import manifest_wire
 from registry.services.images.manifest_wire import (
-    Answer,
     Failed,
+    ManifestAnswer,
+    ManifestQuestion,
     OutOfMemory,
-    Question,
+    ParsedManifest,
     Refusal,
-    Taken,
 )
 
 PATIENCE_SECONDS: Final = 20.0
-"""How long the process may take for one manifest, which takes it a tenth of a second."""
+"""The most time for one manifest; the usual is 0.1 s."""
 RETRY_SECONDS: Final = 1
 
 _COMMAND: Final = (
@@ -43,13 +43,13 @@ _COMMAND: Final = (
     "-c",
     "from registry.services.images.manifest_child import main; main()",
 )
-_NOT_FOR_IT: Final = (signal.SIGINT, signal.SIGTERM)
+_BLOCKED_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 _log = logging.getLogger(__name__)
 
 
 class ManifestProcess:
-    """A process that reads manifests, one at a time; started when it is needed."""
+    """A child process that parses one manifest at a time; started at the first use."""
 
     def __init__(
         self,
@@ -67,19 +67,21 @@ class ManifestProcess:
 
     @property
     def pid(self) -> int | None:
-        """Return the id of the process, or None if none runs."""
+        """Return the process id, or None if no process runs."""
         process = self._process
         return None if process is None else process.pid
 
     def read(self, body: bytes, content_type: str | None, expected: Digest | None) -> ReadManifest:
-        """Return the manifest that `body` is; blocks, and one thread at a time may call it.
+        """Parse the manifest `body`. Blocks; only one thread may call it at a time.
 
         Raises:
             DigestMismatch, ManifestInvalid, ManifestTypeUnsupported: see `read_manifest`.
             Unavailable: the process died, took too long or too much memory, or cannot be started.
 
         """
-        question = Question(len(body), content_type, None if expected is None else str(expected))
+        question = ManifestQuestion(
+            len(body), content_type, None if expected is None else str(expected)
+        )
         try:
             answer = self._ask(question, body)
         except (OSError, EOFError, subprocess.SubprocessError) as error:
@@ -88,8 +90,8 @@ class ManifestProcess:
                 _log.error("the process that reads large manifests failed: %r", error)
             raise _unavailable("was interrupted") from None
         match answer:
-            case Taken():
-                return manifest_wire.read_of(answer)
+            case ParsedManifest():
+                return manifest_wire.manifest_of(answer)
             case Refusal():
                 raise manifest_wire.refusal_of(answer)
             case OutOfMemory():
@@ -99,21 +101,21 @@ class ManifestProcess:
                 raise RuntimeError(f"the process that reads large manifests:\n{answer.trace}")
 
     def close(self) -> None:
-        """End the process, and what it is doing; may be called in any thread."""
+        """Kill the process, even while it parses; callable from any thread."""
         self._is_closed = True
         self._end()
 
-    def _ask(self, question: Question, body: bytes) -> Answer:
+    def _ask(self, question: ManifestQuestion, body: bytes) -> ManifestAnswer:
         stream = self._running()
         until = self._clock() + self._patience
-        # Each part may take all the time that is left: at most twice of it in all.
+        # Sending and receiving each have their own timeout: together at most twice `patience`.
         stream.settimeout(self._patience)
         manifest_wire.send(stream, question, body)
         stream.settimeout(max(until - self._clock(), 0.001))
         return manifest_wire.receive_answer(stream)
 
     def _running(self) -> socket.socket:
-        """Return the stream to the process, which is started unless it runs."""
+        """Return the stream to the process; start the process if none runs."""
         if self._process is not None and self._process.poll() is not None:
             _log.warning("the process that reads large manifests had ended; it is started again")
             self._end()
@@ -130,7 +132,7 @@ class ManifestProcess:
             self._process = self._stream = None
         if stream is not None:
             with contextlib.suppress(OSError):
-                stream.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for an answer
+                stream.shutdown(socket.SHUT_RDWR)  # wakes a thread in `recv`
             stream.close()
         if process is not None:
             process.kill()
@@ -140,8 +142,9 @@ class ManifestProcess:
 def _start(command: Sequence[str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Start a process whose standard input is a socket; return it and the other end."""
     ours, theirs = socket.socketpair()
-    # Inherited: signals to the whole group, such as Ctrl+C, do not reach what a drain needs.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _NOT_FOR_IT)
+    # The child inherits the mask: a Ctrl+C for the process group does not end it, as a draining
+    # server still needs it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED_SIGNALS)
     try:
         with theirs:
             path = os.pathsep.join(entry for entry in sys.path if entry)

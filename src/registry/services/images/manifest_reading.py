@@ -1,7 +1,7 @@
-"""Read a pushed manifest: a small one at once, large ones in another process, one after the other.
+"""Parse pushed manifests: small ones at once, large ones one at a time in a child process.
 
-Parsing 4 MiB takes tens of milliseconds and ten times the memory, and holds the interpreter's lock
-meanwhile: in this process, even in a thread, every request would wait.
+Parsing 4 MiB takes tens of milliseconds and 40 MiB of memory, and holds the interpreter's lock
+meanwhile: in this process, even in a thread, it would delay every request.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from registry.oci.pushed_manifest import ReadManifest, read_manifest
 from registry.services.images.manifest_process import ManifestProcess
 
 INLINE_BYTES: Final = 8 * 1024
-"""The largest manifest that is read on the event loop, within half a millisecond. A usual one has
-some 2 KiB."""
+"""The largest manifest that is parsed on the event loop, in at most 0.5 ms. The usual size is 2
+KiB."""
 MEDIUM_BYTES: Final = 64 * 1024
-"""Larger ones wait for each other before they wait for medium ones, which take a few
-milliseconds: so nobody's medium manifest waits for more than one that takes long."""
+"""Manifests up to this size take a few milliseconds each. Larger ones queue for a lock of their own
+first, so a medium one waits for at most one large one."""
 
 Read = Callable[[bytes, str | None, Digest | None], ReadManifest]
-"""Reads a manifest; blocks its thread."""
+"""Parses a manifest; blocks its thread."""
 
 
 class ManifestReader(Protocol):
-    """Reads the manifests that are pushed to a process."""
+    """Parses the manifests that are pushed to a process."""
 
     async def read(
         self, body: bytes, content_type: str | None, expected: Digest | None
     ) -> ReadManifest:
-        """Return the manifest that `body` is; see `read_manifest`.
+        """Parse the manifest `body`; see `read_manifest`.
 
         Raises:
-            Unavailable: a large one cannot be read now.
+            Unavailable: it is large, and the child process failed.
 
         """
         ...
 
 
 class ThreadReader:
-    """Reads large manifests by `read` in a thread, one after the other."""
+    """Parses manifests above `INLINE_BYTES` with `read` in one thread."""
 
     def __init__(self, read: Read = read_manifest, thread: Executor | None = None) -> None:
         self._read = read
@@ -67,12 +67,12 @@ class ThreadReader:
         return loop.run_in_executor(self._thread, self._read, body, content_type, expected)
 
     def close(self) -> None:
-        """Wait for what is being read; nothing more is read."""
+        """Wait for the manifest being parsed, and cancel those that wait."""
         self._thread.shutdown(cancel_futures=True)
 
 
 class ProcessReader(ThreadReader):
-    """Reads large manifests in a process of its own."""
+    """Parses manifests above `INLINE_BYTES` in a child process."""
 
     def __init__(self) -> None:
         self._process = ManifestProcess()
@@ -80,10 +80,10 @@ class ProcessReader(ThreadReader):
 
     @property
     def pid(self) -> int | None:
-        """Return the id of the process, or None if none runs."""
+        """Return the process id of the child, or None if none runs."""
         return self._process.pid
 
     def close(self) -> None:
-        """End the process, and with it what it reads; nothing more is read."""
+        """Kill the child, even while it parses, and cancel the manifests that wait."""
         self._process.close()
         super().close()

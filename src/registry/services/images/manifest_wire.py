@@ -1,7 +1,8 @@
-"""What a worker and its manifest process say to each other: frames over a stream socket.
+"""The protocol between a worker and its manifest process: frames over a stream socket.
 
-A frame is its length in bytes (four, big-endian) and a MessagePack document; the body of a manifest
-follows its question as it is. Imported by the manifest process, so it imports little.
+A frame is a length in bytes (four bytes, big-endian) and a MessagePack document of that length. The
+raw body of the manifest follows the frame of its question. The manifest process imports this
+module, so it imports little.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ from registry.oci.manifest import Descriptor, Manifest
 from registry.oci.pushed_manifest import ReadManifest
 
 PORTION: Final = 250
-"""Descriptors decoded in one call, which holds the interpreter's lock a fraction of a
-millisecond."""
+"""Descriptors decoded in one call; each call holds the interpreter's lock for less than 1 ms."""
 
 _LENGTH: Final = struct.Struct(">I")
 _REFUSALS: Final = {
@@ -30,7 +30,7 @@ _REFUSALS: Final = {
 Refused = DigestMismatch | ManifestInvalid | ManifestTypeUnsupported
 
 
-class Question(msgspec.Struct, frozen=True, array_like=True):
+class ManifestQuestion(msgspec.Struct, frozen=True, array_like=True):
     """How to read the manifest of `size` bytes that follows."""
 
     size: int
@@ -38,20 +38,20 @@ class Question(msgspec.Struct, frozen=True, array_like=True):
     expected: str | None
 
 
-class Taken(msgspec.Struct, frozen=True, tag=True):
-    """A manifest that was read."""
+class ParsedManifest(msgspec.Struct, frozen=True, tag=True):
+    """The parsed manifest."""
 
     manifest: Manifest
-    """Without its lists of descriptors."""
+    """Without `layers` and `children`, which follow."""
     layers: list[bytes]
-    """Portions of at most `PORTION` descriptors, each a document of its own."""
+    """Each a MessagePack document of at most `PORTION` descriptors."""
     children: list[bytes]
     digest: Digest
     sha512: Digest
 
 
 class Refusal(msgspec.Struct, frozen=True, tag=True):
-    """An error of `read_manifest`."""
+    """The error that `read_manifest` raised."""
 
     name: str
     message: str
@@ -59,16 +59,16 @@ class Refusal(msgspec.Struct, frozen=True, tag=True):
 
 
 class OutOfMemory(msgspec.Struct, frozen=True, tag=True):
-    """The process may not take the memory that the manifest needs."""
+    """The manifest needs more memory than the process may use."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """A bug; `trace` is for the log."""
+    """An unexpected exception; `trace` is its traceback, for the log."""
 
     trace: str
 
 
-Answer = Taken | Refusal | OutOfMemory | Failed
+ManifestAnswer = ParsedManifest | Refusal | OutOfMemory | Failed
 
 
 def _digest(kind: type, value: str) -> Digest:
@@ -77,18 +77,18 @@ def _digest(kind: type, value: str) -> Digest:
 
 
 _encoder: Final = msgspec.msgpack.Encoder(enc_hook=str)  # of a `Digest`
-_question_decoder: Final = msgspec.msgpack.Decoder(Question)
-_answer_decoder: Final[msgspec.msgpack.Decoder[Answer]] = msgspec.msgpack.Decoder(
-    Answer, dec_hook=_digest
+_question_decoder: Final = msgspec.msgpack.Decoder(ManifestQuestion)
+_answer_decoder: Final[msgspec.msgpack.Decoder[ManifestAnswer]] = msgspec.msgpack.Decoder(
+    ManifestAnswer, dec_hook=_digest
 )
 _portion_decoder: Final = msgspec.msgpack.Decoder(list[Descriptor])
 
 
-def taken(read: ReadManifest) -> Taken:
-    """Return the answer that says what was read."""
+def parsed_answer(read: ReadManifest) -> ParsedManifest:
+    """Return the answer for a parsed manifest."""
     manifest = msgspec.structs.replace(read.manifest, layers=(), children=())
     portions = (_portions(read.manifest.layers), _portions(read.manifest.children))
-    return Taken(manifest, *portions, digest=read.digest, sha512=read.sha512)
+    return ParsedManifest(manifest, *portions, digest=read.digest, sha512=read.sha512)
 
 
 def _portions(descriptors: Sequence[Descriptor]) -> list[bytes]:
@@ -96,8 +96,8 @@ def _portions(descriptors: Sequence[Descriptor]) -> list[bytes]:
     return [_encoder.encode(descriptors[start : start + PORTION]) for start in starts]
 
 
-def read_of(answer: Taken) -> ReadManifest:
-    """Return what an answer says was read."""
+def manifest_of(answer: ParsedManifest) -> ReadManifest:
+    """Return the parsed manifest of an answer."""
     manifest = msgspec.structs.replace(
         answer.manifest, layers=_together(answer.layers), children=_together(answer.children)
     )
@@ -109,23 +109,25 @@ def _together(portions: Iterable[bytes]) -> tuple[Descriptor, ...]:
 
 
 def refusal(error: Refused) -> Refusal:
-    """Return the answer that says why a manifest is refused."""
+    """Return the answer for a manifest that `read_manifest` refused."""
     return Refusal(type(error).__name__, error.message, error.params)
 
 
 def refusal_of(answer: Refusal) -> Refused:
-    """Return the error that an answer tells of."""
+    """Return the error of an answer, to be raised."""
     return _REFUSALS[answer.name](answer.message, **answer.params)
 
 
-def send(stream: socket.socket, message: Question | Answer, body: bytes = b"") -> None:
-    """Send a message, and the body that follows a question."""
+def send(
+    stream: socket.socket, message: ManifestQuestion | ManifestAnswer, body: bytes = b""
+) -> None:
+    """Send a message and, after a question, the body."""
     frame = _encoder.encode(message)
     stream.sendall(_LENGTH.pack(len(frame)) + frame)
     stream.sendall(body)
 
 
-def receive_question(stream: socket.socket) -> tuple[Question, bytes]:
+def receive_question(stream: socket.socket) -> tuple[ManifestQuestion, bytes]:
     """Return the next question and its body.
 
     Raises:
@@ -136,7 +138,7 @@ def receive_question(stream: socket.socket) -> tuple[Question, bytes]:
     return question, bytes(_exactly(stream, question.size))
 
 
-def receive_answer(stream: socket.socket) -> Answer:
+def receive_answer(stream: socket.socket) -> ManifestAnswer:
     """Return the answer to the question that was sent.
 
     Raises:
@@ -151,12 +153,12 @@ def _frame(stream: socket.socket) -> bytearray:
     return _exactly(stream, length)
 
 
-def _exactly(stream: socket.socket, count: int) -> bytearray:
-    received = bytearray(count)
+def _exactly(stream: socket.socket, length: int) -> bytearray:
+    received = bytearray(length)
     left = memoryview(received)
     while left:
-        taken = stream.recv_into(left)
-        if not taken:
+        count = stream.recv_into(left)
+        if not count:
             raise EOFError
-        left = left[taken:]
+        left = left[count:]
     return received

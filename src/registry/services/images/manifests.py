@@ -1,7 +1,7 @@
-"""Manifests: read as pushed, stored with all they refer to, deleted with their tags.
+"""Read, store and delete manifests for ``/v2``.
 
-A PUT is one transaction: the manifest, its edges, its tags and the counters come to exist
-together or not at all. The repository row is locked first, so counters and tags never race.
+A PUT is one transaction: it writes the manifest, its edges, its tags and the counters, all or none.
+It locks the repository's row first, so counters and tags never race.
 """
 
 from __future__ import annotations
@@ -30,44 +30,49 @@ from registry.services.context import ServiceContext
 from registry.services.events import IMAGE_PUSHED, RegistryEvent, publish
 from registry.services.images.deletion import delete_image
 from registry.services.images.manifest_damage import is_small_and_whole
-from registry.services.repositories.names import find_repository, lock, repository_for_push
+from registry.services.repositories.names import (
+    find_repository,
+    lock_named_repository,
+    repository_for_push,
+)
 from registry.services.tags.pointers import Precondition, point_tag
 
 MAX_TAGS: Final = 50
-"""How many tags one PUT may set (end-7b; the specification asks for at least 10)."""
+"""The most tags that one PUT may set (end-7b; the specification requires at least 10)."""
 TREE_BOUNDS: Final = TreeBounds(depth=32, edges=5_000, blobs=20_000)
-"""Bounds of what is under an index. Multi-platform images are one or two deep, with some ten
-children. Each level costs a statement, and each edge a row, in the transaction that stores one."""
+"""Bounds of the tree under an index. A multi-platform image has one or two levels and some ten
+children. In the transaction that stores the index, each level costs a statement and each edge a
+row."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestPut:
-    """What a client asks to store, and under which names."""
+    """A manifest to store, and the tags to point to it."""
 
     body: bytes
     content_type: str | None
     expected: Digest | None = None
-    """The digest of the path, when the manifest is put by digest."""
+    """The digest in the path of a PUT by digest."""
     tags: tuple[str, ...] = ()
     precondition: Precondition | None = None
 
 
 class PutResult(NamedTuple):
-    """What a PUT did: the digest in the form asked for, and what the client should know."""
+    """The result of a PUT; `digest` has the algorithm that the client used."""
 
     digest: Digest
     subject: Digest | None
     wrong_sizes: tuple[str, ...]
-    """Digests whose descriptor gives another size than the stored bytes have."""
+    """Digests whose descriptor gives a size other than that of the stored blob."""
 
 
 async def get_manifest(ctx: ServiceContext, name: Name, reference: str | Digest) -> StoredManifest:
     """Return a manifest by tag or digest.
 
     Raises:
-        ManifestUnknown: no such tag or manifest here; or its bytes are damaged, and a push will
-            replace them.
-        NameUnknown: no such repository.
+        ManifestUnknown: there is no such tag or manifest; or its bytes are damaged until it is
+            pushed again.
+        NameUnknown: there is no such repository.
 
     """
     found = await ctx.database.read(_find, name, reference)
@@ -82,15 +87,15 @@ async def get_manifest(ctx: ServiceContext, name: Name, reference: str | Digest)
 async def put_manifest(
     ctx: ServiceContext, name: Name, rights: Rights, put: ManifestPut
 ) -> PutResult:
-    """Store a manifest and point its tags to it (end-7a, end-7b); the same bytes are a no-op.
+    """Store a manifest and point its tags to it (end-7a, end-7b).
 
-    Bytes that are kept already are compared, and replaced if they were damaged.
+    If the manifest exists, its stored bytes are compared, and replaced if they are damaged.
 
     Raises:
-        ManifestInvalid: see `parse_manifest`; or too much is under it (`TREE_BOUNDS`), or its bytes
-            are here under another media type.
-        DigestMismatch: the bytes are not those of the path's digest.
-        ManifestBlobUnknown: it refers to blobs or manifests this repository lacks.
+        ManifestInvalid: see `parse_manifest`; or its tree exceeds `TREE_BOUNDS`, or the same bytes
+            are stored with another media type.
+        DigestMismatch: the bytes do not match the digest in the path.
+        ManifestBlobUnknown: it refers to blobs or manifests that the repository does not have.
         TagImmutable, PreconditionFailed: a tag may not move; nothing is stored.
         NameUnknown: see `repository_for_push`.
 
@@ -98,7 +103,7 @@ async def put_manifest(
     read = await ctx.manifest_reader.read(put.body, put.content_type, put.expected)
     repository = await repository_for_push(ctx, name, rights)
     result, kept = await ctx.database.write(
-        _put, name, repository.id, put, read, ctx.new_id(), ctx.act(rights.principal)
+        _put, name, repository.id, put, read, ctx.new_id(), ctx.change_by(rights.principal)
     )
     if kept is KeptBody.HEALED:
         ctx.manifest_damage.note_healed(name, read.digest)
@@ -106,15 +111,15 @@ async def put_manifest(
 
 
 async def delete_manifest(ctx: ServiceContext, name: Name, digest: Digest, principal: str) -> None:
-    """Delete a manifest and every tag that points to it (rule 3, end-9).
+    """Delete a manifest and every tag that points to it (end-9).
 
     Raises:
-        ManifestReferenced: an index here lists it.
+        ManifestReferenced: an index in the repository lists it.
         ManifestUnknown, NameUnknown.
 
     """
     repository = await find_repository(ctx, name)
-    await ctx.database.write(_delete, name, repository.id, digest, ctx.act(principal))
+    await ctx.database.write(_delete, name, repository.id, digest, ctx.change_by(principal))
 
 
 def _find(tx: Connection, name: Name, reference: str | Digest) -> StoredManifest | None:
@@ -133,9 +138,9 @@ def _put(
     put: ManifestPut,
     read: ReadManifest,
     manifest_id: str,
-    act: Change,
+    change: Change,
 ) -> tuple[PutResult, KeptBody]:
-    repository = lock(tx, name, repository_id)
+    repository = lock_named_repository(tx, name, repository_id)
     parsed, digest = read.manifest, read.digest
     pushed = put.expected or digest
     wrong_sizes: tuple[str, ...] = ()
@@ -143,9 +148,9 @@ def _put(
     events: list[RegistryEvent | None] = []
     if manifest is None:
         manifest, wrong_sizes, kept = _store(
-            tx, repository, parsed, put.body, digest, manifest_id, act.now
+            tx, repository, parsed, put.body, digest, manifest_id, change.now
         )
-        # A referrer may name its subject by the other digest.
+        # A referrer may name its subject by sha512.
         blobs.add_alias(tx, repository.account_id, read.sha512, digest)
         events.append(_pushed(digest, parsed, put.tags))
     elif manifest.media_type != parsed.media_type and is_specific(put.content_type):
@@ -157,9 +162,10 @@ def _put(
     if pushed not in (digest, read.sha512):
         blobs.add_alias(tx, repository.account_id, pushed, digest)
     events += [
-        point_tag(tx, repository, tag, manifest, pushed, put.precondition, act) for tag in put.tags
+        point_tag(tx, repository, tag, manifest, pushed, put.precondition, change)
+        for tag in put.tags
     ]
-    publish(tx, act, repository, [event for event in events if event])
+    publish(tx, change, repository, [event for event in events if event])
     return PutResult(pushed, parsed.subject, wrong_sizes), kept
 
 
@@ -183,7 +189,10 @@ def _store(
     manifest_id: str,
     now: int,
 ) -> tuple[ManifestRow, tuple[str, ...], KeptBody]:
-    """Write a manifest new to the repository with its edges and counts."""
+    """Insert a manifest with its edges, and update the counters.
+
+    Return its row, the digests of the descriptors with a wrong size, and what was done to the body.
+    """
     listed = {descriptor.digest: descriptor for descriptor in parsed.blobs}
     canonical = blobs.canonical_digests(tx, repository.account_id, list(listed))
     links = blobs.whole_blobs(tx, repository.id, list(set(canonical.values())))
@@ -218,7 +227,7 @@ def _store(
     )
     regained = 0
     kept = manifests.add_manifest(tx, new, body, now)
-    if kept is not KeptBody.NEW:  # else no tombstone held the bytes
+    if kept is not KeptBody.NEW:  # a new body means that there was no tombstone
         regained = attach_deleted_tags(tx, repository.id, digest)
     if links:
         manifests.add_blob_edges(tx, manifest_id, repository.id, list(links))
@@ -238,7 +247,7 @@ def _store(
 
 
 def _size_of_tree(tx: Connection, children: Sequence[str]) -> int:
-    """Return the size of the distinct blobs under an index with these children, given by ids."""
+    """Return the total size of the distinct blobs under the manifests with these ids."""
     found = measure_tree(tx, children, TREE_BOUNDS)
     if found.depth > TREE_BOUNDS.depth:
         raise ManifestInvalid(f"indexes may be nested at most {TREE_BOUNDS.depth} deep")
@@ -253,13 +262,13 @@ def _size_of_tree(tx: Connection, children: Sequence[str]) -> int:
     return found.size_bytes
 
 
-def _delete(tx: Connection, name: Name, repository_id: str, digest: Digest, act: Change) -> None:
-    repository = lock(tx, name, repository_id)
+def _delete(tx: Connection, name: Name, repository_id: str, digest: Digest, change: Change) -> None:
+    repository = lock_named_repository(tx, name, repository_id)
     canonical = blobs.canonical_digest(tx, name.handle, digest)
     manifest = manifests.find_manifest(tx, repository.id, canonical) if canonical else None
     if manifest is None:
         raise _unknown(name, digest)
-    publish(tx, act, repository, delete_image(tx, repository, manifest, act))
+    publish(tx, change, repository, delete_image(tx, repository, manifest, change))
 
 
 def _unknown(name: Name, reference: str) -> ManifestUnknown:

@@ -1,4 +1,4 @@
-"""Pinning images: "this is deployed there", so that no lifecycle rule expires them."""
+"""Pin images, such as those that are deployed, so that no lifecycle rule expires them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from registry.metadata.images import pins
 from registry.metadata.images.pins import Pin
 from registry.metadata.repositories.visible import ImageRepository
 from registry.services.changes import Change
-from registry.services.images.details import find_manifest, lock
+from registry.services.images.details import get_manifest_row, lock_visible_repository
 
 MAX_PINS: Final = 50
-"""How many pins an image can have at once."""
+"""The most pins that one image can have."""
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
 
 
 class Pinned(NamedTuple):
-    """A pin, and the sha256 of the image it holds."""
+    """A pin, the sha256 digest of its image, and True if `put_pin` has created it."""
 
     pin: Pin
     digest: str
@@ -29,7 +29,7 @@ class Pinned(NamedTuple):
 
 
 def check_pin(name: str, expires_at: int | None, now: int) -> None:
-    """Refuse what cannot be a pin.
+    """Check the name and the end of a pin.
 
     Raises:
         InvalidInput: with ``field`` and ``reason``.
@@ -55,56 +55,56 @@ def put_pin(
     reference: str,
     name: str,
     expires_at: int | None,
-    act: Change,
+    change: Change,
 ) -> Pinned:
-    """Pin an image, or let a pin that holds it end at another time.
+    """Pin an image, or change the end of an existing pin.
 
-    Who pinned it first, and when, stays with the pin while it holds. The repository's lock makes
-    a lifecycle run see the pin or come before it.
+    An existing pin keeps its creator and creation time. The repository is locked, so a lifecycle
+    run either sees the pin or has deleted the image before.
 
     Raises:
-        Conflict: the image has as many pins as it can have.
+        Conflict: the image has `MAX_PINS` pins.
         ManifestUnknown: there is no such image.
 
     """
-    lock(tx, found)
-    manifest = find_manifest(tx, found, reference)
-    held = {each.name: each for each in list_held(tx, found, manifest.id, act.now)}
+    lock_visible_repository(tx, found)
+    manifest = get_manifest_row(tx, found, reference)
+    held = {each.name: each for each in list_held(tx, found, manifest.id, change.now)}
     if name not in held and len(held) >= MAX_PINS:
         raise Conflict(f"an image has at most {MAX_PINS} pins", limit=MAX_PINS)
-    fresh = Pin(manifest.id, name, found.repository.id, expires_at, act.principal, act.now)
+    fresh = Pin(manifest.id, name, found.repository.id, expires_at, change.principal, change.now)
     pin = held.get(name, fresh)._replace(expires_at=expires_at)
     pins.put_pin(tx, pin)
     return Pinned(pin, manifest.digest, is_new=name not in held)
 
 
 def list_pins(tx: Connection, found: ImageRepository, reference: str, now: int) -> list[Pinned]:
-    """Return the pins that hold an image now, by name.
+    """Return the unexpired pins of an image, sorted by name.
 
     Raises:
         ManifestUnknown: there is no such image.
 
     """
-    manifest = find_manifest(tx, found, reference)
+    manifest = get_manifest_row(tx, found, reference)
     held = list_held(tx, found, manifest.id, now)
     return [Pinned(pin, manifest.digest, is_new=False) for pin in held]
 
 
 def delete_pin(tx: Connection, found: ImageRepository, reference: str, name: str, now: int) -> None:
-    """Take a pin away.
+    """Delete a pin.
 
     Raises:
-        NotFound: the image has none of this name, or it was over.
+        NotFound: the image has no pin of this name, or it has expired.
         ManifestUnknown: there is no such image.
 
     """
-    lock(tx, found)
-    manifest = find_manifest(tx, found, reference)
+    lock_visible_repository(tx, found)
+    manifest = get_manifest_row(tx, found, reference)
     if name not in {each.name for each in list_held(tx, found, manifest.id, now)}:
         raise NotFound("the image has no such pin")
     pins.remove_pin(tx, found.repository.id, manifest.id, name)
 
 
 def list_held(tx: Connection, found: ImageRepository, manifest_id: str, now: int) -> list[Pin]:
-    """Return the pins of a manifest of this repository that are not over."""
+    """Return the unexpired pins of a manifest of this repository."""
     return pins.list_pins(tx, found.repository.id, manifest_id, now)

@@ -1,4 +1,4 @@
-"""When images were last pulled: noted in memory, written in batches, exact to the minute."""
+"""Record when images were last pulled: collected in memory, written in batches, by the minute."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MINUTE = 60 * MICROSECONDS
 
 
 class PullLog:
-    """Pulls of this process since the last flush; at most one write per image and minute."""
+    """The pulls in this process since the last flush; at most one write per image and minute."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -18,17 +18,17 @@ class PullLog:
         self._pending: dict[str, int] = {}
 
     def note(self, manifest_id: str) -> None:
-        """Note that a manifest is being pulled now."""
+        """Record a pull of a manifest now."""
         now = self._clock()
         self._pending[manifest_id] = now - now % _MINUTE
 
     async def flush(self) -> None:
-        """Write what was noted. What a failure keeps from the database is noted again."""
+        """Write the recorded pulls; keep them for the next flush if the database fails."""
         if not self._pending:
             return
         pending, self._pending = self._pending, {}
         try:
-            # In one order, so that two processes never wait for each other.
+            # Sorted, so that two processes lock rows in the same order and never deadlock.
             await self._database.write_relaxed(note_pulls, sorted(pending.items()))
         except BaseException:
             self._pending = pending | self._pending

@@ -1,4 +1,4 @@
-"""Referrers: the manifests that are about another (signatures, SBOMs, attestations)."""
+"""List referrers: manifests with a given subject (signatures, SBOMs, attestations)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from registry.oci.reference import Name
 from registry.services.context import ServiceContext
 
 MAX_BYTES: Final = 3 * 1024 * 1024
-"""Most bytes of the manifests of a page, which bounds their annotations; a single one may exceed
-it. Clients refuse an index over 4 MiB."""
+"""The most bytes of all manifests on a page, which bounds their annotations; a page always has at
+least one. Clients refuse an index over 4 MiB."""
 
 
 class DescribedReferrer(NamedTuple):
-    """A referrer with its annotations, as JSON."""
+    """A referrer and its annotations as JSON text."""
 
     referrer: Referrer
     annotations: str
 
 
 class ReferrerPage(NamedTuple):
-    """Referrers, oldest first, and whether more follow the last."""
+    """A page of referrers, the oldest first; `has_more` is True if more follow."""
 
     referrers: list[DescribedReferrer]
     has_more: bool
@@ -36,11 +36,11 @@ class ReferrerPage(NamedTuple):
 async def list_referrers(
     ctx: ServiceContext, name: Name, subject: Digest, artifact_type: str, after: str, limit: int
 ) -> ReferrerPage:
-    """Return a page of the manifests about `subject` (end-12); an unknown subject has none.
+    """Return a page of the manifests with this subject (end-12); it is empty if there are none.
 
-    The subject is matched under every digest its content was verified with. An empty
-    `artifact_type` does not filter. A repository that is not there has no referrers either:
-    clients ask before any push.
+    The subject matches by every digest its content was verified with. An empty `artifact_type`
+    does not filter. A missing repository gives an empty page too, as clients ask before the first
+    push.
     """
     return await ctx.database.read(_list, name, subject, artifact_type, after, limit)
 

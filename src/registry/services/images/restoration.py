@@ -1,8 +1,7 @@
-"""Undo: what was deleted a while ago is had again, as it was, or not at all.
+"""Restore deleted images, tags and repositories, completely or not at all.
 
-A restored image is the image it was: the same id, the same time of its push, the same tags, but
-for those that mean something else by now. An index comes back with those of its children that
-were deleted since.
+A restored image has its former id, push time and tags, except for tags that exist again. An index
+is restored with those of its children that were deleted.
 """
 
 from __future__ import annotations
@@ -27,60 +26,60 @@ from registry.metadata.repositories.deleted import (
     find_deleted_repository,
     lock_deleted_repository,
 )
-from registry.metadata.repositories.deleted import restore_repository as revive
+from registry.metadata.repositories.deleted import restore_repository as undelete_repository
 from registry.metadata.repositories.details import find_record
 from registry.metadata.repositories.live import Counts, Repository, lock_repository
 from registry.metadata.tags.deleted import attach_deleted_tags, find_deleted_tag
 from registry.metadata.tags.pointers import find_tag
 from registry.services.changes import Change
 from registry.services.events import IMAGE_PUSHED, REPOSITORY_CREATED, RegistryEvent, publish
-from registry.services.tags.pointers import restore_tag as point_restored
+from registry.services.tags.pointers import point_restored_tag
 
 
 class Restored(NamedTuple):
-    """An image that is there again."""
+    """A restored image."""
 
     digest: str
     tags: list[str]
-    """Those that point to it again."""
+    """The tags that point to it again."""
 
 
 MAX_RESTORED: Final = 200
-"""Most images that one transaction restores: an index may have thousands of deleted children, and
-each costs the one writer a dozen statements."""
+"""The most images that one transaction restores: an index may have thousands of deleted children,
+and each takes a dozen statements while other writers wait."""
 
 
 def restore_image(
-    tx: Connection, repository: Repository, digest: str, act: Change, most: int = MAX_RESTORED
+    tx: Connection, repository: Repository, digest: str, change: Change, most: int = MAX_RESTORED
 ) -> tuple[list[Restored], list[RegistryEvent]]:
-    """Restore the image of this sha256, after the deleted children it needs.
+    """Restore the image with this sha256 digest, and the deleted children that it lists.
 
     Return the restored images, children first, and the events to publish. The caller holds the
     repository's lock.
 
     Raises:
-        NotFound: no such image was deleted, or too long ago.
-        Conflict: it was pushed again meanwhile, a child it needs cannot be restored, or together
-            they are more than `most`.
+        NotFound: the repository has no restorable image with this digest.
+        Conflict: the image exists, a child of it cannot be restored, or together they are more than
+            `most`.
 
     """
     if manifests.find_manifest(tx, repository.id, digest):
         raise Conflict(f"the image {digest} is there", digest=digest)
     restored: list[Restored] = []
     events: list[RegistryEvent] = []
-    for tombstone, children in _plan(tx, repository, digest, act.now, most):
-        tags, told = _raise(tx, repository, tombstone, children, act)
+    for tombstone, children in _plan(tx, repository, digest, change.now, most):
+        tags, image_events = _undelete_image(tx, repository, tombstone, children, change)
         restored.append(Restored(tombstone.digest, tags))
-        events += told
+        events += image_events
     return restored, events
 
 
 def _plan(
     tx: Connection, repository: Repository, digest: str, now: int, most: int
 ) -> list[tuple[Tombstone, list[str]]]:
-    """Return what must be put back for an image to be there, each after its children.
+    """Return the tombstones to restore, each after those of its children, with the children.
 
-    Nothing is written before all of it is known to be possible.
+    Only reads, so a Conflict leaves nothing half restored.
     """
     plan: dict[str, tuple[Tombstone, list[str]]] = {}
     found: dict[str, tuple[Tombstone, list[str]]] = {}
@@ -90,7 +89,7 @@ def _plan(
         if each in plan:
             waiting.pop()
             continue
-        if each in found:  # what it needs is in the plan by now
+        if each in found:  # its children are in the plan now
             plan[each] = found[each]
             continue
         found[each] = _with_children(tx, repository, each, digest, now)
@@ -110,7 +109,7 @@ def _plan(
 def _with_children(
     tx: Connection, repository: Repository, digest: str, asked: str, now: int
 ) -> tuple[Tombstone, list[str]]:
-    """Return the tombstone of `asked` or of an image it needs, and the children of that image."""
+    """Return the tombstone of `digest`, which is `asked` or under it, and its children."""
     tombstone = _restorable(tx, repository, digest, now)
     if tombstone is None and digest == asked:
         raise NotFound(f"no image {digest} can be restored", digest=digest)
@@ -119,15 +118,15 @@ def _with_children(
     return tombstone, children_of(tx, tombstone.id) if tombstone.is_index else []
 
 
-def restore_tag(tx: Connection, repository: Repository, tag: str, act: Change) -> RegistryEvent:
-    """Point a deleted tag to what it pointed to, and return what to publish.
+def restore_tag(tx: Connection, repository: Repository, tag: str, change: Change) -> RegistryEvent:
+    """Point a deleted tag to its former image; return the event to publish.
 
     Raises:
-        NotFound: no such tag was deleted, or too long ago, or with an image that is gone for good.
-        Conflict: there is a tag of this name, or its image was deleted too.
+        NotFound: the repository has no restorable tag of this name.
+        Conflict: a tag of this name exists, or the image is deleted too.
 
     """
-    deleted = find_deleted_tag(tx, repository.id, tag, act.now)
+    deleted = find_deleted_tag(tx, repository.id, tag, change.now)
     if deleted is None:
         if find_tag(tx, repository.id, tag) is not None:
             raise Conflict(f"the tag {tag} is there", tag=tag)
@@ -136,16 +135,18 @@ def restore_tag(tx: Connection, repository: Repository, tag: str, act: Change) -
     manifest = manifests.find_manifest(tx, repository.id, digest)
     if manifest is None:
         raise Conflict(f"its image was deleted; restore {digest}", digest=digest)
-    event = point_restored(tx, repository, tag, manifest, deleted.pushed_digest, act)
-    assert event is not None  # what is a tag is not kept as a deleted one
+    event = point_restored_tag(tx, repository, tag, manifest, deleted.pushed_digest, change)
+    assert (
+        event is not None
+    )  # there is no live tag of the same name: setting one removes the deleted one
     return event
 
 
 def name_to_restore(tx: Connection, account_id: str, repository_id: str, now: int) -> str:
-    """Return the name of a repository that is to be restored, even if it has been by now.
+    """Return the name of a restorable repository, also if it was restored meanwhile.
 
     Raises:
-        NotFound: no such repository was deleted, or too long ago.
+        NotFound: the account has no such repository, live or restorable.
 
     """
     found = find_deleted_repository(tx, account_id, repository_id, now) or find_record(
@@ -157,24 +158,24 @@ def name_to_restore(tx: Connection, account_id: str, repository_id: str, now: in
 
 
 def restore_repository(
-    tx: Connection, account_id: str, repository_id: str, act: Change
+    tx: Connection, account_id: str, repository_id: str, change: Change
 ) -> DeletedRepository:
-    """Let a deleted repository live again with all it held.
+    """Restore a deleted repository with its content.
 
     Raises:
-        NotFound: no such repository was deleted, or too long ago.
-        Conflict: it is there, or another has its name by now.
+        NotFound: the account has no such repository, live or restorable.
+        Conflict: it is not deleted, or another repository has its name.
 
     """
-    found = lock_deleted_repository(tx, account_id, repository_id, act.now)
+    found = lock_deleted_repository(tx, account_id, repository_id, change.now)
     if found is None:
-        name = name_to_restore(tx, account_id, repository_id, act.now)
+        name = name_to_restore(tx, account_id, repository_id, change.now)
         raise Conflict("the repository is there", name=name)
-    if not revive(tx, found, act.now):
+    if not undelete_repository(tx, found, change.now):
         raise Conflict("there is a repository of this name; delete it first", name=found.name)
     repository = lock_repository(tx, repository_id)
     assert repository is not None
-    publish(tx, act, repository, [RegistryEvent(REPOSITORY_CREATED)])
+    publish(tx, change, repository, [RegistryEvent(REPOSITORY_CREATED)])
     return found
 
 
@@ -183,11 +184,15 @@ def _restorable(tx: Connection, repository: Repository, digest: str, now: int) -
     return found if found and found.restorable_until > now else None
 
 
-def _raise(
-    tx: Connection, repository: Repository, tombstone: Tombstone, children: list[str], act: Change
+def _undelete_image(
+    tx: Connection,
+    repository: Repository,
+    tombstone: Tombstone,
+    children: list[str],
+    change: Change,
 ) -> tuple[list[str], list[RegistryEvent]]:
-    """Put an image back whose children are there, and return its tags and what to publish."""
-    digests = undelete(tx, tombstone, act.now)
+    """Restore an image whose children exist; return its tags and the events to publish."""
+    digests = undelete(tx, tombstone, change.now)
     links = blobs.linked_blobs(tx, repository.id, digests)
     if digests:
         manifests.add_blob_edges(tx, tombstone.id, repository.id, digests)
@@ -197,12 +202,12 @@ def _raise(
     gained = sum(link.size for link in links.values() if link.manifest_refs == 0)
     regained = attach_deleted_tags(tx, repository.id, tombstone.digest)
     counts = Counts(images=1, size=gained, deleted_images=-1, deleted_tags=regained)
-    repositories.add_to_counters(tx, repository.id, act.now, counts)
+    repositories.add_to_counters(tx, repository.id, change.now, counts)
     manifest = ManifestRow(
         tombstone.id, tombstone.digest, tombstone.size_bytes, 0, tombstone.media_type
     )
     moved = [
-        (tag, point_restored(tx, repository, tag, manifest, pushed, act))
+        (tag, point_restored_tag(tx, repository, tag, manifest, pushed, change))
         for tag, pushed in tombstone.tags
     ]
     remove_tombstone(tx, tombstone.id)

@@ -1,7 +1,7 @@
-"""The bytes that deleting images frees: of blobs that nothing references any more.
+"""Compute the bytes that deleting images frees: those of blobs that nothing references then.
 
-Bytes are held once per account, so a blob that another repository links is not freed. What
-tombstones hold meanwhile is freed when they go.
+An account stores each blob once, so a blob that another repository links is not freed. Blobs that
+tombstones reference count too; they are freed when the tombstones are purged.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from registry.metadata.lifecycle import images as rows
 
 _CHUNK: Final = 2000
 _LARGE_PART: Final = 4
-"""From one link in so many on, reading all of them in order is faster than looking them up."""
+"""If more than one image in this many is deleted, reading all links in order is faster than looking
+them up."""
 
 
 async def freed_bytes(
     database: Database, repository_id: str, ids: Sequence[str], images: int
 ) -> int:
-    """Return what is freed when these go, of the `images` of a repository."""
+    """Return the bytes freed by deleting `ids`, out of a repository of `images` images."""
     references: Counter[str] = Counter()
     for start in range(0, len(ids), _CHUNK):
         chunk = ids[start : start + _CHUNK]
@@ -35,7 +36,7 @@ async def freed_bytes(
     freed = 0
     async for page in links:
         for digest, size, manifest_refs, is_shared in page:
-            # One more than known: another image was pushed meanwhile.
+            # More references than counted: another image was pushed meanwhile, so the blob stays.
             if 0 < manifest_refs <= references[digest] and not is_shared:
                 freed += size
     return freed
@@ -52,7 +53,7 @@ async def _all(database: Database, repository_id: str) -> AsyncIterator[Sequence
 async def _some(
     database: Database, repository_id: str, digests: Collection[str]
 ) -> AsyncIterator[Sequence[Row]]:
-    ordered = sorted(digests)  # neighbours are read together
+    ordered = sorted(digests)  # so that one page of the index serves several look-ups
     for start in range(0, len(ordered), _CHUNK):
         chunk = ordered[start : start + _CHUNK]
         yield await database.read(rows.links_of, repository_id, chunk)

@@ -1,8 +1,9 @@
-"""What a run is going to do, in portions, and what it has to remember between them.
+"""The plan of a run: the images to delete, in portions, and the cursor stored between them.
 
-A plan lives in the memory of the process that works on it: it can always be made anew, but for
-one thing. Referrers go with their subject, and once a portion with the subject is done only the
-cursor knows that the rest are to follow. So a cursor names the subjects that portions divide.
+A plan is kept in the memory of the process that runs it, and another process can make it again,
+with one exception: referrers expire with their subject, and once a portion has deleted the subject,
+the database no longer shows that its other referrers must follow. So the cursor stores the subjects
+whose referrers are in later portions.
 """
 
 from __future__ import annotations
@@ -20,77 +21,78 @@ from registry.metadata.lifecycle.images import digests_of
 from registry.services.lifecycle.selection import Expired, Selection
 
 PORTION: Final = 50
-"""How many images one transaction deletes at most."""
+"""The most images that one transaction deletes."""
 _REST: Final = 3
-"""How many times as long as a portion took the next one waits: on SQLite pushes need the same
-writer, and while portion follows portion, they take many times as long."""
+"""The pause after a portion, as a multiple of its duration: on SQLite, pushes need the same writer
+and would take many times as long without a pause."""
 _LONGEST_REST: Final = 5.0
-"""In seconds."""
+"""The longest pause, in seconds."""
 _CHUNK: Final = 500
 _KEPT: Final = 8
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """Where a run is."""
+    """The position of a run in its plan."""
 
     plan: str
-    """Which plan `position` is of."""
+    """Id of the plan that `position` belongs to."""
     position: int
     subjects: Sequence[str] = ()
-    """Digests that have expired, or were about to, and have referrers at or after `position`."""
+    """Digests of expired or expiring images that have referrers at or after `position`."""
 
 
 class Plan(NamedTuple):
-    """What a run is going to do."""
+    """The images that a run will delete."""
 
     id: str
     moment: int
-    """By which ages are told, in microseconds."""
+    """The time from which ages are measured, in microseconds since the epoch."""
     evaluated: int
+    """The number of images in the repository."""
     order: Sequence[str]
-    """The ids of what expires, as they can be deleted."""
+    """The ids of the expiring images, in an order in which they can be deleted."""
     newest: Mapping[int, Sequence[str]]
-    """What each rule's `keep_last` keeps (see `Selection`)."""
+    """The ids that each rule's `keep_last` keeps (see `Selection`)."""
     subjects: Mapping[int, Collection[str]]
-    """For each position between portions, the digests that are divided there."""
+    """For each position between portions, the subjects before it with referrers after it."""
 
     def portion(self, position: int) -> Sequence[str]:
-        """Return the images that one transaction deletes."""
+        """Return the ids that one transaction deletes from `position` on."""
         return self.order[position : position + PORTION]
 
     def cursor(self, position: int) -> Cursor:
-        """Return what a run remembers when it comes to `position`."""
+        """Return the cursor to store when the run has come to `position`."""
         return Cursor(self.id, position, sorted(self.subjects.get(position, ())))
 
 
 class Plans:
-    """The plans of the runs this process works on."""
+    """The plans of the runs in this process."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, Plan] = OrderedDict()
         self._handed_over: dict[str, float] = {}
 
     def find(self, plan_id: str) -> Plan | None:
-        """Return a plan made here."""
+        """Return a plan that this process has made and still keeps, or None."""
         return self._kept.get(plan_id)
 
     def keep(self, plan: Plan) -> None:
-        """Keep a plan, in place of the oldest if there are many."""
+        """Store a plan; drop the oldest if there are more than 8."""
         self._kept[plan.id] = plan
         if len(self._kept) > _KEPT:
             self.drop(next(iter(self._kept)))
 
     def drop(self, plan_id: str) -> None:
-        """Forget a plan that is carried out."""
+        """Drop a plan."""
         self._kept.pop(plan_id, None)
         self._handed_over.pop(plan_id, None)
 
     def hand_over(self, plan_id: str) -> None:
-        """Note that a portion is deleted from now until the next step begins."""
+        """Record that a portion is being deleted from now until the next step starts."""
         self._handed_over[plan_id] = time.monotonic()
 
     async def rest(self, plan_id: str) -> None:
-        """Let others have the database after a portion, for longer than that had it."""
+        """Wait after a portion, longer than it took, so that others get the database."""
         begun = self._handed_over.pop(plan_id, None)
         if begun is not None:
             await asyncio.sleep(min(_REST * (time.monotonic() - begun), _LONGEST_REST))
@@ -99,9 +101,10 @@ class Plans:
 async def divided_subjects(
     database: Database, repository_id: str, selection: Selection, orphaned: Collection[str]
 ) -> dict[int, set[str]]:
-    """Return the digests to remember at each position between portions.
+    """Return the digests to store in the cursor at each position between portions.
 
-    `orphaned` are those that an earlier plan divided; they stay until their last referrer.
+    `orphaned` are the subjects from the cursor of an earlier plan; they stay until the last
+    referrer.
     """
     order = list(selection.expired)
     divided = _divided(selection.expired, order)
@@ -122,7 +125,7 @@ async def divided_subjects(
 
 
 def _divided(expired: Mapping[str, Expired], order: Sequence[str]) -> dict[int, set[str]]:
-    """Return the ids of subjects by the positions that part them from referrers."""
+    """Return, by position, the ids of the subjects before it that have referrers after it."""
     last = {}
     for place, name in enumerate(order):
         subject = expired[name].subject

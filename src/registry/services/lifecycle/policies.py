@@ -1,4 +1,4 @@
-"""The one lifecycle policy a repository may have."""
+"""Store, read and delete the lifecycle policy of a repository."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ RUN_EVERY: Final = DAY
 def put_policy(
     tx: Connection, repository_id: str, rules: Sequence[LifecycleRule], now: int
 ) -> StoredLifecyclePolicy:
-    """Give a repository a policy in place of the one it had.
+    """Set or replace a repository's policy.
 
-    The first run is a day off, so that there is time to see a preview; a change of the policy
-    leaves the schedule as it is, and stops a run that is under way by the old one.
+    The first run starts a day later, so that there is time for a preview. Replacing a policy keeps
+    its schedule, and stops a run of the old one.
 
     Raises:
         InvalidInput: with ``field`` and ``reason``.
-        NotFound: the repository is gone.
+        NotFound: there is no such repository.
 
     """
     document = check_rules(rules)
@@ -43,7 +43,7 @@ def get_policy(tx: Connection, repository_id: str) -> StoredLifecyclePolicy:
 
 
 def delete_policy(tx: Connection, repository_id: str) -> None:
-    """Take a repository's policy away, or raise `NotFound`; a run under way stops."""
+    """Delete a repository's policy, or raise `NotFound`; a run of it stops."""
     lock_repository(tx, repository_id)
     if not lifecycle.remove_policy(tx, repository_id):
         raise no_policy()

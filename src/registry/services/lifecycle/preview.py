@@ -1,4 +1,4 @@
-"""What a run would do now: which images go, by which rule, and what that frees. Deletes nothing."""
+"""Preview a run: the images that would expire now, by which rule, and the bytes that frees."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cloudcore.db.base import Connection, Database
 from registry.metadata.lifecycle import images as rows
 from registry.metadata.lifecycle.images import ShownImage
 from registry.services.lifecycle.freed import freed_bytes
-from registry.services.lifecycle.rules import LifecyclePolicy, policy_of
+from registry.services.lifecycle.rules import CompiledPolicy, policy_of
 from registry.services.lifecycle.scan import read_all
 from registry.services.lifecycle.selection import Expired, Selection, select
 
@@ -22,35 +22,35 @@ _KEPT_FOR: Final = 300 * MICROSECONDS
 
 
 class Preview(NamedTuple):
-    """What a policy would take at a moment."""
+    """The images that a policy would expire at a moment."""
 
     moment: int
-    """Microseconds."""
+    """Microseconds since the epoch."""
     evaluated: int
     expired: dict[str, Expired]
     ids: list[str]
-    """Of what expires, the newest first."""
+    """Of the expired images, the newest first."""
     expired_by_rule: dict[int, int]
-    """By the rules' priorities."""
+    """The number of expired images by the rule's priority."""
     kept_by_rule: dict[int, int]
-    """What keep rules protect, and `keep_last` leaves, by the rules' priorities."""
+    """The number of images that a keep rule or a `keep_last` keeps, by the rule's priority."""
     freed_bytes: int
-    """Of blobs that nothing would reference any more, once nothing can be restored."""
+    """Bytes of the blobs that nothing references once the images can no longer be restored."""
 
 
-class Taken(NamedTuple):
+class ExpiringImage(NamedTuple):
     """An image that would expire."""
 
     image: ShownImage
     tags: list[str]
     priority: int
-    """Of the rule that takes it, or the image it goes with."""
+    """Of the rule that expires it or its subject."""
     expires_with: str | None
-    """The digest of that image."""
+    """The digest of its subject, if it expires because the subject does."""
 
 
 class Previews:
-    """Makes previews, few at a time, and keeps the last ones for those who turn their pages."""
+    """Computes previews one at a time, and caches the last ones for requests of further pages."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, str, int], Preview] = OrderedDict()
@@ -61,8 +61,8 @@ class Previews:
     async def get(self, database: Database, repository_id: str, document: str, now: int) -> Preview:
         """Return the preview of a policy's document as of `now`.
 
-        One of the same moment is not made again; if it is not kept here any more, or was made by
-        another process, what is returned shows the present images by the rules of then.
+        A cached preview of the same moment is returned as it is. Without one, the preview shows the
+        present images with ages measured at `now`.
         """
         key = (repository_id, document, now)
         found = self._kept.get(key)
@@ -82,9 +82,9 @@ class Previews:
 
 
 async def preview(
-    database: Database, repository_id: str, policy: LifecyclePolicy, now: int
+    database: Database, repository_id: str, policy: CompiledPolicy, now: int
 ) -> Preview:
-    """Return what a policy would take of a repository."""
+    """Return the images that a policy would expire in a repository at `now`."""
     images, children = await read_all(database, repository_id, policy, now)
     selection = await asyncio.to_thread(select, policy, images, children, now)
     expired = selection.expired
@@ -99,32 +99,32 @@ async def preview(
     )
 
 
-def read_taken(
-    tx: Connection, repository_id: str, policy: LifecyclePolicy, found: Preview, ids: Sequence[str]
-) -> list[Taken]:
-    """Return those of `ids`, of a preview, that are still there."""
+def read_expiring(
+    tx: Connection, repository_id: str, policy: CompiledPolicy, found: Preview, ids: Sequence[str]
+) -> list[ExpiringImage]:
+    """Return those images of a preview that are in `ids` and still exist."""
     shown = rows.shown_images(tx, repository_id, ids)
     tags: dict[str, list[str]] = {}
     for name, image, _ in sorted(rows.tags_of_some(tx, repository_id, ids)):
         tags.setdefault(image, []).append(name)
     subjects = [subject for each in ids if (subject := found.expired[each].subject) is not None]
     digests = rows.digests_of(tx, repository_id, subjects)
-    taken = []
+    expiring = []
     for each in ids:
         if each in shown:
             rule, subject = found.expired[each]
             assert rule is not None
-            taken.append(
-                Taken(
+            expiring.append(
+                ExpiringImage(
                     shown[each],
                     tags.get(each, []),
                     policy.rules[rule].priority,
                     None if subject is None else shown[each].subject_digest or digests.get(subject),
                 )
             )
-    return taken
+    return expiring
 
 
-def _expired_by_rule(policy: LifecyclePolicy, selection: Selection) -> dict[int, int]:
+def _expired_by_rule(policy: CompiledPolicy, selection: Selection) -> dict[int, int]:
     counts = Counter(each.rule for each in selection.expired.values())
     return {policy.rules[n].priority: count for n, count in counts.items() if n is not None}

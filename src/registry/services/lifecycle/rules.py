@@ -1,17 +1,17 @@
-"""Rules of a lifecycle policy, as they are written and as they are evaluated (C5).
+"""Check, parse and compile the rules of a lifecycle policy.
 
-    priority                    unique; the least comes first
+    priority                    unique; the lowest number comes first
     action                      ``expire`` or ``keep``
     selector                    ``untagged``, ``tagged`` or ``any``
-    tag_prefixes, tag_patterns  of ``tagged``: one tag that fits one of them suffices
+    tag_prefixes, tag_patterns  with ``tagged``: one tag must match one of them
     older_than_days | not_pulled_for_days | keep_last
 
-An *expire* rule has exactly one of the three conditions; one for ``untagged`` may have none, and
-then takes every image it claims. A rule claims the images it selects: rules after it do not see
-them, whether or not its condition holds. So the one for ``any`` is the last.
+An *expire* rule has exactly one of the three conditions. One for ``untagged`` may have none, and
+then expires every image it selects. A rule claims the images it selects: later rules do not see
+them, even if its condition does not hold. So the expire rule for ``any`` must be the last.
 
-A *keep* rule protects what it selects from every expire rule, whatever the priorities; with
-``keep_last`` only the newest of it. Keep rules do not depend on one another.
+A *keep* rule protects the images it selects from every expire rule, regardless of priorities; with
+``keep_last``, only the newest of them. Keep rules do not affect one another.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from cloudcore.wire import RequestBody
 DAY: Final = 24 * 3600 * MICROSECONDS
 MAX_BYTES: Final = 20 * 1024
 MAX_PATTERN_BYTES: Final = 8 * 1024
-"""Most bytes of all `tag_patterns` with a ``*`` together: each tag is matched with all of them,
-also in the transaction that re-checks images. At worst that takes some 0.1 ms a tag."""
+"""The most bytes of all `tag_patterns` with a ``*`` together. Each tag is matched with all of them,
+also in the transaction that selects images again; the worst case is 0.1 ms for each tag."""
 MAX_RULES: Final = 50
 
 Selector = Literal["untagged", "tagged", "any"]
@@ -74,7 +74,7 @@ Rules = Annotated[list[LifecycleRule], Meta(min_length=1, max_length=MAX_RULES)]
 
 
 class Rule(NamedTuple):
-    """A rule as it is evaluated; spans are in microseconds."""
+    """A compiled rule; durations are in microseconds."""
 
     priority: int
     is_keep: bool
@@ -86,7 +86,7 @@ class Rule(NamedTuple):
     keep_last: int | None
 
     def takes_tag(self, tag: str) -> bool:
-        """Say whether an image is selected for this tag of it."""
+        """Return True if the rule selects an image because of this tag."""
         if self.selector != "tagged":
             return False
         if not self.prefixes and not self.patterns.texts:
@@ -95,8 +95,8 @@ class Rule(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class LifecyclePolicy:
-    """Checked rules by priority. Sets of them are integers: bit ``n`` stands for ``rules[n]``."""
+class CompiledPolicy:
+    """Compiled rules by priority. A set of rules is an integer whose bit ``n`` is ``rules[n]``."""
 
     rules: tuple[Rule, ...]
     keeping: int
@@ -107,7 +107,7 @@ class LifecyclePolicy:
     """The rules that select every image."""
 
     def of_tag(self, tag: str) -> int:
-        """Return the rules that select an image for this tag of it."""
+        """Return the set of rules that select an image because of this tag."""
         found = self.of_any
         for number, rule in enumerate(self.rules):
             if rule.takes_tag(tag):
@@ -116,7 +116,7 @@ class LifecyclePolicy:
 
 
 def check_rules(rules: Sequence[LifecycleRule]) -> str:
-    """Return rules in the form that is stored.
+    """Check rules and return the document to store.
 
     Raises:
         InvalidInput: with ``field``, such as ``rules[2].priority``, and ``reason``.
@@ -142,15 +142,15 @@ def check_rules(rules: Sequence[LifecycleRule]) -> str:
 
 
 def parse_rules(document: str) -> list[LifecycleRule]:
-    """Return the rules of a document of `check_rules`."""
+    """Return the rules of a stored document."""
     return msgspec.json.decode(document, type=dict[str, list[LifecycleRule]])["rules"]
 
 
-def policy_of(document: str) -> LifecyclePolicy:
-    """Return a document of `check_rules` in the form that is evaluated."""
+def policy_of(document: str) -> CompiledPolicy:
+    """Compile a stored document."""
     by_priority = sorted(parse_rules(document), key=lambda each: each.priority)
     rules = tuple(_compiled(each) for each in by_priority)
-    return LifecyclePolicy(
+    return CompiledPolicy(
         rules,
         keeping=_bits(rule.is_keep for rule in rules),
         of_untagged=_bits(rule.selector != "tagged" for rule in rules),

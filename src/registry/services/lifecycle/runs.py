@@ -1,9 +1,9 @@
-"""Runs of lifecycle policies: started by hand or by the clock, one at a time in a repository.
+"""Run lifecycle policies: on request or on schedule, one run at a time in a repository.
 
-A run is a job. Its first step plans; each further step deletes a portion of the plan in one
-transaction, in which the selection is made again of what is to go and what it was measured
-against, as these are by then. So a tag, a pull, a pin, an index or a subject that came meanwhile
-saves the image, and a policy that was changed or taken away stops the run.
+A run is a job. Its first step makes a plan. Each further step deletes a portion of the plan in one
+transaction, which first selects again among the images of the portion and those they are compared
+with. So a tag, a pull, a pin, an index or a subject that was added meanwhile keeps the image, and a
+change or deletion of the policy stops the run.
 """
 
 from __future__ import annotations
@@ -33,37 +33,37 @@ from registry.services.events import LIFECYCLE_COMPLETED, RegistryEvent, publish
 from registry.services.images.deletion import delete_image
 from registry.services.lifecycle.plans import Cursor, Plan, Plans, divided_subjects
 from registry.services.lifecycle.policies import RUN_EVERY, no_policy
-from registry.services.lifecycle.rules import LifecyclePolicy, policy_of
+from registry.services.lifecycle.rules import CompiledPolicy, policy_of
 from registry.services.lifecycle.scan import Images, read_all, read_some
 from registry.services.lifecycle.selection import select
 from registry.services.run_log import log_end
 
 KIND: Final = "registry.lifecycle"
 KEPT_SECONDS: Final = 90 * 24 * 3600
-"""How long a repository's runs are remembered."""
+"""How long the runs of a repository are kept."""
 COUNTS: Final = ("evaluated", "expired", "freed_bytes")
-"""What a run counts: images there were, those it deleted, and bytes that frees in the end."""
+"""The counters of a run: images evaluated, images deleted, and bytes that will be freed."""
 _DUE: Final = 50
 
 
 class Portion(NamedTuple):
-    """What one transaction of a run deletes, if it is still to go."""
+    """The images that one transaction of a run deletes if they still expire."""
 
     plan: Plan
-    policy: LifecyclePolicy
+    policy: CompiledPolicy
     ids: Sequence[str]
     subjects: Collection[str]
     is_last: bool
 
 
 def lifecycle_kind(ctx: ServiceContext) -> JobKind:
-    """Return the kind of job that runs policies."""
+    """Return the kind of job that runs lifecycle policies."""
     step = partial(run_step, ctx, Plans())
     return run_kind(KIND, step, database=ctx.database, clock=ctx.clock, ended=_log_end)
 
 
-def start_run(tx: Connection, repository_id: str, run_id: str, act: Change) -> Run:
-    """Start a run of a repository's policy, or join the one under way, and return it.
+def start_run(tx: Connection, repository_id: str, run_id: str, change: Change) -> Run:
+    """Start a run of a repository's policy, or return the one that is running.
 
     Raises:
         NotFound: there is no such repository, or it has no policy.
@@ -83,13 +83,15 @@ def start_run(tx: Connection, repository_id: str, run_id: str, act: Change) -> R
         kind=KIND,
         account_id=repository.account_id,
         scope_id=repository_id,
-        resource=repository_crn(act.site.region, repository.account_id, repository.name),
-        started_by=act.principal,
+        resource=repository_crn(
+            change.registry_host.region, repository.account_id, repository.name
+        ),
+        started_by=change.principal,
         counts=COUNTS,
         kept_seconds=KEPT_SECONDS,
         arguments=policy.document,
     )
-    return runs.start_run(tx, new, act.now)
+    return runs.start_run(tx, new, change.now)
 
 
 def get_run(tx: Connection, repository_id: str, run_id: str) -> Run:
@@ -101,24 +103,24 @@ def get_run(tx: Connection, repository_id: str, run_id: str) -> Run:
 
 
 async def start_due_runs(ctx: ServiceContext) -> int:
-    """Start the runs whose time has come, and return how many they are.
+    """Start the runs that are due; return their number.
 
-    Any number of processes may do so at once: each run is started by one of them.
+    Safe in several processes at once: each run is started by one of them.
     """
     started = 0
     while due := await ctx.database.read(lifecycle.list_due, ctx.clock(), _DUE):
         for repository_id in due:
             started += await ctx.database.write(
-                _start_due_run, repository_id, ctx.new_id(), ctx.act("")
+                _start_due_run, repository_id, ctx.new_id(), ctx.change_by("")
             )
     return started
 
 
-def _start_due_run(tx: Connection, repository_id: str, run_id: str, act: Change) -> bool:
+def _start_due_run(tx: Connection, repository_id: str, run_id: str, change: Change) -> bool:
     is_live = lock_repository(tx, repository_id) is not None
-    if not lifecycle.postpone(tx, repository_id, act.now, act.now + RUN_EVERY):
+    if not lifecycle.postpone(tx, repository_id, change.now, change.now + RUN_EVERY):
         return False
-    return is_live and start_run(tx, repository_id, run_id, act).id == run_id
+    return is_live and start_run(tx, repository_id, run_id, change).id == run_id
 
 
 async def run_step(ctx: ServiceContext, plans: Plans, run: Run, job: Job) -> Next | Done:
@@ -137,18 +139,18 @@ async def run_step(ctx: ServiceContext, plans: Plans, run: Run, job: Job) -> Nex
     position = cursor.position + len(ids)
     is_last = position >= len(plan.order)
     portion = Portion(plan, policy, ids, cursor.subjects, is_last)
-    change = partial(delete_portion, run, portion, _act(ctx, run))
+    work = partial(delete_portion, run, portion, _change_by(ctx, run))
     if is_last:
         plans.drop(plan.id)
-        return Done(change)
+        return Done(work)
     plans.hand_over(plan.id)
-    return Next(msgspec.to_builtins(plan.cursor(position)), change)
+    return Next(msgspec.to_builtins(plan.cursor(position)), work)
 
 
 async def make_plan(
-    ctx: ServiceContext, run: Run, policy: LifecyclePolicy, subjects: Collection[str] = ()
+    ctx: ServiceContext, run: Run, policy: CompiledPolicy, subjects: Collection[str] = ()
 ) -> Plan:
-    """Return what a run is going to do; `subjects` are digests whose referrers are to follow."""
+    """Return the plan of a run; referrers of the digests in `subjects` expire too."""
     now = ctx.clock()
     read = await read_all(ctx.database, run.scope_id, policy, now, frozenset(subjects))
     selection = await asyncio.to_thread(select, policy, *read, now)
@@ -162,11 +164,11 @@ async def make_plan(
     )
 
 
-def delete_portion(run: Run, portion: Portion, act: Change, tx: Connection) -> None:
-    """Delete what of a portion must still go.
+def delete_portion(run: Run, portion: Portion, change: Change, tx: Connection) -> None:
+    """Delete the images of a portion that still expire.
 
     Raises:
-        StepFailed: the repository is gone, or the policy is another by now.
+        StepFailed: the repository was deleted, or the policy was changed or deleted.
 
     """
     repository = lock_repository(tx, run.scope_id)
@@ -175,16 +177,16 @@ def delete_portion(run: Run, portion: Portion, act: Change, tx: Connection) -> N
     policy = lifecycle.find_policy(tx, run.scope_id)
     if policy is None or policy.document != run.arguments:
         raise StepFailed("POLICY_CHANGED", "the policy is another by now", is_permanent=True)
-    expired = _still_expired(tx, run, portion, act.now)
-    events, counts = _delete(tx, repository, expired, act)
+    expired = _still_expired(tx, run, portion, change.now)
+    events, counts = _delete(tx, repository, expired, change)
     runs.progress_run(tx, run.id, Progress(counts, done=run.done + len(portion.ids)))
     if portion.is_last:
         events.append(RegistryEvent(LIFECYCLE_COMPLETED))
-    publish(tx, act, repository, events)
+    publish(tx, change, repository, events)
 
 
 def _still_expired(tx: Connection, run: Run, portion: Portion, now: int) -> list[str]:
-    """Select again, of a portion and of what its images are measured against."""
+    """Select again among the images of a portion and those they are compared with."""
     known: Images = Images([], {})
     ids = set(portion.ids)
     wanted: set[str] = set()
@@ -199,30 +201,30 @@ def _still_expired(tx: Connection, run: Run, portion: Portion, now: int) -> list
             planned_at=portion.plan.moment,
             subjects=portion.subjects,
         )
-        # Whatever rule sees an image measures it against the newest that the rule keeps.
+        # A rule with `keep_last` compares the images that it selects with the newest that it keeps.
         seen = {number for image in known.images for number in _numbers(image.rules)}
         ids = {name for number in seen for name in portion.plan.newest.get(number, ())}
     going = set(portion.ids)
-    images = [image._replace(is_spared=image.id not in going) for image in known.images]
+    images = [image._replace(is_excluded=image.id not in going) for image in known.images]
     return list(select(portion.policy, images, known.children, portion.plan.moment).expired)
 
 
 def _delete(
-    tx: Connection, repository: Repository, ids: Sequence[str], act: Change
+    tx: Connection, repository: Repository, ids: Sequence[str], change: Change
 ) -> tuple[list[RegistryEvent], dict[str, int]]:
-    """Delete images; return the events, and the counts of what is gone."""
+    """Delete images; return the events to publish and the counters of the run."""
     events: list[RegistryEvent] = []
     digests = lifecycle_images.digests_of(tx, repository.id, ids)
     rows = manifests.find_manifests(tx, repository.id, list(digests.values()))
     freed = 0
     for name in ids:
         freed += lifecycle_images.sole_bytes(tx, name)
-        events += delete_image(tx, repository, rows[digests[name]], act)
+        events += delete_image(tx, repository, rows[digests[name]], change)
     return events, {"expired": len(ids), "freed_bytes": freed}
 
 
 def _begin(run: Run, evaluated: int, planned: int, tx: Connection) -> None:
-    # What is done was planned by a process that died.
+    # `run.done` is what earlier plans did, made by processes that died.
     progress = Progress({"evaluated": evaluated}, total=run.done + planned)
     runs.progress_run(tx, run.id, progress)
 
@@ -231,8 +233,10 @@ def _log_end(run: Run) -> None:
     log_end("lifecycle run", run, repository_id=run.scope_id, **run.counts)
 
 
-def _act(ctx: ServiceContext, run: Run) -> Change:
-    return ctx.act(f"crn:registry:{ctx.site.region}:{run.account_id}:lifecycle-run/{run.id}")
+def _change_by(ctx: ServiceContext, run: Run) -> Change:
+    return ctx.change_by(
+        f"crn:registry:{ctx.registry_host.region}:{run.account_id}:lifecycle-run/{run.id}"
+    )
 
 
 def _numbers(rules: int) -> list[int]:

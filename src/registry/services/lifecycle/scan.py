@@ -1,8 +1,8 @@
-"""What the selection needs to know of images: of a whole repository, or again of a few.
+"""Read the images that the selection needs: a whole repository, or a few images again.
 
-A whole repository is read page by page, so neither the event loop nor a lock waits for it, and
-what changes meanwhile may be seen or not. What must be right is read again, in the transaction
-that acts on it (`read_some`).
+A whole repository is read page by page, so that it blocks neither the event loop nor other
+transactions; the pages need not be of one moment. The transaction that deletes images reads them
+again (`read_some`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from cloudcore.db.base import Connection, Database, Row
 from registry.metadata.lifecycle import images as rows
 from registry.metadata.lifecycle.images import ImageColumns
-from registry.services.lifecycle.rules import LifecyclePolicy
+from registry.services.lifecycle.rules import CompiledPolicy
 from registry.services.lifecycle.selection import Image
 from registry.services.lifecycle.tagging import Tagging
 
@@ -22,25 +22,25 @@ PAGE: Final = 2000
 
 
 class Images(NamedTuple):
-    """Images and what ties them."""
+    """Images, and the edges of the indexes among them."""
 
     images: list[Image]
     children: dict[str, list[str]]
-    """Of each index, by ids."""
+    """The ids of the children of each index, by the index's id."""
 
 
 async def read_all(
     database: Database,
     repository_id: str,
-    policy: LifecyclePolicy,
+    policy: CompiledPolicy,
     now: int,
     subjects: Collection[str] = frozenset(),
 ) -> Images:
-    """Return the images of a repository; `subjects` are digests that have expired already."""
+    """Return the images of a repository; `subjects` are digests of images already expired."""
     tagging = Tagging(policy)
     after = ""
     while page := await database.read(rows.page_of_tags, repository_id, after, PAGE):
-        # Patterns may take their time, which others have meanwhile.
+        # Matching patterns may take long, so it runs in a thread.
         digests = await asyncio.to_thread(tagging.note, page)
         if digests:
             tagging.note_present(await database.read(rows.ids_of, repository_id, digests))
@@ -56,23 +56,23 @@ async def read_all(
             edges = await database.read(rows.children_of_some, repository_id, indexes)
             _add_edges(found.children, edges)
         after = page[-1][0]
-        await asyncio.sleep(0)  # on SQLite nothing else lets others have their turn
+        await asyncio.sleep(0)  # a read of SQLite does not yield to the event loop
     return found
 
 
 def read_some(
     tx: Connection,
     repository_id: str,
-    policy: LifecyclePolicy,
+    policy: CompiledPolicy,
     ids: Sequence[str],
     now: int,
     *,
     planned_at: int,
     subjects: Collection[str],
 ) -> Images:
-    """Return those of some images that are there, as they are now.
+    """Return those of the images `ids` that still exist.
 
-    Held is what an image outside of `ids` holds, and what was given a tag since `planned_at`.
+    An image is held if an image outside `ids` holds it, or if it got a tag since `planned_at`.
     """
     tagging = Tagging(policy)
     digests = tagging.note(rows.tags_of_some(tx, repository_id, ids))
@@ -97,7 +97,7 @@ def read_some(
 
 
 def _image(
-    columns: ImageColumns, policy: LifecyclePolicy, tagging: Tagging, subjects: Collection[str]
+    columns: ImageColumns, policy: CompiledPolicy, tagging: Tagging, subjects: Collection[str]
 ) -> Image:
     if columns.tag_count:
         rules, renewed_at = tagging.of(columns.id)

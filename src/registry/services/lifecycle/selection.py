@@ -1,16 +1,16 @@
-"""Which images a lifecycle policy takes: a pure function of images, rules and the moment.
+"""Select the images that a lifecycle policy expires: a pure function of images, rules and time.
 
-*Held* images stay whatever the rules say: a child of an index that stays, a referrer whose
-subject stays. Pins and keep rules hold too, and for an hour the push or the restoration itself.
-What is not held stands on its own and is claimed by the first expire rule that selects it. When an
-image expires,
+*Held* images are kept regardless of the rules: the children of an index that is kept, and the
+referrers of a subject that is kept. Pins and keep rules keep images too, and nothing expires in the
+first hour after its push or restoration. An image that is not held is *free*, and is claimed by the
+first expire rule that selects it. When an image expires,
 
 - its referrers expire with it, unless something else holds them;
-- its children stand on their own from then on, and the rules see them as any other image.
+- its children become free, and the rules see them like any other image.
 
-So the outcome is the least set that is closed under this, the same in whatever order images are
-looked at: as if the policy were run again and again until it takes nothing more. It is reached
-in one pass because a rule that keeps the newest only ever sees more images, never fewer.
+The result is the least set that is closed under this, independent of the order of the images: as if
+the policy were run again and again until nothing more expires. One pass is enough, because a rule
+with `keep_last` only ever sees more images, never fewer.
 
 Images that hold each other (an index about its own child) stay until someone deletes them.
 """
@@ -23,66 +23,67 @@ from heapq import heappush, heappushpop
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
-from registry.services.lifecycle.rules import LifecyclePolicy, Rule
+from registry.services.lifecycle.rules import CompiledPolicy, Rule
 
 HOUR: Final = 3600 * MICROSECONDS
-"""How long what was pushed or restored is left alone."""
+"""How long an image is kept after its push or restoration."""
 
 
 class Image(NamedTuple):
-    """What the rules look at in an image; moments are in microseconds."""
+    """The properties of an image that rules use; times are in microseconds since the epoch."""
 
     id: str
     rules: int
-    """Those that select it (see `LifecyclePolicy`)."""
+    """The set of rules that select it (see `CompiledPolicy`)."""
     pushed_at: int
-    """The newest of `keep_last` are told by this."""
+    """`keep_last` keeps the images with the latest of these."""
     arrived_at: int
-    """When it was pushed, or last restored."""
+    """The time of its push, or of its last restoration."""
     renewed_at: int
-    """From when it ages: its arrival, a tag's last arrival, or the loss of its last tag."""
+    """The start of its age: its arrival, the last time it got a tag, or lost its last tag."""
     last_pulled_at: int | None = None
     subject: str | None = None
-    """The id of the image it is about, when that is there."""
+    """The id of its subject, if that exists."""
     is_pinned: bool = False
     is_held: bool = False
-    """By an image that is not among those looked at."""
-    is_spared: bool = False
-    """It does not go this time, but counts among what the rules see."""
+    """Held by an image that is not part of the selection."""
+    is_excluded: bool = False
+    """Not deleted in this run, but counted by the rules."""
     is_orphan: bool = False
-    """Its subject has expired already, and it is to follow."""
+    """Its subject has already expired, so it expires too."""
 
 
 class Expired(NamedTuple):
-    """Why an image goes."""
+    """Why an image expires."""
 
     rule: int | None
-    """The place of the rule that took it or its subject; None: of a subject gone before."""
+    """The number of the rule that expires it or its subject; None if an earlier plan expired the
+    subject."""
     subject: str | None
-    """The image it goes with."""
+    """The id of the subject that it expires with, if any."""
 
 
 class Selection(NamedTuple):
-    """What a policy takes."""
+    """The images that a policy expires."""
 
     expired: dict[str, Expired]
-    """By id, in an order in which they can be deleted: an index before its children, a subject
-    before its referrers and these at once."""
+    """By id, in an order in which they can be deleted: an index before its children, and a subject
+    directly before its referrers."""
     kept: dict[int, int]
-    """How many images each rule keeps, by the rule's place: by `keep`, or as its newest."""
+    """The number of images that each keep rule or `keep_last` keeps, by the rule's number."""
     newest: dict[int, list[str]]
-    """The images that a rule's `keep_last` keeps, by the rule's place."""
+    """The ids that each `keep_last` keeps, by the rule's number."""
 
 
 def select(
-    policy: LifecyclePolicy,
+    policy: CompiledPolicy,
     images: Sequence[Image],
     children: Mapping[str, Sequence[str]],
     now: int,
 ) -> Selection:
-    """Return what `policy` takes of `images`; `children` are those of each index, by ids.
+    """Return the images that `policy` expires; `children` maps an index to its children, by ids.
 
-    Children that are not among the images are passed over.
+    Children that are not in `images` are ignored.
     """
     return _Evaluation(policy, images, children, now).run()
 
@@ -92,7 +93,7 @@ class _Evaluation:
 
     def __init__(
         self,
-        policy: LifecyclePolicy,
+        policy: CompiledPolicy,
         images: Sequence[Image],
         children: Mapping[str, Sequence[str]],
         now: int,
@@ -115,7 +116,7 @@ class _Evaluation:
         self._expired: dict[str, Expired] = {}
 
     def run(self) -> Selection:
-        for image in [each for each in self._images.values() if self._stands(each)]:
+        for image in [each for each in self._images.values() if self._is_free(each)]:
             self._see(image)
             while self._leaving:
                 self._expire(*self._leaving.pop())
@@ -123,8 +124,8 @@ class _Evaluation:
         kept = {rule: len(pool) for rule, pool in newest.items()}
         return Selection(self._expired, {**self._kept, **kept}, newest)
 
-    def _stands(self, image: Image) -> bool:
-        """Say whether no index or subject that stays holds an image."""
+    def _is_free(self, image: Image) -> bool:
+        """Return True if no index or subject that is kept holds the image."""
         return not (
             self._parents[image.id]
             or image.is_held
@@ -133,7 +134,7 @@ class _Evaluation:
 
     def _expire(self, name: str, why: Expired) -> None:
         self._expired[name] = why
-        # What is put on last leaves first: referrers at once after their subject.
+        # A stack: what is pushed last is popped first, so referrers follow their subject.
         for child in self._children.get(name, ()):
             self._parents[child] -= 1
             self._release(child)
@@ -142,11 +143,11 @@ class _Evaluation:
 
     def _release(self, name: str) -> None:
         image = self._images.get(name)
-        if image is not None and self._stands(image):
+        if image is not None and self._is_free(image):
             self._see(image)
 
     def _see(self, image: Image) -> None:
-        """Let the rules see an image that stands on its own; happens once to each."""
+        """Apply the rules to a free image; called once for each."""
         if image.is_pinned:
             return
         for number, rule in self._selecting(image.rules & self._policy.keeping):
@@ -154,11 +155,11 @@ class _Evaluation:
                 self._kept[number] += 1
                 self._keepers[image.id] += 1
                 continue
-            outdone = self._enter(number, rule.keep_last, image)
-            if outdone != image.id:
+            displaced = self._enter(number, rule.keep_last, image)
+            if displaced != image.id:
                 self._keepers[image.id] += 1
-            if outdone is not None and outdone != image.id:
-                self._unkeep(outdone)
+            if displaced is not None and displaced != image.id:
+                self._unkeep(displaced)
         if not self._keepers[image.id]:
             self._judge(image)
 
@@ -168,9 +169,9 @@ class _Evaluation:
             self._judge(self._images[name])
 
     def _judge(self, image: Image) -> None:
-        """Expire an image that nothing keeps with its subject, or as the rules say."""
+        """Expire an image that no keep rule keeps with its subject, or by the first expire rule."""
         subject = None if image.subject not in self._expired else image.subject
-        if (subject is not None or image.is_orphan) and not self._is_spared(image):
+        if (subject is not None or image.is_orphan) and not self._is_protected(image):
             taken_by = None if subject is None else self._expired[subject].rule
             self._leaving.append((image.id, Expired(taken_by, subject)))
             return
@@ -180,15 +181,15 @@ class _Evaluation:
 
     def _claim(self, number: int, rule: Rule, image: Image) -> None:
         if rule.keep_last is not None:
-            outdone = self._enter(number, rule.keep_last, image)
-            taken = None if outdone is None else self._images[outdone]
+            displaced = self._enter(number, rule.keep_last, image)
+            taken = None if displaced is None else self._images[displaced]
         else:
             taken = image if self._is_due(rule, image) else None
-        if taken is not None and not self._is_spared(taken):
+        if taken is not None and not self._is_protected(taken):
             self._leaving.append((taken.id, Expired(number, None)))
 
     def _enter(self, number: int, size: int, image: Image) -> str | None:
-        """Count an image among a rule's newest, and return the one that is no longer."""
+        """Add an image to a rule's newest; return the id that drops out of them, or None."""
         pool = self._pools.setdefault(number, [])
         entry = (image.pushed_at, image.id)
         if len(pool) < size:
@@ -200,15 +201,15 @@ class _Evaluation:
         if rule.older_than is not None:
             return self._now - image.renewed_at > rule.older_than
         if rule.not_pulled_for is None:
-            return True  # for ``untagged``, without a condition
+            return True  # a rule for ``untagged`` without a condition
         used_at = max(image.renewed_at, image.last_pulled_at or 0)
         return self._now - used_at > rule.not_pulled_for
 
-    def _is_spared(self, image: Image) -> bool:
-        return image.is_spared or self._now - image.arrived_at < HOUR
+    def _is_protected(self, image: Image) -> bool:
+        return image.is_excluded or self._now - image.arrived_at < HOUR
 
     def _selecting(self, rules: int) -> Iterator[tuple[int, Rule]]:
-        """Yield the rules of a set, by priority."""
+        """Yield the rules of a set with their numbers, by priority."""
         while rules:
             number = (rules & -rules).bit_length() - 1
             yield number, self._policy.rules[number]

@@ -1,9 +1,9 @@
-"""What the tags of images tell the rules: which of them select an image, and what it is about.
+"""Find the rules that the tags of an image match, and the subject that a signature's tag names.
 
-Clients that know no ``subject`` say by a tag what a signature or an SBOM is about: the digest of
-the image, its colon written as ``-``, alone (image-spec's referrers tag schema) or with an ending
-such as ``.sig`` (cosign). For lifecycle rules such an image is a referrer like any other, so that
-a signature neither goes before what it signs nor counts among the newest.
+Clients without support for ``subject`` name the subject of a signature or an SBOM in its tag: the
+digest of the image with ``-`` for the colon, alone (image-spec, referrers tag schema) or with a
+suffix such as ``.sig`` (cosign). Lifecycle rules treat such an image as a referrer, so that a
+signature neither expires before the image it signs nor counts among the newest.
 """
 
 from __future__ import annotations
@@ -14,34 +14,35 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Row
 from registry.metadata.lifecycle.images import ImageColumns
-from registry.services.lifecycle.rules import LifecyclePolicy
+from registry.services.lifecycle.rules import CompiledPolicy
 
 _DIGEST_TAG: Final = re.compile(r"(sha256)-([0-9a-f]{64})(?:\..+)?")
 
 
 class SubjectImage(NamedTuple):
-    """What an image is about."""
+    """The subject of an image."""
 
     id: str | None
-    """When the repository has it."""
+    """Its id, if the repository has it."""
     digest: str | None
     is_held: bool = False
-    """It is about several images, or has a name of its own too: it is held, but follows none."""
+    """The image names several subjects, or has other tags too: it is held while one of them exists,
+    but does not expire with any."""
 
 
 class Tagging:
-    """The tags of some images, as far as rules look at them."""
+    """The tags of some images, reduced to what the rules need."""
 
-    def __init__(self, policy: LifecyclePolicy) -> None:
+    def __init__(self, policy: CompiledPolicy) -> None:
         self._policy = policy
         self._found: dict[str, tuple[int, int]] = {}
         self._named: dict[str, list[str]] = {}
         self._present: dict[str, str] = {}
 
     def note(self, tags: Iterable[Row]) -> list[str]:
-        """Take in rows of a tag's name, its image, and when it was pointed there.
+        """Add rows of a tag's name, its image's id, and the time it was pointed there.
 
-        Returns the digests that the names tell; `note_present` is to be told which are there.
+        Return the digests in the names; pass those that exist to `note_present`.
         """
         digests = []
         for name, image, moved_at in tags:
@@ -53,15 +54,15 @@ class Tagging:
         return digests
 
     def note_present(self, ids: Mapping[str, str]) -> None:
-        """Take in the ids of images by their digests."""
+        """Add the ids of existing images by their digests."""
         self._present.update(ids)
 
     def of(self, image: str) -> tuple[int, int]:
-        """Return the rules that select an image for its tags, and when the last tag came."""
+        """Return the rules that select an image by its tags, and the time it last got a tag."""
         return self._found.get(image, (self._policy.of_any, 0))
 
     def subject_of(self, image: ImageColumns) -> SubjectImage:
-        """Return what an image is about: by its manifest, else by its tags."""
+        """Return the subject of an image: that of its manifest, or the one that its tags name."""
         named = self._named.get(image.id)
         if named is None or image.subject_digest is not None:
             return SubjectImage(image.subject_id, image.subject_digest)

@@ -1,1 +1,1 @@
-"""Use cases of repositories: found by name, managed by their account."""
+"""Find repositories by name, and manage those of an account."""

@@ -1,4 +1,4 @@
-"""Repositories managed by their account: made, described, changed, deleted (C1)."""
+"""Create, read, update and delete the repositories of an account for ``/v1``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
 from registry.errors import NameInvalid
-from registry.metadata.repositories import details as records
+from registry.metadata.repositories import details as rows
 from registry.metadata.repositories.details import NewRepository, RepositoryRecord
 from registry.metadata.repositories.live import lock_repository
 from registry.oci.reference import MAX_NAME_LENGTH, parse_name
@@ -20,31 +20,31 @@ from registry.services.images.deletion import restorable_until
 MAX_TAGS: Final = 50
 MAX_EXCLUSIONS: Final = 5
 
-_SOUGHT: Final = re.compile(r"[!-~]{0,210}")
+_FILTER: Final = re.compile(r"[!-~]{0,210}")
 _EXCLUSION: Final = re.compile(r"[A-Za-z0-9_.*-]{1,128}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def create_repository(
-    tx: Connection, account_id: str, repository_id: str, new: NewRepository, act: Change
+    tx: Connection, account_id: str, repository_id: str, new: NewRepository, change: Change
 ) -> RepositoryRecord:
-    """Make a repository and return it.
+    """Create a repository and return it.
 
     Raises:
-        Conflict: the account has one of this name.
+        Conflict: the account has a repository of this name.
 
     """
-    if not records.add_repository(tx, repository_id, account_id, new, act.now):
+    if not rows.add_repository(tx, repository_id, account_id, new, change.now):
         raise Conflict("there is a repository of this name", name=new.name)
     repository = lock_repository(tx, repository_id)
     assert repository is not None
-    publish(tx, act, repository, [RegistryEvent(REPOSITORY_CREATED)])
+    publish(tx, change, repository, [RegistryEvent(REPOSITORY_CREATED)])
     return get_repository(tx, account_id, repository_id)
 
 
 def get_repository(tx: Connection, account_id: str, repository_id: str) -> RepositoryRecord:
     """Return a repository of an account, or raise `NotFound`."""
-    found = records.find_record(tx, account_id, repository_id)
+    found = rows.find_record(tx, account_id, repository_id)
     if found is None:
         raise NotFound("there is no such repository")
     return found
@@ -53,21 +53,21 @@ def get_repository(tx: Connection, account_id: str, repository_id: str) -> Repos
 def update_repository(
     tx: Connection, account_id: str, repository_id: str, changes: Mapping[str, Any], now: int
 ) -> RepositoryRecord:
-    """Change what `changes` gives of a repository and return it; tags are replaced whole."""
+    """Apply `changes` to a repository and return it; a new value of `tags` replaces all of them."""
     lock_repository(tx, repository_id)
     found = get_repository(tx, account_id, repository_id)
     known = {name: getattr(found, name) for name in NewRepository._fields}
-    records.update_repository(tx, repository_id, NewRepository(**known | dict(changes)), now)
+    rows.update_repository(tx, repository_id, NewRepository(**known | dict(changes)), now)
     return get_repository(tx, account_id, repository_id)
 
 
 def delete_repository(
-    tx: Connection, account_id: str, repository_id: str, act: Change, *, force: bool
+    tx: Connection, account_id: str, repository_id: str, change: Change, *, force: bool
 ) -> None:
-    """Delete a repository: its name is free and its content unreachable at once.
+    """Delete a repository; its name is free and its content hidden at once.
 
     Raises:
-        Conflict: it holds images, and `force` is not given.
+        Conflict: it has images, and `force` is not given.
         NotFound.
 
     """
@@ -78,13 +78,13 @@ def delete_repository(
         raise Conflict(
             "the repository holds images; delete them or force", image_count=found.image_count
         )
-    until = restorable_until(tx, account_id, act.now)
-    records.mark_deleted(tx, repository, act.principal, until, act.now)
-    publish(tx, act, repository, [RegistryEvent(REPOSITORY_DELETED)])
+    until = restorable_until(tx, account_id, change.now)
+    rows.mark_deleted(tx, repository, change.principal, until, change.now)
+    publish(tx, change, repository, [RegistryEvent(REPOSITORY_DELETED)])
 
 
 def check_repository(handle: str, new: NewRepository) -> None:
-    """Refuse what cannot be a repository of the account `handle`.
+    """Check the name, labels and exclusions of a new repository of the account `handle`.
 
     Raises:
         InvalidInput: with ``field`` and ``reason``.
@@ -103,15 +103,15 @@ def check_repository(handle: str, new: NewRepository) -> None:
     check_exclusions(new.immutable_tag_exclusions)
 
 
-def check_sought(name: str | None, name_prefix: str | None) -> None:
-    """Refuse to look for what no policy could speak of: spaces, other scripts, too long a name.
+def check_filters(name: str | None, name_prefix: str | None) -> None:
+    """Check the filters of a list; refuse spaces, non-ASCII text and more than 210 characters.
 
     Raises:
         InvalidInput: with ``field`` and ``reason``.
 
     """
     for field, text in (("name", name), ("name_prefix", name_prefix)):
-        if not _SOUGHT.fullmatch(text or ""):
+        if not _FILTER.fullmatch(text or ""):
             raise InvalidInput(
                 f"{field}: no repository's name holds such, or so much",
                 field=field,
@@ -120,7 +120,7 @@ def check_sought(name: str | None, name_prefix: str | None) -> None:
 
 
 def check_tags(tags: Mapping[str, str]) -> None:
-    """Refuse more labels than fit, or such as cannot be shown."""
+    """Refuse too many labels, labels that are too long, or labels with control characters."""
     if len(tags) > MAX_TAGS:
         raise InvalidInput(f"at most {MAX_TAGS} tags", field="tags", reason="out_of_range")
     for key, value in tags.items():
@@ -134,7 +134,7 @@ def check_tags(tags: Mapping[str, str]) -> None:
 
 
 def check_exclusions(patterns: Sequence[str]) -> None:
-    """Refuse what is no list of patterns of tags."""
+    """Check a list of tag patterns; refuse too many, or characters that no tag has."""
     if len(patterns) > MAX_EXCLUSIONS or not all(map(_EXCLUSION.fullmatch, patterns)):
         raise InvalidInput(
             f"at most {MAX_EXCLUSIONS} patterns of a tag's characters and *",

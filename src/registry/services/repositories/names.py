@@ -1,4 +1,4 @@
-"""Repositories by name: found, made by a first push, listed."""
+"""Find, create by a first push, and list repositories by name for ``/v2``."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from registry.services.events import REPOSITORY_CREATED, RegistryEvent, publish
 
 
 class NamePage(NamedTuple):
-    """Names in byte order, and whether more follow."""
+    """A page of names in byte order; `has_more` is True if more follow."""
 
     names: list[str]
     has_more: bool
 
 
 def name_unknown(name: Name) -> NameUnknown:
-    """Return the error for a repository that is not there."""
+    """Return the error for a repository that does not exist."""
     return NameUnknown(f"there is no repository {name}", name=str(name))
 
 
@@ -32,7 +32,7 @@ async def find_repository(ctx: ServiceContext, name: Name) -> Repository:
     """Return the repository of this name.
 
     Raises:
-        NameUnknown: there is none.
+        NameUnknown: there is no such repository.
 
     """
     found = await ctx.database.read(repositories.find_repository, name.handle, name.repository)
@@ -42,11 +42,11 @@ async def find_repository(ctx: ServiceContext, name: Name) -> Repository:
 
 
 async def repository_for_push(ctx: ServiceContext, name: Name, rights: Rights) -> Repository:
-    """Return the repository of this name, made now when account and caller let a push make it.
+    """Return the repository of this name; create it if the account and the caller's rights permit.
 
     Raises:
-        NameUnknown: there is none, and none is made: no such account, auto-create is off, or the
-            caller may not create repositories.
+        NameUnknown: there is no such repository, and it cannot be created: there is no such
+            account, its auto-create is off, or the caller may not create repositories.
 
     """
     found = await ctx.database.read(repositories.find_repository, name.handle, name.repository)
@@ -54,16 +54,16 @@ async def repository_for_push(ctx: ServiceContext, name: Name, rights: Rights) -
         return found
     if not await rights.may_create(name):
         raise name_unknown(name)
-    return await ctx.database.write(_create, name, ctx.new_id(), ctx.act(rights.principal))
+    return await ctx.database.write(_create, name, ctx.new_id(), ctx.change_by(rights.principal))
 
 
-def _create(tx: Connection, name: Name, repository_id: str, act: Change) -> Repository:
+def _create(tx: Connection, name: Name, repository_id: str, change: Change) -> Repository:
     account = repositories.find_account(tx, name.handle)
     if account is None or not account.auto_create_repositories:
         raise name_unknown(name)
-    found = repositories.add_repository(tx, repository_id, account, name.repository, act.now)
+    found = repositories.add_repository(tx, repository_id, account, name.repository, change.now)
     if found.id == repository_id:
-        publish(tx, act, found, [RegistryEvent(REPOSITORY_CREATED)])
+        publish(tx, change, found, [RegistryEvent(REPOSITORY_CREATED)])
     return found
 
 
@@ -74,9 +74,9 @@ async def list_repositories(
     limit: int,
     may_describe: Callable[[Name], Awaitable[bool]],
 ) -> NamePage:
-    """Return a page of an account's repositories as full names after the full name `after`.
+    """Return a page of the full names of an account's repositories that sort after `after`.
 
-    Those the caller may not describe are not there.
+    Repositories that the caller may not describe are left out.
     """
     prefix = f"{handle}/"
     if not after.startswith(prefix):
@@ -94,8 +94,13 @@ async def list_repositories(
     return NamePage([prefix + name for name in found[:limit]], has_more=len(found) > limit)
 
 
-def lock(tx: Connection, name: Name, repository_id: str) -> Repository:
-    """Return the repository locked for a change."""
+def lock_named_repository(tx: Connection, name: Name, repository_id: str) -> Repository:
+    """Lock the repository until the end of the transaction, and return it.
+
+    Raises:
+        NameUnknown: it was deleted meanwhile.
+
+    """
     found = repositories.lock_repository(tx, repository_id)
     if found is None:
         raise name_unknown(name)

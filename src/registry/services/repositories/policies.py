@@ -1,4 +1,4 @@
-"""Resource policies: what is written is kept by what it meant, and decides who else may come."""
+"""Store and delete resource policies of repositories, with the ids of the principals they name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from registry.services.resource_kinds import REPOSITORY_RULES
 
 
 class Setter(NamedTuple):
-    """Who sets a policy, from where, with what policies of its own."""
+    """The caller that sets a policy, with its address and its own policies."""
 
     caller: Caller
     identity: Sequence[Policy]
@@ -35,7 +35,7 @@ class Setter(NamedTuple):
     now: int
 
     def may(self, action: str, attached: Policy) -> bool:
-        """Say whether it may do `action` under a policy of the repository."""
+        """Return True if the caller may do `action` under the resource policy `attached`."""
         question = Question(
             self.caller, action, self.resource, self.account_id, self.source_ip, self.now
         )
@@ -54,14 +54,15 @@ def put_policy(
     now: int,
     setter: Setter | None = None,
 ) -> StoredResourcePolicy:
-    """Give a repository of `account_id` a policy in place of the one it had (C4).
+    """Set or replace the policy of a repository of `account_id`.
 
-    The ids its names mean are kept, so that a principal that takes a name later gains nothing.
+    The ids of the named principals are stored with it, so that a later principal of the same name
+    gets no rights.
 
     Raises:
-        InvalidInput: with ``field`` and ``reason``; one of the repository's own account's
-            principals does not exist.
-        Conflict: it would lock out the `setter`, where one is given.
+        InvalidInput: with ``field`` and ``reason``; also if a named principal of the repository's
+            own account does not exist.
+        Conflict: it would lock out the `setter`, if one is given.
 
     """
     lock_repository(tx, repository_id)
@@ -69,7 +70,7 @@ def put_policy(
     policy = stored.policy
     names = {name for each in policy.statements for name in each.principals}
     own = {
-        str(crn): _bearer(tx, crn)
+        str(crn): _principal_id(tx, crn)
         for crn in (Crn.parse(name) for name in names if name.startswith("crn:"))
         if crn.type in _FIND_NAMED and crn.account == account_id
     }
@@ -86,10 +87,10 @@ def delete_policy(tx: Connection, repository_id: str) -> bool:
 
 
 def _check_lock_out(tx: Connection, repository_id: str, policy: Policy, setter: Setter) -> None:
-    """Refuse a policy whose denials take from the one who sets it what it may do now.
+    """Refuse a policy whose deny statements take away an action that the setter may do now.
 
-    It is asked as every request is asked, from where and when the setter asks. Who lives with a
-    denial already may set it again.
+    Each decision is made as for a request by the setter, from its address at this time. An action
+    that is already denied may stay denied.
     """
     stored = policies.find_policy(tx, repository_id)
     before = _NO_POLICY if stored is None else policy_of(stored.document, REPOSITORY_RULES)
@@ -107,15 +108,15 @@ def _check_lock_out(tx: Connection, repository_id: str, policy: Policy, setter: 
 
 
 def visibility(policy: Policy) -> str:
-    """Return whom a policy lets in: ``public``, ``shared`` with some, or nobody (``private``)."""
+    """Return whom a policy admits: all (``public``), some (``shared``) or nobody (``private``)."""
     allows = [each for each in policy.statements if each.effect is Effect.ALLOW]
     if any(EVERYONE in each.principals for each in allows):
         return "public"
     return "shared" if allows else "private"
 
 
-def _bearer(tx: Connection, crn: Crn) -> str:
-    """Return the id of the principal with a name in the repository's own account."""
+def _principal_id(tx: Connection, crn: Crn) -> str:
+    """Return the id of the principal `crn` in the repository's own account."""
     found = _FIND_NAMED[crn.type](tx, crn.account, crn.name)
     if found is None:
         raise InvalidInput(

@@ -1,1 +1,1 @@
-"""Use cases of tags: pointed, listed, deleted."""
+"""Point, list and delete tags."""

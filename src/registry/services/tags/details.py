@@ -1,6 +1,6 @@
-"""Tags of one repository, as the control plane lists, moves and deletes them (C1).
+"""List, read, move and delete the tags of a repository for ``/v1``.
 
-The rules of moving and deleting are those of `services.tags`, as on the data plane.
+Moving and deleting follow the rules of `services.tags.pointers`, as on the data plane.
 """
 
 from __future__ import annotations
@@ -11,47 +11,47 @@ from typing import NamedTuple
 from cloudcore.db.base import Connection
 from registry.errors import ManifestUnknown
 from registry.metadata.repositories.visible import ImageRepository
-from registry.metadata.tags import details as tag_records
+from registry.metadata.tags import details as tag_rows
 from registry.metadata.tags.details import TagRecord
 from registry.services.changes import Change
 from registry.services.events import publish
-from registry.services.images.details import find_manifest, lock
+from registry.services.images.details import get_manifest_row, lock_visible_repository
 from registry.services.tags.pointers import Precondition, drop_tag, point_tag
-from registry.services.tags.prefix_index import carriers_under
+from registry.services.tags.prefix_index import prefix_index_of
 
 
 class TagPage(NamedTuple):
-    """Tags in byte order, and how many there are in all."""
+    """A page of tags in byte order, and the number of tags on all pages."""
 
     tags: Sequence[TagRecord]
     total: int
 
 
 class PointedTag(NamedTuple):
-    """A tag after it was pointed somewhere."""
+    """A tag that `put_tag` has set, and True if it did not exist before."""
 
     tag: TagRecord
     is_new: bool
 
 
-def list_tags(
+def list_tag_details(
     tx: Connection, found: ImageRepository, prefix: str, after: str, limit: int
 ) -> TagPage:
-    """Return tags after the tag `after` which begin with `prefix`, byte by byte."""
-    rows = tag_records.list_tag_records(tx, found.repository.id, prefix, after, limit)
+    """Return the tags that start with `prefix` and sort after the tag `after`, in byte order."""
+    rows = tag_rows.list_tag_records(tx, found.repository.id, prefix, after, limit)
     if not prefix:
         return TagPage(rows, found.tag_count)
-    return TagPage(rows, carriers_under(tx, found, prefix).tag_count)
+    return TagPage(rows, prefix_index_of(tx, found, prefix).tag_count)
 
 
 def get_tag(tx: Connection, found: ImageRepository, tag: str) -> TagRecord:
     """Return a tag.
 
     Raises:
-        ManifestUnknown: there is none of this name.
+        ManifestUnknown: the repository has no tag of this name.
 
     """
-    record = tag_records.find_tag_record(tx, found.repository.id, tag)
+    record = tag_rows.find_tag_record(tx, found.repository.id, tag)
     if record is None:
         raise ManifestUnknown("the repository has no such tag", tag=tag[:256])
     return record
@@ -63,35 +63,39 @@ def put_tag(
     tag: str,
     digest: str,
     precondition: Precondition | None,
-    act: Change,
+    change: Change,
 ) -> PointedTag:
-    """Point a tag to an image of the repository, without a pull or a push.
+    """Point a tag to an image that the repository already has.
 
     Raises:
-        TagImmutable: it points elsewhere already and may not move.
-        PreconditionFailed: what the client said must hold does not.
+        TagImmutable: the tag points to another image and may not move.
+        PreconditionFailed: the tag does not meet `precondition`.
         ManifestUnknown: the repository has no such image.
 
     """
-    repository = lock(tx, found)
-    manifest = find_manifest(tx, found, digest)
-    is_new = tag_records.find_tag_record(tx, repository.id, tag) is None
-    event = point_tag(tx, repository, tag, manifest, digest, precondition, act)
+    repository = lock_visible_repository(tx, found)
+    manifest = get_manifest_row(tx, found, digest)
+    is_new = tag_rows.find_tag_record(tx, repository.id, tag) is None
+    event = point_tag(tx, repository, tag, manifest, digest, precondition, change)
     record = get_tag(tx, found, tag)
-    publish(tx, act, repository, [event] if event else [])
+    publish(tx, change, repository, [event] if event else [])
     return PointedTag(record, is_new)
 
 
-def delete_tag(
-    tx: Connection, found: ImageRepository, tag: str, precondition: Precondition | None, act: Change
+def delete_tag_in_repository(
+    tx: Connection,
+    found: ImageRepository,
+    tag: str,
+    precondition: Precondition | None,
+    change: Change,
 ) -> None:
-    """Remove a tag; its image stays (rule 4).
+    """Delete a tag; its image stays, even if this was its last tag.
 
     Raises:
         TagDeleteForbidden: the tag is immutable.
-        PreconditionFailed: what the client said must hold does not.
-        ManifestUnknown: there is none of this name.
+        PreconditionFailed: the tag does not meet `precondition`.
+        ManifestUnknown: the repository has no tag of this name.
 
     """
-    repository = lock(tx, found)
-    publish(tx, act, repository, [drop_tag(tx, repository, tag, precondition, act)])
+    repository = lock_visible_repository(tx, found)
+    publish(tx, change, repository, [drop_tag(tx, repository, tag, precondition, change)])

@@ -1,7 +1,7 @@
-"""Tags: pointed, removed, listed; the rules of immutability and preconditions live here alone.
+"""Point, delete and list tags; the rules of immutability and preconditions are here alone.
 
-Every way to move a tag (PUT by tag, several tags at once, the control plane, a cache refresh)
-goes through `point_tag`, inside the transaction that holds the repository's lock.
+Everything that moves a tag (a PUT of one or several tags, the control plane, a cache refresh) calls
+`point_tag` inside the transaction that holds the repository's lock.
 """
 
 from __future__ import annotations
@@ -29,19 +29,24 @@ from registry.services.changes import Change
 from registry.services.context import ServiceContext
 from registry.services.events import TAG_DELETED, TAG_MOVED, RegistryEvent, descriptions, publish
 from registry.services.images.deletion import restorable_until
-from registry.services.repositories.names import NamePage, find_repository, lock, name_unknown
+from registry.services.repositories.names import (
+    NamePage,
+    find_repository,
+    lock_named_repository,
+    name_unknown,
+)
 
 
 class Precondition(NamedTuple):
-    """What must hold for a tag before it moves (RFC 9110 §13): ``If-Match``, ``If-None-Match``."""
+    """``If-Match`` and ``If-None-Match`` of a request that changes a tag (RFC 9110 §13)."""
 
     match: frozenset[str] | None = None
-    """Digests of which the tag must have one; ``*`` stands for any."""
+    """The tag must have one of these digests; ``*`` stands for any digest."""
     none_match: frozenset[str] | None = None
-    """Digests of which the tag must have none; ``*``: the tag must not exist."""
+    """The tag must have none of these digests; ``*``: the tag must not exist."""
 
     def holds(self, digests: frozenset[str]) -> bool:
-        """Say whether a tag that points to content of these names (none: no tag) may move."""
+        """Return True if a tag with these digests may move; a missing tag has none."""
         if (
             self.match is not None
             and not digests & self.match
@@ -54,7 +59,7 @@ class Precondition(NamedTuple):
 
 
 def is_immutable(repository: Repository, tag: str) -> bool:
-    """Say whether a tag of this repository, once set, may not move (rule 2)."""
+    """Return True if this tag, once set, may neither move nor be deleted alone."""
     return repository.is_immutable and not (
         Patterns(repository.immutable_tag_exclusions).match(tag)
     )
@@ -67,22 +72,22 @@ def point_tag(
     manifest: ManifestRow,
     pushed_digest: str,
     precondition: Precondition | None,
-    act: Change,
+    change: Change,
 ) -> RegistryEvent | None:
     """Point a tag to a manifest of the repository, whose lock the caller holds.
 
-    Returns what to publish; None when the tag points there already.
+    Return the event to publish, or None if the tag already points to the manifest.
 
     Raises:
-        TagImmutable: it points elsewhere already and may not move.
-        PreconditionFailed: what the client said must hold does not.
+        TagImmutable: the tag points to another manifest and may not move.
+        PreconditionFailed: the tag does not meet `precondition`.
 
     """
     current = tags.find_tag(tx, repository.id, tag)
     _require(precondition, tag, current)
     if current is not None and current.manifest_id == manifest.id:
         if current.pushed_digest != pushed_digest:
-            tags.put_tag(tx, repository.id, tag, manifest.id, pushed_digest, act.now)
+            tags.put_tag(tx, repository.id, tag, manifest.id, pushed_digest, change.now)
         return None
     if current is not None and is_immutable(repository, tag):
         raise TagImmutable(
@@ -91,7 +96,7 @@ def point_tag(
             tag=tag,
         )
     action = "created" if current is None else "moved"
-    return _point(tx, repository, tag, current, manifest, pushed_digest, action, act)
+    return _point(tx, repository, tag, current, manifest, pushed_digest, action, change)
 
 
 def _require(precondition: Precondition | None, tag: str, current: Tag | None) -> None:
@@ -103,18 +108,21 @@ def _require(precondition: Precondition | None, tag: str, current: Tag | None) -
         )
 
 
-def restore_tag(
+def point_restored_tag(
     tx: Connection,
     repository: Repository,
     tag: str,
     manifest: ManifestRow,
     pushed_digest: str,
-    act: Change,
+    change: Change,
 ) -> RegistryEvent | None:
-    """Point a deleted tag to a manifest again; None when there is a tag of this name by now."""
+    """Point a deleted tag to its manifest again.
+
+    Return the event to publish, or None if a tag of this name exists.
+    """
     if tags.find_tag(tx, repository.id, tag) is not None:
         return None
-    return _point(tx, repository, tag, None, manifest, pushed_digest, "restored", act)
+    return _point(tx, repository, tag, None, manifest, pushed_digest, "restored", change)
 
 
 def _point(
@@ -125,18 +133,18 @@ def _point(
     manifest: ManifestRow,
     pushed_digest: str,
     action: str,
-    act: Change,
+    change: Change,
 ) -> RegistryEvent:
     tagged = 0
     if current is not None and manifests.add_to_tag_count(tx, current.manifest_id, -1) == 0:
         tagged -= 1
     uncounted = 0
-    if tags.put_tag(tx, repository.id, tag, manifest.id, pushed_digest, act.now):
+    if tags.put_tag(tx, repository.id, tag, manifest.id, pushed_digest, change.now):
         uncounted = remove_deleted_tag(tx, repository.id, tag)
     if manifests.add_to_tag_count(tx, manifest.id, 1) == 1:
         tagged += 1
     counts = Counts(tags=0 if current else 1, tagged_images=tagged, deleted_tags=-uncounted)
-    repositories.add_to_counters(tx, repository.id, act.now, counts)
+    repositories.add_to_counters(tx, repository.id, change.now, counts)
     add_tag_event(
         tx,
         repository.id,
@@ -146,15 +154,17 @@ def _point(
         previous_digest=None if current is None else current.digest,
         manifest_id=manifest.id,
         previous_manifest_id=None if current is None else current.manifest_id,
-        principal=act.principal,
-        now=act.now,
+        principal=change.principal,
+        now=change.now,
     )
     described = descriptions(tx, repository, [manifest.id])
     return RegistryEvent(TAG_MOVED, manifest.digest, tag, *described[manifest.id])
 
 
-async def list_tags(ctx: ServiceContext, name: Name, after: str, limit: int) -> NamePage:
-    """Return a page of tags in byte order after `after`, which need not exist (end-8).
+async def list_tag_names(ctx: ServiceContext, name: Name, after: str, limit: int) -> NamePage:
+    """Return a page of tag names that sort after `after`, in byte order (end-8).
+
+    The tag `after` need not exist.
 
     Raises:
         NameUnknown: there is no such repository.
@@ -166,21 +176,21 @@ async def list_tags(ctx: ServiceContext, name: Name, after: str, limit: int) -> 
     return NamePage(names[:limit], has_more=len(names) > limit)
 
 
-async def delete_tag(
+async def delete_tag_by_reference(
     ctx: ServiceContext, name: Name, tag: str, precondition: Precondition | None, principal: str
 ) -> None:
-    """Remove a tag; its manifest stays, untagged (rule 4, end-9).
+    """Delete a tag; its manifest stays, even if this was its last tag (end-9).
 
     Raises:
         ManifestUnknown: there is no such tag.
-        PreconditionFailed: what the client said must hold does not.
+        PreconditionFailed: the tag does not meet `precondition`.
         TagDeleteForbidden: the tag is immutable.
         NameUnknown: there is no such repository.
 
     """
     repository = await find_repository(ctx, name)
-    act = ctx.act(principal)
-    await ctx.database.write(_delete, name, repository.id, tag, precondition, act)
+    change = ctx.change_by(principal)
+    await ctx.database.write(_delete, name, repository.id, tag, precondition, change)
 
 
 def _delete(
@@ -189,20 +199,24 @@ def _delete(
     repository_id: str,
     tag: str,
     precondition: Precondition | None,
-    act: Change,
+    change: Change,
 ) -> None:
-    repository = lock(tx, name, repository_id)
-    publish(tx, act, repository, [drop_tag(tx, repository, tag, precondition, act)])
+    repository = lock_named_repository(tx, name, repository_id)
+    publish(tx, change, repository, [drop_tag(tx, repository, tag, precondition, change)])
 
 
 def drop_tag(
-    tx: Connection, repository: Repository, tag: str, precondition: Precondition | None, act: Change
+    tx: Connection,
+    repository: Repository,
+    tag: str,
+    precondition: Precondition | None,
+    change: Change,
 ) -> RegistryEvent:
-    """Remove a tag of the repository, whose lock the caller holds, and return what to publish.
+    """Delete a tag of the repository, whose lock the caller holds; return the event to publish.
 
     Raises:
         ManifestUnknown: there is no such tag.
-        PreconditionFailed: what the client said must hold does not.
+        PreconditionFailed: the tag does not meet `precondition`.
         TagDeleteForbidden: the tag is immutable.
 
     """
@@ -224,23 +238,23 @@ def drop_tag(
         previous_digest=current.digest,
         manifest_id=None,
         previous_manifest_id=current.manifest_id,
-        principal=act.principal,
-        now=act.now,
+        principal=change.principal,
+        now=change.now,
     )
-    until = restorable_until(tx, repository.account_id, act.now)
-    if until > act.now:
+    until = restorable_until(tx, repository.account_id, change.now)
+    if until > change.now:
         add_deleted_tags(
             tx,
             repository.id,
             [tag],
             has_image=True,
-            principal=act.principal,
-            now=act.now,
+            principal=change.principal,
+            now=change.now,
             restorable_until=until,
         )
     tags.remove_tag(tx, repository.id, tag)
     untagged = manifests.add_to_tag_count(tx, current.manifest_id, -1) == 0
-    counts = Counts(tags=-1, tagged_images=-untagged, deleted_tags=int(until > act.now))
-    repositories.add_to_counters(tx, repository.id, act.now, counts)
+    counts = Counts(tags=-1, tagged_images=-untagged, deleted_tags=int(until > change.now))
+    repositories.add_to_counters(tx, repository.id, change.now, counts)
     described = descriptions(tx, repository, [current.manifest_id])
     return RegistryEvent(TAG_DELETED, current.digest, tag, *described[current.manifest_id])

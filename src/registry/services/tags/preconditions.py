@@ -1,4 +1,4 @@
-"""Conditions on where a tag points, as requests state them on both planes (RFC 9110 §13).
+"""Parse ``If-Match`` and ``If-None-Match`` of a tag for both planes (RFC 9110 §13).
 
 The entity tag of a tag is ``"<digest>"``, always strong.
 """
@@ -14,10 +14,10 @@ _ENTITY_TAG: Final = re.compile(r'(W/)?"([^"]*)"')
 
 
 def tag_precondition(match: str | None, none_match: str | None) -> Precondition | None:
-    """Return what ``If-Match`` and ``If-None-Match`` ask of a tag; None without either.
+    """Return the precondition in ``If-Match`` and ``If-None-Match``, or None without either.
 
-    One that names nothing (quotes left out, ``"*"`` in quotes) lets no tag move that is there:
-    whoever sent it meant some condition.
+    A header without a valid entity tag (quotes left out, ``"*"`` in quotes) fails for every
+    existing tag, as the client did want some condition.
     """
     if match is None and none_match is None:
         return None
@@ -28,9 +28,9 @@ def tag_precondition(match: str | None, none_match: str | None) -> Precondition 
 
 
 def digests_named(header: str, *, strongly: bool = False) -> frozenset[str]:
-    """Return the digests a list of entity tags names; ``*`` stands for itself.
+    """Return the digests in a list of entity tags; ``*`` yields ``*``.
 
-    Compared `strongly`, as ``If-Match`` is, weak tags name nothing (RFC 9110 §13.1.1).
+    With `strongly`, as for ``If-Match``, weak entity tags are left out (RFC 9110 §13.1.1).
     """
     if header.strip() == "*":
         return frozenset({"*"})

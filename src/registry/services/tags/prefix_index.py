@@ -1,8 +1,8 @@
-"""The images that carry tags with a prefix, kept in memory and brought up to date at each use.
+"""Cache the images whose tags start with a prefix, and update the cache at each use.
 
-To find them all is a step for each such tag, and a list under a prefix wants their number with
-every page. So they are found once; then the history of the repository's tags says what has
-changed. Each process keeps its own, of the prefixes that were asked for last.
+Finding them costs a step for each such tag, and every page of a list by prefix shows their number.
+So they are read once; after that, the repository's tag history supplies the changes. Each process
+caches the prefixes used last.
 """
 
 from __future__ import annotations
@@ -25,94 +25,97 @@ from registry.oci.reference import is_tag
 from registry.services.tags.sorted_ids import SortedIds
 
 MAX_IDS: Final = 500_000
-"""How many ids a process keeps: 36 bytes each."""
+"""The most ids that a process caches, 36 bytes each."""
 _OVERHEAD_IDS: Final = 50
-"""What a prefix costs by itself, in ids."""
+"""The weight of an empty cache entry, in ids."""
 
 
-class Carriers(NamedTuple):
-    """What there is under a prefix."""
+class PrefixIndex(NamedTuple):
+    """The images with a tag under a prefix, and the number of such tags."""
 
     images: SortedIds
     tag_count: int
 
 
-class _Known(NamedTuple):
-    carriers: Carriers
+class _CacheEntry(NamedTuple):
+    prefix_index: PrefixIndex
     last: Position | None
-    """The last event of the repository's tags that has been seen; None: there was none."""
+    """The last tag event that the index includes, or None if there was none."""
     updated_at: int
-    """When the repository had last changed."""
+    """The repository's `updated_at` when the index was read."""
 
 
-class _Kept:
-    """What a process keeps, the least recently used first; its values are never changed."""
+class _Cache:
+    """An LRU cache of indexes, the least recently used first; its values are immutable."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, str], _CacheEntry] = OrderedDict()
         self._ids = 0
         self._lock = threading.Lock()
 
-    def get(self, key: tuple[str, str]) -> _Known | None:
-        """Return what is known of a repository and a prefix."""
-        return self._known.get(key)
+    def get(self, key: tuple[str, str]) -> _CacheEntry | None:
+        """Return the entry of a repository id and a prefix, or None."""
+        return self._entries.get(key)
 
-    def put(self, key: tuple[str, str], known: _Known) -> None:
-        """Keep what is known; what was used before everything else goes if it is too much."""
+    def put(self, key: tuple[str, str], entry: _CacheEntry) -> None:
+        """Store an entry; evict the least recently used ones above `MAX_IDS`."""
         with self._lock:
-            self._ids -= _weight(self._known.pop(key, None))
-            self._known[key] = known
-            self._ids += _weight(known)
-            while self._ids > MAX_IDS and len(self._known) > 1:
-                self._ids -= _weight(self._known.popitem(last=False)[1])
+            self._ids -= _weight(self._entries.pop(key, None))
+            self._entries[key] = entry
+            self._ids += _weight(entry)
+            while self._ids > MAX_IDS and len(self._entries) > 1:
+                self._ids -= _weight(self._entries.popitem(last=False)[1])
 
 
-_kept: Final = _Kept()
+_cache: Final = _Cache()
 
 
-def carriers_under(tx: Connection, found: ImageRepository, prefix: str) -> Carriers:
-    """Return the images and the number of the tags with a prefix; a step for each change.
+def prefix_index_of(tx: Connection, found: ImageRepository, prefix: str) -> PrefixIndex:
+    """Return the images with a tag under a prefix, and the number of such tags.
 
-    To be called in reads only: what it finds is kept, and must have been committed.
+    Cost: a step for each change since the last call. Call it in read transactions only: the result
+    is cached, so it must be committed data.
     """
-    if not is_tag(prefix):  # nor is anything that begins so
-        return Carriers(SortedIds(), 0)
+    if not is_tag(prefix):  # then no tag starts with it
+        return PrefixIndex(SortedIds(), 0)
     key = (found.repository.id, prefix)
-    known = _kept.get(key)
-    fresh = known and _followed(tx, found, prefix, known)
+    entry = _cache.get(key)
+    fresh = entry and _updated(tx, found, prefix, entry)
     if fresh is None:
         ids, last = find_tagged_images(tx, found.repository.id, prefix)
-        fresh = _Known(Carriers(SortedIds.of(ids), len(ids)), last, found.updated_at)
-    _kept.put(key, fresh)
-    return fresh.carriers
+        fresh = _CacheEntry(PrefixIndex(SortedIds.of(ids), len(ids)), last, found.updated_at)
+    _cache.put(key, fresh)
+    return fresh.prefix_index
 
 
-def _followed(tx: Connection, found: ImageRepository, prefix: str, known: _Known) -> _Known | None:
-    """Return what was known, brought up to date; None when history does not tell."""
+def _updated(
+    tx: Connection, found: ImageRepository, prefix: str, entry: _CacheEntry
+) -> _CacheEntry | None:
+    """Return an entry updated from the tag history, or None if the history does not suffice."""
     last = find_position(tx, found.repository.id)
-    if last is None or known.last is None:
-        # What happened since may have been forgotten too, after a year.
-        return known if last == known.last and known.updated_at == found.updated_at else None
-    if last == known.last:
-        return known
-    changes = list_changes(tx, found.repository.id, prefix, known.last.sequence)
-    if len(changes) == MAX_CHANGES or not changes or changes[0].position != known.last:
+    if last is None or entry.last is None:
+        # History is kept for a year, so later events may have been purged as well.
+        return entry if last == entry.last and entry.updated_at == found.updated_at else None
+    if last == entry.last:
+        return entry
+    changes = list_changes(tx, found.repository.id, prefix, entry.last.sequence)
+    if len(changes) == MAX_CHANGES or not changes or changes[0].position != entry.last:
         return None
     under = [change for change in changes[1:] if change.tag.startswith(prefix)]
-    if not all(map(_is_told, under)):
+    if not all(map(_has_images, under)):
         return None
-    images, count = known.carriers
+    images, count = entry.prefix_index
     sides = [side for change in under for side in (change.before, change.after) if side]
-    carriers = Carriers(
+    index = PrefixIndex(
         images.changed({side.image_id: side.has_tag for side in sides if side.image_id}),
         count + sum((c.after is not None) - (c.before is not None) for c in under),
     )
-    return _Known(carriers, changes[-1].position, found.updated_at)
+    return _CacheEntry(index, changes[-1].position, found.updated_at)
 
 
-def _is_told(change: Change) -> bool:
+def _has_images(change: Change) -> bool:
     return all(side is None or side.image_id for side in (change.before, change.after))
 
 
-def _weight(known: _Known | None) -> int:
-    return len(known.carriers.images) + _OVERHEAD_IDS if known else 0
+def _weight(entry: _CacheEntry | None) -> int:
+    return len(entry.prefix_index.images) + _OVERHEAD_IDS if entry else 0

@@ -1,4 +1,4 @@
-"""Many ids in order: compact, and cheap to copy with a few changes."""
+"""A sorted set of ids that takes little memory and is cheap to copy with a few changes."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ _BLOCK: Final = 256
 
 
 class SortedIds:
-    """A set of UUIDs as text, which does not change.
+    """An immutable set of UUIDs as text.
 
-    It is kept as strings of some hundred ids each; a changed copy shares those it has in common.
+    Stored as strings of up to 256 ids each; a changed copy shares the strings that stay the same.
     """
 
     __slots__ = ("_blocks", "_count")
 
     def __init__(self, blocks: Iterable[str] = ()) -> None:
-        """Take strings of ids in order; `of` makes them."""
+        """Take strings of sorted ids; use `of` to build them."""
         self._blocks = tuple(blocks)
         self._count = sum(map(len, self._blocks)) // _WIDTH
 
     @classmethod
     def of(cls, ids: Iterable[str]) -> Self:
-        """Return these ids, each once."""
+        """Return the set of these ids."""
         return cls(_joined(ids))
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of ids."""
         return self._count
 
     def before(self, marker: str, limit: int) -> list[str]:
@@ -44,7 +44,7 @@ class SortedIds:
         return found[:limit]
 
     def changed(self, present: Mapping[str, bool]) -> Self:
-        """Return a copy in which each of the ids in `present` is, or is not."""
+        """Return a copy with the ids added that `present` maps to True, and the others removed."""
         blocks = list(self._blocks) or [""]
         by_block: defaultdict[int, dict[str, bool]] = defaultdict(dict)
         for each, is_in in present.items():
