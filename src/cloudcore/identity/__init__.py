@@ -1,1 +1,1 @@
-"""Identity: who is asking, and what they may do. Every other family may use it."""
+"""Identity: who the caller is and what it may do. Every other family may use it."""

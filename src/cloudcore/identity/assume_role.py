@@ -1,9 +1,9 @@
-"""Assuming a role: whose permission and whose trust it takes, and the two forms of its session.
+"""Assume a role: check permission and trust, and issue the session in its two forms.
 
-The source must be allowed `iam:AssumeRole` on the role, and the role must trust the source; a deny
-on either side refuses. To a person the assignment of the role is the permission, never the trust
-(rule I10). The session has the role's permissions alone, ends no later than the session it was
-assumed in, and when that ends.
+The source must be allowed `iam:AssumeRole` on the role, and the role's trust policy must allow the
+source; a deny on either side refuses. For a person, the assignment of the role replaces the
+permission, never the trust. The session has only the role's permissions. It ends no later than the
+session it was assumed in, and ends with it.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from cloudcore.web.context import RequestContext
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 CHAINED_SECONDS: Final = 3600
-"""The most for a role that is assumed in a role."""
+"""Maximum duration of a role session assumed from another role session."""
 MAX_OPEN: Final = 5_000
-"""Sessions of one account's roles that are not over."""
+"""Maximum number of open sessions of one account's roles."""
 MAX_LINE: Final = 10
-"""Sessions that may hang on one another."""
+"""Maximum length of a chain of sessions, each assumed from the one before."""
 
 _ID_ALPHABET: Final = string.ascii_uppercase + "234567"
 _ASSIGNED: Final = Policy(
     (PolicyStatement(Effect.ALLOW, Patterns((TRUST_ACTION,)), resources=Patterns(("*",))),)
 )
-"""The permission that an assignment stands for."""
+"""The permission that an assignment grants."""
 _WHY: Final = {
     Verdict.ALLOWED: "its account is suspended",
     Verdict.NEEDS_RESOURCE_POLICY: "its trust policy does not allow it to you",
@@ -54,7 +54,7 @@ _WHY: Final = {
     Verdict.NEEDS_IDENTITY_POLICY: "none of your policies allows it",
     Verdict.NO_ALLOW: "its trust policy does not allow it to you, nor do your policies",
 }
-"""What is missing, of a role that the caller knows of."""
+"""Reasons for a refusal, shown only to callers who know that the role exists."""
 
 
 class AssumeRole(RequestBody):
@@ -87,7 +87,7 @@ class AssumedRole(ResponseBody, kw_only=True):
 
 
 class _Credential(NamedTuple):
-    """The form of a session that signs requests, made up before it is kept."""
+    """A session's credential for signing requests, generated before the transaction."""
 
     access_key_id: str
     secret: str
@@ -95,7 +95,7 @@ class _Credential(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A request to assume a role, with all a decision needs."""
+    """A request to assume a role, with everything the decision needs."""
 
     source: Principal
     role: str
@@ -107,20 +107,20 @@ class _Asked(NamedTuple):
 
 
 def sealing_context(sid: str) -> str:
-    """Return what the sealed secret of a session is bound to; see `Keyring`."""
+    """Return the sealing context of a session's secret; see `Keyring`."""
     return f"session:{sid}"
 
 
 async def assume_role(
     ctx: RequestContext, tokens: AccessTokens, request: AssumeRole
 ) -> AssumedRole:
-    """Return a session of a role.
+    """Assume a role and return its session.
 
     Raises:
-        AccessDenied: no permission, no trust, or the account is suspended.
-        QuotaExceeded: the account's roles have too many open sessions.
-        NotFound: there is no such role where the caller may look.
-        InvalidInput: `role` refers to no role, or to several.
+        AccessDenied: the permission or the trust is missing, or the account is suspended.
+        QuotaExceeded: the account's roles have `MAX_OPEN` open sessions.
+        NotFound: the role does not exist, or is not visible to the caller.
+        InvalidInput: `role` is no reference to a role, or matches several.
 
     """
     assert ctx.caller is not None
@@ -175,7 +175,7 @@ def _assume(
     is_chained = source.kind is PrincipalKind.ROLE_SESSION
     most = CHAINED_SECONDS if is_chained else role.max_session_seconds
     seconds = clamp_duration(asked.seconds, min(most, role.max_session_seconds))
-    # on a whole second, so that both tokens of the session end at once
+    # A whole second, so that both tokens of the session expire together.
     expires_at = end_after(seconds, asked.now)
     if is_chained:
         expires_at = min(expires_at, source.expires_at)
@@ -198,10 +198,10 @@ def _assume(
 
 
 def _allowed_role(tx: Connection, asked: _Asked) -> AssumableRole:
-    """Return the requested role, if the source may assume it.
+    """Return the requested role; raise the refusal if the source may not assume it.
 
-    A role of another account that refuses looks like one that does not exist, except to a person it
-    is assigned to: that person sees it among its roles.
+    A refusal by a role of another account looks like a role that does not exist, except to a person
+    the role is assigned to, who sees it in the list of roles anyway.
     """
     source = asked.source
     is_assigned = False
@@ -226,7 +226,7 @@ def _allowed_role(tx: Connection, asked: _Asked) -> AssumableRole:
 
 
 def _find_role(tx: Connection, asked: _Asked) -> tuple[AssumableRole | None, PlatformError]:
-    """Return the role that is referred to, and the error that says it is not there."""
+    """Return the role referred to, or None, and the error to raise for a missing role."""
     source, text = asked.source, asked.role
     if (role_id := parse_uuid(text)) is not None:
         return assumable_roles.find_by_id(tx, role_id), _unknown()
@@ -248,14 +248,14 @@ def _find_role(tx: Connection, asked: _Asked) -> tuple[AssumableRole | None, Pla
 
 
 def _verdict(asked: _Asked, role: AssumableRole, policies: tuple[Policy, ...]) -> Verdict:
-    """Return whether permission and trust both allow it, and neither denies it."""
+    """Return the verdict; allowed only if permission and trust both allow and neither denies."""
     source = asked.source
     crn = source.crn if is_meant(role.trust_ids, source.crn, source.id) else ""
     question = Question(
         caller=Caller(crn, source.account_id),
         action=TRUST_ACTION,
         resource=iam_crn(role.account_id, "role", role.name),
-        resource_account_id="",  # nobody is an insider here, so both must allow
+        resource_account_id="",  # treats every caller as foreign: both must allow
         source_ip=asked.source_ip,
         now=asked.now,
     )
@@ -279,7 +279,7 @@ def _new_credential(sid: str) -> _Credential:
 
 
 def _refused(why: str = "") -> AccessDenied:
-    """Return the error; `why` is for those only who know that there is such a role."""
+    """Return the error. Give `why` only to callers who know that the role exists."""
     return AccessDenied(f"you may not assume this role{why and ': '}{why}")
 
 

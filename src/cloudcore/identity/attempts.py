@@ -1,10 +1,11 @@
-"""How often passwords may be tried: by a client address, at a person, from a known browser.
+"""Limit password attempts per client address, per person and per known browser.
 
-A success is given back, so budgets count failures. One counts all: whoever adds a person of
-another's e-mail address could give it the password to guess, and so never fail.
+Budgets count failures: a success is credited back. One budget counts all attempts, because an
+attacker can add a person with the victim's e-mail address and the guessed password, and so never
+fail.
 
-A refused attempt costs no hash, and retrying it does not lengthen the wait: otherwise anyone could
-keep others out for ever.
+A refused attempt computes no hash, and retrying it does not extend the wait; otherwise anyone could
+lock others out for ever.
 """
 
 from __future__ import annotations
@@ -24,32 +25,32 @@ from cloudcore.web.ratelimit import Budget, RateLimitStatus, count_request, give
 
 _SECONDS: Final = 300
 ADDRESS_BUDGET: Final = Budget(limit=30, window_seconds=_SECONDS, is_extended=False)
-"""Failed attempts of one client address (IPv6: /64) at all persons together."""
+"""Failed attempts per client address (IPv6: /64), over all persons."""
 PERSON_BUDGET: Final = Budget(limit=10, window_seconds=_SECONDS, is_extended=False)
-"""Failed attempts of one client address at one e-mail address; also of one known browser at its
-person, and of a signed-in person at the person's own password."""
+"""Failed attempts per client address and e-mail address; also per known browser, and per signed-in
+person who changes the password."""
 SIGN_IN_BUDGET: Final = Budget(limit=30, window_seconds=_SECONDS, is_extended=False)
-"""Attempts of one client address at one e-mail address, failed or not, but in known browsers."""
+"""All attempts, failed or not, per client address and e-mail address outside known browsers."""
 _ENDPOINT: Final = "sign-in"
 
 
 class _Charge(NamedTuple):
-    """One budget that an attempt counts against."""
+    """A budget that an attempt counts against, and its subject."""
 
     subject: str
     budget: Budget
 
 
 class Attempt(NamedTuple):
-    """An attempt at a password: who makes it, and what it counts against."""
+    """A password attempt: its caller, and the budgets it counts against."""
 
     asker: Asker
     charges: tuple[_Charge, ...]
     lasting: tuple[_Charge, ...] = ()
-    """Those that are not given back on success."""
+    """Charges that a success does not credit back."""
 
     async def verify(self, ctx: RequestContext, password: str, kept: str) -> bool:
-        """Return True if `kept` is the password's hash.
+        """Return True if `kept` is a hash of the password.
 
         Raises:
             RateLimited: a budget is exhausted.
@@ -62,9 +63,9 @@ class Attempt(NamedTuple):
     async def find_matching(
         self, ctx: RequestContext, password: str, persons: Sequence[User]
     ) -> list[User]:
-        """Return the persons, of those of one address, whom this password lets in.
+        """Return those of `persons` (all of one e-mail address) whose password this is.
 
-        However many there are, the work is that for one; see `cloudcore.iam.passwords`.
+        The work is one hash, however many persons there are; see `cloudcore.iam.passwords`.
 
         Raises:
             RateLimited: a budget is exhausted.
@@ -95,21 +96,21 @@ class Attempt(NamedTuple):
         return await ctx.database.write_relaxed(_count, every, ctx.clock()) is None
 
     async def forgive(self, ctx: RequestContext) -> None:
-        """Take this attempt back: it succeeded."""
+        """Credit this attempt back after a success."""
         await ctx.database.write_relaxed(_give_back, self.charges, ctx.clock())
 
 
 def attempt_in(browser: KnownBrowser) -> Attempt:
-    """Return an attempt to sign in as the person of a known browser, at the budget of both."""
+    """Return a sign-in attempt from a known browser, charged to that browser."""
     charge = _Charge(f"browser {browser.browser_id}", PERSON_BUDGET)
     return Attempt(Asker(browser.user_id, is_known=True), (charge,))
 
 
 def attempt_at(ctx: RequestContext, email: str) -> Attempt:
-    """Return a stranger's attempt to sign in as a person of an address.
+    """Return a sign-in attempt at an e-mail address from an unknown browser.
 
-    It counts against the budgets of the client address, in the same way whether or not there is
-    such a person.
+    It is charged to the client address, in the same way whether or not anyone has the e-mail
+    address.
     """
     source = rate_subject(ctx.source_ip)
     person = sha256(email.encode("utf-8", "surrogatepass")).hexdigest()
@@ -124,17 +125,17 @@ def attempt_at(ctx: RequestContext, email: str) -> Attempt:
 
 
 def attempt_of(user: User) -> Attempt:
-    """Return an attempt of a person, who is signed in or has shown a one-time password."""
+    """Return an attempt of a person who is signed in or has given a one-time password."""
     return Attempt(Asker(user.id, is_known=True), (_Charge(f"person {user.id}", PERSON_BUDGET),))
 
 
 def _count(tx: Connection, charges: Sequence[_Charge], now: int) -> RateLimitStatus | None:
-    """Count an attempt; return None, or the state of the budget that refuses it."""
+    """Count an attempt; return the status of the budget that refuses it, or None."""
     for number, charge in enumerate(charges):
-        standing = count_request(tx, _ENDPOINT, charge.subject, charge.budget, now)
-        if standing.is_refused:
+        status = count_request(tx, _ENDPOINT, charge.subject, charge.budget, now)
+        if status.is_refused:
             _give_back(tx, charges[:number], now)
-            return standing
+            return status
     return None
 
 

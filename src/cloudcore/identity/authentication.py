@@ -1,8 +1,8 @@
-"""Who stands behind an access token, if anyone still does.
+"""Authenticate access tokens: return the principal, if the token is still valid.
 
-Verified first, then looked up: the token itself, its session or its access key, and whom these
-belong to, each by one indexed read of committed rows. So whatever is revoked, suspended or deleted
-is so for the next request, and no string of a token is kept anywhere (rule I5).
+A token is verified first. Then its revocation, its session or access key, and their owner are
+looked up, each by one indexed read of committed rows. So a revocation, suspension or deletion
+takes effect with the next request. Lookups use the token's claims; no token string is stored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cloudcore.web.context import Origin
 
 
 class BearerAuthenticator:
-    """The kernel's `Authenticator` over access tokens."""
+    """The `Authenticator` for access tokens."""
 
     def __init__(
         self, database: Database, tokens: AccessTokens, permissions: Permissions, clock: Clock
@@ -35,10 +35,10 @@ class BearerAuthenticator:
         self._clock = clock
 
     async def authenticate(self, bearer: str, origin: Origin) -> Principal:  # noqa: ARG002
-        """Return the principal of an access token that is valid now.
+        """Return the principal of a valid access token.
 
         Raises:
-            Unauthenticated: it is none, or no longer.
+            Unauthenticated: the token is invalid, expired or revoked, or its principal is gone.
 
         """
         claims = self._tokens.verify(bearer)
@@ -48,12 +48,12 @@ class BearerAuthenticator:
         return principal
 
     async def policies_of(self, principal: Principal) -> Sequence[Policy]:
-        """Return the identity policies that hold for `principal` now."""
+        """Return the current identity policies of `principal`."""
         return await self._permissions.policies_of(principal)
 
 
 def find_principal(tx: Connection, claims: AccessClaims, now: int) -> Principal | None:
-    """Return whom the claims of a verified token stand for, unless that has ended."""
+    """Return the principal of a verified token's claims, or None if it is no longer valid."""
     if is_token_revoked(tx, claims.jti):
         return None
     if claims.sid is not None:

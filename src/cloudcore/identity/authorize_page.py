@@ -1,4 +1,4 @@
-"""The pages of the sign-in: plain HTML that loads nothing and runs no script."""
+"""Render the sign-in pages: plain HTML without scripts or external resources."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ HEADERS: Final = {
 
 
 def sign_in_page(hidden: str, email: str = "", complaint: str = "") -> str:
-    """Return the page that asks for address and password."""
+    """Return the page that asks for e-mail address and password."""
     focus = ("", " autofocus") if email else (" autofocus", "")
     return _page(
         "Sign in",
@@ -92,7 +92,7 @@ def sign_in_page(hidden: str, email: str = "", complaint: str = "") -> str:
 
 
 def new_password_page(hidden: str, email: str, complaint: str = "") -> str:
-    """Return the page on which a one-time password is replaced."""
+    """Return the page that replaces a one-time password."""
     return _page(
         "Choose a password",
         f"""{_alert(complaint)}<p>The password you were given is good for this once.
@@ -113,7 +113,7 @@ Yours has at least {MIN_CHARACTERS} characters.</p>
 
 
 def code_page(code: str) -> str:
-    """Return the page that shows the code, for the person to carry to the command."""
+    """Return the page that shows the code, for the person to copy to the command."""
     return _page(
         "Your code",
         f"""<p>Copy this code to the command that waits for it. It is good for five minutes
@@ -124,7 +124,7 @@ and for one attempt.</p>
 
 
 def refusal_page(code: str, words: str) -> str:
-    """Return the page that says why there is no form."""
+    """Return the page that explains why sign-in is not possible."""
     return _page(
         "Cannot sign in",
         f"""{_alert(f"{words}.")}<p class="quiet">Error: <code>{escape(code)}</code></p>""",

@@ -1,7 +1,7 @@
-"""``/v1/oauth/authorize``: the page on which a person signs in for a code (RFC 6749 §4.1).
+"""``/v1/oauth/authorize``: sign a person in and issue an authorization code (RFC 6749 §4.1).
 
-The command's code is shown, for the person to carry. The console's is a redirect to the console of
-this install, the only one there is; errors are pages, never redirects.
+The command's code is shown on the page, for the person to copy. The console's code is sent by a
+redirect to this install's console. Errors are pages, never redirects.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Answer = Response[str]
 
 
 class AuthorizationQuery(msgspec.Struct):
-    """What an authorization request says (RFC 7636 §4.3)."""
+    """The parameters of an authorization request (RFC 7636 §4.3)."""
 
     response_type: Literal["code"]
     client_id: Literal["cli", "console"]
@@ -67,7 +67,7 @@ class AuthorizationQuery(msgspec.Struct):
 
 
 class SentForm(msgspec.Struct):
-    """What the pages send: an address and a password, or a new password twice."""
+    """The fields the pages send: e-mail address and password, or the new password twice."""
 
     form: str
     email: str = ""
@@ -77,7 +77,7 @@ class SentForm(msgspec.Struct):
 
 
 def authorize_handlers() -> list[HTTPRouteHandler]:
-    """Return the handlers of the page."""
+    """Return the handlers of the sign-in page."""
 
     @get(
         PATH,
@@ -171,7 +171,7 @@ async def _choose_password(
 
 
 def _refused(error: errors.PlatformError, page: Callable[[str], str]) -> Answer:
-    """Return the page of a refused form, which can be sent again."""
+    """Return the page for a refused form, which the person can send again."""
     match error:
         case errors.RateLimited():
             words = f"Too many attempts. Try again in {error.retry_after} seconds."
@@ -190,7 +190,7 @@ def _refused(error: errors.PlatformError, page: Callable[[str], str]) -> Answer:
 def _give(
     ctx: RequestContext, form: SignInForm, code: str, user: User, browser: KnownBrowser | None
 ) -> Answer:
-    """Bring a code to where the request wanted it, and know the browser from now on."""
+    """Show the code or redirect with it, and set the known-browser cookie."""
     if form.destination.client_id == CLI:
         answer = _page(200, code_page(code))
     else:
@@ -203,7 +203,7 @@ def _give(
 
 
 async def _told(answer: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Return an answer, or the page that says what is wrong with the request."""
+    """Return the answer, or an error page if the request is refused."""
     try:
         return await answer()
     except errors.InvalidInput as error:
@@ -221,7 +221,7 @@ def _page(status: int, page: str) -> Answer:
 
 
 def _cookie(ctx: RequestContext, name: str, value: str, max_age: int | None = None) -> Cookie:
-    """Return a cookie of this page; without a `max_age` (seconds) it ends with the browser."""
+    """Return a cookie of this page. Without `max_age` (seconds) it is a session cookie."""
     return Cookie(
         name,
         value=value,

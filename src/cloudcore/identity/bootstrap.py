@@ -1,4 +1,4 @@
-"""The first account of an install, and who gets in: what ``entrepot init`` makes (E4)."""
+"""Create the first account of an install, with its credentials (``entrepot init``)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ORGANIZATION: Final = "main"
 
 
 class FirstCredentials(NamedTuple):
-    """What is shown once: whoever has it owns the install."""
+    """The credentials of the install's owner, shown once."""
 
     account_id: str
     handle: str
@@ -35,7 +35,7 @@ class FirstCredentials(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """All that is random or slow, made before the transaction that may run more than once."""
+    """Random and slow values, computed before the transaction because it may run more than once."""
 
     ids: FirstIds
     organization_id: str
@@ -57,11 +57,11 @@ async def create_first_account(
     handle: str,
     email: str,
 ) -> FirstCredentials:
-    """Make organization, account, role `admin`, its person and a service account with a key.
+    """Create organization, account, role `admin`, its person and a service account with a key.
 
     Raises:
-        InvalidInput: the handle or the address cannot be one.
-        Conflict: there is an account already; nothing is changed.
+        InvalidInput: the handle or the e-mail address is malformed.
+        Conflict: an account exists already; nothing is changed.
 
     """
     check_handle(handle)
@@ -124,7 +124,7 @@ def _create(tx: Connection, keyring: Keyring, plan: _Plan) -> None:
 
 
 def _add_program(tx: Connection, keyring: Keyring, plan: _Plan) -> None:
-    """Add the service account that may do everything, for whoever works without a browser."""
+    """Insert a service account with all rights, for use without a browser."""
     account_id, owner, now = plan.ids.account, plan.service_account_id, plan.now
     description = "Made with the account."
     service_accounts.add_service_account(

@@ -1,11 +1,11 @@
-"""Policy documents as they are stored: as written, with the ids their names meant at that moment.
+"""Store policy documents as written, with the ids that their names had at that moment.
 
-A handle means the account that has it when the document is written, and the CRN of another
-account's role or service account means the one that has it then; so a principal that takes the
-name later gains nothing. The ids are kept beside the document, by name.
+A handle means the account that has it when the document is written; the CRN of another account's
+role or service account means the principal that has it then. So a principal that takes the name
+later gains nothing. The ids are stored beside the document, by name.
 
-The answer does not tell whether another account, its roles or service accounts exist: a name of
-nothing is accepted, shown as written, and means nobody, even when it exists later.
+The answer does not reveal whether another account, its roles or service accounts exist: an unknown
+name is accepted, shown as written, and matches no principal, even if one takes the name later.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cloudcore.identity.rows.service_accounts import find_service_account_named
 from cloudcore.uuids import parse_uuid
 
 _NAMING: Final = ("principals", "resources")
-"""Parts of a statement in which accounts are named."""
+"""Parts of a statement that name accounts."""
 _CRN_PARTS: Final = 5
 _ACCOUNT_PART: Final = 3
 _OF_ORGANIZATIONS: Final = ("user/", "organization/")
@@ -37,24 +37,24 @@ Ids = Mapping[str, str]
 _policies: Final[WeighedCache[tuple[str, str, PolicyKind | ResourceRules], Policy]] = WeighedCache()
 _ids: Final[WeighedCache[str, Ids]] = WeighedCache()
 _BYTES_BY_CHARACTER: Final = 10
-"""Of ids by words, in memory, for each character of their JSON."""
+"""Estimated bytes in memory of the ids, for each character of their JSON."""
 _DICT_BYTES: Final = 500
 
 
 class StoredDocument(NamedTuple):
-    """A document as it is kept."""
+    """A policy document as stored."""
 
     text: str
-    """JSON, as it was written, except that the handle of its own account is replaced by the id."""
+    """JSON as written, except that the handle of its own account is replaced by the id."""
     ids: dict[str, str]
-    """Ids by name: of an account by its handle; of another account's principal by its CRN (with the
-    account's id), empty where there was none."""
+    """Ids by name: an account's by its handle; a foreign principal's by its CRN (with the account's
+    id), or empty if there was no such principal."""
     policy: Policy
-    """The document in the form that is evaluated."""
+    """The parsed document, for evaluation."""
 
     @property
     def encoded_ids(self) -> str:
-        """Return `ids` as they are kept."""
+        """Return `ids` as stored: JSON."""
         return msgspec.json.encode(self.ids).decode()
 
 
@@ -64,10 +64,10 @@ def stored_document(
     kind: PolicyKind | ResourceRules,
     account_id: str,
 ) -> StoredDocument:
-    """Return a parsed JSON document of an account in the form that is kept.
+    """Check an account's JSON document and return it in its stored form.
 
     Raises:
-        InvalidInput: it is no policy of this kind.
+        InvalidInput: the document is not a policy of this kind.
 
     """
     policy_of(document, kind)
@@ -84,7 +84,7 @@ def stored_document(
 
 
 def read_stored(text: str, encoded_ids: str, kind: PolicyKind | ResourceRules) -> Policy:
-    """Return a stored document in the form that is evaluated."""
+    """Parse a stored document for evaluation."""
     key = (text, encoded_ids, kind)
     policy = _policies.get(key)
     if policy is None:
@@ -98,7 +98,7 @@ def read_stored(text: str, encoded_ids: str, kind: PolicyKind | ResourceRules) -
 
 
 def read_ids(encoded_ids: str) -> Ids:
-    """Return the ids of a `StoredDocument`."""
+    """Decode the ids of a `StoredDocument`."""
     ids = _ids.get(encoded_ids)
     if ids is None:
         ids = msgspec.json.decode(encoded_ids, type=dict[str, str])
@@ -107,7 +107,7 @@ def read_ids(encoded_ids: str) -> Ids:
 
 
 def is_meant(encoded_ids: str, crn: str, principal_id: str) -> bool:
-    """Return True if a document that names `crn` means this bearer of it."""
+    """Return True if `crn` in the document means the principal with this id."""
     return read_ids(encoded_ids).get(crn, principal_id) == principal_id
 
 
@@ -119,7 +119,7 @@ def _with_lower_ids(statement: dict[str, Any]) -> dict[str, Any]:
 
 
 def _accounts(document: dict[str, Any]) -> Iterator[str]:
-    """Yield the texts in which a document names accounts."""
+    """Yield the handles and ids by which a document names accounts."""
     for statement in document["statements"]:
         for part in _NAMING:
             for text in statement.get(part, ()):
@@ -129,7 +129,7 @@ def _accounts(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _account(text: str, part: str) -> str | None:
-    """Return the account that a principal or a pattern of resources names, if it names one."""
+    """Return the account that a principal or resource pattern names, or None."""
     if part == "principals" and not text.startswith("crn:"):
         return None if text == EVERYONE else text
     parts = text.split(":", _CRN_PARTS - 1)
@@ -137,12 +137,12 @@ def _account(text: str, part: str) -> str | None:
         return None
     word = parts[_ACCOUNT_PART]
     if part == "resources" and ("*" in word or "?" in word or not word or parse_uuid(word)):
-        return None  # what a pattern leaves open stays open
+        return None  # a wildcard is not a name
     return word
 
 
 def _with_ids(document: dict[str, Any], ids: Ids) -> dict[str, Any]:
-    """Return a document that names accounts by their ids, as far as those are given."""
+    """Replace the account names that `ids` has by their ids."""
     statements = [
         {
             part: [_with_id(text, part, ids) for text in value]
@@ -166,7 +166,7 @@ def _with_id(text: str, part: str, ids: Ids) -> str:
 
 
 def _foreign_bearers(policy: Policy, account_id: str) -> list[Crn]:
-    """Return the roles and service accounts of other accounts that a policy names."""
+    """Return the CRNs of other accounts' roles and service accounts in a policy."""
     named = {name for each in policy.statements for name in each.principals}
     crns = [Crn.parse(name) for name in sorted(named) if name.startswith("crn:")]
     return [crn for crn in crns if crn.type in _FIND_NAMED and crn.account != account_id]

@@ -1,4 +1,4 @@
-"""Identity as a family: accounts, organizations, people, programs, roles and policies."""
+"""The identity family: accounts, organizations, persons, service accounts, roles, policies."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class IdentityNeeds:
-    """What the routes of identity are given."""
+    """The dependencies of identity's routes."""
 
     tokens: AccessTokens
     keys: SigningKeys
     auth_url: str
-    """Base URL of the token endpoints, and issuer of tokens."""
+    """Base URL of the token endpoints, and the issuer (`iss`) of tokens."""
 
 
 def _routes(needs: IdentityNeeds) -> Sequence[ControllerRouterHandler]:

@@ -1,4 +1,4 @@
-"""Who founds organizations and accounts: the operator decides (`ENTREPOT_FOUNDERS`)."""
+"""Check who may create organizations and accounts (the operator's `ENTREPOT_FOUNDERS`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cloudcore.web.context import RequestContext
 
 
 def check_founds_organizations(ctx: RequestContext, tx: Connection, user_id: str) -> None:
-    """Refuse a person who may not found an organization here.
+    """Refuse a person who may not create an organization on this install.
 
     Raises:
         AccessDenied.
@@ -22,7 +22,7 @@ def check_founds_organizations(ctx: RequestContext, tx: Connection, user_id: str
 
 
 def check_founds_accounts(ctx: RequestContext, joined: Joined | None) -> None:
-    """Refuse a caller who may not found an account in the organization it has `joined`, if any.
+    """Refuse a caller who may not create an account in the `joined` organization, if any.
 
     Raises:
         AccessDenied.

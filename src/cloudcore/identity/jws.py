@@ -1,8 +1,8 @@
-"""Compact signed tokens (RFC 7515): made and checked, and nothing known of what they claim.
+"""Sign and verify compact tokens (RFC 7515), whatever their claims.
 
-Checked strictly but for one thing: the unused bits of the signature's last character may be
-anything. So one token has several spellings (16 under Ed25519, 4 under HMAC-SHA-256), and nothing
-may be kept under a token's string; its identity is in its claims (rule I5).
+Verification is strict with one exception: the unused bits of the signature's last base64url
+character are ignored. So a token has several spellings (16 under Ed25519, 4 under HMAC-SHA-256).
+Never use the token's string as a key; use its claims.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _TOKEN: Final = re.compile(
 
 
 class SigningKey(NamedTuple):
-    """A key that makes and checks tokens of one algorithm."""
+    """A key that signs and verifies tokens of one algorithm."""
 
     kid: str
     algorithm: str
     key: OKPKey | OctKey
     not_after: int
-    """Until when it signs, in microseconds since the epoch."""
+    """End of its signing period, in microseconds since the epoch."""
 
 
 class _Header(msgspec.Struct, forbid_unknown_fields=True):
-    """All a header may say: neither a key (``jwk``) nor where to find one (``jku``, ``x5u``)."""
+    """The allowed header fields; no key (``jwk``) and no link to one (``jku``, ``x5u``)."""
 
     alg: str
     typ: str
@@ -49,9 +49,9 @@ class _Header(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Only(JWSRegistry):
-    """Knows one algorithm, under the name that verifiers know it by.
+    """A registry of one algorithm, under its established name.
 
-    RFC 9864 renames EdDSA, and the library warns of the old name, which is the one in use.
+    RFC 9864 renames EdDSA, and the library warns about the old name, which clients still use.
     """
 
     def __init__(self, algorithm: str) -> None:
@@ -59,7 +59,7 @@ class _Only(JWSRegistry):
         self._name = algorithm
 
     def get_alg(self, name: str) -> Any:  # noqa: ANN401 - the library's model
-        """Return the algorithm, or refuse any other."""
+        """Return the algorithm; raise `UnsupportedAlgorithmError` for any other name."""
         if name != self._name:
             raise UnsupportedAlgorithmError
         return self.algorithms[name]
@@ -69,20 +69,20 @@ _REGISTRIES: Final = {name: _Only(name) for name in (EDDSA, HS256)}
 
 
 def new_material(algorithm: str) -> bytes:
-    """Return a fresh private key of an algorithm, as the JWK it is kept as."""
+    """Generate a private key of an algorithm; return it as an encoded JWK."""
     key = OKPKey.generate_key("Ed25519") if algorithm == EDDSA else OctKey.generate_key(256)
     return json.dumps(key.as_dict(private=True)).encode()
 
 
 def load_key(kid: str, algorithm: str, not_after: int, material: bytes) -> SigningKey:
-    """Return the key that `new_material` made."""
+    """Decode a key from `new_material`."""
     jwk = json.loads(material)
     key = OKPKey.import_key(jwk) if algorithm == EDDSA else OctKey.import_key(jwk)
     return SigningKey(kid, algorithm, key, not_after)
 
 
 def public_jwk(key: SigningKey) -> dict[str, Any]:
-    """Return the public half of a key, as key sets list it (RFC 8037)."""
+    """Return the public half of a key as a JWK for a key set (RFC 8037)."""
     assert isinstance(key.key, OKPKey), "a symmetric key has no public half"
     return {
         **key.key.as_dict(private=False),
@@ -93,16 +93,16 @@ def public_jwk(key: SigningKey) -> dict[str, Any]:
 
 
 def sign(claims: Mapping[str, Any], key: SigningKey) -> str:
-    """Return claims as a token signed by `key`."""
+    """Return a token of these claims, signed with `key`."""
     header = {"alg": key.algorithm, "typ": _TYPE, "kid": key.kid}
     payload = msgspec.json.encode(claims)
     return jws.serialize_compact(header, payload, key.key, registry=_REGISTRIES[key.algorithm])
 
 
 def verify(token: str, find_key: Callable[[str], SigningKey | None]) -> bytes:
-    """Return what a token claims, as JSON, if a key that `find_key` knows has signed it.
+    """Verify a token with the key that `find_key` returns for its `kid`; return its claims as JSON.
 
-    The key says which algorithm is right; the token only may not say another.
+    The key determines the algorithm; a token whose header names another is refused.
 
     Raises:
         Unauthenticated.
@@ -128,7 +128,7 @@ def verify(token: str, find_key: Callable[[str], SigningKey | None]) -> bytes:
 
 
 def _decoded(segment: str) -> bytes:
-    """Undo base64url without padding; the last character's unused bits are not looked at."""
+    """Decode base64url without padding, ignoring the unused bits of the last character."""
     return urlsafe_b64decode(segment + "=" * (-len(segment) % 4))
 
 

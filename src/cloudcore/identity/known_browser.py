@@ -1,7 +1,7 @@
-"""Browsers in which a person has signed in before, recognized by a sealed cookie.
+"""Recognize browsers in which a person has signed in before, by a sealed cookie.
 
-Strangers who guess at a person's password use up their own budgets, not those of the person's
-browsers. The cookie proves nothing else: the password is still required.
+An attacker who guesses a person's password uses up the attacker's budgets, not those of the
+person's browsers. The cookie proves nothing else: the password is still required.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from cloudcore.web.context import RequestContext
 
 COOKIE: Final = "entrepot_known_browser"
 LIFETIME_SECONDS: Final = 90 * 24 * 3600
-"""Lifetime of the cookie, since the last sign-in."""
+"""Lifetime of the cookie since the last sign-in."""
 _CONTEXT: Final = "known browser"
 
 
 class KnownBrowser(msgspec.Struct, array_like=True, frozen=True):
-    """What the cookie holds, sealed."""
+    """The cookie's content, sealed."""
 
     user_id: str
     browser_id: str
-    """Random; the same for as long as the same person signs in."""
+    """Random; unchanged while the same person signs in."""
     expires_at: int
 
 
 def read_known_browser(ctx: RequestContext, cookie: str | None) -> KnownBrowser | None:
-    """Return what a browser's cookie holds, or None if it is not ours or too old."""
+    """Return the content of a browser's cookie, or None if it is invalid or expired."""
     try:
         opened = ctx.keyring.open(urlsafe_b64decode(cookie or ""), _CONTEXT)
         known = msgspec.json.decode(opened, type=KnownBrowser)
@@ -42,7 +42,7 @@ def read_known_browser(ctx: RequestContext, cookie: str | None) -> KnownBrowser 
 
 
 def known_browser_cookie(ctx: RequestContext, user_id: str, before: KnownBrowser | None) -> str:
-    """Return the cookie's value for a browser in which this person has just signed in."""
+    """Return the cookie for a browser in which this person has just signed in."""
     same = before is not None and before.user_id == user_id
     browser_id = before.browser_id if before and same else secrets.token_urlsafe(16)
     known = KnownBrowser(user_id, browser_id, ctx.clock() + LIFETIME_SECONDS * MICROSECONDS)

@@ -1,4 +1,4 @@
-"""New credentials for an operator who lost those of the install, or never saw them."""
+"""Issue new credentials to an operator who lost those of the install."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from cloudcore.identity.services.access_keys import (
 from cloudcore.keyring import Keyring
 
 MAX_JOINED: Final = 1000
-"""Organizations of a person that are looked at."""
+"""Maximum number of a person's organizations that are read."""
 
 
 def find_person(tx: Connection, email: str, organization_id: str | None) -> User:
-    """Return the person of an address, in lower case; one of several by an organization of it.
+    """Return the person with an e-mail address (in lower case), of this organization if given.
 
     Raises:
-        NotFound: nobody has the address, or nobody in this organization.
-        Conflict: several persons have the address, and no organization is named.
+        NotFound: no person, or none in this organization, has the address.
+        Conflict: several persons have the address and no organization is given.
 
     """
     found = users.list_users_by_email(tx, email)
@@ -54,9 +54,9 @@ def find_person(tx: Connection, email: str, organization_id: str | None) -> User
 
 
 def _organizations_of(tx: Connection, user: User) -> list[Organization]:
-    """Return the organizations a person has joined; the personal one only if there are no others.
+    """Return the organizations a person has joined, or only the personal one if none.
 
-    No two persons of an address are in the same.
+    Two persons with the same e-mail address never share an organization.
     """
     found = organizations.list_joined(tx, user.id, "", MAX_JOINED)
     shared = [each.organization for each in found if not each.organization.is_personal]
@@ -64,12 +64,12 @@ def _organizations_of(tx: Connection, user: User) -> list[Organization]:
 
 
 def reset_password(tx: Connection, user_id: str, kept: str, now: int, *, resumes: bool) -> User:
-    """Give a person a password for one sign-in (`kept`: its hash), and end all its sessions.
+    """Set a person's one-time password (`kept`: its hash) and end all of the person's sessions.
 
-    A suspended person is let in again if `resumes`.
+    `resumes` reactivates a suspended person.
 
     Raises:
-        NotFound: the person is gone.
+        NotFound: the person does not exist.
         Conflict: the person is suspended, and `resumes` is False.
 
     """
@@ -88,11 +88,11 @@ def reset_password(tx: Connection, user_id: str, kept: str, now: int, *, resumes
 
 
 def find_program(tx: Connection, handle: str | None, name: str) -> tuple[Account, ServiceAccount]:
-    """Return a service account of an account; without a handle, of the only account there is.
+    """Return a service account and its account; without a handle, of the only account.
 
     Raises:
-        NotFound: there is no such account, or service account.
-        Conflict: there are several accounts, or it is suspended.
+        NotFound: the account or the service account does not exist.
+        Conflict: there are several accounts and no handle is given, or one of the two is suspended.
 
     """
     if handle is None:
@@ -123,10 +123,10 @@ def add_key(
     *,
     replaces: bool,
 ) -> None:
-    """Add an access key to a service account; if it `replaces`, delete its other keys.
+    """Add an access key to a service account; if `replaces`, delete its other keys first.
 
     Raises:
-        Conflict: there are already as many keys as there can be, and `replaces` is False.
+        Conflict: the service account has the maximum number of keys and `replaces` is False.
 
     """
     if replaces:

@@ -1,4 +1,4 @@
-"""Names of what identity keeps, and the three ways to refer to it: UUID, CRN or name (E1, D)."""
+"""Check names of identity resources, and parse references to them: UUID, CRN or name."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _EMAIL: Final = re.compile(
 
 
 class IamReference(NamedTuple):
-    """What a caller called a thing by; one of the two is set."""
+    """A parsed reference: either the id or the name is set."""
 
     id: str | None = None
     name: str | None = None
 
 
 def iam_crn(scope_id: str, kind: str, name: str) -> str:
-    """Return the CRN of a thing of identity; `scope_id` is its account's, or organization's."""
+    """Return the CRN of an identity resource; `scope_id` is its account's or organization's id."""
     return f"crn:iam::{scope_id}:{kind}/{name}"
 
 
 def check_name(name: str) -> None:
-    """Refuse what is no name; one shaped like an id would be taken for it."""
+    """Reject a malformed name, or one shaped like a UUID, which would be read as an id."""
     if not _NAME.fullmatch(name) or parse_uuid(name):
         raise InvalidInput(
             "a name is 1 to 63 of a-z 0-9 . _ -, begins with a letter or digit and is no UUID",
@@ -44,7 +44,7 @@ def check_name(name: str) -> None:
 
 
 def check_handle(handle: str) -> None:
-    """Refuse what cannot be an account's handle."""
+    """Reject a malformed account handle."""
     if not _HANDLE.fullmatch(handle):
         raise InvalidInput(
             "a handle is 2 to 32 of a-z 0-9, in parts joined by single hyphens",
@@ -54,7 +54,7 @@ def check_handle(handle: str) -> None:
 
 
 def email_address(text: str) -> str:
-    """Return an e-mail address in the one form it is kept in, lower case."""
+    """Check an e-mail address and return it in lower case."""
     if len(text) > 254 or not _EMAIL.fullmatch(text):
         raise InvalidInput("this is no e-mail address", field="email", reason="malformed")
     return text.lower()
@@ -63,10 +63,10 @@ def email_address(text: str) -> str:
 def parse_iam_reference(
     tx: Connection, text: str, *, field: str, kind: str, account_id: str
 ) -> IamReference:
-    """Return what `text` refers to among the things of this `kind` in an account.
+    """Parse `text` as a reference to a resource of this `kind` in an account.
 
     Raises:
-        InvalidInput: it is no reference (``malformed``, ``malformed_crn``), or one to another
+        InvalidInput: it is malformed (``malformed``, ``malformed_crn``), or refers to another
             service, region or account (``wrong_service``, ``foreign_region``,
             ``foreign_account``).
 
@@ -94,7 +94,7 @@ def parse_iam_reference(
 
 
 def missing(kind: str) -> NotFound:
-    """Return the error for a thing that is not there, or not the caller's to know of."""
+    """Return the error for a resource that does not exist or is not visible to the caller."""
     return NotFound(f"there is no such {kind}")
 
 
@@ -110,5 +110,5 @@ def _refusal(field: str, reason: str) -> InvalidInput:
 
 
 def person_crn(organization_id: str, user_id: str) -> str:
-    """Return the CRN of a person, whose personal organization this is."""
+    """Return the CRN of a person; `organization_id` is the personal organization."""
     return iam_crn(organization_id, "user", user_id)

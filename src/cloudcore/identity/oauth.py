@@ -1,7 +1,7 @@
-"""The token endpoint's ways to an access token (RFC 6749), and who asks for one.
+"""The grants of the token endpoint (RFC 6749), and the authentication of its clients.
 
-Programs show a key pair (client credentials). Persons have signed in through the page, and their
-command shows the code it gave, later a refresh token (`cloudcore.identity.sessions`).
+Programs send a key pair (client credentials). Persons sign in on the page; their command sends the
+code from there, and later refresh tokens (`cloudcore.identity.sessions`).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from cloudcore.wire import ResponseBody
 
 _DURATION: Final = re.compile(r"-?[0-9]+")
 _MAX_DIGITS: Final = 18
-"""Longer numbers are clamped without being parsed, which would take quadratic time."""
+"""Maximum digits to parse; longer numbers are clamped, because parsing takes quadratic time."""
 _DUMMY: Final = sha256(b"").hexdigest()
 _MINUTE: Final = 60 * MICROSECONDS
 
 
 class IssuedToken(ResponseBody, kw_only=True):
-    """What a client is given (RFC 6749 §5.1)."""
+    """The answer of the token endpoint (RFC 6749 §5.1)."""
 
     access_token: str
     token_type: str = "Bearer"  # noqa: S105 - the name of the scheme
@@ -49,11 +49,11 @@ class IssuedToken(ResponseBody, kw_only=True):
 async def grant_token(
     ctx: RequestContext, tokens: AccessTokens, form: Form, client: OAuthClient
 ) -> IssuedToken:
-    """Return the token that a form of the token endpoint asks for.
+    """Issue the token that a form of the token endpoint requests.
 
     Raises:
-        Unauthenticated: who asks is nobody we know, or cannot prove it.
-        InvalidInput: or one of its kinds in `cloudcore.identity.oauth_errors`.
+        Unauthenticated: the client is unknown, or its secret is wrong.
+        InvalidInput: the form is refused; see the subclasses in `cloudcore.identity.oauth_errors`.
 
     """
     match required(form, "grant_type"):
@@ -68,9 +68,9 @@ async def grant_token(
 
 
 async def authenticate_client(ctx: RequestContext, client: OAuthClient) -> KeyOwner:
-    """Return the owner of the key pair that a client shows, suspended or not.
+    """Return the owner of a client's key pair, suspended or not.
 
-    A key that does not exist costs and tells what a wrong secret does (rule I1).
+    An unknown key takes the same work and gives the same error as a wrong secret.
 
     Raises:
         Unauthenticated.
@@ -126,7 +126,7 @@ async def _by_code(
     ctx: RequestContext, tokens: AccessTokens, form: Form, client: OAuthClient
 ) -> IssuedToken:
     code = required(form, "code")
-    # Before anything else is looked at: the attempt spends the code, not its success (rule I7).
+    # Spend the code before any other check: a failed attempt uses it up too.
     spent = await sessions.spend_code(ctx, code)
     await _check_public(ctx, client)
     proof = sessions.Proof(
@@ -154,7 +154,7 @@ async def _by_refresh_token(
 
 
 async def _check_public(ctx: RequestContext, client: OAuthClient) -> None:
-    """Refuse a client that shows a secret: these grants are those of persons, who have none."""
+    """Refuse a client with a secret: these grants are for persons, whose clients have none."""
     if client.secret is not None:
         await authenticate_client(ctx, client)
         raise UnauthorizedClient("a service account uses client_credentials; keep the key")

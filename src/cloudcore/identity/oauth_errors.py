@@ -1,7 +1,7 @@
-"""What the token endpoint refuses, and how it says so: ``{error, error_description}`` (RFC 6749).
+"""Errors of the token endpoint, and their body ``{error, error_description}`` (RFC 6749 §5.2).
 
-Two refusals look alike and have opposite remedies: `invalid_client` says the credential is wrong,
-so replace it; `unauthorized_client` says it is right and may not be used now, so keep it.
+Two similar errors have opposite remedies: `invalid_client` means the credential is wrong: replace
+it; `unauthorized_client` means it is right but may not be used now: keep it.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from cloudcore.wire import ResponseBody
 
 
 class InvalidGrant(errors.InvalidInput):
-    """A code or refresh token is wrong, over, spent, or another's."""
+    """The code or refresh token is wrong, expired, used, or of another client."""
 
 
 class UnauthorizedClient(errors.InvalidInput):
-    """The client's credential is right, and not good for this now."""
+    """The client's credential is right, but not allowed for this grant, or suspended."""
 
 
 class UnsupportedGrantType(errors.InvalidInput):
-    """No such way to a token."""
+    """The `grant_type` is not supported."""
 
 
 class InvalidScope(errors.InvalidInput):
-    """Scopes are asked for; rights come from policies alone."""
+    """A scope was requested, but rights come only from policies."""
 
 
 TABLE: Final[dict[type[errors.PlatformError], tuple[int, str]]] = {
@@ -51,7 +51,7 @@ class OAuthError(ResponseBody):
 
 
 def render(error: errors.PlatformError, _request_id: str = "") -> tuple[int, dict[str, str]]:
-    """Return the status and body that tell an OAuth client of `error`."""
+    """Return the status and body for `error` in OAuth's shape."""
     status, code = next(TABLE[base] for base in type(error).__mro__ if base in TABLE)
     words = "the service failed" if status == 500 else error.message
     return status, {"error": code, "error_description": words}

@@ -1,7 +1,7 @@
-"""Requests of OAuth clients, read strictly: the form, and who says they send it.
+"""Parse requests of OAuth clients strictly: the form, and the client's credentials.
 
-A parameter comes once (RFC 6749 §3.2); one without a value counts as absent. The client names
-itself in the form or by HTTP Basic, never both (§2.3).
+A parameter must not be repeated; one without a value counts as absent (RFC 6749 §3.2). The client
+names itself in the form or by HTTP Basic, never both (§2.3).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from cloudcore.errors import InvalidInput, Unauthenticated
 
 MAX_FORM_BYTES: Final = 64 * 1024
 CLI: Final = "cli"
-"""The command of a person, which can keep no secret; its code is carried by hand."""
+"""The command line, a public client; the person copies its code by hand."""
 CONSOLE: Final = "console"
-"""The pages in the browser, at this install only."""
+"""This install's web console, a public client."""
 PUBLIC: Final = frozenset({CLI, CONSOLE})
-"""The clients of persons. They are ours, and prove nothing of themselves (RFC 6749 §2.1)."""
+"""The public clients (RFC 6749 §2.1), which persons use."""
 
 _FORM: Final = re.compile(
     rb'application/x-www-form-urlencoded(?:[ \t]*;[ \t]*charset="?utf-8"?)?[ \t]*', re.IGNORECASE
@@ -32,7 +32,7 @@ Form = dict[str, str]
 
 
 class OAuthClient(NamedTuple):
-    """Who says they ask; nothing of it is checked yet."""
+    """The client's credentials as sent, not yet verified."""
 
     id: str | None = None
     secret: str | None = None
@@ -40,15 +40,15 @@ class OAuthClient(NamedTuple):
 
     @property
     def is_public(self) -> bool:
-        """Say whether it is a public client, which proves nothing of itself."""
+        """Return True if it is a public client, which has no secret."""
         return self.id in PUBLIC and self.secret is None
 
 
 def parse_form(content_types: Sequence[bytes], body: bytes) -> Form:
-    """Return the parameters of a form.
+    """Parse the parameters of a form.
 
     Raises:
-        InvalidInput: it is no form, not UTF-8, or gives a parameter twice.
+        InvalidInput: it is not a form, not UTF-8, or repeats a parameter.
 
     """
     if len(content_types) != 1 or not _FORM.fullmatch(content_types[0]):
@@ -57,7 +57,7 @@ def parse_form(content_types: Sequence[bytes], body: bytes) -> Form:
 
 
 def parse_parameters(encoded: bytes) -> Form:
-    """Return the parameters of a form or query string; see `parse_form`."""
+    """Parse the parameters of a form or query string; see `parse_form`."""
     found: Form = {}
     parts = [part for part in encoded.split(b"&") if part]
     if len(parts) > _MAX_PARAMETERS:
@@ -72,14 +72,14 @@ def parse_parameters(encoded: bytes) -> Form:
 
 
 def parse_client(authorizations: Sequence[bytes], form: Form) -> OAuthClient:
-    """Return who the request says it comes from.
+    """Return the client that the request names, by HTTP Basic or in the form.
 
-    Clients disagree on whether to percent-encode ids and secrets in Basic (rule I3). Ours hold
-    no character that decoding would change, so decoding is right for both.
+    Some clients percent-encode ids and secrets in Basic, others do not. Ours hold no character
+    that decoding would change, so decoding is right for both.
 
     Raises:
-        InvalidInput: it says so in two ways.
-        Unauthenticated: its header is no Basic.
+        InvalidInput: the client authenticates in two ways.
+        Unauthenticated: the header is not valid Basic.
 
     """
     form_id, form_secret = form.get("client_id") or None, form.get("client_secret") or None
@@ -94,7 +94,7 @@ def parse_client(authorizations: Sequence[bytes], form: Form) -> OAuthClient:
 
 
 def required(form: Form, name: str) -> str:
-    """Return a parameter's value, or refuse a form without it."""
+    """Return a parameter's value; raise InvalidInput if it is missing."""
     value = form.get(name)
     if not value:
         raise InvalidInput(f"{name} is missing")
@@ -117,7 +117,7 @@ def _basic(header: bytes) -> tuple[str, str]:
 
 
 def wrong_client() -> Unauthenticated:
-    """Return the one error for all that is wrong with a client's credentials (rule I1)."""
+    """Return the error for wrong client credentials, the same whatever is wrong with them."""
     return Unauthenticated("the client is unknown, or its secret is wrong")
 
 

@@ -1,7 +1,7 @@
-"""The routes of tokens: the token and revocation endpoints, key set, metadata, assuming a role.
+"""Routes of tokens: token and revocation endpoints, key set, metadata, AssumeRole.
 
-The first two answer in the shape of OAuth, also where the kernel answers for them
-(`error_shapes`); no answer of theirs may be stored.
+The first two answer in OAuth's shape, including errors raised by the kernel (`ERROR_SHAPES`), and
+send ``Cache-Control: no-store``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ JWKS: Final = "/v1/jwks"
 METADATA: Final = "/.well-known/oauth-authorization-server"
 
 ERROR_SHAPES: Final[Mapping[str, ErrorShape]] = {TOKEN: OAUTH_SHAPE, REVOKE: OAUTH_SHAPE}
-"""For `cloudcore.web.app.create_app`: where the kernel's own refusals have OAuth's shape too."""
+"""For `cloudcore.web.app.create_app`: paths where the kernel's errors have OAuth's shape too."""
 
 _NO_STORE: Final = {"Cache-Control": "no-store"}
 _PUBLIC: Final = {"action": None, "public": True}
@@ -51,7 +51,7 @@ Grant = Callable[[Form, OAuthClient], Awaitable[object]]
 
 
 class TokenForm(msgspec.Struct):
-    """What the token endpoint reads; which of it depends on `grant_type`."""
+    """The parameters of the token endpoint; which apply depends on `grant_type`."""
 
     grant_type: Literal["client_credentials", "authorization_code", "refresh_token"]
     client_id: str = ""
@@ -65,7 +65,7 @@ class TokenForm(msgspec.Struct):
 
 
 class RevocationForm(msgspec.Struct):
-    """What the revocation endpoint reads."""
+    """The parameters of the revocation endpoint."""
 
     token: str = ""
     """Without one nothing is ended."""
@@ -82,7 +82,7 @@ class JsonWebKeySet(msgspec.Struct):
 
 
 def token_handlers(tokens: AccessTokens) -> list[HTTPRouteHandler]:
-    """Return the handlers that give and take back tokens."""
+    """Return the handlers that issue and revoke tokens."""
 
     @post(
         TOKEN,
@@ -140,7 +140,7 @@ def token_handlers(tokens: AccessTokens) -> list[HTTPRouteHandler]:
 
 
 def discovery_handlers(keys: SigningKeys, issuer: str) -> list[HTTPRouteHandler]:
-    """Return the handlers that tell others how to use and verify tokens."""
+    """Return the handlers for the key set and the authorization server's metadata."""
     metadata = {
         "issuer": issuer,
         "authorization_endpoint": issuer + AUTHORIZE,
@@ -177,9 +177,9 @@ def discovery_handlers(keys: SigningKeys, issuer: str) -> list[HTTPRouteHandler]
 
 
 async def _answer(request: Request[Any, Any, Any], grant: Grant) -> Response[Any]:
-    """Read a form, let `grant` answer it, and tell its refusals in OAuth's shape.
+    """Parse the form, call `grant`, and answer errors in OAuth's shape.
 
-    A request without a body is a form without parameters.
+    A request without a body counts as a form without parameters.
     """
     authorizations = values_of(request.scope["headers"], b"authorization")
     try:

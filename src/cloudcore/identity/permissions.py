@@ -1,7 +1,7 @@
-"""The identity policies that hold for a principal now, compiled once a revision of its account.
+"""Identity policies of principals, compiled once per revision of the account.
 
-Every change of rights raises `accounts.iam_revision` in its own transaction, so one indexed read
-a request tells whether what was compiled still holds: revocation is immediate (E2, "Freshness").
+Every change of rights increments `accounts.iam_revision` in its own transaction. So one indexed
+read per request shows if the compiled policies are still current: revocation is immediate.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cloudcore.identity.rows.accounts import find_revision
 from cloudcore.identity.rows.policies import list_documents_of
 
 _PRINCIPAL_BYTES: Final = 500
-"""Of one without policies, as it is kept."""
+"""Estimated bytes of a cache entry without policies."""
 
 OWNER_ACTIONS: Final = (
     "iam:UpdateOrganization",
@@ -36,7 +36,7 @@ OWNER_ACTIONS: Final = (
     "iam:UpdateUser",
     "iam:DeleteUser",
 )
-"""What an owner of an organization may do with it."""
+"""Actions an owner of an organization may do in it."""
 MEMBER_ACTIONS: Final = (
     "iam:GetOrganization",
     "iam:ListMembers",
@@ -46,7 +46,7 @@ MEMBER_ACTIONS: Final = (
     "iam:ListAccounts",
     "iam:GetAccount",
 )
-"""What every member may."""
+"""Actions every member of an organization may do in it."""
 _OWN_ACTIONS: Final = (
     "iam:CreateOrganization",
     "iam:ListOrganizations",
@@ -67,12 +67,12 @@ PERSON: Final = Policy(
         ),
     )
 )
-"""What every person may do before assuming a role: all of it in its personal organization, and in
-others what `membership` allows too."""
+"""Actions a person may do before assuming a role: all in the personal organization; in others only
+those that `membership` allows too."""
 
 
 def membership(role: str, person: str) -> Policy:
-    """Return what an organization's policy says of a member, named by CRN."""
+    """Return an organization's policy for a member with this role; `person` is a CRN."""
     actions = (*MEMBER_ACTIONS, *OWNER_ACTIONS) if role == "owner" else MEMBER_ACTIONS
     return Policy(
         (PolicyStatement(Effect.ALLOW, Patterns(actions), principals=frozenset({person})),)
@@ -80,14 +80,14 @@ def membership(role: str, person: str) -> Policy:
 
 
 class Permissions:
-    """Reads and keeps the policies of principals; one for a process."""
+    """Loads and caches the policies of principals; one instance per process."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._compiled: WeighedCache[str, tuple[int, tuple[Policy, ...]]] = WeighedCache()
 
     async def policies_of(self, principal: Principal) -> Sequence[Policy]:
-        """Return the identity policies of a principal, as they stand in the database now."""
+        """Return the current identity policies of a principal."""
         if principal.kind is PrincipalKind.USER:
             return (PERSON,)
         assert principal.account_id is not None
@@ -95,7 +95,7 @@ class Permissions:
         known = self._compiled.get(principal.id)
         if known is not None and known[0] == revision:
             return known[1]
-        # Read after the revision: they may be newer than it says, and are then read once more.
+        # Read after the revision: policies newer than it are only read once more than needed.
         policies = await self._database.read(load_policies, principal)
         weight = _PRINCIPAL_BYTES + sum(map(memory_of, policies))
         self._compiled.keep(principal.id, (revision, policies), weight)

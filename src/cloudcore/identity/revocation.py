@@ -1,8 +1,8 @@
-"""Ending tokens before their time (RFC 7009): who holds one may end it, and nothing is told.
+"""Revoke tokens (RFC 7009): the holder may revoke a token, and the answer reveals nothing.
 
-An access token of a program or a person ends by itself. A refresh token, a session token, or an
-access token of an assumed role (which has but one) ends the whole session: both forms of a role
-session, and the login credentials under it (rule I9).
+Revoking an access token of a program or a person ends only that token. Revoking a refresh token,
+a session token, or the access token of an assumed role ends the whole session: both forms of a
+role session, and the login credentials made in it.
 """
 
 from __future__ import annotations
@@ -27,19 +27,18 @@ from cloudcore.web.context import RequestContext
 SESSION_TOKEN: Final = re.compile(
     r"est_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})_.+"
 )
-"""The session token of an assumed role names its session."""
+"""Prefix of the session tokens of assumed roles; the session's id follows."""
 
 
 async def revoke(
     ctx: RequestContext, tokens: AccessTokens, form: Form, client: OAuthClient
 ) -> None:
-    """End the token of a form of the revocation endpoint, if it is one and the client's own.
+    """Revoke the form's token if it is valid and belongs to the client.
 
-    An unauthenticated client may end any token it holds. Without a token nothing is ended, which is
-    no error.
+    An unauthenticated client may revoke any token it holds. A form without a token is no error.
 
     Raises:
-        Unauthenticated: the client named itself, and its secret is wrong.
+        Unauthenticated: the client named itself and its secret is wrong.
 
     """
     asker: str | None = None
@@ -103,7 +102,7 @@ def _session_of(tx: Connection, token: str, now: int) -> LiveSession | None:
 
 
 def _client_of(tx: Connection, session: LiveSession | None, now: int) -> str | None:
-    """Return the client that a session was given to: a service account, or the command."""
+    """Return the client a session was issued to: a service account's id, the command, or None."""
     while session is not None:
         if session.user_id is not None:
             return CLI

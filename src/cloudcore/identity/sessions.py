@@ -1,7 +1,7 @@
-"""Sign-ins of persons: a code becomes a session, which a chain of refresh tokens keeps alive.
+"""Sessions of persons: exchange a code for a session, and rotate its refresh tokens.
 
-Codes and refresh tokens are for one use. A second use says that two parties hold one, so it ends
-what the first use gave (RFC 6749 §4.1.2, RFC 9700 §4.14).
+Codes and refresh tokens are for one use. A second use means that two parties hold the same one,
+so it revokes the session of the first use (RFC 6749 §4.1.2, RFC 9700 §4.14).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from cloudcore.identity.rows.users import find_user
 from cloudcore.web.context import RequestContext
 
 OUT_OF_BAND: Final = "urn:ietf:wg:oauth:2.0:oob"
-"""Instead of a redirect: the page shows the code, and the person carries it."""
+"""Instead of a redirect, the page shows the code and the person copies it."""
 CODE_SECONDS: Final = 300
 ACCESS_SECONDS: Final = 3600
 SESSION_SECONDS: Final = 30 * 24 * 3600
-"""Without a refresh; each one lets the session last so long again."""
+"""Lifetime of a session without a refresh; each refresh renews it."""
 
 REFRESH_PREFIX: Final = "ert_"
 _CODE_PREFIX: Final = "eac_"
@@ -37,14 +37,14 @@ _DAY: Final = 24 * 3600 * MICROSECONDS
 
 
 class Destination(NamedTuple):
-    """The client a code is for, and how the code gets there."""
+    """The client a code is for, and its `redirect_uri`."""
 
     client_id: str
     redirect_uri: str
 
 
 class Proof(NamedTuple):
-    """What must come with a code."""
+    """The parameters that must accompany a code."""
 
     client_id: str
     redirect_uri: str
@@ -52,31 +52,31 @@ class Proof(NamedTuple):
 
 
 class SpentCode(NamedTuple):
-    """A code that was good until this attempt used it up."""
+    """A code that this attempt has used up."""
 
     code: Code
     sid: str
-    """Of the session it may become."""
+    """Id of the session it may start."""
 
 
 class SignedIn(NamedTuple):
-    """A session, and the newest of its refresh tokens."""
+    """A session and its newest refresh token."""
 
     sid: str
     crn: str
-    """Of the person."""
+    """The person's CRN."""
     refresh_token: str
 
 
 def hash_of(secret: str) -> str:
-    """Return what is kept of a random secret of 256 bits."""
+    """Return the SHA-256 under which a random secret of 256 bits is stored."""
     return sha256(secret.encode()).hexdigest()
 
 
 def new_code(
     user_id: str, destination: Destination, code_challenge: str, now: int
 ) -> tuple[str, Code]:
-    """Return a new code for a person who has just signed in, and what is kept of it."""
+    """Return a new code for a person who has just signed in, and its row."""
     code = _CODE_PREFIX + secrets.token_urlsafe(32)
     expires_at = now + CODE_SECONDS * MICROSECONDS
     return code, Code(
@@ -85,7 +85,7 @@ def new_code(
 
 
 async def spend_code(ctx: RequestContext, code: str) -> SpentCode | None:
-    """Use a code up, durably; None when it was so before, or never was."""
+    """Use up a code, durably; return None if it was used before or never existed."""
     sid = ctx.new_id()
     found = await ctx.database.write(_spend, hash_of(code), sid, ctx.clock())
     return None if found is None else SpentCode(found, sid)
@@ -98,12 +98,12 @@ def _spend(tx: Connection, code_sha256: str, sid: str, now: int) -> Code | None:
         return code
     if code.sid is not None:
         rows.revoke_session(tx, code.sid, now)
-        sign_ins.disown_code(tx, code_sha256)  # the first use may still be on its way
+        sign_ins.disown_code(tx, code_sha256)  # the first use may not have its session yet
     return None
 
 
 async def begin_session(ctx: RequestContext, spent: SpentCode, proof: Proof) -> SignedIn | None:
-    """Return the session of a code, if what came with it fits and the code's time is not over."""
+    """Start the session of a code; return None if the proof does not match or the code expired."""
     now = ctx.clock()
     if now >= spent.code.expires_at or not _fits(spent.code, proof):
         return None
@@ -125,7 +125,7 @@ def _fits(code: Code, proof: Proof) -> bool:
 def _begin(tx: Connection, spent: SpentCode, refresh_token: str, now: int) -> SignedIn | None:
     code = sign_ins.lock_code(tx, spent.code.code_sha256)
     if code is None or code.sid != spent.sid:
-        return None  # it came a second time meanwhile
+        return None  # used a second time meanwhile
     user = find_user(tx, code.user_id)
     if user is None or user.status != "active":
         return None
@@ -138,10 +138,10 @@ def _begin(tx: Connection, spent: SpentCode, refresh_token: str, now: int) -> Si
 async def rotate_refresh_token(
     ctx: RequestContext, token: str, client_id: str | None
 ) -> SignedIn | None:
-    """Return a session with a new refresh token for the one shown; None when it is not good.
+    """Exchange a refresh token for its session with a new one; return None if it is not valid.
 
-    It is good for the client it was given to (RFC 6749 §6, RFC 9700 §4.14), which need not name
-    itself (`client_id` None).
+    It is valid only for the client it was issued to (RFC 6749 §6, RFC 9700 §4.14), which may omit
+    its name (`client_id` None).
     """
     return await ctx.database.write(
         _rotate, hash_of(token), client_id, _new_refresh_token(), ctx.clock()
@@ -182,7 +182,7 @@ def _add_refresh_token(
 
 
 def forget_ended(tx: Connection, now: int) -> int:
-    """Delete what ended more than a day ago: codes, sessions and tokens; return how much it was."""
+    """Delete codes, sessions and tokens that ended over a day ago; return the number of rows."""
     before = now - _DAY
     return (
         sign_ins.forget_sign_ins(tx, before)

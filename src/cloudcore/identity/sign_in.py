@@ -1,7 +1,7 @@
-"""Signing a person in through the page: what a form may be, what it proves, and the code it gives.
+"""Sign a person in through the page: check its forms and issue the code.
 
-A form is good for one browser (the nonce in its cookie) and ten minutes. It carries, sealed, what
-the command asked for, so nothing that comes back is believed for being sent.
+A form is valid in one browser (the nonce in its cookie) for ten minutes. It carries the client's
+request sealed, so the browser cannot change it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SIGNED_IN: Final = "/console/signed-in"
 
 
 class SignInForm(msgspec.Struct, array_like=True, frozen=True):
-    """What a form carries, sealed."""
+    """The content of a form's hidden field, sealed."""
 
     nonce_sha256: str
     code_challenge: str
@@ -49,24 +49,24 @@ class SignInForm(msgspec.Struct, array_like=True, frozen=True):
     destination: Destination
     state: str = ""
     email: str = ""
-    """Of who has shown a one-time password and must choose one of their own now; not unique."""
+    """E-mail address of a person who gave a one-time password and must replace it; not unique."""
     kept_sha256: str = ""
-    """Of that password as it was kept, so that the form is good for one change."""
+    """SHA-256 of that password's stored hash, so that the form is valid for one change only."""
     user_id: str = ""
 
     def seal(self, keyring: Keyring) -> str:
-        """Return the form as a hidden field."""
+        """Return the form as the value of a hidden field."""
         sealed = keyring.seal(msgspec.json.encode(self), _CONTEXT)
         return urlsafe_b64encode(sealed).decode()
 
 
 def new_nonce() -> str:
-    """Return the value of a browser's cookie."""
+    """Return a random value for a browser's cookie."""
     return secrets.token_urlsafe(32)
 
 
 def known_nonce(cookie: str | None) -> str | None:
-    """Return a browser's nonce when its cookie holds one."""
+    """Return the nonce in a browser's cookie, or None if there is no valid one."""
     return cookie if cookie is not None and _NONCE.fullmatch(cookie) else None
 
 
@@ -74,7 +74,7 @@ def begin(ctx: RequestContext, query: Form, nonce: str) -> SignInForm:
     """Return the form for an authorization request.
 
     Raises:
-        InvalidInput: we do not do what it asks for; it is never redirected anywhere.
+        InvalidInput: a parameter is not supported. This error is never redirected.
 
     """
     destination = _destination(ctx, query.get("client_id"))
@@ -95,7 +95,7 @@ def begin(ctx: RequestContext, query: Form, nonce: str) -> SignInForm:
 
 
 def _destination(ctx: RequestContext, client_id: str | None) -> Destination:
-    """Return the one place to which a client's codes go."""
+    """Return the only destination of a client's codes."""
     if client_id == CONSOLE:
         return Destination(CONSOLE, ctx.settings.auth_url + _SIGNED_IN)
     if client_id == CLI:
@@ -104,10 +104,10 @@ def _destination(ctx: RequestContext, client_id: str | None) -> Destination:
 
 
 def resume(ctx: RequestContext, hidden: str, nonce: str | None) -> SignInForm:
-    """Return the form that a browser sends back.
+    """Unseal the form that a browser sends back.
 
     Raises:
-        AccessDenied: it is not ours, not this browser's, or too old.
+        AccessDenied: it is forged, from another browser, or expired.
 
     """
     try:
@@ -137,10 +137,10 @@ def renew(
 async def check_password(
     ctx: RequestContext, email: str, password: str, browser: KnownBrowser | None
 ) -> User:
-    """Return the person of an address and password; every failure takes equal work and looks alike.
+    """Return the person with this e-mail address and password. All failures cost and look the same.
 
-    Several persons can have the address. If the password is that of more than one, it is the known
-    browser's, else the one that signed in last, else the oldest.
+    Several persons can have the address. If the password matches more than one, return the known
+    browser's person, else the one that signed in last, else the oldest.
 
     Raises:
         RateLimited: too many attempts; see `cloudcore.identity.attempts`.
@@ -160,7 +160,7 @@ async def check_password(
         if known:
             await attempt.forgive(ctx)
             return known[0]
-        # The browser is known to one person; to the others of the address it is a stranger.
+        # The browser is known for one person; for others with the address it counts as unknown.
         stranger = attempt_at(ctx, address)
         if not await stranger.is_admitted(ctx):
             matching = []
@@ -173,7 +173,7 @@ async def check_password(
 
 
 async def _choose_person(ctx: RequestContext, matching: Sequence[User]) -> User:
-    """Return the one of these persons, oldest first, who signed in last."""
+    """Return the person who signed in last, or the oldest; `matching` is oldest first."""
     if len(matching) == 1:
         return matching[0]
     last = await ctx.database.read(find_last_signed_in, [user.id for user in matching])
@@ -181,7 +181,7 @@ async def _choose_person(ctx: RequestContext, matching: Sequence[User]) -> User:
 
 
 async def give_code(ctx: RequestContext, form: SignInForm, user: User) -> str:
-    """Return a code for a person who has just shown the password."""
+    """Issue a code for a person who has just given the password."""
     code, row = new_code(user.id, form.destination, form.code_challenge, ctx.clock())
     await ctx.database.write(sign_ins.add_code, row)
     return code
@@ -190,11 +190,11 @@ async def give_code(ctx: RequestContext, form: SignInForm, user: User) -> str:
 async def choose_password(
     ctx: RequestContext, form: SignInForm, password: str, repeated: str
 ) -> tuple[User, str]:
-    """Replace a one-time password; return the person, and the code that the sign-in then gives.
+    """Replace a one-time password; return the person and the code of the sign-in.
 
     Raises:
-        InvalidInput: the new password will not do.
-        AccessDenied: the form was used already, or the person was locked out meanwhile.
+        InvalidInput: the new password is not acceptable.
+        AccessDenied: the form was used already, or the person was suspended meanwhile.
         RateLimited: too many attempts.
         Unavailable: too many passwords wait to be hashed.
 

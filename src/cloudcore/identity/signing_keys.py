@@ -1,8 +1,8 @@
-"""The signing keys of this install: made, sealed, rotated, and given to every process.
+"""The signing keys of this install: generate, seal and rotate them, for every process.
 
-A key signs for ninety days. Its successor is made a day before, so when the day comes each
-process has it; until then the older one signs. It goes when the last token under it has ended.
-Processes that make a successor at once make it under one name, so that one of them does.
+A key signs for ninety days. Its successor is generated a day early, so that every process has
+loaded it when it begins to sign. A key is deleted when its last token has expired.
+Processes that generate a successor at once give it the same id, so only one is inserted.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _DAY: Final = 24 * 3600 * MICROSECONDS
 
 
 class KeyKind(NamedTuple):
-    """What the keys of a set are for."""
+    """The algorithm and token lifetime of a key set."""
 
     algorithm: str
     longest_token: int
-    """Microseconds that a token lives at most."""
+    """Maximum lifetime of a token, in microseconds."""
 
 
 API_KEYS: Final[Mapping[str, KeyKind]] = {API: KeyKind(EDDSA, MAX_SECONDS * MICROSECONDS)}
-"""The key set of access tokens; families that sign tokens add theirs."""
+"""The key set of access tokens; families that sign tokens add their own."""
 
 
 class SigningKeys:
-    """The keys as this process knows them; `refresh` once before use and then every few minutes."""
+    """Keys as loaded by one process; call `refresh` before use and then every few minutes."""
 
     def __init__(
         self, database: Database, keyring: Keyring, clock: Clock, kinds: Mapping[str, KeyKind]
@@ -49,7 +49,7 @@ class SigningKeys:
         self._keys: dict[tuple[str, str], SigningKey] = {}
 
     async def refresh(self) -> None:
-        """Learn what other processes made, make what is due, forget what has ended.
+        """Load the keys of other processes, generate keys that are due, and delete ended ones.
 
         Raises:
             KeyringError: the keys were sealed under another root key.
@@ -67,10 +67,10 @@ class SigningKeys:
         }
 
     def current(self, audience: str) -> SigningKey:
-        """Return the key that signs now: the oldest whose time is not over.
+        """Return the key to sign with: the oldest whose signing period has not ended.
 
         Raises:
-            Unavailable: there is none, because `refresh` failed for a day.
+            Unavailable: there is none, because `refresh` has failed for a day.
 
         """
         now = self._clock()
@@ -80,11 +80,11 @@ class SigningKeys:
         return min(able, key=lambda key: key.not_after)
 
     def find(self, audience: str, kid: str) -> SigningKey | None:
-        """Return a key of an audience by its id."""
+        """Return a key of an audience by its id, or None."""
         return self._keys.get((audience, kid))
 
     def public_set(self) -> list[dict[str, Any]]:
-        """Return what others verify access tokens with, the next key included."""
+        """Return the public keys that verify access tokens, including the next one."""
         return [public_jwk(key) for key in self._of(API)]
 
     def _of(self, audience: str) -> list[SigningKey]:
@@ -93,7 +93,7 @@ class SigningKeys:
     def _successor(
         self, audience: str, kept: list[SigningKeyRow], now: int
     ) -> SigningKeyRow | None:
-        """Return the key to make, unless there is one that will sign tomorrow."""
+        """Return a new key, or None if there is one that still signs tomorrow."""
         of_audience = [row for row in kept if row.audience == audience]
         begins = max([now, *(row.not_after for row in of_audience)])
         if begins > now + _DAY:

@@ -1,8 +1,8 @@
-"""The tables of identity (api G1), and what the database itself enforces of its rules.
+"""The tables of identity, with the constraints that the database enforces.
 
-Secrets: passwords are scrypt strings; access-key secrets are kept hashed (to check tokens) and
-sealed (version-4 signing needs them back); codes, refresh tokens and login credentials are kept
-as SHA-256 only, which is enough for random values of 256 bits.
+Secrets: passwords are scrypt strings; access-key secrets are stored hashed (for the token
+endpoint) and sealed (version-4 signatures need the secret itself); codes, refresh tokens and login
+credentials are stored only as SHA-256, which is enough for random values of 256 bits.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ users = Table(
     Column("status", String(16), nullable=False),
     Column("created_at", Moment, nullable=False),
     Column("updated_at", Moment, nullable=False),
-    # The organization that added the person; none of people who were added on the host.
+    # The organization that added the person; null if added on the host.
     Column("home_organization_id", ForeignKey("organizations.id", ondelete="SET NULL")),
     UniqueConstraint("home_organization_id", "email"),
     UniqueConstraint("id", "email"),
@@ -75,7 +75,7 @@ memberships = Table(
     metadata,
     Column("organization_id", ForeignKey("organizations.id"), primary_key=True),
     Column("user_id", Id, primary_key=True),
-    Column("email", ByteOrdered, nullable=False),  # the person's, to be unique in the organization
+    Column("email", ByteOrdered, nullable=False),  # the person's; unique in the organization
     Column("role", String(16), nullable=False),
     Column("created_at", Moment, nullable=False),
     ForeignKeyConstraint(["user_id", "email"], ["users.id", "users.email"]),
@@ -89,9 +89,9 @@ invitations = Table(
     metadata,
     Column("id", Id, primary_key=True),
     Column("organization_id", ForeignKey("organizations.id", ondelete="CASCADE"), nullable=False),
-    Column("email", ByteOrdered, nullable=False),  # in lower case; whether anyone has it is open
+    Column("email", ByteOrdered, nullable=False),  # in lower case; need not belong to a person
     Column("role", String(16), nullable=False),
-    Column("code_sha256", String(64), nullable=False),  # empty: no code fits
+    Column("code_sha256", String(64), nullable=False),  # empty: no code matches
     Column("created_at", Moment, nullable=False),
     Column("expires_at", Moment, nullable=False, index=True),
     UniqueConstraint("organization_id", "email"),
@@ -146,7 +146,7 @@ roles = Table(
     Column("created_at", Moment, nullable=False),
     Column("updated_at", Moment, nullable=False),
     UniqueConstraint("account_id", "name"),
-    # What names in the trust policy meant when it was written; see `identity.documents`.
+    # The ids that names in the trust policy had when it was written; see `identity.documents`.
     Column("trust_ids", Text, nullable=False, server_default=text("'{}'")),
     UniqueConstraint("id", "account_id"),
     CheckConstraint("max_session_seconds BETWEEN 3600 AND 43200", name="max_session_seconds"),
@@ -172,7 +172,7 @@ policies = Table(
     Column("revision", BigInteger, nullable=False),
     Column("created_at", Moment, nullable=False),
     Column("updated_at", Moment, nullable=False),
-    # What handles in the document meant when it was written; see `identity.documents`.
+    # The ids that names in the document had when it was written; see `identity.documents`.
     Column("account_ids", Text, nullable=False, server_default=text("'{}'")),
     UniqueConstraint("account_id", "name"),
     UniqueConstraint("id", "account_id"),
@@ -189,7 +189,7 @@ policy_attachments = Table(
     Column("created_at", Moment, nullable=False),
     ForeignKeyConstraint(
         ["policy_id", "account_id"], ["policies.id", "policies.account_id"]
-    ),  # a policy in use cannot go
+    ),  # an attached policy cannot be deleted
     ForeignKeyConstraint(
         ["service_account_id", "account_id"],
         ["service_accounts.id", "service_accounts.account_id"],
@@ -216,7 +216,7 @@ sessions = Table(
     # The organization a person switched to; without one, the personal one.
     Column("organization_id", ForeignKey("organizations.id", ondelete="SET NULL")),
     Column("source_crn", Text),  # who assumed the role
-    # With which key, if by a program; the session ends with it.
+    # The access key it was assumed with, if by a program; the session ends with it.
     Column("source_access_key_id", ForeignKey("access_keys.id", ondelete="CASCADE")),
     Column("session_name", Text),
     Column("access_key_id", String(20), unique=True),  # of a role session's signing credential
@@ -241,7 +241,7 @@ refresh_tokens = Table(
     metadata,
     Column("token_sha256", String(64), primary_key=True),
     Column("sid", ForeignKey("sessions.id", ondelete="CASCADE"), nullable=False, index=True),
-    Column("client_id", String(64)),  # to whom alone it is good; of old ones nobody knows
+    Column("client_id", String(64)),  # the client it is bound to; null in old rows
     Column("created_at", Moment, nullable=False),
     Column("expires_at", Moment, nullable=False, index=True),
     Column("spent_at", Moment),
@@ -255,7 +255,7 @@ auth_codes = Table(
     Column("client_id", String(64), nullable=False),
     Column("redirect_uri", Text, nullable=False),
     Column("code_challenge", String(128), nullable=False),
-    Column("sid", Id),  # the session it gave, revoked when the code comes a second time
+    Column("sid", Id),  # the session it started, revoked when the code is used again
     Column("created_at", Moment, nullable=False),
     Column("expires_at", Moment, nullable=False, index=True),
     Column("spent_at", Moment),
@@ -293,7 +293,7 @@ signing_keys = Table(
     Column("algorithm", String(16), nullable=False),
     Column("material_sealed", LargeBinary, nullable=False),
     Column("created_at", Moment, nullable=False),
-    Column("not_after", Moment, nullable=False),  # it signs no more; it verifies until tokens end
+    Column("not_after", Moment, nullable=False),  # end of signing; later it only verifies
     Index(None, "audience", "not_after"),
 )
 

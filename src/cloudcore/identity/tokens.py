@@ -1,9 +1,8 @@
-"""Access tokens (audience ``api``): their claims, their lifetimes, and how they are verified.
+"""Access tokens (audience ``api``): claims, lifetimes, and verification.
 
-They open the control plane. They name their principal and nothing of its rights; verifying one is
-only the first step of `cloudcore.identity.authentication`. A family that signs tokens of its own
-has a key set of its own (`cloudcore.identity.signing_keys`), and verifies them by
-`verified_claims`.
+They are for the control plane. They name the principal but not its rights; verification is only
+the first step of `cloudcore.identity.authentication`. A family that signs its own tokens has its
+own key set (`cloudcore.identity.signing_keys`) and verifies them with `verified_claims`.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ C = TypeVar("C", bound="Claims")
 
 
 class KeySets(Protocol):
-    """The signing keys, in a set for each kind of token."""
+    """The signing keys, one set for each kind of token."""
 
     def current(self, key_set: str) -> SigningKey:
         """Return the key to sign with now."""
         ...
 
     def find(self, key_set: str, kid: str) -> SigningKey | None:
-        """Return a key whose tokens may still live."""
+        """Return a key whose tokens may still be valid, or None."""
         ...
 
 
 class Claims(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The claims that every token of ours has (RFC 7519 §4.1)."""
+    """The claims that all our tokens have (RFC 7519 §4.1)."""
 
     iss: str
     aud: str
@@ -51,10 +50,10 @@ class Claims(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class AccessClaims(Claims, kw_only=True, omit_defaults=True):
-    """What an access token claims; `sub` is for readers, it is looked up by what follows."""
+    """The claims of an access token. Lookups use the fields below; `sub` is informational."""
 
     acc: str | None = None
-    """The account; a person who has assumed no role has none."""
+    """The account; None for a person without an assumed role."""
     sid: str | None = None
     """The session, of persons and assumed roles."""
     akid: str | None = None
@@ -62,14 +61,14 @@ class AccessClaims(Claims, kw_only=True, omit_defaults=True):
 
 
 def clamp_duration(seconds: int | None, most: int = MAX_SECONDS) -> int:
-    """Return the lifetime that is given to who asks for `seconds`."""
+    """Return the requested lifetime in `seconds`, brought within the limits."""
     return min(max(DEFAULT_SECONDS if seconds is None else seconds, MIN_SECONDS), most)
 
 
 def end_after(seconds: int, now: int) -> int:
-    """Return when a token of so many seconds that is issued at `now` ends.
+    """Return the end of a token issued at `now` for `seconds`, in microseconds since the epoch.
 
-    Tokens begin and end on whole seconds, so the seconds count from the one that `now` is in.
+    Tokens begin and end on whole seconds, so `now` is rounded down.
     """
     return (now // MICROSECONDS + seconds) * MICROSECONDS
 
@@ -93,7 +92,7 @@ class AccessTokens:
         sid: str | None = None,
         access_key_id: str | None = None,
     ) -> str:
-        """Return a token of `subject` (a CRN) that ends at `expires_at`, to the second.
+        """Return a token of `subject` (a CRN) that expires at `expires_at`, to the second.
 
         Without `issued_at`, it is issued now.
         """
@@ -112,9 +111,9 @@ class AccessTokens:
         return sign(msgspec.to_builtins(claims), self._keys.current(API))
 
     def verify(self, token: str) -> AccessClaims:
-        """Return what a token claims if it is ours and its time is not over.
+        """Return the claims of a token of this install that has not expired.
 
-        Whether it was revoked, and whether whom it stands for is still there, is another question.
+        The caller checks revocation and the principal's existence.
 
         Raises:
             Unauthenticated.
@@ -128,7 +127,7 @@ def verified_claims(payload: bytes, shape: type[C], issuer: str, audience: str, 
     """Return the claims of a payload whose signature was verified.
 
     Raises:
-        Unauthenticated: of another shape, issuer or audience, or expired.
+        Unauthenticated: the payload has another shape, issuer or audience, or has expired.
 
     """
     try:
