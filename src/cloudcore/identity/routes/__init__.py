@@ -1,4 +1,4 @@
-"""The paths of identity under ``/v1`` (E1)."""
+"""The routes of identity under ``/v1``."""
 
 from __future__ import annotations
 
@@ -33,4 +33,4 @@ HANDLERS: Final[tuple[HTTPRouteHandler, ...]] = (
     *roles.HANDLERS,
     *policies.HANDLERS,
 )
-"""All that keep the objects of identity; signing in and assuming roles are elsewhere."""
+"""Handlers of identity's resources; sign-in and AssumeRole have their own modules."""

@@ -32,7 +32,7 @@ _PATH: Final = "/v1/service-accounts/{service_account_id:str}/access-keys"
 
 
 class CreateAccessKey(RequestBody):
-    """A new access key; there is nothing to choose."""
+    """A new access key; the body has no fields."""
 
 
 class UpdateAccessKey(RequestBody):

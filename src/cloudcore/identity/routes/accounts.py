@@ -1,4 +1,4 @@
-"""``/v1/accounts``: one's own account, or, for a person, those of its organizations."""
+"""``/v1/accounts``: the caller's own account, or the accounts of a person's organizations."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _owned(tx: Connection, found: Sequence[Account]) -> list[_Owned]:
 
 
 def _with_owner(tx: Connection, change: Callable[[Connection, *Ts], Account], *args: *Ts) -> _Owned:
-    """Make a change of an account, and return it as it is then."""
+    """Apply `change` and return the changed account with its owner."""
     return _owned(tx, [change(tx, *args)])[0]
 
 
@@ -130,9 +130,9 @@ def _caller(ctx: RequestContext) -> Principal:
 
 
 def _find(tx: Connection, caller: Principal, account_id: str) -> tuple[Account, Joined | None]:
-    """Return an account the caller may know of, with a person's membership in its organization.
+    """Return an account visible to the caller, with a person's membership in its organization.
 
-    An account of other organizations is answered like one that does not exist.
+    Raise NotFound for an account of another organization, as for one that does not exist.
     """
     if caller.account_id is not None:
         if account_id != caller.account_id:
@@ -154,7 +154,7 @@ async def _authorized(ctx: RequestContext, account_id: str) -> Account:
 
 
 def _home(tx: Connection, caller: Principal, named: str | None) -> tuple[str, Joined | None]:
-    """Return the organization in which the caller makes an account."""
+    """Return the organization in which the caller creates an account."""
     if caller.account_id is not None:
         organization_id = organization_of(tx, caller.account_id)
         if named not in (None, organization_id):

@@ -1,4 +1,4 @@
-"""Fields that bodies of identity share."""
+"""Field types shared by identity's request and response bodies."""
 
 from __future__ import annotations
 

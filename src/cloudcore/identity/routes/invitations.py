@@ -1,4 +1,4 @@
-"""``/v1/organizations/{id}/invitations``, and ``…/accept``, to which their codes are brought."""
+"""``/v1/organizations/{id}/invitations``, and ``…/accept``, which takes their codes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from cloudcore.web.ratelimit import Budget, count_request, give_back
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 WRONG_CODES: Final = Budget(limit=10, window_seconds=300, is_extended=False)
-"""Wrong codes of one person, for whichever organizations."""
+"""Wrong codes of one person, over all organizations."""
 _ENDPOINT: Final = "invitation codes"
 _PATH: Final = "/v1/organizations/{organization_id:str}/invitations"
 
@@ -53,7 +53,7 @@ class AcceptInvitation(RequestBody):
 
 
 class InvitationRecord(ResponseBody):
-    """An offer to whoever has the address and the code."""
+    """An invitation of the person who has the e-mail address and the code."""
 
     id: Uuid
     email: str
@@ -112,7 +112,7 @@ async def invite_member(
     data: JSONBody[CreateInvitation],
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OneNewInvitation]:
-    """Invite whoever has an address, and show the code to hand over, good for 7 days.
+    """Invite an e-mail address, and show the code to hand over, valid for 7 days.
 
     The answer is the same whether or not anyone has the address. Inviting an address again
     replaces its code.
@@ -129,7 +129,7 @@ async def invite_member(
 async def list_organization_invitations(
     organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyInvitations:
-    """List the invitations that nobody has accepted yet, by address; for owners."""
+    """List the pending invitations, by address; for owners."""
     await authorized(ctx, organization_id)
     found, meta = await read_page(
         ctx,
@@ -148,7 +148,7 @@ async def revoke_invitation(
     invitation_id: FromPath[str],
     ctx: NamedDependency[RequestContext],
 ) -> None:
-    """Revoke an invitation; its code is good for nothing from then on."""
+    """Revoke an invitation and its code."""
     await authorized(ctx, organization_id)
     await ctx.database.write(invitations.revoke_invitation, organization_id, invitation_id)
 
@@ -169,11 +169,11 @@ async def accept_invitation(
     """
     person = person_of(ctx)
     ctx.authorize(person.crn)
-    standing = await ctx.database.write_relaxed(
+    status = await ctx.database.write_relaxed(
         count_request, _ENDPOINT, person.id, WRONG_CODES, ctx.clock()
     )
-    if standing.is_refused:
-        raise RateLimited("too many wrong codes", retry_after=standing.reset)
+    if status.is_refused:
+        raise RateLimited("too many wrong codes", retry_after=status.reset)
     try:
         reply = await ctx.commit(
             invitations.accept_invitation,

@@ -1,4 +1,4 @@
-"""``/v1/users/me``: what a person sees of itself and may change."""
+"""``/v1/users/me``: the signed-in person and its password."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _find(tx: Connection, user_id: str, sid: str) -> tuple[User, ResourceRef]:
 
 @get("/v1/users/me", opt={"action": "iam:GetUser"})
 async def get_myself(ctx: NamedDependency[RequestContext]) -> Myself:
-    """Return the person who asks, and the organization its session works in."""
+    """Return the caller and the organization its session works in."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
     user, organization = await ctx.database.read(_find, person.id, person.sid or "")

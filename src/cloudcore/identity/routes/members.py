@@ -29,13 +29,13 @@ _PATH: Final = "/v1/organizations/{organization_id:str}/members"
 
 
 class UpdateMember(RequestBody):
-    """Changes of a member's part."""
+    """Changes of a member's role."""
 
     role: MemberRole | UnsetType = UNSET
 
 
 class MemberRecord(ResponseBody):
-    """A person's part in an organization."""
+    """A person's role in an organization."""
 
     user: ResourceRef
     role: MemberRole
@@ -95,7 +95,7 @@ async def update_member(
     data: JSONBody[UpdateMember],
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OneMember]:
-    """Give a member another part; the last owner stays one."""
+    """Change a member's role; the last owner stays one."""
     await authorized(ctx, organization_id)
     role = None if data.role is UNSET else data.role
     return await ctx.commit(

@@ -1,4 +1,4 @@
-"""``/v1/users/me/roles``: as what, and where, a person can act."""
+"""``/v1/users/me/roles``: the roles that a person can assume, and their accounts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class MyRole(ResponseBody):
     crn: str
     name: str
     account: ResourceRef
-    """Where it lets the caller act; the name is the handle."""
+    """The account in which the role acts; the name is the handle."""
     max_session_seconds: int
 
 
@@ -53,7 +53,7 @@ def _record(role: AssumableRole) -> MyRole:
 
 @get("/v1/users/me/roles", opt={"action": "iam:GetUser", "query": PageQuery})
 async def list_my_roles(ctx: NamedDependency[RequestContext]) -> ManyMyRoles:
-    """List the roles that are assigned to the person who asks."""
+    """List the roles that are assigned to the caller."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
     found, meta = await read_page(

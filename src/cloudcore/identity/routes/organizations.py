@@ -1,4 +1,4 @@
-"""``/v1/organizations``, for persons only (part 5, item 11)."""
+"""``/v1/organizations``, for persons only."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class UpdateOrganization(RequestBody):
 
 
 class OrganizationRecord(ResponseBody):
-    """An organization, and the caller's part in it."""
+    """An organization, and the caller's role in it."""
 
     id: Uuid
     crn: str
@@ -74,7 +74,7 @@ class ManyOrganizations(ResponseBody):
 
 
 def member_role(text: str) -> MemberRole:
-    """Return a kept role as what it is."""
+    """Narrow a stored role to `MemberRole`."""
     return "owner" if text == "owner" else "billing" if text == "billing" else "member"
 
 
@@ -83,7 +83,7 @@ def _crn(organization_id: str) -> str:
 
 
 def organization_reference(organization_id: str, name: str) -> ResourceRef:
-    """Return the reference to an organization."""
+    """Return a reference to an organization."""
     return ResourceRef(id=organization_id, crn=_crn(organization_id), name=name)
 
 
@@ -107,7 +107,7 @@ def one_organization(joined: Joined) -> OneOrganization:
 
 
 async def authorized(ctx: RequestContext, organization_id: str) -> Joined:
-    """Return an organization in which the person's part lets it do what the route does."""
+    """Authorize the route's action in an organization, and return it with the membership."""
     person = person_of(ctx)
     joined = await ctx.database.read(organizations.get_joined, organization_id, person.id)
     ctx.authorize(
@@ -117,10 +117,10 @@ async def authorized(ctx: RequestContext, organization_id: str) -> Joined:
 
 
 async def membership_policy(ctx: RequestContext, resource: str) -> Policy | None:
-    """Return what the organization that a CRN names lets the caller do; None for a program.
+    """Return the caller's membership policy in the organization of a CRN; None for a program.
 
     Raises:
-        NotFound: the caller is no member of it.
+        NotFound: the caller is not a member of it.
 
     """
     caller = ctx.caller

@@ -1,4 +1,4 @@
-"""``/v1/policies`` and what they are attached to."""
+"""``/v1/policies`` and their attachments."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class UpdatePolicy(RequestBody):
 
 
 class CreateAttachment(RequestBody):
-    """What a policy shall hold for: one of the two."""
+    """A new attachment; give one of the two."""
 
     service_account: Reference | None = None
     role: Reference | None = None
@@ -218,7 +218,7 @@ async def delete_policy(policy_id: FromPath[str], ctx: NamedDependency[RequestCo
 
 
 def _resolve(tx: Connection, account_id: str, data: CreateAttachment) -> tuple[str, str, str]:
-    """Return the kind, id and name of what the policy shall be attached to."""
+    """Return kind, id and name of the principal to attach the policy to."""
     if data.role is not None and data.service_account is None:
         role = resolve_role(tx, account_id, data.role)
         return "role", role.id, role.name

@@ -87,7 +87,7 @@ def _one(found: ServiceAccount) -> OneServiceAccount:
 
 
 async def authorized(ctx: RequestContext, service_account_id: str) -> ServiceAccount:
-    """Return a service account on which the caller may do what the route does."""
+    """Authorize the route's action on a service account, and return it."""
     found = await ctx.database.read(
         service_accounts.get_service_account, account_of(ctx), service_account_id
     )

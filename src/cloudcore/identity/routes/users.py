@@ -97,7 +97,7 @@ class ManyUsers(ResponseBody):
 
 
 def user_record(user: User) -> UserRecord:
-    """Return a person as answers show it."""
+    """Return a person as a response body."""
     return UserRecord(
         id=user.id,
         crn=person_crn(user.organization_id, user.id),
@@ -126,7 +126,7 @@ def _home(tx: Connection, person: Principal, named: str | None) -> Joined:
 
 
 def _shared(tx: Connection, person: Principal, user_id: str) -> Joined:
-    """Return an organization that the person and the user have both joined."""
+    """Return an organization that both the person and the user have joined."""
     organization_id = find_shared_organization(tx, person.id, user_id)
     if organization_id is None:
         raise missing("user")
@@ -134,7 +134,7 @@ def _shared(tx: Connection, person: Principal, user_id: str) -> Joined:
 
 
 def _authorize(ctx: RequestContext, joined: Joined, user_id: str) -> None:
-    """Let a person do the route's action on a user, as far as its part in the organization goes."""
+    """Authorize the route's action on a user by the caller's role in the organization."""
     person = person_of(ctx)
     ctx.authorize(
         iam_crn(joined.organization.id, "user", user_id),
@@ -143,10 +143,10 @@ def _authorize(ctx: RequestContext, joined: Joined, user_id: str) -> None:
 
 
 async def _governed(ctx: RequestContext, user_id: str) -> Joined:
-    """Return the organization that a person owns and a user is a member of.
+    """Return an organization that the caller owns and the user is a member of.
 
     Raises:
-        AccessDenied: the caller is no person, or does not own it.
+        AccessDenied: the caller is not a person, or not an owner of it.
         NotFound: they share no organization.
 
     """

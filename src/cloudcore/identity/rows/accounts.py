@@ -1,4 +1,4 @@
-"""Accounts: who owns one, what it is called, and the revision of its rights."""
+"""Queries of accounts: owner, handle, and the revision of the account's rights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _m = memberships.c
 
 
 class Account(NamedTuple):
-    """The unit of isolation."""
+    """An account, the unit of isolation."""
 
     id: str
     organization_id: str | None
@@ -87,14 +87,14 @@ _COUNT_OF_ORGANIZATION: Final = Statement(
 
 
 class _HoldAdding(ClauseElement):
-    """Keeps all others from adding accounts until the transaction ends."""
+    """Block other transactions from inserting accounts until this one ends."""
 
     inherit_cache = True
 
 
 @compiles(_HoldAdding, "sqlite")
 def _hold_sqlite(*_: object, **__: object) -> str:
-    return "SELECT 1"  # whoever writes is alone
+    return "SELECT 1"  # SQLite has a single writer
 
 
 @compiles(_HoldAdding, "postgresql")
@@ -106,17 +106,17 @@ _HOLD_ADDING: Final = Statement(_HoldAdding())
 
 
 def hold_adding(tx: Connection) -> None:
-    """Let nobody else add an account until `tx` ends, so that there being none stays true."""
+    """Block other inserts of accounts until `tx` ends, so that "no account" stays true."""
     tx.execute(_HOLD_ADDING)
 
 
 def add_account(tx: Connection, account: Account) -> bool:
-    """Add an account unless its handle is taken, and say whether it was not."""
+    """Insert an account; return False if its handle is taken."""
     return tx.execute(_ADD, **account._asdict()) == 1
 
 
 def find_account(tx: Connection, account_id: str) -> Account | None:
-    """Return an account, in whatever state it is."""
+    """Return an account in any state, or None."""
     return _account(tx.row(_FIND, id=account_id))
 
 
@@ -126,23 +126,23 @@ def list_accounts(tx: Connection, limit: int) -> list[Account]:
 
 
 def is_any_account(tx: Connection) -> bool:
-    """Say whether this install has an account at all."""
+    """Return True if this install has an account."""
     return tx.row(_ANY, limit=1) is not None
 
 
 def find_revision(tx: Connection, account_id: str) -> int:
-    """Return how often the account's rights were changed."""
+    """Return the revision of the account's rights, or -1 if there is no such account."""
     row = tx.row(_REVISION, id=account_id)
     return row[0] if row else -1
 
 
 def raise_revision(tx: Connection, account_id: str) -> None:
-    """Mark a change of rights, and keep other such changes waiting until this one ends."""
+    """Increment the revision of the account's rights; this locks the account's row."""
     tx.execute(_RAISE_REVISION, account_id=account_id)
 
 
 def find_account_ids(tx: Connection, words: Sequence[str]) -> dict[str, str]:
-    """Return the ids of the accounts that `words`, handles or ids, name."""
+    """Return account ids by word, for those `words` that are a handle or an id."""
     found: dict[str, str] = {}
     if words:
         for handle, account_id in tx.rows(_IDS, words=text_list(words)):
@@ -151,7 +151,7 @@ def find_account_ids(tx: Connection, words: Sequence[str]) -> dict[str, str]:
 
 
 def update_account(tx: Connection, account: Account) -> None:
-    """Write what of an account may change."""
+    """Update the changeable columns of an account."""
     tx.execute(
         _UPDATE,
         account_id=account.id,
@@ -167,18 +167,18 @@ def list_accounts_of_member(tx: Connection, user_id: str, after: str, limit: int
 
 
 def count_accounts_of_member(tx: Connection, user_id: str) -> int:
-    """Return how many accounts `list_accounts_of_member` has to list."""
+    """Count the accounts that `list_accounts_of_member` lists."""
     row = tx.row(_COUNT_OF_MEMBER, user_id=user_id)
     return row[0] if row else 0
 
 
 def is_any_account_of(tx: Connection, organization_id: str) -> bool:
-    """Say whether an organization owns an account."""
+    """Return True if an organization owns an account."""
     return tx.row(_ANY_OF_ORGANIZATION, organization_id=organization_id, limit=1) is not None
 
 
 def count_accounts_of(tx: Connection, organization_id: str) -> int:
-    """Return how many accounts an organization owns."""
+    """Count the accounts that an organization owns."""
     row = tx.row(_COUNT_OF_ORGANIZATION, organization_id=organization_id)
     return row[0] if row else 0
 

@@ -1,4 +1,4 @@
-"""Roles as those who want to assume them refer to them."""
+"""Queries that find a role to assume, by id, by CRN or by assignment."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _columns() -> Select[Any]:
 
 
 def _where(*conditions: ColumnElement[bool]) -> Select[Any]:
-    """Return the query for a role, whose trust policy then stays until the transaction ends."""
+    """Return the query for a role; it locks the trust policy until the transaction ends."""
     return (
         _columns()
         .join(accounts, _a.id == _r.account_id)
@@ -88,34 +88,34 @@ _IS_ASSIGNED: Final = Statement(
 
 
 def find_by_id(tx: Connection, role_id: str) -> AssumableRole | None:
-    """Return a role of any account."""
+    """Return a role of any account, or None."""
     row = tx.row(_BY_ID, role_id=role_id)
     return AssumableRole(*row) if row else None
 
 
 def find_named(tx: Connection, account: str, name: str) -> AssumableRole | None:
-    """Return the role of this name in an account, given by id or handle."""
+    """Return the role of this name, or None; `account` is an id or a handle."""
     row = tx.row(_NAMED, account=account, name=name)
     return AssumableRole(*row) if row else None
 
 
 def list_assigned_named(tx: Connection, user_id: str, name: str) -> list[AssumableRole]:
-    """Return at most two of the roles of this name that a person is assigned."""
+    """Return at most two roles of this name that are assigned to a person."""
     return [AssumableRole(*row) for row in tx.rows(_ASSIGNED, user_id=user_id, name=name, limit=2)]
 
 
 def list_assigned(tx: Connection, user_id: str, after: str, limit: int) -> list[AssumableRole]:
-    """Return the roles that a person is assigned, in the order of their ids."""
+    """Return the roles assigned to a person, by id."""
     rows = tx.rows(_LIST_ASSIGNED, user_id=user_id, after=after, limit=limit)
     return [AssumableRole(*row) for row in rows]
 
 
 def count_assigned(tx: Connection, user_id: str) -> int:
-    """Return how many roles a person is assigned."""
+    """Count the roles assigned to a person."""
     row = tx.row(_COUNT_ASSIGNED, user_id=user_id)
     return row[0] if row else 0
 
 
 def is_assigned(tx: Connection, role_id: str, user_id: str) -> bool:
-    """Say whether a role is assigned to a person."""
+    """Return True if a role is assigned to a person."""
     return tx.row(_IS_ASSIGNED, role_id=role_id, user_id=user_id) is not None

@@ -1,4 +1,4 @@
-"""Inserting rows that give all columns, with or without minding those already there."""
+"""Build `INSERT ... ON CONFLICT DO NOTHING` for all columns of a table."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cloudcore.db.statement import Statement
 
 
 def insertion(table: Table, *given: str) -> Statement:
-    """Return the statement that adds a row; a row whose key is taken changes nothing.
+    """Return the statement that inserts a row, or changes nothing if its key is taken.
 
-    A column with a default takes it, unless the column is `given`.
+    Columns with a default are left out, unless `given`.
     """
     columns: dict[str, Any] = {
         column.name: bindparam(column.name)

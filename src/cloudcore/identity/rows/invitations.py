@@ -1,4 +1,4 @@
-"""Invitations to join an organization, by address: whether anyone has the address is left open."""
+"""Queries of invitations by e-mail address; a person with the address need not exist."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _i = invitations.c
 
 
 class Invitation(NamedTuple):
-    """An offer to join; the code that accepts it is not kept."""
+    """An invitation to join; only the hash of its code is stored."""
 
     id: str
     organization_id: str
@@ -45,13 +45,13 @@ _FORGET: Final = Statement(invitations.delete().where(_i.expires_at <= bindparam
 
 
 def put_invitation(tx: Connection, invitation: Invitation) -> None:
-    """Insert an invitation in the place of the one that the organization has for its address."""
+    """Insert an invitation, replacing the organization's earlier one for the address."""
     tx.execute(_REPLACE, organization_id=invitation.organization_id, email=invitation.email)
     tx.execute(_ADD, **invitation._asdict())
 
 
 def find_invitation(tx: Connection, organization_id: str, email: str) -> Invitation | None:
-    """Return an organization's invitation for an address, ended or not."""
+    """Return an organization's invitation for an address, expired or not, or None."""
     row = tx.row(_FIND, organization_id=organization_id, email=email)
     return Invitation(*row) if row else None
 
@@ -65,7 +65,7 @@ def list_invitations(
 
 
 def count_invitations(tx: Connection, organization_id: str) -> int:
-    """Return how many invitations `list_invitations` has to list."""
+    """Count the invitations that `list_invitations` lists."""
     row = tx.row(_COUNT, organization_id=organization_id)
     return row[0] if row else 0
 
@@ -76,5 +76,5 @@ def delete_invitation(tx: Connection, organization_id: str, invitation_id: str) 
 
 
 def forget_invitations(tx: Connection, now: int) -> int:
-    """Delete the invitations that have ended; return how many there were."""
+    """Delete the expired invitations; return how many."""
     return tx.execute(_FORGET, now=now)

@@ -1,4 +1,4 @@
-"""Access keys with whom they belong to, found by their public id."""
+"""Queries of access keys with their owners, by public id."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _k = access_keys.c
 
 
 class KeyOwner(NamedTuple):
-    """An access key, in whatever state it and its owner are."""
+    """An access key with its service account and account, in any state."""
 
     key_id: str
     secret_sha256: str
@@ -29,7 +29,7 @@ class KeyOwner(NamedTuple):
 
     @property
     def is_suspended(self) -> bool:
-        """Say whether the owner may do nothing for now, though the key is right."""
+        """Return True if the service account or its account is suspended."""
         return {self.service_account_status, self.account_status} != {"active"}
 
 
@@ -62,11 +62,11 @@ _USE: Final = Statement(
 
 
 def find_key_owner(tx: Connection, access_key_id: str) -> KeyOwner | None:
-    """Return the access key of this public id."""
+    """Return the access key with this public id, or None."""
     row = tx.row(_FIND, access_key_id=access_key_id)
     return KeyOwner(*row) if row else None
 
 
 def note_use(tx: Connection, key_id: str, minute: int) -> None:
-    """Note that a key was used in the minute that begins at a moment."""
+    """Record that a key was used in the minute that begins at `minute`."""
     tx.execute(_USE, key_id=key_id, minute=minute)

@@ -1,4 +1,4 @@
-"""Organizations and who belongs to them."""
+"""Queries of organizations and their memberships."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _m = memberships.c
 
 
 class Organization(NamedTuple):
-    """Who owns accounts."""
+    """An organization, the owner of accounts."""
 
     id: str
     name: str
@@ -28,7 +28,7 @@ class Organization(NamedTuple):
 
 
 class Membership(NamedTuple):
-    """A person's part in an organization."""
+    """A person's role in an organization."""
 
     organization_id: str
     user_id: str
@@ -37,7 +37,7 @@ class Membership(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A membership with the person's address and personal organization."""
+    """A membership with the person's e-mail address and personal organization."""
 
     membership: Membership
     email: str
@@ -145,12 +145,12 @@ _DELETE_MEMBERSHIP: Final = Statement(
 
 
 def add_organization(tx: Connection, organization: Organization) -> None:
-    """Add an organization; its first owner's membership follows in the same transaction."""
+    """Insert an organization; add its first owner's membership in the same transaction."""
     tx.execute(_ADD, **organization._asdict())
 
 
 def find_joined(tx: Connection, organization_id: str, user_id: str) -> Joined | None:
-    """Return an organization that a person belongs to."""
+    """Return an organization with a person's membership, or None if not a member."""
     row = tx.row(_FIND, organization_id=organization_id, user_id=user_id)
     return _join(row) if row else None
 
@@ -166,21 +166,21 @@ def list_joined(tx: Connection, user_id: str, after: str, limit: int) -> list[Jo
 
 
 def count_joined(tx: Connection, user_id: str) -> int:
-    """Return how many `list_joined` has to list."""
+    """Count the organizations that `list_joined` lists."""
     row = tx.row(_COUNT, user_id=user_id)
     return row[0] if row else 0
 
 
 def lock_organization(tx: Connection, organization_id: str) -> bool:
-    """Keep other changes of an organization waiting until this one ends; say whether it exists.
+    """Lock an organization until the transaction ends; return False if it does not exist.
 
-    Who locks an account too (`raise_revision`) does so afterwards.
+    To lock an account too (`increment_revision`), do so afterwards.
     """
     return tx.row(_LOCK, organization_id=organization_id) is not None
 
 
 def rename_organization(tx: Connection, organization_id: str, name: str, now: int) -> None:
-    """Give an organization another name."""
+    """Rename an organization."""
     tx.execute(_RENAME, organization_id=organization_id, name=name, updated_at=now)
 
 
@@ -191,42 +191,42 @@ def delete_organization(tx: Connection, organization_id: str) -> None:
 
 
 def add_membership(tx: Connection, membership: Membership) -> bool:
-    """Insert a membership; return False if the person, or another of its address, has one."""
+    """Insert a membership; return False if a person with this e-mail address has one."""
     return tx.execute(_ADD_MEMBERSHIP, **membership._asdict()) == 1
 
 
 def find_member(tx: Connection, organization_id: str, user_id: str) -> Member | None:
-    """Return a person's membership."""
+    """Return a person's membership, or None."""
     row = tx.row(_FIND_MEMBER, organization_id=organization_id, user_id=user_id)
     return _member(row) if row else None
 
 
 def list_members(tx: Connection, organization_id: str, after: str, limit: int) -> list[Member]:
-    """Return the members, in the order of their ids."""
+    """Return the members by id."""
     rows = tx.rows(_LIST_MEMBERS, organization_id=organization_id, after=after, limit=limit)
     return [_member(row) for row in rows]
 
 
 def count_members(tx: Connection, organization_id: str) -> int:
-    """Return how many members there are."""
+    """Count the members."""
     row = tx.row(_COUNT_MEMBERS, organization_id=organization_id)
     return row[0] if row else 0
 
 
 def count_other_owners(tx: Connection, organization_id: str, user_id: str) -> int:
-    """Return how many owners other than this person can sign in."""
+    """Count the other owners who can sign in."""
     row = tx.row(_COUNT_OTHER_OWNERS, organization_id=organization_id, user_id=user_id)
     return row[0] if row else 0
 
 
 def count_owned(tx: Connection, user_id: str) -> int:
-    """Return how many organizations a person owns, not counting the personal one."""
+    """Count the organizations a person owns, without the personal one."""
     row = tx.row(_COUNT_OWNED, user_id=user_id)
     return row[0] if row else 0
 
 
 def update_membership(tx: Connection, membership: Membership) -> None:
-    """Write what of a membership may change."""
+    """Update the changeable columns of a membership."""
     tx.execute(
         _UPDATE_MEMBERSHIP,
         held_organization_id=membership.organization_id,
@@ -236,7 +236,7 @@ def update_membership(tx: Connection, membership: Membership) -> None:
 
 
 def delete_membership(tx: Connection, organization_id: str, user_id: str) -> None:
-    """End a membership."""
+    """Delete a membership."""
     tx.execute(_DELETE_MEMBERSHIP, organization_id=organization_id, user_id=user_id)
 
 

@@ -1,4 +1,4 @@
-"""Policies and what they are attached to."""
+"""Queries of policies and their attachments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _t = policy_attachments.c
 
 
 class PolicyRow(NamedTuple):
-    """A policy as it is kept."""
+    """A policy's row."""
 
     id: str
     account_id: str
@@ -27,11 +27,11 @@ class PolicyRow(NamedTuple):
     created_at: int
     updated_at: int
     account_ids: str = "{}"
-    """What handles in the document mean; see `identity.documents`."""
+    """The ids of the names in the document, as JSON; see `identity.documents`."""
 
 
 class Attachment(NamedTuple):
-    """A policy on a service account or a role: one of the two is set."""
+    """A policy attached to a service account or a role; one of the two is set."""
 
     id: str
     account_id: str
@@ -42,7 +42,7 @@ class Attachment(NamedTuple):
 
 
 class Attached(NamedTuple):
-    """An attachment with the name of what the policy is attached to."""
+    """An attachment with the name of its service account or role."""
 
     attachment: Attachment
     name: str
@@ -95,7 +95,7 @@ _SIZE_ON: Final = Statement(
 
 
 def _sizes_beside(principal: str) -> Select[Any]:
-    """Return how large the other policies are of each of such principals that have a policy."""
+    """Return the query for the total size of a principal's other policies, per principal."""
     with_it = policy_attachments.alias("with_it")
     return (
         select(func.sum(func.length(_p.document)).label("size"))
@@ -152,12 +152,12 @@ _IS_USED: Final = Statement(
 
 
 def add_policy(tx: Connection, policy: PolicyRow) -> bool:
-    """Add a policy unless its name is taken, and say whether it was not."""
+    """Insert a policy; return False if its name is taken."""
     return tx.execute(_ADD, **policy._asdict()) == 1
 
 
 def find_policy(tx: Connection, account_id: str, policy_id: str) -> PolicyRow | None:
-    """Return a policy of this account."""
+    """Return a policy of this account, or None."""
     row = tx.row(_FIND, account_id=account_id, id=policy_id)
     return PolicyRow(*row) if row else None
 
@@ -169,13 +169,13 @@ def list_policies(tx: Connection, account_id: str, after: str, limit: int) -> li
 
 
 def count_policies(tx: Connection, account_id: str) -> int:
-    """Return how many policies an account has."""
+    """Count the policies of an account."""
     row = tx.row(_COUNT, account_id=account_id)
     return row[0] if row else 0
 
 
 def update_policy(tx: Connection, policy: PolicyRow) -> None:
-    """Write what of a policy may change."""
+    """Update the changeable columns of a policy."""
     tx.execute(
         _UPDATE,
         policy_id=policy.id,
@@ -193,24 +193,24 @@ def delete_policy(tx: Connection, policy_id: str) -> None:
 
 
 def is_attached(tx: Connection, policy_id: str) -> bool:
-    """Say whether a policy is attached to anything."""
+    """Return True if a policy has an attachment."""
     return tx.row(_IS_USED, policy_id=policy_id, limit=1) is not None
 
 
 def attach(tx: Connection, attachment: Attachment) -> bool:
-    """Attach a policy unless it is attached there, and say whether it was not."""
+    """Insert an attachment; return False if the policy is already attached there."""
     return tx.execute(_ATTACH, **attachment._asdict()) == 1
 
 
 def detach(tx: Connection, attachment_id: str) -> None:
-    """Take a policy off what it is attached to."""
+    """Delete an attachment."""
     tx.execute(_DETACH, attachment_id=attachment_id)
 
 
 def find_attachment(
     tx: Connection, account_id: str, policy_id: str, attachment_id: str
 ) -> Attached | None:
-    """Return an attachment of a policy."""
+    """Return an attachment of a policy, or None."""
     row = tx.row(_FIND_ATTACHMENT, account_id=account_id, policy_id=policy_id, id=attachment_id)
     return Attached(Attachment(*row[:-1]), row[-1]) if row else None
 
@@ -226,25 +226,25 @@ def list_attachments(
 
 
 def count_attachments(tx: Connection, account_id: str, policy_id: str) -> int:
-    """Return how often a policy is attached."""
+    """Count the attachments of a policy."""
     row = tx.row(_COUNT_OF, account_id=account_id, policy_id=policy_id)
     return row[0] if row else 0
 
 
 def count_attached_to(tx: Connection, principal_id: str) -> int:
-    """Return how many policies a service account or role has."""
+    """Count the policies attached to a service account or role."""
     row = tx.row(_COUNT_ON, principal_id=principal_id)
     return row[0] if row else 0
 
 
 def size_attached_to(tx: Connection, principal_id: str) -> int:
-    """Return the bytes of all policies that a service account or role has."""
+    """Return the total size in bytes of the policies of a service account or role."""
     row = tx.row(_SIZE_ON, principal_id=principal_id)
     return int(row[0]) if row else 0
 
 
 def largest_size_beside(tx: Connection, policy_id: str) -> int:
-    """Return the largest sum of other policies, in bytes, among the principals with this policy."""
+    """Return the largest total size in bytes of other policies among principals with this one."""
     row = tx.row(_LARGEST_BESIDE, policy_id=policy_id)
     return int(row[0]) if row else 0
 

@@ -1,4 +1,4 @@
-"""What was revoked before its time: access tokens by their identity, login credentials."""
+"""Queries that revoke access tokens (by `jti`) and login credentials."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _l = login_credentials.c
 
 
 class LoginHolder(NamedTuple):
-    """A login credential of a container client, and what it hangs on."""
+    """A container client's login credential, with its session or service account."""
 
     id: str
     service_account_id: str | None
@@ -39,26 +39,26 @@ _REVOKE_LOGIN: Final = Statement(
 
 
 def revoke_token(tx: Connection, jti: str, expires_at: int) -> None:
-    """Refuse a token from now until it would have ended anyway."""
+    """Mark a token as revoked until it expires."""
     tx.execute(_ADD, jti=jti, expires_at=expires_at)
 
 
 def is_token_revoked(tx: Connection, jti: str) -> bool:
-    """Say whether a token was revoked."""
+    """Return True if a token was revoked."""
     return tx.row(_IS_REVOKED, jti=jti, limit=1) is not None
 
 
 def find_login(tx: Connection, password_sha256: str) -> LoginHolder | None:
-    """Return the login credential of a password, whether it still holds or not."""
+    """Return the login credential with this password, valid or not, or None."""
     row = tx.row(_FIND_LOGIN, hash=password_sha256)
     return LoginHolder(*row) if row else None
 
 
 def revoke_login(tx: Connection, login_id: str, now: int) -> None:
-    """End a login credential."""
+    """Revoke a login credential."""
     tx.execute(_REVOKE_LOGIN, login_id=login_id, now=now)
 
 
 def forget_revoked_tokens(tx: Connection, before: int) -> int:
-    """Delete the marks of tokens that ended before a moment; return how many there were."""
+    """Delete the marks of tokens that expired before `before`; return how many."""
     return tx.execute(_FORGET, before=before)

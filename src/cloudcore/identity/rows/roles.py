@@ -1,4 +1,4 @@
-"""Roles, and the persons they are assigned to."""
+"""Queries of roles and their assignments to persons."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _g = role_assignments.c
 
 
 class Role(NamedTuple):
-    """Rights that others may take on for a while."""
+    """A role's row."""
 
     id: str
     account_id: str
@@ -27,11 +27,11 @@ class Role(NamedTuple):
     created_at: int
     updated_at: int
     trust_ids: str = "{}"
-    """What names in the trust policy mean; see `identity.documents`."""
+    """The ids of the names in the trust policy, as JSON; see `identity.documents`."""
 
 
 class Assignment(NamedTuple):
-    """A role that a person may assume."""
+    """The assignment of a role to a person."""
 
     role_id: str
     user_id: str
@@ -39,7 +39,7 @@ class Assignment(NamedTuple):
 
 
 class Assigned(NamedTuple):
-    """An assignment with the person's address and personal organization."""
+    """An assignment with the person's e-mail address and personal organization."""
 
     assignment: Assignment
     email: str
@@ -105,18 +105,18 @@ _LIST_ASSIGNED: Final = Statement(
 
 
 def add_role(tx: Connection, role: Role) -> bool:
-    """Add a role unless its name is taken, and say whether it was not."""
+    """Insert a role; return False if its name is taken."""
     return tx.execute(_ADD, **role._asdict()) == 1
 
 
 def find_role(tx: Connection, account_id: str, role_id: str) -> Role | None:
-    """Return a role of this account."""
+    """Return a role of this account, or None."""
     row = tx.row(_FIND, account_id=account_id, id=role_id)
     return Role(*row) if row else None
 
 
 def find_role_named(tx: Connection, account_id: str, name: str) -> Role | None:
-    """Return the role of this account and name."""
+    """Return the role of this name in an account, or None."""
     row = tx.row(_FIND_NAMED, account_id=account_id, name=name)
     return Role(*row) if row else None
 
@@ -128,13 +128,13 @@ def list_roles(tx: Connection, account_id: str, after: str, limit: int) -> list[
 
 
 def count_roles(tx: Connection, account_id: str) -> int:
-    """Return how many roles an account has."""
+    """Count the roles of an account."""
     row = tx.row(_COUNT, account_id=account_id)
     return row[0] if row else 0
 
 
 def update_role(tx: Connection, role: Role) -> None:
-    """Write what of a role may change."""
+    """Update the changeable columns of a role."""
     tx.execute(
         _UPDATE,
         role_id=role.id,
@@ -147,42 +147,42 @@ def update_role(tx: Connection, role: Role) -> None:
 
 
 def delete_role(tx: Connection, role_id: str) -> None:
-    """Delete a role with its attachments and assignments; its sessions end."""
+    """Delete a role with its attachments, assignments and sessions."""
     tx.execute(_DELETE, role_id=role_id)
 
 
 def assign_role(tx: Connection, assignment: Assignment) -> bool:
-    """Assign a role unless the person has it, and say whether it had not."""
+    """Insert an assignment; return False if the person has the role already."""
     return tx.execute(_ASSIGN, **assignment._asdict()) == 1
 
 
 def unassign_role(tx: Connection, role_id: str, user_id: str) -> None:
-    """Take a role from a person."""
+    """Delete the assignment of a role to a person."""
     tx.execute(_UNASSIGN, role_id=role_id, user_id=user_id)
 
 
 def list_roles_assigned(
     tx: Connection, user_id: str, organization_id: str
 ) -> list[tuple[str, str]]:
-    """Return account and role of each role a person may assume in an organization's accounts."""
+    """Return (account id, role id) of a person's roles in the accounts of an organization."""
     rows = tx.rows(_LIST_ASSIGNED, user_id=user_id, organization_id=organization_id)
     return [(row[0], row[1]) for row in rows]
 
 
 def find_assignment(tx: Connection, role_id: str, user_id: str) -> Assigned | None:
-    """Return the assignment of a role to a person."""
+    """Return the assignment of a role to a person, or None."""
     row = tx.row(_FIND_ASSIGNMENT, role_id=role_id, user_id=user_id)
     return _assigned(row) if row else None
 
 
 def list_assignments(tx: Connection, role_id: str, after: str, limit: int) -> list[Assigned]:
-    """Return whom a role is assigned to, in the order of their ids."""
+    """Return the assignments of a role, by the person's id."""
     rows = tx.rows(_LIST_ASSIGNMENTS, role_id=role_id, after=after, limit=limit)
     return [_assigned(row) for row in rows]
 
 
 def count_assignments(tx: Connection, role_id: str) -> int:
-    """Return how many persons a role is assigned to."""
+    """Count the persons a role is assigned to."""
     row = tx.row(_COUNT_ASSIGNMENTS, role_id=role_id)
     return row[0] if row else 0
 

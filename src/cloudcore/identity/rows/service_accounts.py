@@ -1,4 +1,4 @@
-"""Service accounts and their access keys."""
+"""Queries of service accounts and their access keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _k = access_keys.c
 
 
 class ServiceAccount(NamedTuple):
-    """A program's identity in an account."""
+    """A service account's row: a program's identity in an account."""
 
     id: str
     account_id: str
@@ -28,7 +28,7 @@ class ServiceAccount(NamedTuple):
 
 
 class AccessKey(NamedTuple):
-    """A key pair of a service account; the secret itself is not kept in the open."""
+    """A key pair of a service account; its secret is stored hashed and sealed."""
 
     id: str
     account_id: str
@@ -95,20 +95,20 @@ _DELETE_KEY: Final = Statement(access_keys.delete().where(_k.id == bindparam("ke
 
 
 def add_service_account(tx: Connection, service_account: ServiceAccount) -> bool:
-    """Add a service account unless its name is taken, and say whether it was not."""
+    """Insert a service account; return False if its name is taken."""
     return tx.execute(_ADD, **service_account._asdict()) == 1
 
 
 def find_service_account(
     tx: Connection, account_id: str, service_account_id: str
 ) -> ServiceAccount | None:
-    """Return a service account of this account."""
+    """Return a service account of this account, or None."""
     row = tx.row(_FIND, account_id=account_id, id=service_account_id)
     return ServiceAccount(*row) if row else None
 
 
 def find_service_account_named(tx: Connection, account_id: str, name: str) -> ServiceAccount | None:
-    """Return the service account of this account and name."""
+    """Return the service account of this name in an account, or None."""
     row = tx.row(_FIND_NAMED, account_id=account_id, name=name)
     return ServiceAccount(*row) if row else None
 
@@ -122,13 +122,13 @@ def list_service_accounts(
 
 
 def count_service_accounts(tx: Connection, account_id: str) -> int:
-    """Return how many service accounts an account has."""
+    """Count the service accounts of an account."""
     row = tx.row(_COUNT, account_id=account_id)
     return row[0] if row else 0
 
 
 def update_service_account(tx: Connection, service_account: ServiceAccount) -> None:
-    """Write what of a service account may change."""
+    """Update the changeable columns of a service account."""
     tx.execute(
         _UPDATE,
         service_account_id=service_account.id,
@@ -144,14 +144,14 @@ def delete_service_account(tx: Connection, service_account_id: str) -> None:
 
 
 def add_access_key(tx: Connection, key: AccessKey) -> None:
-    """Add an access key."""
+    """Insert an access key."""
     tx.execute(_ADD_KEY, **key._asdict())
 
 
 def find_access_key(
     tx: Connection, account_id: str, service_account_id: str, key_id: str
 ) -> AccessKey | None:
-    """Return an access key of a service account, by the id of its row."""
+    """Return an access key of a service account by the id of its row, or None."""
     row = tx.row(_FIND_KEY, account_id=account_id, service_account_id=service_account_id, id=key_id)
     return AccessKey(*row) if row else None
 
@@ -171,22 +171,22 @@ def list_access_keys(
 
 
 def count_access_keys(tx: Connection, account_id: str, service_account_id: str) -> int:
-    """Return how many access keys a service account has, in any state."""
+    """Count the access keys of a service account, in any state."""
     row = tx.row(_COUNT_KEYS, account_id=account_id, service_account_id=service_account_id)
     return row[0] if row else 0
 
 
 def count_active_access_keys(tx: Connection, account_id: str, service_account_id: str) -> int:
-    """Return how many access keys of a service account work."""
+    """Count the active access keys of a service account."""
     row = tx.row(_COUNT_ACTIVE_KEYS, account_id=account_id, service_account_id=service_account_id)
     return row[0] if row else 0
 
 
 def set_access_key_status(tx: Connection, key_id: str, status: str) -> None:
-    """Let an access key work, or not."""
+    """Set an access key's status, `active` or `inactive`."""
     tx.execute(_UPDATE_KEY, key_id=key_id, status=status)
 
 
 def delete_access_key(tx: Connection, key_id: str) -> None:
-    """Delete an access key, with the login credentials that were made by it."""
+    """Delete an access key with the login credentials made with it."""
     tx.execute(_DELETE_KEY, key_id=key_id)

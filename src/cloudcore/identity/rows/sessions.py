@@ -1,4 +1,4 @@
-"""Sessions: sign-ins of persons and assumed roles, and what they hang on."""
+"""Queries of sessions: sign-ins of persons and assumed roles, and the sessions they depend on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ACTIVE: Final = text("'active'")
 
 
 class Session(NamedTuple):
-    """A session as it is kept; a sign-in leaves what is said of roles empty."""
+    """A session's row; the role columns of a sign-in are null."""
 
     id: str
     kind: str
@@ -44,7 +44,7 @@ class Session(NamedTuple):
 
 
 class LiveSession(NamedTuple):
-    """A session in force, and whom its tokens stand for: a person or a role."""
+    """A session in force, with its principal: a person or a role."""
 
     id: str
     expires_at: int
@@ -97,10 +97,10 @@ _FIND: Final = Statement(
 
 
 def _line() -> Statement:
-    """Return the query for a session's ancestors, each with whether it has been brought to an end.
+    """Return the query for a session and its ancestors, each with a flag: no longer in force.
 
-    A session hangs on what it was assumed with: a session, with its person or account, or an
-    access key, with its service account and account.
+    A role session depends on what it was assumed with: a session (with its person or account), or
+    an access key (with its service account and account).
     """
     line = select(_s.id, _s.parent_sid).where(_s.id == bindparam("sid")).cte("line", recursive=True)
     parent = sessions.alias("parent")
@@ -172,18 +172,18 @@ _FORGET: Final = Statement(sessions.delete().where(_s.expires_at < bindparam("be
 
 
 def find_last_signed_in(tx: Connection, user_ids: Sequence[str]) -> str | None:
-    """Return which of these persons signed in last, as far as sessions are still kept."""
+    """Return the person who signed in last, or None if none has a session row."""
     row = tx.row(_LAST_SIGNED_IN, user_ids=text_list(user_ids), limit=1)
     return row[0] if row else None
 
 
 def add_session(tx: Connection, session: Session) -> None:
-    """Add a session."""
+    """Insert a session."""
     tx.execute(_ADD, **session._asdict())
 
 
 def find_live_session(tx: Connection, sid: str, now: int) -> LiveSession | None:
-    """Return a session while it and all that it hangs on are in force."""
+    """Return a session, or None if it or one it depends on is not in force."""
     row = tx.row(_FIND, sid=sid, now=now)
     if row is None:
         return None
@@ -195,36 +195,36 @@ def find_live_session(tx: Connection, sid: str, now: int) -> LiveSession | None:
 
 
 def count_line(tx: Connection, sid: str) -> int:
-    """Return how many sessions a session hangs on, itself included."""
+    """Count the sessions in a session's chain, itself included."""
     return len(tx.rows(_LINE, sid=sid))
 
 
 def revoke_session(tx: Connection, sid: str, now: int) -> None:
-    """End a session, with its tokens, its signing credential and all assumed with them."""
+    """Revoke a session with its tokens, its signing credential and the sessions assumed in it."""
     tx.execute(_REVOKE, sid=sid, now=now)
 
 
 def extend_session(tx: Connection, sid: str, until: int) -> None:
-    """Let a session last until a later moment."""
+    """Set a session's expiry to `until`."""
     tx.execute(_EXTEND, sid=sid, until=until)
 
 
 def revoke_sessions_of_role(tx: Connection, role_id: str, now: int) -> None:
-    """End all sessions of a role, as a change of its trust policy does."""
+    """Revoke all sessions of a role (after a change of its trust policy)."""
     tx.execute(_REVOKE_OF_ROLE, of_role=role_id, now=now)
 
 
 def revoke_sessions_of_assigned(tx: Connection, role_id: str, user_id: str, now: int) -> None:
-    """End the sessions of a role that a person assumed, as taking the role away does."""
+    """Revoke a person's sessions of a role (after its assignment is deleted)."""
     tx.execute(_REVOKE_OF_ASSIGNED, of_role=role_id, of_user=user_id, now=now)
 
 
 def count_open_of_account(tx: Connection, account_id: str, now: int, most: int) -> int:
-    """Return how many role sessions of an account are open, counting no further than `most`."""
+    """Count the open role sessions of an account, up to `most`."""
     row = tx.row(_COUNT_OPEN, account_id=account_id, now=now, limit=most)
     return row[0] if row else 0
 
 
 def forget_sessions(tx: Connection, before: int) -> int:
-    """Delete the sessions that expired before a moment; return how many there were."""
+    """Delete the sessions that expired before `before`; return how many."""
     return tx.execute(_FORGET, before=before)

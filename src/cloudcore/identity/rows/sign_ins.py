@@ -1,4 +1,4 @@
-"""What persons sign in by: codes for one use, and refresh tokens that are rotated."""
+"""Queries of authorization codes and refresh tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _r = refresh_tokens.c
 
 
 class Code(NamedTuple):
-    """An authorization code; the code itself is not kept."""
+    """An authorization code; only its hash is stored."""
 
     code_sha256: str
     user_id: str
@@ -24,19 +24,19 @@ class Code(NamedTuple):
     redirect_uri: str
     code_challenge: str
     sid: str | None
-    """The session its first use was for; None before that, and after a second use."""
+    """The session its first use started; None before that and after a second use."""
     created_at: int
     expires_at: int
     spent_at: int | None
 
 
 class RefreshToken(NamedTuple):
-    """A refresh token; the token itself is not kept."""
+    """A refresh token; only its hash is stored."""
 
     token_sha256: str
     sid: str
     client_id: str | None
-    """The client it is bound to; None: it is from before there was more than one."""
+    """The client it is bound to; None for tokens from before there were several clients."""
     created_at: int
     expires_at: int
     spent_at: int | None
@@ -69,42 +69,42 @@ _FORGET_REFRESH: Final = Statement(
 
 
 def add_code(tx: Connection, code: Code) -> None:
-    """Keep a code."""
+    """Insert a code."""
     tx.execute(_ADD_CODE, **code._asdict())
 
 
 def lock_code(tx: Connection, code_sha256: str) -> Code | None:
-    """Return a code, and keep other uses of it waiting until this transaction ends."""
+    """Return a code, locked until the transaction ends, or None."""
     row = tx.row(_LOCK_CODE, hash=code_sha256)
     return Code(*row) if row else None
 
 
 def spend_code(tx: Connection, code_sha256: str, sid: str, now: int) -> bool:
-    """Use a code up for the session `sid`; say whether nobody had done so."""
+    """Use up a code for the session `sid`; return False if it was used before."""
     return tx.execute(_SPEND_CODE, hash=code_sha256, for_sid=sid, now=now) == 1
 
 
 def disown_code(tx: Connection, code_sha256: str) -> None:
-    """Let a code no longer be good for the session it was used up for."""
+    """Detach a used code from its session, so that the first use cannot start it any more."""
     tx.execute(_DISOWN, hash=code_sha256)
 
 
 def add_refresh_token(tx: Connection, token: RefreshToken) -> None:
-    """Keep a refresh token."""
+    """Insert a refresh token."""
     tx.execute(_ADD_REFRESH, **token._asdict())
 
 
 def lock_refresh_token(tx: Connection, token_sha256: str) -> RefreshToken | None:
-    """Return a refresh token, and keep other uses of it waiting until this transaction ends."""
+    """Return a refresh token, locked until the transaction ends, or None."""
     row = tx.row(_LOCK_REFRESH, hash=token_sha256)
     return RefreshToken(*row) if row else None
 
 
 def spend_refresh_token(tx: Connection, token_sha256: str, now: int) -> None:
-    """Use a refresh token up."""
+    """Mark a refresh token as used."""
     tx.execute(_SPEND_REFRESH, hash=token_sha256, now=now)
 
 
 def forget_sign_ins(tx: Connection, before: int) -> int:
-    """Delete what expired before a moment; return how much there was."""
+    """Delete codes and refresh tokens that expired before `before`; return how many."""
     return tx.execute(_FORGET_CODES, before=before) + tx.execute(_FORGET_REFRESH, before=before)

@@ -1,4 +1,4 @@
-"""Signing keys, sealed."""
+"""Queries of signing keys, stored sealed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _k = signing_keys.c
 
 
 class SigningKeyRow(NamedTuple):
-    """A signing key as it is kept."""
+    """A signing key's row."""
 
     kid: str
     audience: str
@@ -34,15 +34,15 @@ _FORGET: Final = Statement(signing_keys.delete().where(_k.kid.in_(listed("kids")
 
 
 def add_signing_key(tx: Connection, key: SigningKeyRow) -> None:
-    """Add a key, unless another process has made the one of this id."""
+    """Insert a key, unless another process has inserted one with this id."""
     tx.execute(_ADD, **key._asdict())
 
 
 def list_signing_keys(tx: Connection) -> list[SigningKeyRow]:
-    """Return all keys of all audiences, by when they end."""
+    """Return all keys of all audiences, by `not_after`."""
     return [SigningKeyRow(*row) for row in tx.rows(_LIST)]
 
 
 def forget_signing_keys(tx: Connection, kids: Sequence[str]) -> None:
-    """Delete keys that no living token was signed with."""
+    """Delete keys whose tokens have all expired."""
     tx.execute(_FORGET, kids=text_list(kids))

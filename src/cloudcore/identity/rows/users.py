@@ -1,4 +1,4 @@
-"""Persons."""
+"""Queries of persons."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class User(NamedTuple):
     email: str
     """In lower case."""
     password: str
-    """What `cloudcore.iam.passwords` made of it."""
+    """Hash from `cloudcore.iam.passwords`."""
     must_change_password: bool
     organization_id: str
-    """The personal one."""
+    """The personal organization."""
     status: str
     created_at: int
     updated_at: int
     home_organization_id: str | None = None
-    """The one that added the person. Nobody else of this address is added there."""
+    """The organization that added the person; it can add each e-mail address once."""
 
 
 def _columns() -> Select[Any]:
@@ -143,64 +143,64 @@ _CURRENT: Final = Statement(
 
 
 def add_user(tx: Connection, user: User) -> bool:
-    """Insert a person; return False if its organization has added one of this address."""
+    """Insert a person; return False if its home organization has added the e-mail address."""
     return tx.execute(_ADD, **user._asdict()) == 1
 
 
 def find_user(tx: Connection, user_id: str) -> User | None:
-    """Return a person, whoever asks."""
+    """Return a person of any organization, or None."""
     row = tx.row(_FIND, id=user_id)
     return _user(row) if row else None
 
 
 def list_users_by_email(tx: Connection, email: str) -> list[User]:
-    """Return the persons of an address in lower case, whichever added them, oldest first."""
+    """Return all persons with an e-mail address (in lower case), oldest first."""
     return [_user(row) for row in tx.rows(_LIST_BY_EMAIL, email=email)]
 
 
 def find_password_by_email(tx: Connection, email: str) -> str | None:
-    """Return the kept password of the oldest person of an address."""
+    """Return the password hash of the oldest person with an e-mail address, or None."""
     row = tx.row(_FIND_PASSWORD, email=email, limit=1)
     return row[0] if row else None
 
 
 def has_added(tx: Connection, organization_id: str, email: str) -> bool:
-    """Return True if an organization has added a person of this address, member or not."""
+    """Return True if an organization has added a person with this address, still member or not."""
     return tx.row(_FIND_ADDED, organization_id=organization_id, email=email) is not None
 
 
 def find_member_by_email(tx: Connection, organization_id: str, email: str) -> User | None:
-    """Return the member of an organization who has this address, in lower case."""
+    """Return the member with this e-mail address (in lower case), or None."""
     row = tx.row(_FIND_MEMBER_BY_EMAIL, organization_id=organization_id, email=email)
     return _user(row) if row else None
 
 
 def find_active_member(tx: Connection, organization_id: str, user_id: str) -> User | None:
-    """Return a person who has joined an organization."""
+    """Return a member of an organization, or None."""
     row = tx.row(_FIND_MEMBER, organization_id=organization_id, id=user_id)
     return _user(row) if row else None
 
 
 def list_active_members(tx: Connection, organization_id: str, after: str, limit: int) -> list[User]:
-    """Return the persons who have joined an organization, oldest first."""
+    """Return the members of an organization, oldest first."""
     rows = tx.rows(_LIST, organization_id=organization_id, after=after, limit=limit)
     return [_user(row) for row in rows]
 
 
 def count_active_members(tx: Connection, organization_id: str) -> int:
-    """Return how many `list_active_members` has to list."""
+    """Count the persons that `list_active_members` lists."""
     row = tx.row(_COUNT, organization_id=organization_id)
     return row[0] if row else 0
 
 
 def is_member_elsewhere(tx: Connection, user_id: str, organization_id: str) -> bool:
-    """Say whether a person has joined organizations but this one and the personal one."""
+    """Return True if a person has joined another organization besides the personal one."""
     row = tx.row(_COUNT_OTHER_MEMBERSHIPS, user_id=user_id, organization_id=organization_id)
     return row is not None and row[0] > 0
 
 
 def find_shared_organization(tx: Connection, user_id: str, other_id: str) -> str | None:
-    """Return an organization that two persons have joined, preferably one that the first owns.
+    """Return an organization that both persons have joined, preferably owned by the first, or None.
 
     Personal organizations do not count.
     """
@@ -218,7 +218,7 @@ def lock_user(tx: Connection, user_id: str) -> str | None:
 
 
 def update_user(tx: Connection, user: User) -> None:
-    """Write what of a person may change."""
+    """Update the changeable columns of a person."""
     tx.execute(
         _UPDATE,
         user_id=user.id,
@@ -236,19 +236,19 @@ def delete_user(tx: Connection, user_id: str) -> None:
 
 
 def revoke_other_sessions(tx: Connection, user_id: str, sid: str, now: int) -> None:
-    """End all of a person's sessions but `sid`, and those that a code would begin."""
+    """Revoke all sessions of a person except `sid`, and pending codes."""
     tx.execute(_REVOKE_OTHERS, of_user=user_id, but=sid, now=now)
     tx.execute(_SPEND_REFRESH, of_user=user_id, but=sid)
     tx.execute(_FORGET_CODES, of_user=user_id)
 
 
 def switch_organization(tx: Connection, sid: str, organization_id: str) -> None:
-    """Make an organization the one a session works in."""
+    """Set the current organization of a session."""
     tx.execute(_SWITCH, sid=sid, organization_id=organization_id)
 
 
 def find_current_organization(tx: Connection, sid: str) -> str | None:
-    """Return the organization a session was switched to."""
+    """Return the current organization of a session, or None."""
     row = tx.row(_CURRENT, sid=sid)
     return row[0] if row else None
 

@@ -1,1 +1,1 @@
-"""The rules of identity: changes over a connection, which both routes and commands make."""
+"""Changes of identity with their rules, in the caller's transaction; for routes and commands."""

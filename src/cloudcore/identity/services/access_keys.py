@@ -1,7 +1,7 @@
-"""Access keys: a public id and a secret that is shown once (E1, I8).
+"""Access keys: a public id and a secret that is shown once.
 
-The secret is kept twice: hashed, to check the token endpoint's callers, and sealed, because
-version-4 signatures can only be checked with the secret itself.
+The secret is stored twice: hashed, for the token endpoint, and sealed, because version-4
+signatures can only be verified with the secret itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cloudcore.identity.services.service_accounts import get_service_account
 from cloudcore.keyring import Keyring
 
 MAX_ACTIVE: Final = 2
-"""Two keys let a program go from the old one to the new."""
+"""Two, so that a program can move from an old key to a new one."""
 MAX_KEPT: Final = 20
 
 _ID_ALPHABET: Final = string.ascii_uppercase + "234567"
@@ -29,7 +29,7 @@ _SECRET_ALPHABET: Final = string.ascii_letters + string.digits + "_-"
 
 
 class NewAccessKey(NamedTuple):
-    """A key that was made up and is not kept yet."""
+    """A generated key that is not stored yet."""
 
     access_key_id: str
     secret: str
@@ -37,7 +37,7 @@ class NewAccessKey(NamedTuple):
     def row(
         self, keyring: Keyring, key_id: str, account_id: str, service_account_id: str, now: int
     ) -> AccessKey:
-        """Return what is kept of it."""
+        """Return the row to store."""
         return AccessKey(
             key_id,
             account_id,
@@ -52,7 +52,7 @@ class NewAccessKey(NamedTuple):
 
 
 def new_access_key() -> NewAccessKey:
-    """Return a key of fresh random values: 90 bits of id, 240 of secret."""
+    """Generate a key: 90 random bits of id, 240 of secret."""
     return NewAccessKey(
         "AK" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(18)),
         "".join(secrets.choice(_SECRET_ALPHABET) for _ in range(40)),
@@ -60,7 +60,7 @@ def new_access_key() -> NewAccessKey:
 
 
 def sealing_context(access_key_id: str) -> str:
-    """Return what the sealed secret of a key is bound to; see `Keyring`."""
+    """Return the sealing context of a key's secret; see `Keyring`."""
     return f"access-key:{access_key_id}"
 
 
@@ -88,7 +88,7 @@ def get_access_key(
 def set_access_key_status(
     tx: Connection, account_id: str, service_account_id: str, key_id: str, status: str | None
 ) -> AccessKey:
-    """Let a key work, or not; None leaves it as it is."""
+    """Set the status of a key; None leaves it unchanged."""
     raise_revision(tx, account_id)
     key = get_access_key(tx, account_id, service_account_id, key_id)
     if status is None or status == key.status:
@@ -102,7 +102,7 @@ def set_access_key_status(
 def delete_access_key(
     tx: Connection, account_id: str, service_account_id: str, key_id: str
 ) -> None:
-    """Delete a key; what was signed in by it is signed out."""
+    """Delete a key, ending the sessions and login credentials made with it."""
     raise_revision(tx, account_id)
     rows.delete_access_key(tx, get_access_key(tx, account_id, service_account_id, key_id).id)
 

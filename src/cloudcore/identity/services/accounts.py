@@ -17,10 +17,10 @@ from cloudcore.identity.rows.roles import Assignment, Role
 from cloudcore.identity.services.members import lock_organization
 
 ADMIN: Final = "admin"
-"""What the first role, policy and service account of an account are called."""
+"""Name of the first role, policy and service account of an account."""
 ADMIN_SESSION_SECONDS: Final = 43_200
 MAX_ACCOUNTS: Final = 100
-"""Accounts that one organization may have."""
+"""Maximum number of accounts of one organization."""
 _ADMIN_DOCUMENT: Final = {
     "version": "1",
     "statements": [{"effect": "allow", "actions": ["*"], "resources": ["*"]}],
@@ -28,16 +28,16 @@ _ADMIN_DOCUMENT: Final = {
 
 
 class Founder(NamedTuple):
-    """Who makes an account, and may assume its first role."""
+    """The creator of an account, who may assume its first role."""
 
     crn: str
     user_id: str | None
-    """Of a person, to whom the role is assigned; None for a program, which needs
-    ``iam:AssumeRole`` of its own."""
+    """Id of a person, to whom the role is assigned; None for a program, which needs its own
+    permission ``iam:AssumeRole``."""
 
 
 class FirstIds(NamedTuple):
-    """Ids of the rows that an account begins with; made outside of the transaction."""
+    """Ids of an account's first rows, generated outside of the transaction."""
 
     account: str
     role: str
@@ -46,7 +46,7 @@ class FirstIds(NamedTuple):
 
 
 def found_account(tx: Connection, account: Account, founder: Founder, ids: FirstIds) -> Account:
-    """Add an account with a role `admin` that may do everything and trusts its founder.
+    """Create an account with a role `admin` that has all rights and trusts the founder.
 
     Raises:
         QuotaExceeded: the organization has `MAX_ACCOUNTS` already.
@@ -101,7 +101,7 @@ def get_account(tx: Connection, account_id: str) -> Account:
 
 
 def update_account(tx: Connection, account_id: str, changes: dict[str, Any]) -> Account:
-    """Change what `changes` gives of an account."""
+    """Change the given fields of an account."""
     rows.raise_revision(tx, account_id)
     account = get_account(tx, account_id)._replace(**changes)
     rows.update_account(tx, account)

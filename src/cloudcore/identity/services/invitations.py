@@ -1,4 +1,4 @@
-"""Invitations: an address and a code, tied to no person until somebody brings both.
+"""Invitations: an e-mail address and a code. Joining takes both.
 
 Whoever adds a person chooses the address, and nobody verifies it. So an address alone joins
 nothing: the code is handed to whom the inviter means, by another way than this service.
@@ -30,11 +30,11 @@ from cloudcore.identity.sessions import hash_of
 INVITATION_SECONDS: Final = 7 * 24 * 3600
 _PREFIX: Final = "ein_"
 _NO_CODE: Final = "0" * 64
-"""The hash that the code of no invitation is compared with; no code is known to have it."""
+"""Hash to compare with if there is no invitation; no known code has it."""
 
 
 class NewInvitation(NamedTuple):
-    """An invitation with its code, which is shown once."""
+    """A new invitation with its code, which is shown once."""
 
     invitation: Invitation
     code: str
@@ -43,7 +43,7 @@ class NewInvitation(NamedTuple):
 def new_invitation(
     invitation_id: str, organization_id: str, email: str, role: str, now: int
 ) -> NewInvitation:
-    """Return an invitation that is good from now on, with a random code of 256 bits."""
+    """Generate an invitation with a random code of 256 bits, valid from `now`."""
     code = _PREFIX + secrets.token_urlsafe(32)
     expires_at = now + INVITATION_SECONDS * MICROSECONDS
     kept = Invitation(invitation_id, organization_id, email, role, hash_of(code), now, expires_at)
@@ -51,11 +51,11 @@ def new_invitation(
 
 
 def invite(tx: Connection, new: NewInvitation) -> NewInvitation:
-    """Offer whoever has an address a part in an organization, in the place of an earlier offer.
+    """Insert an invitation, replacing an earlier one for the same e-mail address.
 
     Raises:
-        NotFound: the organization is gone.
-        Conflict: it has a member of this address.
+        NotFound: the organization does not exist.
+        Conflict: it has a member with this e-mail address.
 
     """
     invitation = new.invitation
@@ -66,7 +66,7 @@ def invite(tx: Connection, new: NewInvitation) -> NewInvitation:
 
 
 def revoke_invitation(tx: Connection, organization_id: str, invitation_id: str) -> None:
-    """End an invitation, or raise `NotFound`."""
+    """Delete an invitation, or raise `NotFound`."""
     lock_organization(tx, organization_id)
     if not rows.delete_invitation(tx, organization_id, invitation_id):
         raise missing("invitation")
@@ -75,13 +75,13 @@ def revoke_invitation(tx: Connection, organization_id: str, invitation_id: str) 
 def accept_invitation(
     tx: Connection, organization_id: str, user_id: str, code_sha256: str, now: int
 ) -> Joined:
-    """Join an organization by the code of its invitation for this person's address.
+    """Join an organization with the code of the invitation for this person's e-mail address.
 
-    Whatever is wrong, the same statements are run and the same error is raised.
+    Every failure runs the same statements and raises the same error.
 
     Raises:
-        NotFound: there is no such invitation, or it is another's, ended, used or revoked.
-        Conflict: the organization has got another member of this address.
+        NotFound: the code is wrong, or the invitation is expired, used, revoked or another's.
+        Conflict: the organization has another member with this address meanwhile.
 
     """
     lock_if_there(tx, organization_id)

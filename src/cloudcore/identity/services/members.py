@@ -1,4 +1,4 @@
-"""The persons of an account's organization, and how callers refer to them."""
+"""Members of an account's organization: rules, and references to them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cloudcore.uuids import parse_uuid
 
 
 def lock_organization(tx: Connection, organization_id: str) -> None:
-    """Keep other changes of an organization waiting, or raise `NotFound`."""
+    """Lock an organization until the transaction ends, or raise `NotFound`."""
     if not organizations.lock_organization(tx, organization_id):
         raise missing("organization")
 
@@ -28,10 +28,10 @@ def organization_of(tx: Connection, account_id: str) -> str:
 
 
 def check_owner_remains(tx: Connection, membership: Membership) -> None:
-    """Refuse to remove the last owner who can sign in. Lock the organization first.
+    """Refuse to remove the last active owner. Lock the organization first.
 
     Raises:
-        Conflict: this membership is that owner's.
+        Conflict: the membership is that of the last active owner.
 
     """
     if membership.role == "owner" and not organizations.count_other_owners(
@@ -44,7 +44,7 @@ def check_owner_remains(tx: Connection, membership: Membership) -> None:
 
 
 def find_person(tx: Connection, organization_id: str, text: str) -> User:
-    """Return the member that a caller's `user` refers to, by id, address or CRN."""
+    """Return the member that `text` refers to, by id, e-mail address or CRN."""
     text = lower_ids(text)
     if text.startswith("crn:"):
         user_id = text.rpartition("/")[2]

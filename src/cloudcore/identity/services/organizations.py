@@ -1,4 +1,4 @@
-"""Organizations: persons together, and the accounts they own."""
+"""Organizations and their members: changes with their rules."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cloudcore.identity.services.members import check_owner_remains, lock_organi
 from cloudcore.identity.services.roles import unassign_all
 
 MAX_OWNED: Final = 10
-"""Organizations that a person may own, not counting the personal one."""
+"""Maximum number of organizations a person may own, without the personal one."""
 
 
 def create_organization(tx: Connection, organization: Organization, owner: str) -> Joined:
-    """Add an organization whose owner is its creator.
+    """Create an organization with `owner` as its first owner.
 
     Raises:
         QuotaExceeded: the person owns `MAX_OWNED` already.
@@ -51,7 +51,7 @@ def get_joined(tx: Connection, organization_id: str, user_id: str) -> Joined:
 def rename_organization(
     tx: Connection, organization_id: str, user_id: str, name: str | None, now: int
 ) -> Joined:
-    """Give an organization another name; None leaves it as it is."""
+    """Rename an organization; None leaves the name unchanged."""
     if name is not None:
         rows.rename_organization(tx, organization_id, name, now)
     return get_joined(tx, organization_id, user_id)
@@ -69,7 +69,7 @@ def delete_organization(tx: Connection, organization_id: str, user_id: str) -> N
 
 
 def switch_to(tx: Connection, organization_id: str, user_id: str, sid: str) -> Joined:
-    """Make an organization the one that a person's session works in."""
+    """Set the current organization of a person's session."""
     lock_organization(tx, organization_id)
     found = get_joined(tx, organization_id, user_id)
     switch_organization(tx, sid, organization_id)
@@ -85,7 +85,7 @@ def get_member(tx: Connection, organization_id: str, user_id: str) -> Member:
 
 
 def set_member_role(tx: Connection, organization_id: str, user_id: str, role: str | None) -> Member:
-    """Give a member another part; None leaves it as it is."""
+    """Change a member's role; None leaves it unchanged."""
     lock_organization(tx, organization_id)
     member = get_member(tx, organization_id, user_id)
     if role is not None and role != member.membership.role:
@@ -95,7 +95,7 @@ def set_member_role(tx: Connection, organization_id: str, user_id: str, role: st
 
 
 def remove_member(tx: Connection, organization_id: str, user_id: str, now: int) -> None:
-    """End a membership, and with it the roles in the organization's accounts."""
+    """Delete a membership and the person's roles in the organization's accounts."""
     lock_organization(tx, organization_id)
     member = get_member(tx, organization_id, user_id)
     if member.personal_organization_id == organization_id:

@@ -1,4 +1,4 @@
-"""Policies, and what they are attached to."""
+"""Policies and attachments: changes with their rules."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from cloudcore.identity.services.roles import get_role
 from cloudcore.identity.services.service_accounts import get_service_account
 
 MAX_ATTACHMENTS: Final = 10
-"""How many policies a service account or role can have."""
+"""Maximum number of policies of a service account or role."""
 
 
 def create_policy(tx: Connection, policy: PolicyRow, document: dict[str, Any]) -> PolicyRow:
-    """Add a policy of this document."""
+    """Create a policy with this document."""
     raise_revision(tx, policy.account_id)
     stored = stored_document(tx, document, PolicyKind.IDENTITY, policy.account_id)
     made = policy._replace(document=stored.text, account_ids=stored.encoded_ids)
@@ -40,7 +40,7 @@ def get_policy(tx: Connection, account_id: str, policy_id: str) -> PolicyRow:
 def update_policy(
     tx: Connection, account_id: str, policy_id: str, changes: dict[str, Any], now: int
 ) -> PolicyRow:
-    """Change the given fields of a policy; a new document makes a new revision.
+    """Change the given fields of a policy; a new document increments its revision.
 
     Raises:
         Conflict: a principal would have too many bytes of policies.
@@ -71,10 +71,10 @@ def delete_policy(tx: Connection, account_id: str, policy_id: str) -> None:
 
 
 def attach_policy(tx: Connection, attachment: Attachment) -> Attached:
-    """Attach a policy to a service account or role that was found in the same account.
+    """Attach a policy to a service account or role of the same account.
 
     Raises:
-        Conflict: it is attached there already, or the principal would have too many bytes of them.
+        Conflict: it is attached there already, or the principal's policies are too many or large.
 
     """
     raise_revision(tx, attachment.account_id)
@@ -89,7 +89,7 @@ def attach_policy(tx: Connection, attachment: Attachment) -> Attached:
 
 
 def _check_size(size: int) -> None:
-    """Refuse more bytes of policies than a principal may have; documents are ASCII."""
+    """Raise Conflict if a principal's policies have too many bytes; documents are ASCII."""
     if size > MAX_PRINCIPAL_BYTES:
         raise Conflict(
             f"the policies of a principal have at most {MAX_PRINCIPAL_BYTES} bytes together, "
@@ -100,7 +100,7 @@ def _check_size(size: int) -> None:
 
 
 def _principal_of(tx: Connection, attachment: Attachment) -> str:
-    """Return the id of what the policy is attached to, which must be there still."""
+    """Return the id of the attachment's principal, or raise `NotFound`."""
     if attachment.role_id is not None:
         return get_role(tx, attachment.account_id, attachment.role_id).id
     assert attachment.service_account_id is not None
@@ -116,6 +116,6 @@ def get_attachment(tx: Connection, account_id: str, policy_id: str, attachment_i
 
 
 def detach_policy(tx: Connection, account_id: str, policy_id: str, attachment_id: str) -> None:
-    """Take a policy off what it is attached to."""
+    """Delete an attachment."""
     raise_revision(tx, account_id)
     rows.detach(tx, get_attachment(tx, account_id, policy_id, attachment_id).attachment.id)

@@ -1,4 +1,4 @@
-"""Roles: who may take on which rights, and the persons they are assigned to."""
+"""Roles and assignments: changes with their rules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cloudcore.identity.services.members import find_person, lock_organization, 
 
 
 def create_role(tx: Connection, role: Role, trust_policy: dict[str, Any]) -> Role:
-    """Add a role that `trust_policy` says who may assume."""
+    """Create a role; `trust_policy` determines who may assume it."""
     raise_revision(tx, role.account_id)
     stored = stored_document(tx, trust_policy, PolicyKind.TRUST, role.account_id)
     made = role._replace(trust_policy=stored.text, trust_ids=stored.encoded_ids)
@@ -38,7 +38,7 @@ def get_role(tx: Connection, account_id: str, role_id: str) -> Role:
 
 
 def resolve_role(tx: Connection, account_id: str, text: str) -> Role:
-    """Return the role that a caller's `role` refers to."""
+    """Return the role that `text` refers to, by id, name or CRN."""
     reference = parse_iam_reference(tx, text, field="role", kind="role", account_id=account_id)
     if reference.id is not None:
         return get_role(tx, account_id, reference.id)
@@ -51,7 +51,7 @@ def resolve_role(tx: Connection, account_id: str, text: str) -> Role:
 def update_role(
     tx: Connection, account_id: str, role_id: str, changes: dict[str, Any], now: int
 ) -> Role:
-    """Change what `changes` gives of a role; another trust policy ends its sessions."""
+    """Change the given fields of a role; a new trust policy ends its sessions."""
     raise_revision(tx, account_id)
     role = get_role(tx, account_id, role_id)
     if "trust_policy" in changes:
@@ -73,7 +73,7 @@ def delete_role(tx: Connection, account_id: str, role_id: str) -> None:
 
 
 def assign_role(tx: Connection, account_id: str, role_id: str, person: str, now: int) -> Assigned:
-    """Let a member of the account's organization assume a role, as far as its trust policy goes."""
+    """Assign a role to a member of the account's organization; its trust policy still applies."""
     organization_id = organization_of(tx, account_id)
     lock_organization(tx, organization_id)
     raise_revision(tx, account_id)
@@ -93,7 +93,7 @@ def get_assignment(tx: Connection, account_id: str, role_id: str, user_id: str) 
 
 
 def unassign_role(tx: Connection, account_id: str, role_id: str, user_id: str, now: int) -> None:
-    """Take a role from a person, and end the sessions in which the person has it."""
+    """Delete a person's assignment of a role and end the person's sessions of it."""
     raise_revision(tx, account_id)
     found = get_assignment(tx, account_id, role_id, user_id).assignment
     rows.unassign_role(tx, found.role_id, found.user_id)
@@ -101,6 +101,6 @@ def unassign_role(tx: Connection, account_id: str, role_id: str, user_id: str, n
 
 
 def unassign_all(tx: Connection, organization_id: str, user_id: str, now: int) -> None:
-    """Take from a person the roles of all accounts of an organization."""
+    """Unassign a person's roles in all accounts of an organization."""
     for account_id, role_id in rows.list_roles_assigned(tx, user_id, organization_id):
         unassign_role(tx, account_id, role_id, user_id, now)

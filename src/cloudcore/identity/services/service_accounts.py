@@ -1,4 +1,4 @@
-"""Service accounts: programs' identities in an account."""
+"""Service accounts, the identities of programs: changes with their rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cloudcore.identity.rows.service_accounts import ServiceAccount
 
 
 def create_service_account(tx: Connection, service_account: ServiceAccount) -> ServiceAccount:
-    """Add a service account, which may do nothing yet."""
+    """Create a service account without rights."""
     raise_revision(tx, service_account.account_id)
     if not rows.add_service_account(tx, service_account):
         raise Conflict("there is a service account of this name", name=service_account.name)
@@ -29,7 +29,7 @@ def get_service_account(tx: Connection, account_id: str, service_account_id: str
 
 
 def resolve_service_account(tx: Connection, account_id: str, text: str) -> ServiceAccount:
-    """Return the service account that a caller's `service_account` refers to."""
+    """Return the service account that `text` refers to, by id, name or CRN."""
     reference = parse_iam_reference(
         tx, text, field="service_account", kind="service-account", account_id=account_id
     )
@@ -44,7 +44,7 @@ def resolve_service_account(tx: Connection, account_id: str, text: str) -> Servi
 def update_service_account(
     tx: Connection, account_id: str, service_account_id: str, changes: dict[str, Any], now: int
 ) -> ServiceAccount:
-    """Change what `changes` gives of a service account."""
+    """Change the given fields of a service account."""
     raise_revision(tx, account_id)
     found = get_service_account(tx, account_id, service_account_id)
     if changes:
@@ -54,7 +54,7 @@ def update_service_account(
 
 
 def delete_service_account(tx: Connection, account_id: str, service_account_id: str) -> None:
-    """Delete a service account with its keys and all that was made by them."""
+    """Delete a service account with its keys and the sessions and credentials made with them."""
     raise_revision(tx, account_id)
     found = get_service_account(tx, account_id, service_account_id)
     rows.delete_service_account(tx, found.id)

@@ -1,4 +1,4 @@
-"""Persons: added by their organization, signing in by themselves."""
+"""Persons: changes with their rules, and password salts."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from cloudcore.keyring import Keyring
 
 
 def new_password() -> str:
-    """Return a password for a first sign-in: 128 random bits in 22 characters."""
+    """Generate a password for the first sign-in: 128 random bits in 22 characters."""
     return secrets.token_urlsafe(16)
 
 
 def add_person(tx: Connection, user: User) -> User:
-    """Add a person with a personal organization of its own.
+    """Create a person with a personal organization.
 
     Raises:
-        Conflict: the person's home organization has added one of this address.
+        Conflict: the home organization has added a person with this e-mail address.
 
     """
     now = user.created_at
@@ -45,11 +45,13 @@ def add_person(tx: Connection, user: User) -> User:
 
 
 def create_user(tx: Connection, organization_id: str, user: User) -> User:
-    """Add a person as a member of an organization, whoever has the address elsewhere.
+    """Create a person as a member of an organization.
+
+    Persons of other organizations may have the same e-mail address.
 
     Raises:
-        NotFound: the organization is gone.
-        Conflict: it has a member of this address, or added one who has left it.
+        NotFound: the organization does not exist.
+        Conflict: it has a member with this address, or added one who has left.
 
     """
     lock_organization(tx, organization_id)
@@ -64,22 +66,22 @@ def create_user(tx: Connection, organization_id: str, user: User) -> User:
 
 
 def find_salt(tx: Connection, keyring: Keyring, email: str) -> bytes:
-    """Return the salt that the passwords of an address share, whether or not anyone has it."""
+    """Return the password salt of an e-mail address, whether or not a person has it."""
     kept = users.find_password_by_email(tx, email)
     first = first_salt(keyring, email)
     return first if kept is None else salt_of(kept)
 
 
 def first_salt(keyring: Keyring, email: str) -> bytes:
-    """Return the salt for the first person of an address.
+    """Return the password salt for the first person with an e-mail address.
 
-    It is derived, not random: two organizations that add the same address at once use the same.
+    It is derived, not random, so that two organizations adding the address at once get the same.
     """
     return keyring.derive(f"password salt of {email}")[:SALT_BYTES]
 
 
 def get_user(tx: Connection, organization_id: str, user_id: str) -> User:
-    """Return a person who has joined an organization, or raise `NotFound`."""
+    """Return a member of an organization, or raise `NotFound`."""
     found = users.find_active_member(tx, organization_id, user_id)
     if found is None:
         raise missing("user")
@@ -89,7 +91,7 @@ def get_user(tx: Connection, organization_id: str, user_id: str) -> User:
 def set_user_status(
     tx: Connection, organization_id: str, user_id: str, status: str | None, now: int
 ) -> User:
-    """Suspend a person, or let it in again; the last owner stays."""
+    """Suspend or reactivate a person; the last active owner cannot be suspended."""
     user = _governed(tx, organization_id, user_id)
     if status is None or status == user.status:
         return user
@@ -101,7 +103,7 @@ def set_user_status(
 
 
 def delete_user(tx: Connection, organization_id: str, user_id: str, now: int) -> None:
-    """Delete a person, with the personal organization and every session."""
+    """Delete a person with the personal organization and all sessions."""
     user = _governed(tx, organization_id, user_id)
     organizations.lock_organization(tx, user.organization_id)
     if is_any_account_of(tx, user.organization_id):
@@ -115,9 +117,9 @@ def delete_user(tx: Connection, organization_id: str, user_id: str, now: int) ->
 def change_password(
     tx: Connection, user_id: str, checked: str, password: str, sid: str, now: int
 ) -> None:
-    """Keep a new password, and end the person's other sessions.
+    """Store a new password hash and end the person's other sessions.
 
-    `checked` is the kept form that the old password was found to fit, outside of the transaction.
+    `checked` is the stored hash that the old password matched, outside of the transaction.
     """
     users.lock_user(tx, user_id)
     user = users.find_user(tx, user_id)
@@ -136,9 +138,9 @@ def _taken() -> Conflict:
 
 
 def _governed(tx: Connection, organization_id: str, user_id: str) -> User:
-    """Return a member over whom this organization alone decides, locked with the organization.
+    """Lock an organization and a member who has joined no other; return the member.
 
-    A person who has joined several organizations is not for one of them to lock out.
+    One organization may not lock out a person who has joined several.
     """
     lock_organization(tx, organization_id)
     users.lock_user(tx, user_id)
