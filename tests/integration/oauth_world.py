@@ -234,7 +234,7 @@ class World:
         )
 
         def add(tx: Connection) -> None:
-            accounts.raise_revision(tx, account.id)
+            accounts.increment_revision(tx, account.id)
             assert policies.add_policy(tx, row)
             assert policies.attach(tx, attachment)
 

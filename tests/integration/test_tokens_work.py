@@ -12,7 +12,7 @@ from cloudcore.clock import uuid7
 from cloudcore.errors import Conflict, PlatformError
 from cloudcore.iam.policy import MAX_PRINCIPAL_BYTES
 from cloudcore.identity.rows import policies as rows
-from cloudcore.identity.rows.accounts import raise_revision
+from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.policies import Attachment, PolicyRow
 from cloudcore.identity.services.policies import create_policy
 from registry.oci.reference import Name
@@ -165,7 +165,7 @@ def test_who_had_more_policies_before_is_bounded_too(sqlite_database: str) -> No
             await install.database.write(create_policy, policy, document(*costly()))
             on = Attachment(uuid7(), program.account.id, policy.id, program.id, None, now)
             await install.database.write(rows.attach, on)
-        await install.database.write(raise_revision, program.account.id)
+        await install.database.write(increment_revision, program.account.id)
         password = await install.login(program)
         scopes = " ".join(f"repository:{name}:pull" for name in LONG_NAMES)
         short = await install.exchange(password, "repository:acme/r:pull")

@@ -136,7 +136,7 @@ def find_revision(tx: Connection, account_id: str) -> int:
     return row[0] if row else -1
 
 
-def raise_revision(tx: Connection, account_id: str) -> None:
+def increment_revision(tx: Connection, account_id: str) -> None:
     """Increment the revision of the account's rights; this locks the account's row."""
     tx.execute(_RAISE_REVISION, account_id=account_id)
 

@@ -15,7 +15,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.identity.names import missing
 from cloudcore.identity.rows import service_accounts as rows
-from cloudcore.identity.rows.accounts import raise_revision
+from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.service_accounts import AccessKey
 from cloudcore.identity.services.service_accounts import get_service_account
 from cloudcore.keyring import Keyring
@@ -66,7 +66,7 @@ def sealing_context(access_key_id: str) -> str:
 
 def create_access_key(tx: Connection, key: AccessKey) -> AccessKey:
     """Add a key to a service account."""
-    raise_revision(tx, key.account_id)
+    increment_revision(tx, key.account_id)
     get_service_account(tx, key.account_id, key.service_account_id)
     _check_room(tx, key.account_id, key.service_account_id)
     if rows.count_access_keys(tx, key.account_id, key.service_account_id) >= MAX_KEPT:
@@ -89,7 +89,7 @@ def set_access_key_status(
     tx: Connection, account_id: str, service_account_id: str, key_id: str, status: str | None
 ) -> AccessKey:
     """Set the status of a key; None leaves it unchanged."""
-    raise_revision(tx, account_id)
+    increment_revision(tx, account_id)
     key = get_access_key(tx, account_id, service_account_id, key_id)
     if status is None or status == key.status:
         return key
@@ -103,7 +103,7 @@ def delete_access_key(
     tx: Connection, account_id: str, service_account_id: str, key_id: str
 ) -> None:
     """Delete a key, ending the sessions and login credentials made with it."""
-    raise_revision(tx, account_id)
+    increment_revision(tx, account_id)
     rows.delete_access_key(tx, get_access_key(tx, account_id, service_account_id, key_id).id)
 
 

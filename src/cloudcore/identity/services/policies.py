@@ -10,7 +10,7 @@ from cloudcore.iam.policy import MAX_PRINCIPAL_BYTES, PolicyKind
 from cloudcore.identity.documents import stored_document
 from cloudcore.identity.names import missing
 from cloudcore.identity.rows import policies as rows
-from cloudcore.identity.rows.accounts import raise_revision
+from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.policies import Attached, Attachment, PolicyRow
 from cloudcore.identity.services.roles import get_role
 from cloudcore.identity.services.service_accounts import get_service_account
@@ -21,7 +21,7 @@ MAX_ATTACHMENTS: Final = 10
 
 def create_policy(tx: Connection, policy: PolicyRow, document: dict[str, Any]) -> PolicyRow:
     """Create a policy with this document."""
-    raise_revision(tx, policy.account_id)
+    increment_revision(tx, policy.account_id)
     stored = stored_document(tx, document, PolicyKind.IDENTITY, policy.account_id)
     made = policy._replace(document=stored.text, account_ids=stored.encoded_ids)
     if not rows.add_policy(tx, made):
@@ -46,7 +46,7 @@ def update_policy(
         Conflict: a principal would have too many bytes of policies.
 
     """
-    raise_revision(tx, account_id)
+    increment_revision(tx, account_id)
     policy = get_policy(tx, account_id, policy_id)
     if "document" in changes:
         stored = stored_document(tx, changes["document"], PolicyKind.IDENTITY, account_id)
@@ -63,7 +63,7 @@ def update_policy(
 
 def delete_policy(tx: Connection, account_id: str, policy_id: str) -> None:
     """Delete a policy that is attached to nothing."""
-    raise_revision(tx, account_id)
+    increment_revision(tx, account_id)
     policy = get_policy(tx, account_id, policy_id)
     if rows.is_attached(tx, policy.id):
         raise Conflict("the policy is attached; detach it first")
@@ -77,7 +77,7 @@ def attach_policy(tx: Connection, attachment: Attachment) -> Attached:
         Conflict: it is attached there already, or the principal's policies are too many or large.
 
     """
-    raise_revision(tx, attachment.account_id)
+    increment_revision(tx, attachment.account_id)
     policy = get_policy(tx, attachment.account_id, attachment.policy_id)
     principal_id = _principal_of(tx, attachment)
     if rows.count_attached_to(tx, principal_id) >= MAX_ATTACHMENTS:
@@ -117,5 +117,5 @@ def get_attachment(tx: Connection, account_id: str, policy_id: str, attachment_i
 
 def detach_policy(tx: Connection, account_id: str, policy_id: str, attachment_id: str) -> None:
     """Delete an attachment."""
-    raise_revision(tx, account_id)
+    increment_revision(tx, account_id)
     rows.detach(tx, get_attachment(tx, account_id, policy_id, attachment_id).attachment.id)

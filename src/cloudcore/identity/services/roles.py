@@ -10,7 +10,7 @@ from cloudcore.iam.policy import PolicyKind
 from cloudcore.identity.documents import stored_document
 from cloudcore.identity.names import missing, parse_iam_reference
 from cloudcore.identity.rows import roles as rows
-from cloudcore.identity.rows.accounts import raise_revision
+from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.roles import Assigned, Assignment, Role
 from cloudcore.identity.rows.sessions import (
     revoke_sessions_of_assigned,
@@ -21,7 +21,7 @@ from cloudcore.identity.services.members import find_person, lock_organization, 
 
 def create_role(tx: Connection, role: Role, trust_policy: dict[str, Any]) -> Role:
     """Create a role; `trust_policy` determines who may assume it."""
-    raise_revision(tx, role.account_id)
+    increment_revision(tx, role.account_id)
     stored = stored_document(tx, trust_policy, PolicyKind.TRUST, role.account_id)
     made = role._replace(trust_policy=stored.text, trust_ids=stored.encoded_ids)
     if not rows.add_role(tx, made):
@@ -52,7 +52,7 @@ def update_role(
     tx: Connection, account_id: str, role_id: str, changes: dict[str, Any], now: int
 ) -> Role:
     """Change the given fields of a role; a new trust policy ends its sessions."""
-    raise_revision(tx, account_id)
+    increment_revision(tx, account_id)
     role = get_role(tx, account_id, role_id)
     if "trust_policy" in changes:
         stored = stored_document(tx, changes["trust_policy"], PolicyKind.TRUST, account_id)
@@ -68,7 +68,7 @@ def update_role(
 
 def delete_role(tx: Connection, account_id: str, role_id: str) -> None:
     """Delete a role; its sessions end with it."""
-    raise_revision(tx, account_id)
+    increment_revision(tx, account_id)
     rows.delete_role(tx, get_role(tx, account_id, role_id).id)
 
 
@@ -76,7 +76,7 @@ def assign_role(tx: Connection, account_id: str, role_id: str, person: str, now:
     """Assign a role to a member of the account's organization; its trust policy still applies."""
     organization_id = organization_of(tx, account_id)
     lock_organization(tx, organization_id)
-    raise_revision(tx, account_id)
+    increment_revision(tx, account_id)
     role = get_role(tx, account_id, role_id)
     user = find_person(tx, organization_id, person)
     if not rows.assign_role(tx, Assignment(role.id, user.id, now)):
@@ -94,7 +94,7 @@ def get_assignment(tx: Connection, account_id: str, role_id: str, user_id: str) 
 
 def unassign_role(tx: Connection, account_id: str, role_id: str, user_id: str, now: int) -> None:
     """Delete a person's assignment of a role and end the person's sessions of it."""
-    raise_revision(tx, account_id)
+    increment_revision(tx, account_id)
     found = get_assignment(tx, account_id, role_id, user_id).assignment
     rows.unassign_role(tx, found.role_id, found.user_id)
     revoke_sessions_of_assigned(tx, found.role_id, found.user_id, now)

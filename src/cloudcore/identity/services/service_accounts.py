@@ -8,13 +8,13 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.identity.names import missing, parse_iam_reference
 from cloudcore.identity.rows import service_accounts as rows
-from cloudcore.identity.rows.accounts import raise_revision
+from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.service_accounts import ServiceAccount
 
 
 def create_service_account(tx: Connection, service_account: ServiceAccount) -> ServiceAccount:
     """Create a service account without rights."""
-    raise_revision(tx, service_account.account_id)
+    increment_revision(tx, service_account.account_id)
     if not rows.add_service_account(tx, service_account):
         raise Conflict("there is a service account of this name", name=service_account.name)
     return service_account
@@ -45,7 +45,7 @@ def update_service_account(
     tx: Connection, account_id: str, service_account_id: str, changes: dict[str, Any], now: int
 ) -> ServiceAccount:
     """Change the given fields of a service account."""
-    raise_revision(tx, account_id)
+    increment_revision(tx, account_id)
     found = get_service_account(tx, account_id, service_account_id)
     if changes:
         found = found._replace(**changes, updated_at=now)
@@ -55,6 +55,6 @@ def update_service_account(
 
 def delete_service_account(tx: Connection, account_id: str, service_account_id: str) -> None:
     """Delete a service account with its keys and the sessions and credentials made with them."""
-    raise_revision(tx, account_id)
+    increment_revision(tx, account_id)
     found = get_service_account(tx, account_id, service_account_id)
     rows.delete_service_account(tx, found.id)
