@@ -1,1 +1,1 @@
-"""Who a caller is and what policies let it do; pure, and below everything that asks."""
+"""Principals, policies and decisions; pure code without database or HTTP."""

@@ -1,7 +1,7 @@
-"""What was parsed of policies, kept as far as it fits into a budget of memory.
+"""A cache of parsed policies within a budget of memory.
 
-Tenants decide how many policies there are and what each takes: a list of networks takes sixty
-times its text. So what is kept is counted by what it takes, not by its number.
+Tenants decide how many policies there are and how much memory each takes: a list of networks takes
+sixty times its text. So the cache is bounded by bytes, not by the number of entries.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 CAPACITY_BYTES: Final = 64 * 1024 * 1024
-"""Of one cache: some ten thousand policies as people write them."""
+"""Capacity of a cache: some ten thousand typical policies."""
 
 _POLICY_BYTES: Final = 2000
 _STATEMENT_BYTES: Final = 1500
-"""With its place in what is kept for each action."""
+"""Bytes of a statement, with its place in the index by action."""
 _STRING_BYTES: Final = 300
-"""Of an action, a pattern taken apart or a principal, beside its characters."""
+"""Bytes of an action, parsed pattern or principal, besides its characters."""
 _CHARACTER_BYTES: Final = 2
 _PIECE_BYTES: Final = 64
 _NETWORK_BYTES: Final = 500
 
 
 def memory_of(policy: Policy) -> int:
-    """Return how many bytes a policy takes at most once it has been asked about all."""
+    """Return the maximum bytes of a policy once its index by action is complete."""
     return _POLICY_BYTES + sum(map(_memory_of, policy.statements))
 
 
@@ -48,17 +48,17 @@ def _memory_of(statement: PolicyStatement) -> int:
 
 
 class WeighedCache(Generic[K, V]):
-    """What was last used, up to a capacity in bytes; for all threads."""
+    """A thread-safe LRU cache with a capacity in bytes."""
 
     def __init__(self, capacity: int = CAPACITY_BYTES) -> None:
         self._capacity = capacity
         self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._lock = Lock()
         self.weight = 0
-        """Bytes of what is kept, as they were told."""
+        """Sum of the weights of all entries, in bytes."""
 
     def get(self, key: K) -> V | None:
-        """Return what is kept under a key."""
+        """Return the value of a key, or None."""
         with self._lock:
             found = self._kept.get(key)
             if found is None:
@@ -67,7 +67,7 @@ class WeighedCache(Generic[K, V]):
             return found[0]
 
     def keep(self, key: K, value: V, weight: int) -> None:
-        """Keep a value of this many bytes, in place of what was used longest ago."""
+        """Insert a value of `weight` bytes, evicting the least recently used ones."""
         with self._lock:
             self._drop(self._kept.pop(key, None))
             self._kept[key] = (value, weight)

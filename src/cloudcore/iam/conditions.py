@@ -1,4 +1,4 @@
-"""Conditions of a statement: from where, and when, it applies (C4)."""
+"""Conditions of a statement: the client addresses and times to which it applies."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _MOMENT: Final = Form(
     "a date-time with its offset, such as 2030-01-31T00:00:00Z (RFC 3339)",
 )
 _NETWORK_STEPS: Final = 2000
-"""Steps of comparing an address with a network; see `patterns.Work`."""
+"""Steps to compare an address with a network; see `patterns.Work`."""
 _MAPPED_BITS: Final = 96
-"""Length of ``::ffff:0:0``, under which IPv6 writes IPv4 addresses (RFC 4291 §2.5.5.2)."""
+"""Prefix length of ``::ffff:0:0``, the IPv4-mapped addresses (RFC 4291 §2.5.5.2)."""
 
 
 class Conditions(NamedTuple):
-    """When a statement applies; all parts that are given must hold."""
+    """The conditions of a statement; all that are given must hold."""
 
     ip_address: tuple[Network, ...] = ()
     not_ip_address: tuple[Network, ...] = ()
@@ -46,11 +46,11 @@ class Conditions(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """Return how many steps `hold` takes at most; see `patterns.Work`."""
+        """Return the maximum steps of `hold`; see `patterns.Work`."""
         return _NETWORK_STEPS * (len(self.ip_address) + len(self.not_ip_address))
 
     def hold(self, source_ip: IPv4Address | IPv6Address | None, now: int) -> bool:
-        """Say whether they hold; an address that is not known is in no network."""
+        """Return True if all conditions hold; an unknown address is in no network."""
         if self is NO_CONDITIONS:
             return True
         if self.ip_address and not _inside(source_ip, self.ip_address):
@@ -66,10 +66,10 @@ NO_CONDITIONS: Final = Conditions()
 
 
 def parse_conditions(value: Any, where: str) -> Conditions:  # noqa: ANN401 - JSON, not yet checked
-    """Return the conditions of a statement.
+    """Parse the conditions of a statement.
 
     Raises:
-        InvalidInput: an operator is unknown, or an operand not of its form.
+        InvalidInput: an operator is unknown, or an operand is malformed.
 
     """
     parts = as_object(value, where, set(Conditions._fields))
@@ -92,7 +92,7 @@ def _networks(parts: dict[str, Any], name: str, where: str) -> tuple[Network, ..
 
 
 def _unmapped(network: Network) -> Network:
-    """Return a network of IPv4 addresses in IPv6 spelling as what it is; see `_inside`."""
+    """Convert a network of IPv4-mapped IPv6 addresses to IPv4; see `_inside`."""
     if isinstance(network, IPv6Network) and network.prefixlen >= _MAPPED_BITS:
         mapped = network.network_address.ipv4_mapped
         if mapped is not None:
@@ -102,7 +102,7 @@ def _unmapped(network: Network) -> Network:
 
 def _inside(address: IPv4Address | IPv6Address | None, networks: tuple[Network, ...]) -> bool:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped  # a dual-stack socket reports IPv4 peers so
+        address = address.ipv4_mapped  # how a dual-stack socket reports IPv4 peers
     return address is not None and any(address in network for network in networks)
 
 

@@ -1,14 +1,14 @@
-"""Whether a caller may do something: one evaluator for identity and resource policies (E2).
+"""Decide if a caller may do an action on a resource, by identity and resource policies.
 
-1. Any matching deny, in either policy, refuses.
+1. A matching deny in either policy refuses.
 2. Same account: an allow in the caller's identity policies, or in the resource policy where it
-   names the caller or its account; ``*`` does not elevate insiders.
-3. Another account: an allow in both (rule 8), also where the resource is public.
+   names the caller or its account; ``*`` grants nothing to principals of the same account.
+3. Another account: an allow in both policies, even if the resource is public.
 4. Anonymous: an allow for ``*``.
 5. Otherwise refused.
 
-Tenants write the policies, and so decide what evaluating them costs. A decision therefore takes
-`Work`, and refuses when that is used up.
+Tenants write the policies and so decide how long evaluation takes. A decision therefore has a
+budget of `Work`, and refuses when it is used up.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from cloudcore.iam.patterns import TooCostly, Work
 from cloudcore.iam.policy import EVERYONE, Effect, Policy, PolicyStatement
 
 DECISION_STEPS: Final = 13_000_000
-"""Steps of one decision, if its question brings no `Work`: some 5 ms. Policies within
-`policy.MAX_PRINCIPAL_BYTES` never need more: no byte of a policy costs over 300 steps."""
+"""Steps of one decision if the question has no `Work`: some 5 ms. Policies within
+`policy.MAX_PRINCIPAL_BYTES` never need more: a byte of a policy costs at most 300 steps."""
 
 
 class Caller(NamedTuple):
     """A signed-in principal, as policies see it."""
 
     crn: str
-    """Its own name: a service account's, a user's, or, of a role session, the role's."""
+    """CRN of the service account or user; for a role session, of the role."""
     account_id: str | None
-    """None for a person who has not assumed a role: nobody's insider."""
+    """None for a person who has not assumed a role: foreign to every account."""
 
 
 class Question(NamedTuple):
-    """What is asked: may `caller` do `action` on `resource` now, from there."""
+    """The question if `caller`, at `source_ip` and `now`, may do `action` on `resource`."""
 
     caller: Caller | None
-    """None when nobody has signed in."""
+    """None for an unauthenticated client."""
     action: str
     resource: str
     """CRN of the resource."""
@@ -48,11 +48,11 @@ class Question(NamedTuple):
     now: int
     """Microseconds since the epoch."""
     work: Work | None = None
-    """Steps left, shared with other decisions; None: `DECISION_STEPS` for this one alone."""
+    """Steps left, shared with other decisions; None for `DECISION_STEPS` of its own."""
 
 
 class Verdict(Enum):
-    """The answer, with its reason; only `ALLOWED` allows."""
+    """The result of a decision, with its reason; only `ALLOWED` allows."""
 
     ALLOWED = "allowed"
     EXPLICIT_DENY = "one of your policies denies it"
@@ -61,19 +61,19 @@ class Verdict(Enum):
     NEEDS_RESOURCE_POLICY = "the resource's own policy must allow it to your account too"
     NEEDS_IDENTITY_POLICY = "a policy of your own account must allow it too"
     NEEDS_OWNER = "your part in the organization does not allow it; ask one of its owners"
-    """To a person, of whom an organization's memberships are the resource's own policy."""
+    """For persons: an organization's memberships act as its resource policy."""
     TOO_COSTLY = "the policies take too long to evaluate; use fewer or simpler patterns"
 
     @property
     def is_allowed(self) -> bool:
-        """Say whether the caller may."""
+        """Return True if the caller may do the action."""
         return self is Verdict.ALLOWED
 
 
 def decide(
     question: Question, identity: Iterable[Policy], resource: Policy | None = None
 ) -> Verdict:
-    """Answer `question` by the caller's `identity` policies and the `resource` policy."""
+    """Decide `question` by the caller's `identity` policies and the `resource` policy."""
     if question.work is None:
         question = question._replace(work=Work(DECISION_STEPS))
     try:
@@ -106,10 +106,10 @@ def could_allow(
     source_ip: IPv4Address | IPv6Address | None,
     now: int,
 ) -> bool:
-    """Say whether `identity` policies allow `action` on some resource, from there and now.
+    """Return True if `identity` policies could allow `action` on some resource.
 
-    A caller for whom this is False learns nothing of which ids exist: it is refused before any
-    is looked up.
+    If False, refuse the caller before looking anything up, so that the refusal does not reveal
+    which ids exist.
     """
     allowed = False
     for policy in identity:
@@ -122,7 +122,7 @@ def could_allow(
 
 
 def _own_effect(question: Question, identity: Iterable[Policy]) -> Effect | None:
-    """Return what the caller's own policies say, taken together."""
+    """Return the combined effect of the caller's identity policies, or None."""
     effect = None
     for policy in identity:
         about = policy.about(question.action)
@@ -150,7 +150,7 @@ def _holds(statement: PolicyStatement, question: Question) -> bool:
 
 
 def _attached_effect(question: Question, policy: Policy, *, is_insider: bool) -> Effect | None:
-    """Return what the resource's policy says of this caller."""
+    """Return the effect of the resource policy for this caller, or None."""
     about = policy.about(question.action)
     for deny in about.denies:
         if _concerns(deny, question) and _holds(deny, question):

@@ -1,8 +1,8 @@
-"""Who may found organizations and accounts; `cloudcore.identity.founding` enforces it."""
+"""The setting for who may create organizations and accounts (see `cloudcore.identity.founding`)."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 Founders = Literal["nobody", "owners", "anyone"]
-"""`owners`: persons who own an organization that is not personal; they found accounts in it."""
+"""`owners`: owners of an organization that is not personal; they may create accounts in it."""

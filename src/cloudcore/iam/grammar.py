@@ -1,4 +1,4 @@
-"""The forms that values in policy documents have; each refusal names its field."""
+"""Check the forms of values in policy documents; each error names its field."""
 
 from __future__ import annotations
 
@@ -8,30 +8,32 @@ from typing import Any, Final, NamedTuple
 from cloudcore.errors import InvalidInput
 
 MAX_ENTRIES: Final = 100
-"""How many principals, actions, resources or addresses one list may have."""
+"""Maximum entries of a list of principals, actions, resources or addresses."""
 
 
 class Form(NamedTuple):
-    """What a string has to be, for us and for whoever wrote it."""
+    """The form of a string: a regular expression, and its description for error messages."""
 
     grammar: re.Pattern[str]
     words: str
 
 
 def as_object(value: Any, where: str, keys: set[str]) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    """Return an object that has no keys but `keys`; that of the document itself is at ""."""
+    """Return `value` as an object with only these `keys`; `where` is "" for the document."""
     if not isinstance(value, dict):
         raise refusal(where or "document", "wrong_type", "an object")
     unknown = value.keys() - keys
     if unknown:
-        named = ascii(min(unknown)[:64])[1:-1]  # it may hold what no answer can be encoded with
+        named = ascii(min(unknown)[:64])[
+            1:-1
+        ]  # lone surrogates cannot be encoded
         field = f"{where}.{named}" if where else named
         raise refusal(field, "unknown_field", f"not a field here; there are {_listed(keys)}")
     return value
 
 
 def as_list(value: Any, where: str, form: Form) -> tuple[str, ...]:  # noqa: ANN401 - JSON
-    """Return a list of strings that are all of a form; None stands for a field not given."""
+    """Return `value` as a list of strings of a form; None means that the field is missing."""
     words = f"a list of 1 to {MAX_ENTRIES} strings"
     if not isinstance(value, list):
         raise refusal(where, "missing" if value is None else "wrong_type", words)
@@ -41,7 +43,7 @@ def as_list(value: Any, where: str, form: Form) -> tuple[str, ...]:  # noqa: ANN
 
 
 def as_text(value: Any, where: str, form: Form) -> str:  # noqa: ANN401 - JSON
-    """Return a string that is of a form."""
+    """Return `value` as a string of a form."""
     if not isinstance(value, str):
         raise refusal(where, "wrong_type", form.words)
     if not form.grammar.fullmatch(value):
@@ -50,7 +52,7 @@ def as_text(value: Any, where: str, form: Form) -> str:  # noqa: ANN401 - JSON
 
 
 def refusal(field: str, reason: str, words: str) -> InvalidInput:
-    """Return the error for a field that is not what it must be: `reason` in a word, and `words`."""
+    """Return the error for an invalid field: `reason` is a code, `words` say what is required."""
     return InvalidInput(f"{field}: {words}", field=field, reason=reason)
 
 

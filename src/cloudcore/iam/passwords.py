@@ -1,10 +1,10 @@
-"""Passwords of persons, kept as scrypt strings that carry their own parameters (RFC 7914).
+"""Hash and check passwords of persons, with scrypt (RFC 7914).
 
-``scrypt$<log2 N>$<r>$<p>$<salt>$<hash>``. All persons of an address share a salt, so one derivation
-checks a password against all of them, and takes as long as the one for an address of nobody.
+Stored as ``scrypt$<log2 N>$<r>$<p>$<salt>$<hash>``. All persons with the same e-mail address share
+a salt, so one derivation checks a password against all of them. An unknown address takes as long.
 
-To raise `COST`, keep the one before in `PREVIOUS_COSTS`. Passwords kept at it stay good until they
-are changed. Until it is removed again, each attempt takes one derivation more, at any address.
+To raise `COST`, move the old one to `PREVIOUS_COSTS`. Passwords stored with it stay valid until
+they are changed. While it is listed, every attempt takes one more derivation, at any address.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Ts = TypeVarTuple("Ts")
 
 MIN_CHARACTERS: Final = 12
 MAX_BYTES: Final = 1024
-"""Of UTF-8; more would only cost time."""
+"""Maximum length in bytes of UTF-8; longer ones would only cost time."""
 
 MAX_WAITING: Final = 32
-"""Places in each of the two lines, hashing included: 4 s of work for 2 threads."""
+"""Places in each of the two queues, including running checks: 4 s of work for 2 threads."""
 MAX_WAITING_EACH: Final = 8
-"""Places that one asker may take."""
+"""Places in a queue per client."""
 
 SALT_BYTES: Final = 16
 _HASH_BYTES: Final = 32
@@ -40,7 +40,7 @@ _RETRY_SECONDS: Final = 5
 
 
 class Cost(NamedTuple):
-    """What one check costs: ``128 * r * 2**log_n`` bytes, and time in proportion to ``p``."""
+    """Cost of one check: ``128 * r * 2**log_n`` bytes, and time proportional to ``p``."""
 
     log_n: int
     r: int
@@ -61,30 +61,30 @@ class Cost(NamedTuple):
 
 COST: Final = Cost(log_n=15, r=8, p=3)  # 32 MiB and some 250 ms
 PREVIOUS_COSTS: Final[tuple[Cost, ...]] = ()
-"""Lower costs of passwords that may still be kept."""
+"""Lower costs of stored passwords that are still valid."""
 
 _NOBODY: Final = bytes(SALT_BYTES)
-"""The salt of an address that nobody has."""
+"""The salt for derivations whose result is not used."""
 
 
 class _Parameters(NamedTuple):
-    """What a derivation depends on, beside the password."""
+    """The parameters of a derivation, besides the password."""
 
     cost: Cost
     salt: bytes
 
 
 class _Kept(NamedTuple):
-    """A kept password, parsed."""
+    """A stored password, parsed."""
 
     parameters: _Parameters
     expected: bytes
 
 
 def hash_password(password: str, cost: Cost = COST, salt: bytes | None = None) -> str:
-    """Return what is kept of a password; takes some 250 ms of a thread.
+    """Return the scrypt string of a password; takes some 250 ms of a thread.
 
-    Without the `salt` of the person's address, a random one is used.
+    Without `salt` (that of the person's e-mail address) a random one is used.
     """
     salt = salt or os.urandom(SALT_BYTES)
     parts = (salt, cost.derive(password, salt))
@@ -92,15 +92,15 @@ def hash_password(password: str, cost: Cost = COST, salt: bytes | None = None) -
 
 
 def salt_of(kept: str) -> bytes:
-    """Return the salt of a kept password."""
+    """Return the salt of a stored password."""
     return _parse(kept).parameters.salt
 
 
 def match_passwords(password: str, kept: Sequence[str]) -> list[bool]:
-    """Return for each kept password whether it is this one.
+    """Return, for each stored password in `kept`, True if it matches.
 
-    Passwords that share salt and cost take one derivation together; so does none at all. Every one
-    is compared, in constant time.
+    Stored passwords with the same salt and cost share one derivation; an empty `kept` takes one
+    too. All are compared, each in constant time.
     """
     if len(password) > MAX_BYTES:
         return [False] * len(kept)
@@ -110,13 +110,13 @@ def match_passwords(password: str, kept: Sequence[str]) -> list[bool]:
 
 
 def _derivations(kept: Sequence[_Kept]) -> Iterator[_Parameters]:
-    """Yield what to derive: all that is kept, and as many in vain as there are costs without."""
+    """Yield the parameters to derive with, padded with unused costs so that all attempts match."""
     needed = dict.fromkeys(each.parameters for each in kept)
     yield from needed
-    spare = 1 + len(PREVIOUS_COSTS) - len(needed)
+    padding = 1 + len(PREVIOUS_COSTS) - len(needed)
     costs = {each.cost for each in needed}
     unused = [cost for cost in (COST, *PREVIOUS_COSTS) if cost not in costs]
-    yield from (_Parameters(cost, _NOBODY) for cost in unused[: max(0, spare)])
+    yield from (_Parameters(cost, _NOBODY) for cost in unused[: max(0, padding)])
 
 
 def _parse(kept: str) -> _Kept:
@@ -126,21 +126,21 @@ def _parse(kept: str) -> _Kept:
 
 
 class Asker(NamedTuple):
-    """A client that has a password hashed."""
+    """A client that needs a password hash computed."""
 
     subject: str
-    """The principal, or the client address of a stranger."""
+    """The principal, or the client address if unknown."""
     is_known: bool
-    """True for signed-in principals and browsers that signed in before."""
+    """True for signed-in principals and known browsers."""
 
 
 class PasswordChecks:
-    """The threads in which passwords are hashed: few, since each check takes 32 MiB and a core.
+    """The threads that hash passwords; few, because each check takes 32 MiB and a core.
 
-    A process has one. Strangers and known askers wait in two lines that are served by turns, and
-    the askers of a line by turns too: one that asks once does not wait for one that asks often.
-    Each line has `MAX_WAITING` places, of which one asker takes at most `MAX_WAITING_EACH`; in a
-    full line a newcomer gets the last place of the asker that has most, if that one has several.
+    One per process. Known and unknown clients wait in two queues that are served in turn; the
+    clients of a queue are served in turn as well, so one check does not wait for all checks of
+    another client. Each queue has `MAX_WAITING` places, at most `MAX_WAITING_EACH` per client. In a
+    full queue, a new client takes the last place of the client with the most, if it has several.
     """
 
     def __init__(self) -> None:
@@ -154,16 +154,16 @@ class PasswordChecks:
         self._was_known = False
 
     async def match(self, password: str, kept: Sequence[str], asker: Asker) -> list[bool]:
-        """Return for each kept password whether it is this one; see `match_passwords`.
+        """Return, for each stored password in `kept`, True if it matches; see `match_passwords`.
 
         Raises:
-            Unavailable: too many passwords wait to be hashed, of this asker or altogether.
+            Unavailable: too many passwords wait to be hashed, of this client or in total.
 
         """
         return await self._run(asker, match_passwords, password, kept)
 
     async def hash(self, password: str, asker: Asker, salt: bytes) -> str:
-        """Return the hash to keep of a password, with the salt of the person's address.
+        """Return the scrypt string to store, with the salt of the person's e-mail address.
 
         Raises:
             Unavailable: as in `match`.
@@ -205,7 +205,7 @@ class PasswordChecks:
             raise
 
     def _give_turn(self) -> None:
-        """Hand the thread to the line that was not served last, or to the same if that is empty."""
+        """Hand the thread to the other queue, or to the same one if that is empty."""
         for is_known in (not self._was_known, self._was_known):
             turn = self._next_turn(self._lines[is_known])
             if turn is not None:
@@ -217,7 +217,7 @@ class PasswordChecks:
     def _next_turn(
         self, line: OrderedDict[str, deque[asyncio.Future[None]]]
     ) -> asyncio.Future[None] | None:
-        """Take the first of the asker whose turn it is, who is the last of a line from then on."""
+        """Take the first check of the client whose turn it is, and move the client to the end."""
         while line:
             subject, waiting = line.popitem(last=False)
             turn = waiting.popleft()
@@ -228,7 +228,7 @@ class PasswordChecks:
         return None
 
     def _displace(self, asker: Asker) -> bool:
-        """Refuse the last of who waits most often in an asker's line; False if nobody does."""
+        """Refuse the last check of the client that has most; return False if none has several."""
         line = self._lines[asker.is_known].values()
         longest = max(line, key=len, default=deque[asyncio.Future[None]]())
         if len(longest) <= 1:
@@ -244,7 +244,7 @@ def _too_many() -> Unavailable:
 
 
 def check_new_password(password: str) -> None:
-    """Refuse a password that is too short to withstand guessing, or too long to be one.
+    """Reject a password that is too short or too long.
 
     Raises:
         InvalidInput: with ``field`` and ``reason``.

@@ -1,11 +1,11 @@
-"""Patterns of actions and resource names: ``*`` is any run of characters, ``?`` any one.
+"""Match patterns of actions and resource names: ``*`` is any characters, ``?`` exactly one.
 
-The value may hold a ``*`` too: a list asks about ``bucket/web-*``. A ``?`` never fits that
-``*``: ``web-?`` is the names of one more character, not all that begin with ``web-``.
+The value may hold a ``*`` too: to list ``bucket/web-*``. A ``?`` never matches that ``*``:
+``web-?`` means names with one more character, not all that begin with ``web-``.
 
-Both the patterns and the names are made by tenants, so the time of a match is bounded by counting:
-a match takes `Work` for what it may cost at worst, and ends when that is used up. No single
-comparison takes longer than some microseconds, so a thread that matches lets other threads run.
+Tenants choose both patterns and names, so the time of a match is bounded by counting: a match
+spends the steps of its worst case from a `Work`, and ends when that is used up. A single comparison
+takes a few microseconds at most, so other threads can run in between.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
 _PATTERN_STEPS: Final = 500
-"""Steps that each pattern costs at least. A step is about the time of comparing two characters,
-0.4 ns on a machine of 2020."""
+"""Minimum steps of a pattern. A step is about the time of comparing two characters: 0.4 ns on a
+machine of 2020."""
 _OPEN_CHARACTER_STEPS: Final = 300
-"""Steps for each character of a piece that holds a ``?``."""
+"""Steps per character of a piece with a ``?``."""
 
 _STARS: Final = re.compile(r"\*+")
 
 
 class TooCostly(Exception):
-    """The work that a match may take is used up."""
+    """The work budget of a match is used up."""
 
 
 class Work:
-    """The steps left to all matches that share this object."""
+    """A budget of steps, shared by several matches."""
 
     __slots__ = ("left",)
 
@@ -37,7 +37,7 @@ class Work:
         self.left = steps
 
     def spend(self, steps: int) -> None:
-        """Count `steps`.
+        """Subtract `steps` from the budget.
 
         Raises:
             TooCostly: fewer are left.
@@ -49,22 +49,21 @@ class Work:
 
 
 class _Pattern(NamedTuple):
-    """A pattern, cut at each ``*`` into pieces."""
+    """A pattern, split at each ``*``."""
 
     first: str
     inner: tuple[str, ...]
     last: str | None
-    """None: the pattern has no ``*``, and `first` is all of it."""
+    """None if the pattern has no ``*``: then `first` is all of it."""
     size: int
-    """Characters that a fitting value has at least."""
+    """Minimum length of a matching value."""
     steps: int
-    """Steps that comparing its ends may cost."""
+    """Maximum steps to compare its first and last piece."""
 
     def match(self, value: str, work: Work | None) -> bool:
-        """Return True if the whole of `value` fits.
+        """Return True if the whole `value` matches.
 
-        Each inner piece is taken where it first occurs and never sought again, which is enough
-        for a match.
+        Each inner piece is matched at its first occurrence; no backtracking is needed.
         """
         if len(value) < self.size or not _is_at(self.first, value, 0):
             return False
@@ -86,15 +85,15 @@ class _Pattern(NamedTuple):
 
 @dataclass(frozen=True)
 class Patterns:
-    """Patterns of which one must fit, cut into pieces at first use."""
+    """A list of patterns of which one must match; parsed at first use."""
 
     texts: tuple[str, ...]
 
     def match(self, value: str, work: Work | None = None) -> bool:
-        """Return True if the whole of `value` fits a pattern.
+        """Return True if the whole `value` matches a pattern.
 
         Raises:
-            TooCostly: `work` was used up before that was known.
+            TooCostly: `work` was used up before the result was known.
 
         """
         for pattern in self._patterns:
@@ -106,7 +105,7 @@ class Patterns:
 
     @cached_property
     def match_everything(self) -> bool:
-        """Return True if every value fits."""
+        """Return True if every value matches."""
         return any(text and not text.strip("*") for text in self.texts)
 
     @cached_property
@@ -129,7 +128,7 @@ def _end_steps(piece: str) -> int:
 
 
 def _steps(piece: str, room: int) -> int:
-    """Return how many steps finding `piece` within `room` characters may cost."""
+    """Return the maximum steps to find `piece` within `room` characters."""
     if "?" in piece:
         return len(piece) * _OPEN_CHARACTER_STEPS
     return max(room - len(piece) + 1, 1) * len(piece)
@@ -146,11 +145,11 @@ def _is_at(piece: str, value: str, at: int) -> bool:
 
 
 def _find(piece: str, value: str, at: int, end: int) -> int:
-    """Return the first place of `piece` in ``value[at:end]``, or -1."""
+    """Return the first index of `piece` in ``value[at:end]``, or -1."""
     if "?" not in piece:
         return value.find(piece, at, end)
     places = _places(value)
-    starts = -1 << at  # a bit for each place where the piece may begin
+    starts = -1 << at  # one bit per index where the piece may begin
     for offset, wanted in enumerate(piece):
         starts &= places.get(wanted, 0) >> offset
         if not starts:
@@ -161,7 +160,7 @@ def _find(piece: str, value: str, at: int, end: int) -> int:
 
 @lru_cache(maxsize=64)
 def _places(value: str) -> dict[str, int]:
-    """Return where each character stands, a bit for each place; ``?`` is all but ``*``."""
+    """Return, per character, a bit set of its indexes; ``?`` has all except those of ``*``."""
     places: dict[str, int] = {}
     for place, character in enumerate(value):
         places[character] = places.get(character, 0) | 1 << place

@@ -1,4 +1,4 @@
-"""Policy documents: parsed strictly, since what is ignored might have been a refusal (C4).
+"""Parse policy documents, strictly: an ignored part might have been a deny.
 
 One grammar for three kinds: *identity* policies (attached to a service account or role; they
 name resources), *resource* policies (attached to a resource, under the rules of its kind; they
@@ -22,12 +22,12 @@ from cloudcore.uuids import UUID_PATTERN
 
 MAX_BYTES: Final = 20 * 1024
 MAX_PRINCIPAL_BYTES: Final = 40 * 1024
-"""Largest sum of the documents attached to one service account or role. Each of its requests is
-evaluated against all of them."""
+"""Maximum total bytes of the documents attached to a service account or role; each of its requests
+is evaluated against all of them."""
 MAX_STATEMENTS: Final = 50
 
 EVERYONE: Final = "*"
-"""The principal that stands for all, signed in or not."""
+"""The principal that matches everyone, signed in or not."""
 TRUST_ACTION: Final = "iam:AssumeRole"
 
 _ACCOUNT: Final = rf"(?:{UUID_PATTERN}|(?=[a-z0-9-]{{2,32}}(?:\Z|:))[a-z0-9]+(?:-[a-z0-9]+)*)"
@@ -49,16 +49,16 @@ _PRINCIPAL: Final = Form(
 
 
 class Effect(Enum):
-    """What a statement does with what it covers."""
+    """The effect of a statement."""
 
     ALLOW = "allow"
     DENY = "deny"
 
 
 class PolicyKind(Enum):
-    """What a document is attached to, which decides the parts it has.
+    """The kind of a policy document, which determines its fields.
 
-    The kind of a resource's own policy is not here: it is the `ResourceRules` of the resource.
+    The kind of a resource policy is not listed here: it is the `ResourceRules` of the resource.
     """
 
     IDENTITY = "identity"
@@ -66,19 +66,19 @@ class PolicyKind(Enum):
 
 
 class PolicyStatement(NamedTuple):
-    """One sentence of a policy."""
+    """A statement of a policy."""
 
     effect: Effect
     actions: Patterns
     principals: frozenset[str] = frozenset()
     """Account ids, CRNs, or ``*``; empty in identity policies."""
     resources: Patterns = Patterns(())
-    """Of CRNs; empty where the resource is implied."""
+    """Patterns of CRNs; empty in resource policies, where the resource is implied."""
     conditions: Conditions = NO_CONDITIONS
 
 
 class About(NamedTuple):
-    """The statements of a policy that speak of one action."""
+    """The statements of a policy about one action."""
 
     denies: tuple[PolicyStatement, ...]
     allows: tuple[PolicyStatement, ...]
@@ -86,13 +86,13 @@ class About(NamedTuple):
 
 @dataclass(frozen=True)
 class Policy:
-    """A parsed document, indexed by action as it is asked."""
+    """A parsed document, indexed by action on demand."""
 
     statements: tuple[PolicyStatement, ...]
     _by_action: dict[str, About] = field(default_factory=dict, compare=False, repr=False)
 
     def about(self, action: str) -> About:
-        """Return the statements that speak of `action`, one of those our routes declare."""
+        """Return the statements about `action`, which must be an action that a route declares."""
         about = self._by_action.get(action)
         if about is None:
             spoken = [each for each in self.statements if each.actions.match(action)]
@@ -104,7 +104,7 @@ class Policy:
 
 
 def parse_policy(document: bytes | str, kind: PolicyKind | ResourceRules) -> Policy:
-    """Return a document in the form that is evaluated.
+    """Parse a policy document.
 
     Raises:
         InvalidInput: with ``field``, a path such as ``statements[2].actions``, and ``reason``.
@@ -114,10 +114,10 @@ def parse_policy(document: bytes | str, kind: PolicyKind | ResourceRules) -> Pol
 
 
 def read_document(document: bytes | str) -> Any:  # noqa: ANN401 - JSON, not yet checked
-    """Return the JSON value of a document, whatever policy it makes.
+    """Parse a document as JSON, without checking that it is a policy.
 
     Raises:
-        InvalidInput: too large, not JSON in UTF-8, or an object names a key twice.
+        InvalidInput: it is too large, is not JSON in UTF-8, or has a duplicate key.
 
     """
     try:
@@ -131,13 +131,13 @@ def read_document(document: bytes | str) -> Any:  # noqa: ANN401 - JSON, not yet
 
 
 def check_size(document: bytes) -> None:
-    """Refuse a document of more than `MAX_BYTES`."""
+    """Raise InvalidInput for a document of more than `MAX_BYTES`."""
     if len(document) > MAX_BYTES:
         raise refusal("document", "out_of_range", f"a policy has at most {MAX_BYTES} bytes")
 
 
 def policy_of(document: Any, kind: PolicyKind | ResourceRules) -> Policy:  # noqa: ANN401 - JSON, not yet checked
-    """Return parsed JSON as a policy; see `parse_policy`."""
+    """Convert parsed JSON to a policy; see `parse_policy`."""
     top = as_object(document, "", {"version", "statements"})
     if top.get("version") != "1":
         raise refusal("version", _reason(top, "version"), 'must be "1"')
@@ -154,7 +154,7 @@ def policy_of(document: Any, kind: PolicyKind | ResourceRules) -> Policy:  # noq
 
 
 def _reason(parts: dict[str, Any], name: str) -> str:
-    """Return why a field that is not one of a few values cannot be accepted."""
+    """Return the reason code for a field without one of its allowed values."""
     return "not_allowed" if name in parts else "missing"
 
 
@@ -196,7 +196,7 @@ def _check_attached_actions(
     where: str,
     kind: PolicyKind | ResourceRules,
 ) -> None:
-    """Refuse what a resource or trust policy may not speak of."""
+    """Reject actions and principals that are not allowed in a resource or trust policy."""
     is_for_all = EVERYONE in principals and effect is Effect.ALLOW
     if not isinstance(kind, ResourceRules):
         if set(actions) != {TRUST_ACTION}:

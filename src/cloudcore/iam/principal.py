@@ -1,4 +1,4 @@
-"""Who is asking: what a verified token says, looked up and found to be still so."""
+"""The principal of a request, from a verified token and current rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class PrincipalKind(Enum):
-    """What kind of caller a token stands for."""
+    """The kind of a principal."""
 
     USER = "user"
     SERVICE_ACCOUNT = "service_account"
@@ -15,7 +15,7 @@ class PrincipalKind(Enum):
 
 
 class Principal(NamedTuple):
-    """A signed-in caller. Of a role session, `id` and `crn` are the role's."""
+    """A signed-in caller. For a role session, `id` and `crn` are those of the role."""
 
     kind: PrincipalKind
     id: str
@@ -23,12 +23,12 @@ class Principal(NamedTuple):
     account_id: str | None
     """None for a person who has not assumed a role in an account."""
     organization_id: str | None
-    """A person's personal organization; None for the others."""
+    """A person's personal organization; None for other kinds."""
     sid: str | None
-    """The session the token belongs to; ending it ends the token."""
+    """The token's session; revoking it revokes the token."""
     jti: str
-    """The identity of the token itself; never its string."""
+    """The token's id (`jti`)."""
     expires_at: int
     """Microseconds since the epoch."""
     access_key_id: str | None = None
-    """Of a service account, the row of the key its token was issued for."""
+    """For a service account, the id of the access key its token was issued for."""
