@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.web.ratelimit import Budget, Window, advance, standing
+from cloudcore.web.ratelimit import Budget, Window, advance, status_of
 
 BUDGETS = st.builds(Budget, limit=st.integers(1, 5), window_seconds=st.integers(1, 90))
 PAUSES = st.lists(st.integers(0, 100 * MICROSECONDS), max_size=60)
@@ -21,7 +21,7 @@ def test_what_is_told_is_true(budget: Budget, pauses: list[int]) -> None:
         if window is None or window.ends_at <= now:
             admitted = 0
         window = advance(window, budget, now)
-        told = standing(window, budget, now)
+        told = status_of(window, budget, now)
         admitted += not told.is_refused
         assert admitted <= budget.limit
         assert told.remaining == budget.limit - admitted
@@ -29,7 +29,7 @@ def test_what_is_told_is_true(budget: Budget, pauses: list[int]) -> None:
         if told.is_refused:
             assert told.remaining == 0
             waited = advance(window, budget, now + told.reset * MICROSECONDS)
-            assert not standing(waited, budget, now + told.reset * MICROSECONDS).is_refused
+            assert not status_of(waited, budget, now + told.reset * MICROSECONDS).is_refused
 
 
 @given(BUDGETS, st.lists(st.floats(0, 0.99), max_size=60))
@@ -40,7 +40,7 @@ def test_who_hammers_never_gets_in(budget: Budget, parts: list[float]) -> None:
     assert window is not None
     now = 0
     for part in parts:
-        told = standing(window, budget, now)
+        told = status_of(window, budget, now)
         assert told.is_refused
         now += int(part * (window.ends_at - now))
         window = advance(window, budget, now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.web.ratelimit import Budget, RateLimitStatus, Window, advance, standing
+from cloudcore.web.ratelimit import Budget, RateLimitStatus, Window, advance, status_of
 
 BUDGET = Budget(limit=2, window_seconds=60)
 
@@ -17,7 +17,7 @@ def play(*seconds: float) -> list[RateLimitStatus]:
     for second in seconds:
         now = int(second * MICROSECONDS)
         window = advance(window, BUDGET, now)
-        told.append(standing(window, BUDGET, now))
+        told.append(status_of(window, BUDGET, now))
     return told
 
 
@@ -53,4 +53,4 @@ def test_the_wait_is_never_zero(second: float) -> None:
 
 def test_a_raised_budget_counts_at_once() -> None:
     exhausted = advance(Window(60 * MICROSECONDS, 2, 1), Budget(5, 60), 0)
-    assert not standing(exhausted, Budget(5, 60), 0).is_refused
+    assert not status_of(exhausted, Budget(5, 60), 0).is_refused

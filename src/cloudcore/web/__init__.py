@@ -1,1 +1,1 @@
-"""The kernel of ``/v1``: application, route specs, guard, strict JSON, pages, rates, OpenAPI."""
+"""The kernel of ``/v1``: application, route specs, guard, strict JSON, paging, rates, OpenAPI."""

@@ -1,4 +1,4 @@
-"""Who a route is for: programs and roles act in an account, persons as themselves."""
+"""Check the kind of the caller: programs and roles act in an account, persons do not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def account_of(ctx: RequestContext) -> str:
     """Return the id of the account the caller acts in.
 
     Raises:
-        AccessDenied: the caller is a person, who does so only in an assumed role.
+        AccessDenied: the caller is a person without an assumed role.
 
     """
     if ctx.caller is None or ctx.caller.account_id is None:
@@ -23,7 +23,7 @@ def person_of(ctx: RequestContext) -> Principal:
     """Return the caller, who must be a person.
 
     Raises:
-        AccessDenied: it is a service account or a role session.
+        AccessDenied: the caller is a service account or a role session.
 
     """
     if ctx.caller is None or ctx.caller.kind is not PrincipalKind.USER:

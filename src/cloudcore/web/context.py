@@ -1,6 +1,6 @@
-"""What one request of the control plane is given: who asks, from where, and what it may use.
+"""The context of a control-plane request: caller, client address, and shared services.
 
-Services take a `RequestContext` and nothing of HTTP; `cloudcore.web.app` makes one a request.
+Services take a `RequestContext` and no HTTP objects; `cloudcore.web.app` creates one per request.
 """
 
 from __future__ import annotations
@@ -36,51 +36,51 @@ Ts = TypeVarTuple("Ts")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlSettings:
-    """What the operator decides of the control plane."""
+    """The operator's settings of the control plane."""
 
     region: str = "local"
     auth_url: str = "http://127.0.0.1:5000"
-    """Where tokens come from; also their issuer."""
+    """Base URL of the token endpoints; also the issuer of tokens."""
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
-    """Peers whose ``X-Forwarded-For`` is believed."""
+    """Networks of proxies whose ``X-Forwarded-For`` is trusted."""
     budget: Budget = DEFAULT_BUDGET
-    """Of the endpoints that limit their callers' rate."""
+    """Rate limit of the endpoints that have one."""
     founders: Founders = "nobody"
-    """Who founds organizations and accounts."""
+    """Who may create organizations and accounts."""
 
     @property
     def host(self) -> str:
-        """Return the host, with its port, under which clients know this install."""
+        """Return the host with its port at which clients reach this install."""
         return urlsplit(self.auth_url).netloc
 
 
 class Origin(NamedTuple):
-    """Where a request comes from, before anyone knows whose it is."""
+    """The origin of a request, known before authentication."""
 
     request_id: str
     source_ip: IPv4Address | IPv6Address | None
 
 
 class Authenticator(Protocol):
-    """Who stands behind a bearer token, and what they may do."""
+    """Authenticates bearer tokens and loads the policies of their principals."""
 
     async def authenticate(self, bearer: str, origin: Origin) -> Principal:
-        """Return the principal of an access token that is valid now.
+        """Return the principal of a valid access token.
 
         Raises:
-            Unauthenticated: it is none, or no longer.
+            Unauthenticated: the token is invalid, expired or revoked.
 
         """
         ...
 
     async def policies_of(self, principal: Principal) -> Sequence[Policy]:
-        """Return the identity policies that hold for `principal` now."""
+        """Return the current identity policies of `principal`."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """What all requests of the control plane share."""
+    """The services shared by all control-plane requests."""
 
     database: Database
     clock: Clock
@@ -94,7 +94,7 @@ class Platform:
 
 @dataclass(frozen=True, slots=True)
 class Reply(Generic[B]):
-    """An answer whose body is encoded already; `B` is the shape of the body."""
+    """A response with an encoded body; `B` is the type of the body."""
 
     status: int
     body: bytes
@@ -104,7 +104,7 @@ class Reply(Generic[B]):
 
 
 class RequestContext:
-    """One request."""  # no dataclass: the framework would take one apart and build it anew
+    """One request."""  # not a dataclass: the framework would copy one field by field
 
     def __init__(
         self,
@@ -126,18 +126,18 @@ class RequestContext:
         self.request_id = request_id
         self.source_ip = source_ip
         self.action = action
-        """What the route's caller must be allowed to do."""
+        """The route's action, which the caller must be allowed to do."""
         self.caller: Principal | None = None
-        """None only where anyone may come: on routes declared public."""
+        """None only on public routes."""
         self.policies: Sequence[Policy] = ()
         """The caller's identity policies."""
         self.allowed_somewhere = True
-        """False where the caller's policies allow the route's action on no resource. The refusal of
-        such a caller does not depend on what exists."""
+        """False if the caller's policies allow the route's action on no resource. Then the refusal
+        must not depend on what exists."""
         self.authorized: list[tuple[str, str]] = []
-        """The pairs of action and resource that were allowed so far."""
+        """The pairs of action and resource allowed so far."""
         self.claim: idempotency.Claim | None = None
-        """This attempt's hold on the record of its ``Idempotency-Key``."""
+        """This attempt's claim on the record of its ``Idempotency-Key``."""
         self.is_committed = False
         self._status = status
         self._path = path
@@ -146,7 +146,7 @@ class RequestContext:
     def authorize(
         self, resource: str, *, action: str | None = None, resource_policy: Policy | None = None
     ) -> None:
-        """Let the caller do the route's action (or another) on the resource of this CRN.
+        """Check that the caller may do the route's action (or `action`) on the resource of a CRN.
 
         Raises:
             AccessDenied: no policy allows it, or one denies it.
@@ -162,7 +162,7 @@ class RequestContext:
         self.authorized.append((asked, resource))
 
     def query(self, shape: type[T]) -> T:
-        """Return the query parameters as the route's `shape`.
+        """Parse the query parameters as `shape`.
 
         Raises:
             InvalidInput: with ``field`` and ``reason``.
@@ -171,13 +171,13 @@ class RequestContext:
         return parse_query(self._query_string, shape)
 
     def pager(self, query: PageQuery | UuidPage, *within: str) -> Pager:
-        """Return the page that `query` asks for, of the list at this path.
+        """Return the pager for the page that `query` requests of the list at this path.
 
-        Its marker is of no use to another account, nor where `within` differs: what a list
-        depends on beside its path and query.
+        Its marker is valid only for the same account and the same `within`: what the list depends
+        on besides its path and query.
 
         Raises:
-            InvalidInput: the query's marker is none of this list.
+            InvalidInput: the query's marker does not belong to this list.
 
         """
         caller = self.caller
@@ -192,13 +192,13 @@ class RequestContext:
         status: int | None = None,
         location: Callable[[T], str] | None = None,
     ) -> Reply[B]:
-        """Run `change`, and keep its answer under the request's key in the same transaction.
+        """Run `change`, and record its response under the ``Idempotency-Key`` in one transaction.
 
-        `wrap` makes the body of what `change` returned; like `change` it may run more than once.
-        `status` is the route's own unless given.
+        `wrap` turns the result of `change` into the body; like `change` it may run more than once.
+        `status` defaults to the route's.
 
         Raises:
-            InProgress: another attempt took over meanwhile; nothing was changed.
+            InProgress: another attempt has taken over; nothing was changed.
 
         """
         self.check_authorized()
@@ -223,7 +223,7 @@ class RequestContext:
             raise RuntimeError(f"{self.action} was never authorized")
 
     async def record(self, status: int, body: bytes, content_type: str) -> None:
-        """Keep a refusal as the outcome under the request's key."""
+        """Record an error as the outcome under the ``Idempotency-Key``."""
         assert self.claim is not None
         reply: Reply[object] = Reply(status, body, content_type=content_type)
         await self.database.write(self._complete, self.claim, reply)
@@ -248,6 +248,6 @@ class RequestContext:
 
 
 def refusal(action: str, verdict: Verdict | None = None) -> AccessDenied:
-    """Return the error for a verdict, or for a caller whose policies allow the action nowhere."""
+    """Return the error for a verdict; None means the action is allowed on no resource."""
     why = "your policies allow it on no resource" if verdict is None else verdict.value
     return AccessDenied(f"you may not do {action} here: {why}")

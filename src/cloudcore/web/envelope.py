@@ -1,7 +1,7 @@
-"""The control plane's error envelope: ``{error: {code, message, request_id, params?}}`` (part 7).
+"""The control plane's error envelope: ``{error: {code, message, request_id, params?}}``.
 
-The table turns classes of `cloudcore.errors` into statuses and codes; the nearest base class in
-it wins. `params` never accompany a 5xx, and neither does any word about what happened.
+`TABLE` maps classes of `cloudcore.errors` to statuses and codes; the nearest base class wins. A 5xx
+has no `params` and no details in its message.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ TABLE: Final[dict[type[errors.PlatformError], tuple[int, str]]] = {
 
 
 def rendering(error: type[errors.PlatformError]) -> tuple[int, str]:
-    """Return the status and code of an error class: those of its nearest ancestor in the table."""
+    """Return the status and code of an error class, from its nearest base class in the table."""
     return next(TABLE[base] for base in error.__mro__ if base in TABLE)
 
 
 def render(error: errors.PlatformError, request_id: str) -> tuple[int, dict[str, Any]]:
-    """Return the status and body that tell a client of `error`."""
+    """Return the status and body for `error`."""
     status, code = rendering(type(error))
     content: dict[str, Any] = {"code": code, "message": error.message, "request_id": request_id}
     if status >= 500 and code == "INTERNAL_ERROR":
@@ -62,14 +62,14 @@ _SERVER_CODES: Final[dict[int, str]] = {
 
 
 def server_refusal(status: int, message: str, request_id: str) -> bytes:
-    """Return the body of what the server refuses before an application sees it."""
+    """Return the body of a refusal by the server itself, before any application."""
     code = _SERVER_CODES.get(status, "INVALID_INPUT")
     error = {"code": code, "message": message, "request_id": request_id}
     return msgspec.json.encode({"error": error})
 
 
 async def refuse(scope: Scope, send: Send, error: errors.PlatformError) -> None:
-    """Send a refusal from an application that wraps another."""
+    """Send an error response from an ASGI middleware."""
     request_id = str(scope.get("state", {}).get("request_id") or uuid4())
     status, content = render(error, request_id)
     body = msgspec.json.encode(content)
@@ -99,10 +99,10 @@ class Error(ResponseBody):
 
 
 class ErrorShape(NamedTuple):
-    """A way to tell errors: how one is rendered, the shape of what comes of it, and headers."""
+    """The shape of error responses: render function, body type, and headers."""
 
     render: Callable[[errors.PlatformError, str], tuple[int, Any]]
-    """Takes an error and the request's id; returns status and body."""
+    """Called with the error and the request id; returns status and body."""
     schema: type[ResponseBody]
     headers: Mapping[str, str] = {}
 

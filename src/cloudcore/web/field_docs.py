@@ -1,4 +1,4 @@
-"""What the docstrings below the fields of Structs say, for the description of the API."""
+"""Read the docstrings below fields of Structs, for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from msgspec.inspect import StructType, multi_type_info
 
 
 def described_fields(types: Sequence[Any]) -> dict[str, dict[str, str]]:
-    """Return, by the name of each Struct that `types` are made of, its fields' docstrings.
+    """Return field docstrings by Struct name and field, of all Structs within `types`.
 
-    Where Python was installed without sources there are none.
+    Without Python sources there are none.
     """
     return {struct.__name__: _words(struct) for struct in _structs(multi_type_info(types))}
 
 
 def _structs(described: Sequence[msgspec.Struct]) -> set[type]:
-    """Return the Structs that msgspec's descriptions of types hold, at any depth."""
+    """Return the Structs within msgspec's type descriptions, at any depth."""
     found: set[type] = set()
     waiting: list[Any] = [*described]
     while waiting:
@@ -37,7 +37,7 @@ def _structs(described: Sequence[msgspec.Struct]) -> set[type]:
 
 
 def _words(struct: type) -> dict[str, str]:
-    """Return the docstrings of a Struct's fields, those of its bases too."""
+    """Return the docstrings of a Struct's fields, including inherited ones."""
     found: dict[str, str] = {}
     for base in reversed(struct.__mro__):
         found |= _of_module(base.__module__).get(base.__qualname__, {})
@@ -46,10 +46,10 @@ def _words(struct: type) -> dict[str, str]:
 
 @cache
 def _of_module(name: str) -> Mapping[str, Mapping[str, str]]:
-    """Return the docstrings of fields, by class, of the classes of a module."""
+    """Return the field docstrings of a module's classes, by class name."""
     try:
         source = inspect.getsource(sys.modules[name])
-    except (KeyError, OSError, TypeError):  # made at run time, or without a source
+    except (KeyError, OSError, TypeError):  # created at run time, or without source
         return {}
     classes = (each for each in ast.parse(source).body if isinstance(each, ast.ClassDef))
     return {definition.name: _of_class(definition) for definition in classes}

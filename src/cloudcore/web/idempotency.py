@@ -1,11 +1,9 @@
-"""``Idempotency-Key``: a request that is sent again has the outcome of its first time (api F).
+"""``Idempotency-Key``: answer a repeated request with the outcome of the first.
 
-A record goes from nothing to *in progress*, in a transaction of its own and with a lease, and on
-to *completed* in the transaction of the effect itself. So there is never an effect without a
-record of it. A crash leaves a record in progress; once its lease is over a retry takes it over,
-and should the first attempt still live, its commit fails on the lease token.
-
-Outcomes can hold secrets ("shown once" and "verbatim" both hold), so they are sealed at rest.
+A record is inserted as *in progress*, in its own transaction and with a lease, and becomes
+*completed* in the transaction of the effect. So there is no effect without a record. A crash leaves
+a record in progress; after its lease a retry takes it over. If the first attempt is still running,
+its commit fails on the lease token. Outcomes can hold secrets, so they are stored sealed.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ from cloudcore.keyring import Keyring
 LEASE_SECONDS: Final = 60
 KEPT_SECONDS: Final = 24 * 3600
 RECORDED_STATUSES: Final = frozenset({400, 404, 409})
-"""Refusals that are outcomes; the others are transient or say nothing of the request itself."""
+"""Error statuses recorded as outcomes; others are transient or not about the request itself."""
 
 _KEY: Final = re.compile(r"[ -~]{1,255}")
 
@@ -67,7 +65,7 @@ idempotency_records = Table(
 
 
 class InProgress(Conflict):
-    """An attempt under the same key has not ended, or another attempt has taken this one over."""
+    """Another attempt with the same key is running, or has taken over this one."""
 
     retry_after = 1
 
@@ -76,7 +74,7 @@ class InProgress(Conflict):
 
 
 class Scope(NamedTuple):
-    """What a key is unique in."""
+    """A key with the principal and operation in which it is unique."""
 
     principal: str
     operation: str
@@ -84,12 +82,12 @@ class Scope(NamedTuple):
 
     @property
     def sealing_context(self) -> str:
-        """Bind a sealed outcome to its record."""
+        """Return the sealing context, which binds an outcome to its record."""
         return f"idempotency:{self.principal}:{self.operation}:{self.key}"
 
 
 class Claim(NamedTuple):
-    """One attempt's hold on a record."""
+    """One attempt's claim on a record."""
 
     scope: Scope
     fingerprint: str
@@ -97,31 +95,31 @@ class Claim(NamedTuple):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """An answer as it is recorded, and what its caller had to be allowed to get it."""
+    """A recorded response, with the permissions its caller needed."""
 
     status: int
     content_type: str
     location: str | None
     body: bytes
     authorized: Sequence[tuple[str, str]]
-    """Pairs of action and resource, checked anew before a replay."""
+    """Pairs of action and resource, checked again before a replay."""
 
     def seal(self, keyring: Keyring, scope: Scope) -> bytes:
-        """Return the form that is kept."""
+        """Return the sealed form to store."""
         return keyring.seal(msgspec.msgpack.encode(self), scope.sealing_context)
 
     @classmethod
     def open(cls, sealed: bytes, keyring: Keyring, scope: Scope) -> Outcome:
-        """Return what `seal` sealed."""
+        """Unseal a stored outcome."""
         return msgspec.msgpack.decode(keyring.open(sealed, scope.sealing_context), type=cls)
 
 
 def parse_key(values: Sequence[bytes]) -> str | None:
-    """Return the key that the header's `values` hold; None when the header is absent.
+    """Return the key in the header's `values`, or None if the header is absent.
 
     Raises:
-        InvalidInput: it is not one value of 1 to 255 printable ASCII characters. Quotes are part
-            of a key like any other character.
+        InvalidInput: it is not one value of 1 to 255 printable ASCII characters. Quotes count as
+            part of the key.
 
     """
     if not values:
@@ -137,7 +135,7 @@ def parse_key(values: Sequence[bytes]) -> str | None:
 
 
 def fingerprint(path: bytes, query: bytes, body: bytes) -> str:
-    """Return the SHA-256 of what must be equal for a request to be the same one."""
+    """Return the SHA-256 of a request's path, query and body, which a repetition must match."""
     digest = hashlib.sha256()
     for part in (path, query, body):
         digest.update(len(part).to_bytes(8, "big"))
@@ -198,11 +196,11 @@ _FORGET_EXPIRED: Final = Statement(
 
 
 def begin(connection: Connection, claim: Claim, now: int) -> bytes | None:
-    """Make the record the claim's and return None, or return the sealed outcome it has.
+    """Claim the record and return None, or return the sealed outcome if it is completed.
 
     Raises:
-        IdempotencyKeyReused: the key came with another request.
-        InProgress: an attempt holds the record.
+        IdempotencyKeyReused: the key was used with another request.
+        InProgress: another attempt holds the record.
 
     """
     lease = {
@@ -213,7 +211,7 @@ def begin(connection: Connection, claim: Claim, now: int) -> bytes | None:
     if connection.execute(_BEGIN, **fresh):
         return None
     found = connection.row(_LOCK, **claim.scope._asdict())
-    if found is None:  # released this very moment
+    if found is None:  # released meanwhile
         raise InProgress
     used_with, lease_until, outcome, created_at = found
     if created_at + KEPT_SECONDS * MICROSECONDS <= now:
@@ -234,7 +232,7 @@ def complete(connection: Connection, claim: Claim, status: int, sealed: bytes) -
     """Record the outcome, in the transaction of the effect.
 
     Raises:
-        InProgress: another attempt has taken the record over, so this effect must not be.
+        InProgress: another attempt has taken over the record; the effect must be rolled back.
 
     """
     kept = connection.execute(
@@ -249,10 +247,10 @@ def complete(connection: Connection, claim: Claim, status: int, sealed: bytes) -
 
 
 def release(connection: Connection, claim: Claim) -> None:
-    """Drop the record of an attempt that had no outcome, unless it has one or is another's."""
+    """Delete the claim's record, unless it is completed or taken over."""
     connection.execute(_RELEASE, **claim.scope._asdict(), lease_token_held=claim.lease_token)
 
 
 def forget_expired(connection: Connection, now: int) -> int:
-    """Delete the records that are no longer honoured; return how many there were."""
+    """Delete the records older than `KEPT_SECONDS`; return how many."""
     return connection.execute(_FORGET_EXPIRED, before=now - KEPT_SECONDS * MICROSECONDS)

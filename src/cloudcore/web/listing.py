@@ -21,7 +21,7 @@ async def read_page(
     *within: *Ts,
     key: Callable[[T], str],
 ) -> tuple[Sequence[T], PageMeta]:
-    """Return the page of a list that `query` asks for; `key` is what the list is sorted by."""
+    """Return the page of a list that `query` requests, and its meta; `key` is the sort key."""
     pager = ctx.pager(query, rows.__name__, *map(str, within))
     (after,) = pager.position or ("",)
 

@@ -1,8 +1,8 @@
-"""Lists, page by page: ``limit`` is a promise and ``marker`` a place (part 2, "Pagination meta").
+"""Page through lists with ``limit`` and ``marker``.
 
-A page begins after the sort key of the last row before it, so rows that come and go meanwhile
-neither repeat a survivor nor skip one. A marker is that key, sealed together with the list and
-filter it belongs to: callers cannot read it, make one, or carry it to another list.
+A page begins after the sort key of the previous page's last row, so inserts and deletes in between
+neither repeat nor skip other rows. A marker is that key, sealed together with its list and filter:
+callers cannot read it, forge one, or use it for another list.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ class PageQuery(Struct, kw_only=True):
 
 
 class UuidPage(Struct, kw_only=True):
-    """Base of the query of a list whose marker is documented to be the last row's id."""
+    """Base of a list's query parameters where the marker is the last row's id."""
 
     limit: Limit = 50
     marker: _Uuid | None = None
 
 
 class PageMeta(ResponseBody):
-    """What accompanies a page."""
+    """The metadata of a page."""
 
     total: int
-    """Rows of the whole list, under the filter."""
+    """Number of rows in the whole list, under the filter."""
     limit: int
     has_more: bool
     marker: str | UnsetType = UNSET
@@ -66,10 +66,10 @@ class Pager:
     def __init__(
         self, keyring: Keyring, query: PageQuery | UuidPage, within: Sequence[str]
     ) -> None:
-        """Begin where the query's marker says; the list is the one `within`.
+        """Open the query's marker; `within` identifies the list.
 
         Raises:
-            InvalidInput: the marker is none, or not this list's.
+            InvalidInput: the marker is invalid or belongs to another list.
 
         """
         self.limit = query.limit
@@ -77,20 +77,20 @@ class Pager:
         self._is_uuid = isinstance(query, UuidPage)
         self._context = _context(query, within)
         self.position: tuple[Any, ...] | None = None
-        """The sort key after which the page begins; None at the beginning of the list."""
+        """The sort key after which the page begins; None for the first page."""
         if query.marker is not None:
             marker = query.marker
             self.position = (marker.lower(),) if self._is_uuid else self._open(marker)
 
     @property
     def wanted(self) -> int:
-        """Return how many rows to ask for: one more than the page has, to know if there is more."""
+        """Return the number of rows to select: one more than the limit, to detect a next page."""
         return self.limit + 1
 
     def cut(
         self, rows: Sequence[T], total: int, key: Callable[[T], tuple[Any, ...]]
     ) -> tuple[Sequence[T], PageMeta]:
-        """Return the page that begins `rows`, and its meta; `key` is the sort key of a row."""
+        """Cut `rows` to the limit; return the page and its meta. `key` gives a row's sort key."""
         page = rows[: self.limit]
         has_more = len(rows) > self.limit
         marker = self._marker(key(page[-1])) if has_more else UNSET
@@ -116,7 +116,7 @@ def _encoded(sealed: bytes) -> str:
 
 
 def _decoded(marker: str) -> bytes:
-    """Undo `_encoded`; the decoder alone would take many spellings of one marker."""
+    """Decode a marker; reject spellings other than that of `_encoded`."""
     sealed = urlsafe_b64decode(marker.encode("ascii") + b"=" * (-len(marker) % 4))
     if _encoded(sealed) != marker:
         raise ValueError(marker)
@@ -124,7 +124,7 @@ def _decoded(marker: str) -> bytes:
 
 
 def _context(query: PageQuery | UuidPage, within: Sequence[str]) -> str:
-    """Return what a marker belongs to: the list, where it is, and the filter."""
+    """Return the sealing context of a marker: the list and the filter."""
     fields = msgspec.structs.asdict(query)
     filters = {name: fields[name] for name in fields.keys() - {"limit", "marker"}}
     scope = msgspec.json.encode([within, sorted(filters.items())])

@@ -1,4 +1,4 @@
-"""Notice a proxy that is not trusted: behind it, all clients count as one address."""
+"""Detect a proxy that is not trusted: behind it, all clients count as one address."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final
 from cloudcore.serving.source_address import Network, is_trusted
 
 ENOUGH: Final = 10
-"""Forwarded requests, all from one peer, after which that peer is taken for a proxy."""
+"""Number of forwarded requests, all from one peer, after which the peer counts as a proxy."""
 _FORWARDED: Final = frozenset({b"x-forwarded-for", b"forwarded", b"via", b"x-real-ip"})
 
 _log = logging.getLogger(__name__)
 
 
 class ProxyWatch:
-    """Warns once in a process. Requests that were not forwarded are ignored."""
+    """Warns once per process; ignores requests that were not forwarded."""
 
     def __init__(self) -> None:
         self._peer = ""
@@ -26,7 +26,7 @@ class ProxyWatch:
     def note(
         self, peer: str | None, headers: Iterable[tuple[bytes, bytes]], trusted: Sequence[Network]
     ) -> None:
-        """Look at a request, until the warning is logged or turns out to be needless."""
+        """Record a request; log the warning when the peer counts as a proxy."""
         if self._is_over or peer is None or not any(name in _FORWARDED for name, _ in headers):
             return
         if is_trusted(peer, trusted) or (self._peer and peer != self._peer):

@@ -1,9 +1,9 @@
-"""Query strings, read strictly: the shape of a query is a `msgspec.Struct`, as that of a body is.
+"""Parse query strings strictly into a `msgspec.Struct`, like bodies.
 
-A parameter that is not known is ignored (links grow marks of their own); one that is known comes
-once and in its one spelling: ``5``, never ``5.0``, ``+5``, ``05`` or ``1e1``.
+Unknown parameters are ignored, because other software adds tracking parameters to links. A known
+one must not be repeated and has one spelling: ``5``, never ``5.0``, ``+5``, ``05`` or ``1e1``.
 
-A ``+`` is a blank, as in forms, except in a parameter marked `PLUS`, whose values hold no blanks.
+A ``+`` means a space, as in forms, except in parameters marked `PLUS`, whose values have no spaces.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from cloudcore.web.strict_json import convert
 T = TypeVar("T")
 
 PLUS: Final = msgspec.Meta(extra={"plus": True})
-"""Marks a parameter, by ``Annotated``, in which a ``+`` stands for itself (RFC 3986)."""
+"""Mark for ``Annotated``: a ``+`` in this parameter is literal (RFC 3986)."""
 
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _BOOLEANS: Final = {"true": True, "false": False}
 
 
 def parse_query(query: bytes, shape: type[T]) -> T:
-    """Return the parameters of a query string that `shape` knows.
+    """Parse the parameters of a query string that are fields of `shape`.
 
     Raises:
         InvalidInput: with ``field`` and ``reason``.
@@ -64,7 +64,7 @@ def _value(parameter: str, text: str, kind: type[inspect.Type]) -> object:
 
 
 def _text(encoded: bytes, parameter: str | None) -> str:
-    """Undo the percent-encoding; bytes that are no text are refused in what is known."""
+    """Percent-decode; reject invalid UTF-8 and null characters in known parameters only."""
     raw = unquote_to_bytes(encoded.replace(b"+", b" "))
     try:
         text = raw.decode()
@@ -79,7 +79,7 @@ def _text(encoded: bytes, parameter: str | None) -> str:
 
 @cache
 def _kinds(shape: Hashable) -> dict[str, type[inspect.Type]]:
-    """Return each parameter's type, that of its values where null stands for absence."""
+    """Return the type of each parameter, without None."""
     described = inspect.type_info(shape)
     assert isinstance(described, inspect.StructType)
     return {field.encode_name: _kind(field.type) for field in described.fields}
@@ -87,7 +87,7 @@ def _kinds(shape: Hashable) -> dict[str, type[inspect.Type]]:
 
 @cache
 def _pluses(shape: Hashable) -> frozenset[str]:
-    """Return the parameters that are marked `PLUS`."""
+    """Return the parameters marked `PLUS`."""
     described = inspect.type_info(shape)
     assert isinstance(described, inspect.StructType)
     return frozenset(

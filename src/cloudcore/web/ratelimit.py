@@ -1,8 +1,7 @@
-"""Fixed windows per endpoint and subject, kept in the database so that workers share them.
+"""Rate limits: fixed windows per endpoint and subject, in the database so that workers share them.
 
-The first request opens a window. The first refusal in it tells when it ends; a refused retry
-before that begins it anew, as exhausted as it was (part 8, "Retrying sooner is refused and
-extends the window"), unless the budget says otherwise.
+The first request opens a window. The first refusal reports when the window ends. A retry before
+that is refused and restarts the window, still exhausted, unless the budget says otherwise.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ rate_windows = Table(
 
 
 class Budget(NamedTuple):
-    """How many requests a window takes."""
+    """The limit of a window."""
 
     limit: int
     window_seconds: int
     is_extended: bool = True
-    """True: a refused retry restarts the window. False where strangers could retry for others."""
+    """True if a refused retry restarts the window. False where strangers could extend it."""
 
 
 DEFAULT_BUDGET: Final = Budget(limit=60, window_seconds=60)
@@ -50,7 +49,7 @@ class Window(NamedTuple):
 
 
 class RateLimitStatus(NamedTuple):
-    """Where a request leaves its subject: the three figures of the headers."""
+    """The status of a subject after a request: the three values of the headers."""
 
     limit: int
     remaining: int
@@ -60,7 +59,7 @@ class RateLimitStatus(NamedTuple):
 
 
 def advance(window: Window | None, budget: Budget, now: int) -> Window:
-    """Return the window after one more request."""
+    """Count one more request; return the new window."""
     length = budget.window_seconds * MICROSECONDS
     if window is None or window.ends_at <= now:
         return Window(now + length, admitted=1, refused=0)
@@ -71,8 +70,8 @@ def advance(window: Window | None, budget: Budget, now: int) -> Window:
     return window._replace(ends_at=now + length, refused=window.refused + 1)
 
 
-def standing(window: Window, budget: Budget, now: int) -> RateLimitStatus:
-    """Return what is told of a window that `advance` returned."""
+def status_of(window: Window, budget: Budget, now: int) -> RateLimitStatus:
+    """Return the rate limit status for a window from `advance`."""
     left = -(-(window.ends_at - now) // MICROSECONDS)
     remaining = max(0, budget.limit - window.admitted)
     return RateLimitStatus(budget.limit, remaining, max(1, left), is_refused=window.refused > 0)
@@ -117,21 +116,21 @@ _FORGET: Final = Statement(delete(rate_windows).where(_w.window_ends_at <= bindp
 def count_request(
     connection: Connection, endpoint: str, subject: str, budget: Budget, now: int
 ) -> RateLimitStatus:
-    """Count a request against its subject's window."""
+    """Count a request against its subject's window; return the status."""
     whose = {"for_endpoint": endpoint, "for_subject": subject}
     window = advance(None, budget, now)
     if not connection.execute(_OPEN, **whose, **window._asdict()):
         found = connection.row(_LOCK, **whose)
         window = advance(Window(*found) if found else None, budget, now)
         connection.execute(_ADVANCE, **whose, **window._asdict())
-    return standing(window, budget, now)
+    return status_of(window, budget, now)
 
 
 def give_back(connection: Connection, endpoint: str, subject: str, now: int) -> None:
-    """Take back one request that `count_request` admitted, unless its window has ended."""
+    """Credit back one admitted request of `count_request`, unless its window has ended."""
     connection.execute(_GIVE_BACK, for_endpoint=endpoint, for_subject=subject, now=now)
 
 
 def forget_ended(connection: Connection, now: int) -> int:
-    """Delete the windows that have ended; return how many there were."""
+    """Delete the windows that have ended; return how many."""
     return connection.execute(_FORGET, now=now)

@@ -1,6 +1,6 @@
-"""The description of the API, served by the API: the OpenAPI document, and a page to read it.
+"""Serve the OpenAPI document, and an HTML page of it.
 
-The page is plain HTML made from the document: it needs no script, no font and no network.
+The page is plain HTML without scripts or external resources.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ td, th { padding: .1rem 1rem .1rem 0; text-align: left; vertical-align: top }
 
 
 class ReferencePages:
-    """The two routes of the description, and what they serve."""
+    """The two routes and their content."""
 
     def __init__(self) -> None:
         self._routes: Sequence[KernelRoute] = ()
@@ -47,10 +47,10 @@ class ReferencePages:
     def describe(
         self, routes: Sequence[KernelRoute], error_shapes: Mapping[str, ErrorShape]
     ) -> None:
-        """Take what is described: all `routes` below ``/v1`` but its own.
+        """Set the routes to describe: all `routes` below ``/v1`` except these two.
 
         Raises:
-            RouteError: two operations have one name.
+            RouteError: two operations have the same name.
 
         """
         self._routes = [
@@ -63,9 +63,9 @@ class ReferencePages:
 
     @cached_property
     def _made(self) -> tuple[bytes, bytes]:
-        """Return document and page; made when first asked for, since it takes a tenth of a second.
+        """Return document and page, generated at the first request: it takes 100 ms.
 
-        Most of that is parsing sources for their docstrings.
+        Most of that is parsing sources for docstrings.
         """
         made = document(self._routes, self._error_shapes, ENVELOPE)
         return msgspec.json.encode(made), page(made).encode()
@@ -87,7 +87,7 @@ class ReferencePages:
 
 
 def page(described: dict[str, Any]) -> str:
-    """Return an OpenAPI document as a page."""
+    """Render an OpenAPI document as an HTML page."""
     operations = [
         (method, path, operation)
         for path, methods in described["paths"].items()
@@ -147,7 +147,7 @@ def _parameters(parameters: Sequence[dict[str, Any]]) -> str:
 
 
 def _shape(schema: dict[str, Any]) -> str:
-    """Return a link to a named schema, or the schema itself."""
+    """Render a link to a named schema, or the schema itself."""
     if "$ref" not in schema:
         return _json(schema)
     name = escape(schema["$ref"].rpartition("/")[2])

@@ -1,4 +1,4 @@
-"""How a response body refers to another resource."""
+"""The reference to another resource in response bodies."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""One request and its answer, from the socket's side: what every answer is given on its way out.
+"""The kernel's state of one request, and the final checks of its response.
 
-Handlers, the framework and the errors of both answer in their own ways; here all answers pass.
-Each gets its request id. The outcome of a request with an ``Idempotency-Key`` is recorded before
-it leaves. A success that no handler asked permission for is a bug, and does not leave.
+All responses pass here, of handlers, of the framework and of errors. Each gets its request id. The
+outcome of a request with an ``Idempotency-Key`` is recorded before it is sent. A success without an
+authorization check is a bug and is replaced by a 500.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STATE: Final = "exchange"
 
 
 class RequestState:
-    """What the kernel keeps of one request."""
+    """The kernel's state of one request."""
 
     def __init__(self, scope: HTTPScope, receive: Receive, send: Send, request_id: str) -> None:
         self.request_id = request_id
@@ -41,7 +41,7 @@ class RequestState:
         self.context: RequestContext | None = None
         self.standing: RateLimitStatus | None = None
         self.bearer_came = False
-        """Whether a bearer token was shown, however bad."""
+        """True if the request had a bearer token, valid or not."""
         self.hides_absence = False
         """Whether the caller may not learn from a 404 that something is not there."""
         self.tail: str | None = None
@@ -55,7 +55,7 @@ class RequestState:
         scope["state"][_STATE] = self
 
     async def send(self, message: Message) -> None:
-        """Pass a message of the answer on; its head waits for the first of its body."""
+        """Forward a message of the response; hold the head back until the first body message."""
         if message["type"] == "http.response.start":
             self._start = message
             return
@@ -73,7 +73,7 @@ class RequestState:
     async def _settle(
         self, start: HTTPResponseStartEvent, body: HTTPResponseBodyEvent
     ) -> tuple[HTTPResponseStartEvent, HTTPResponseBodyEvent]:
-        """Do what is due before the first byte leaves."""
+        """Finish head and body before the first byte is sent."""
         if 200 <= start["status"] < 300 and (fault := self._fault()):
             _log.error("%s", fault, extra={"request_id": self.request_id})
             start, body = self._answer(PlatformError(""))
@@ -81,7 +81,7 @@ class RequestState:
         if context is not None and context.claim is not None and not context.is_committed:
             try:
                 await self._keep(context, context.claim, start, body)
-            except idempotency.InProgress as taken_over:  # whose outcome counts
+            except idempotency.InProgress as taken_over:  # the other attempt's outcome counts
                 start, body = self._answer(taken_over, b"%d" % taken_over.retry_after)
         headers = [*start["headers"], (b"x-request-id", self.request_id.encode())]
         if self.standing is not None and (start["status"] < 300 or start["status"] == 429):
@@ -90,20 +90,20 @@ class RequestState:
         return start, body
 
     def _fault(self) -> str | None:
-        """Return why a success cannot be one."""
-        facts, context = self.facts, self.context
-        if facts is None or context is None:
-            return None if facts is not None and facts.public else "an answer without a guard"
-        if facts.action is not None and not context.authorized:
-            return f"{facts.operation} answered without asking whether {facts.action} is allowed"
-        if facts.idempotent and not context.is_committed:
-            return f"{facts.operation} answered without Context.commit"
+        """Return why a success must not be sent, or None."""
+        spec, context = self.facts, self.context
+        if spec is None or context is None:
+            return None if spec is not None and spec.public else "an answer without a guard"
+        if spec.action is not None and not context.authorized:
+            return f"{spec.operation} answered without asking whether {spec.action} is allowed"
+        if spec.idempotent and not context.is_committed:
+            return f"{spec.operation} answered without Context.commit"
         return None
 
     def _answer(
         self, error: PlatformError, retry_after: bytes | None = None
     ) -> tuple[HTTPResponseStartEvent, HTTPResponseBodyEvent]:
-        """Return an answer to take another's place."""
+        """Return an error response, to replace another."""
         status, content = render(error, self.request_id)
         body = msgspec.json.encode(content)
         headers = [
@@ -124,9 +124,9 @@ class RequestState:
         start: HTTPResponseStartEvent,
         body: HTTPResponseBodyEvent,
     ) -> None:
-        """Record a refusal that is an outcome; drop the record of one that is not.
+        """Record an error that is an outcome; delete the record of one that is not.
 
-        When that fails the answer leaves all the same: there was no effect, and the lease ends.
+        If that fails, the response is sent anyway: there was no effect, and the lease expires.
 
         Raises:
             InProgress: another attempt has taken over.
@@ -147,14 +147,14 @@ class RequestState:
 
 
 def exchange_of(scope: Any) -> RequestState:  # noqa: ANN401 - any of the framework's scopes
-    """Return the exchange that a scope belongs to."""
+    """Return the state of the request that a scope belongs to."""
     found: RequestState = scope["state"][_STATE]
     return found
 
 
-def _rate_headers(standing: RateLimitStatus) -> list[tuple[bytes, bytes]]:
+def _rate_headers(status: RateLimitStatus) -> list[tuple[bytes, bytes]]:
     return [
-        (b"x-ratelimit-limit", b"%d" % standing.limit),
-        (b"x-ratelimit-remaining", b"%d" % standing.remaining),
-        (b"x-ratelimit-reset", b"%d" % standing.reset),
+        (b"x-ratelimit-limit", b"%d" % status.limit),
+        (b"x-ratelimit-remaining", b"%d" % status.remaining),
+        (b"x-ratelimit-reset", b"%d" % status.reset),
     ]

@@ -1,6 +1,6 @@
-"""Run an action once for all workers that ask for it at the same time.
+"""Run an action once for all workers that request it at the same time.
 
-The first to ask runs it; its outcome is kept, sealed, for 24 hours, and the others get that.
+The first runs it; its outcome is stored sealed for 24 hours and returned to the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PAUSE_SECONDS: Final = 0.05
 
 
 class RunOnce:
-    """Runs actions, each once, and keeps their outcomes in the database."""
+    """Runs each action once and stores its outcome in the database."""
 
     def __init__(
         self, database: Database, keyring: Keyring, clock: Clock, new_id: Callable[[], str]
@@ -32,9 +32,9 @@ class RunOnce:
     async def __call__(
         self, principal: str, operation: str, key: str, action: Callable[[], Awaitable[bytes]]
     ) -> bytes | None:
-        """Return the outcome of `action`, by whoever runs it; None if that takes over 5 seconds.
+        """Run `action`, or wait for the worker that runs it; return its outcome, or None after 5 s.
 
-        An action that raises has no outcome, and the next to ask runs it anew.
+        An action that raises has no outcome; the next request runs it again.
         """
         scope = idempotency.Scope(principal, operation, key)
         claim = idempotency.Claim(scope, key, self._new_id())

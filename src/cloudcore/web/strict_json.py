@@ -1,9 +1,8 @@
-"""JSON with one reading: what two parsers could understand differently is refused.
+"""Parse JSON strictly: refuse what two parsers could read differently.
 
-Refused beside what the grammar refuses: a byte order mark, bytes that are not UTF-8, an object
-that names a key twice, NaN and the infinities, numbers beyond 64 bits, nesting beyond
-`MAX_DEPTH`, more names and values than `MAX_PARTS`, null characters and lone surrogates in text
-(PostgreSQL cannot keep either).
+Refused besides syntax errors: a byte order mark, invalid UTF-8, duplicate keys, NaN and the
+infinities, numbers beyond 64 bits, nesting beyond `MAX_DEPTH`, more names and values than
+`MAX_PARTS`, null characters and lone surrogates in text (PostgreSQL can store neither).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from cloudcore.json_size import json_size
 
 MAX_DEPTH: Final = 64
 MAX_PARTS: Final = 20_000
-"""Most names and values of a document: a parser makes an object of each."""
+"""Maximum names and values in a document; a parser creates an object for each."""
 
 T = TypeVar("T")
 
@@ -36,7 +35,7 @@ _FIELD_CHARACTERS: Final = 128
 
 
 class _Refused(ValueError):
-    """A document is JSON by its grammar, but not ours."""
+    """The document is valid JSON but breaks one of the rules above."""
 
     def __init__(self, reason: str, words: str) -> None:
         super().__init__(words)
@@ -44,10 +43,10 @@ class _Refused(ValueError):
 
 
 def decode(document: bytes, shape: type[T]) -> T:
-    """Return `document` as `shape`.
+    """Parse and convert `document` to `shape`.
 
     Raises:
-        InvalidInput: with ``field``, the path of the first one that is wrong, and ``reason``.
+        InvalidInput: with ``field``, the path of the first invalid field, and ``reason``.
 
     """
     saturates = getattr(shape, "saturates_integers", False)
@@ -55,10 +54,10 @@ def decode(document: bytes, shape: type[T]) -> T:
 
 
 def parse(document: bytes, decoder: json.JSONDecoder | None = None) -> Any:  # noqa: ANN401 - JSON
-    """Return what `document` says.
+    """Parse `document`.
 
     Raises:
-        InvalidInput: the whole ``body`` is not what it should be.
+        InvalidInput: with ``field`` ``body``, and ``reason``.
 
     """
     if json_size(document, MAX_PARTS).parts > MAX_PARTS:
@@ -69,7 +68,7 @@ def parse(document: bytes, decoder: json.JSONDecoder | None = None) -> Any:  # n
         value = (decoder or _DECODER).decode(text)
         if text.count("[") + text.count("{") > MAX_DEPTH:
             _check_depth(value)
-        if "\\u" in text:  # nothing else can bring in what is no text
+        if "\\u" in text:  # only escapes can produce null characters and surrogates
             _check_texts(value)
     except UnicodeDecodeError:
         raise _refusal("body", "invalid_text", "the body is not UTF-8") from None
@@ -86,7 +85,7 @@ def parse(document: bytes, decoder: json.JSONDecoder | None = None) -> Any:  # n
 
 
 def convert(value: Any, shape: type[T]) -> T:  # noqa: ANN401 - JSON
-    """Return parsed JSON as `shape`, taking no type for another."""
+    """Convert parsed JSON to `shape` without coercing types."""
     try:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
@@ -94,7 +93,7 @@ def convert(value: Any, shape: type[T]) -> T:  # noqa: ANN401 - JSON
 
 
 def _explained(complaint: str) -> InvalidInput:
-    """Translate msgspec's complaint about the first field that is wrong."""
+    """Translate msgspec's message about the first invalid field."""
     at = _AT.search(complaint)
     path = at[1] if at else ""
     what = complaint[: at.start()] if at else complaint
@@ -113,7 +112,7 @@ def _explained(complaint: str) -> InvalidInput:
 
 
 def _reason(complaint: str) -> str:
-    """Return the one word for a complaint about a value."""
+    """Return the reason code for msgspec's message about a value."""
     if "matching regex" in complaint:
         return "malformed"
     if re.match(r"Expected `(int|float|str|array|object)` (?!\|)", complaint):
