@@ -1,1 +1,1 @@
-"""The database of the platform: the seam, and its two implementations."""
+"""The database of the platform: its interface, implemented for SQLite and PostgreSQL."""

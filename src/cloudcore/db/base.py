@@ -1,9 +1,9 @@
-"""The seam to the metadata: short functions, run in a transaction by the database's own rules.
+"""The interface of the metadata database: run short functions, each in a transaction.
 
 A change is a plain function over a `Connection`. The database decides where it runs: on SQLite in
-the one writer thread, several changes to a commit; on PostgreSQL in a pool of held connections.
-So a change may run more than once (after a conflict it is run again from its beginning): it has no
-effect but on the database, and what it returns is what the last run returned.
+the single writer thread, several changes per commit; on PostgreSQL in a pool of connections. After
+a conflict the change is run again from the beginning. So it must have no effect except on the
+database; the result is that of the last run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Row = tuple[Any, ...]
 
 
 class Connection(Protocol):
-    """One transaction's way to the tables; parameters are given by name."""
+    """Runs statements in one transaction; parameters are given by name."""
 
     def row(self, statement: Statement, /, **parameters: object) -> Row | None:
         """Return the first row of a query, or None."""
@@ -31,23 +31,23 @@ class Connection(Protocol):
         ...
 
     def execute(self, statement: Statement, /, **parameters: object) -> int:
-        """Run a statement and return how many rows it changed.
+        """Run a statement and return the number of rows changed.
 
         Raises:
-            ConstraintViolated: a key, unique index or check refused it; the whole change fails.
+            ConstraintViolated: a key, unique index or check failed; the whole change fails.
 
         """
         ...
 
     def announce(self) -> None:
-        """Have the database's listeners called if this change commits."""
+        """Call the database's listeners if this change commits."""
         ...
 
 
 class ConstraintViolated(Exception):
-    """The database refused a write to keep one of its invariants.
+    """A write violated a constraint.
 
-    Its text names the constraint, or the columns it is over, and shows no value of them.
+    The message names the constraint or its columns, but no values.
     """
 
 
@@ -64,19 +64,19 @@ class Database(Protocol):
     async def read(
         self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Return what `query` finds in committed data.
+        """Run `query` on committed data and return its result.
 
-        Each statement sees every change that was answered before it began. A query of several
-        statements does not see one snapshot: what must be consistent is asked in one statement.
+        Each statement sees all changes that returned before it began. Several statements do not
+        share a snapshot: read what must be consistent in one statement.
         """
         ...
 
     async def write(
         self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run `change` in a transaction of its own and return its result once it is durable.
+        """Run `change` in its own transaction and return its result once it is durable.
 
-        What `change` raises rolls it back and is raised here. Conflicts between writers
+        An exception of `change` rolls it back and is raised here. Conflicts between writers
         (PostgreSQL: deadlock, serialization) are retried.
 
         Raises:
@@ -88,22 +88,22 @@ class Database(Protocol):
     async def write_relaxed(
         self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run `change` as `write` does, but do not wait for the disk.
+        """Run `change` like `write`, but do not wait for the disk.
 
-        The change survives the death of the process, may be lost with the power, and is never
-        lost when a later `write` was answered. For rows whose loss costs a client one retry:
-        a new session, a time of last use.
+        The change survives a crash of the process, may be lost in a power failure, but is never
+        lost once a later `write` has returned. Use it for rows whose loss costs a client at most a
+        retry: a new session, a time of last use.
         """
         ...
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener` on the event loop whenever a change that announced itself has committed.
+        """Call `listener` on the event loop after each commit of a change that called `announce`.
 
-        Changes of other processes are not heard of. It is called before the change's caller goes
-        on, also when that has stopped waiting; it must be quick and never fail.
+        Changes of other processes are not reported. The listener is called before the change's
+        caller resumes, even if that was cancelled; it must be quick and must not raise.
         """
         ...
 
     async def close(self) -> None:
-        """Finish what was accepted and release the connections."""
+        """Finish the accepted calls and close the connections."""
         ...

@@ -1,4 +1,4 @@
-"""Which database a URL names, and how to open it."""
+"""Open the database of a URL."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _POSTGRESQL = ("postgresql://", "postgres://")
 
 
 def open_database(url: str) -> Database:
-    """Open the migrated database that `url` names, on the event loop's thread.
+    """Open the migrated database at `url`; call this on the event loop's thread.
 
-    Threads and connections do not survive a fork: each process opens its own.
+    Threads and connections do not survive a fork: open it in each process.
     `url` is ``sqlite:///relative/path``, ``sqlite:////absolute/path`` or a libpq URI
     (``postgresql://user@host/name``).
 
     Raises:
-        Unavailable: it cannot be reached now.
+        Unavailable: the database cannot be reached.
 
     """
     if is_postgresql(url):
@@ -31,12 +31,12 @@ def open_database(url: str) -> Database:
 
 
 def is_postgresql(url: str) -> bool:
-    """Tell whether a URL names a PostgreSQL database."""
+    """Return True if a URL is that of a PostgreSQL database."""
     return url.startswith(_POSTGRESQL)
 
 
 def sqlite_path(url: str) -> Path:
-    """Return the file that the URL of an SQLite database names."""
+    """Return the path of the file in the URL of an SQLite database."""
     if not url.startswith(_SQLITE):
         raise ValueError("the URL of a database begins with sqlite:/// or postgresql://")
     return Path(url.removeprefix(_SQLITE))

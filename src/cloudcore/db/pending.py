@@ -1,4 +1,4 @@
-"""A call that a database thread makes for a coroutine, and how it gets its answer."""
+"""A call that a database thread runs for a coroutine, and the delivery of its result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cloudcore.db.base import Connection
 
 
 class Pending:
-    """A query or change on its way through a database thread; made on the loop that awaits it."""
+    """A query or change for a database thread; create it on the event loop that awaits it."""
 
     __slots__ = (
         "call",
@@ -41,31 +41,31 @@ class Pending:
         self.error: BaseException | None = None
 
     def settle(self) -> None:
-        """Tell the listeners, and give the outcome to whoever still waits; runs on the loop."""
+        """Call the listeners and set the future's result; runs on the event loop."""
         if self.is_announced and self.error is None:
             for listener in self.listeners:
                 listener()
-        if self.future.done():  # the caller was cancelled; its change stands all the same
+        if self.future.done():  # the caller was cancelled; its change is committed anyway
             return
-        if isinstance(self.error, StopIteration):  # a future refuses it, and nobody would wake
+        if isinstance(self.error, StopIteration):  # a future refuses it
             self.error = RuntimeError("a query or change raised StopIteration")
         if self.error is None:
             self.future.set_result(self.result)
         else:
             self.future.set_exception(self.error)
-            # The error's traceback refers to this frame. Drop our reference: a cycle would keep
-            # the change's variables, such as thousands of digests, until a garbage collection.
+            # The error's traceback refers to this frame. Drop our reference: a cycle would
+            # hold the change's variables, such as thousands of digests, until a garbage collection.
             self.error = None
             del self.future
 
 
 def answer(settled: Iterable[Pending]) -> None:
-    """Wake the callers from a database thread, all those of one loop in one call."""
+    """Settle calls from a database thread, with one callback per event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Pending]] = {}
     for pending in settled:
         by_loop.setdefault(pending.loop, []).append(pending)
     for loop, callers in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so there are no callers
             loop.call_soon_threadsafe(_settle, callers)
 
 

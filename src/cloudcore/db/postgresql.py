@@ -1,14 +1,14 @@
-"""PostgreSQL behind the metadata seam: threads that each hold a connection.
+"""The metadata database on PostgreSQL: threads that each hold a connection.
 
-Readers and writers are separate, so a read never waits behind a write. Every statement is prepared
-once a connection. Writes run at READ COMMITTED: rows are locked by the changes themselves.
+Readers and writers have separate threads, so a read never waits for a write. Every statement is
+prepared once per connection. Writes run at READ COMMITTED; the changes lock rows themselves.
 
-What is tried again: a change that lost to another (deadlock, serialization), and anything whose
-connection broke before COMMIT was sent, on a new connection. When it breaks while COMMIT is under
-way nobody knows the outcome, so the caller is told and decides.
+Retried are changes after a conflict (deadlock, serialization), and calls whose connection broke
+before COMMIT was sent, on a new connection. If it breaks during COMMIT, the outcome is unknown: the
+caller gets an error that says so.
 
-Durability. COMMIT returns once its log record is on disk. A relaxed change does not wait for its
-record, but the log is one sequence: the next durable commit flushes everything before its own.
+Durability: COMMIT returns once its WAL record is on disk. A relaxed change does not wait for its
+record, but the WAL is one sequence: the next durable commit flushes all records before its own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from cloudcore.errors import Unavailable
 READERS = 4
 WRITERS = 8
 PATIENCE_SECONDS = 10.0
-"""How long after it was asked a query or change is still begun, or begun again."""
+"""Seconds after the call in which a query or change may still be started or retried."""
 
 _SESSION = """
 SET statement_timeout = '60s';
@@ -61,7 +61,7 @@ _refusals = Refusals()
 
 
 class PostgresqlConnection:
-    """The seam's `Connection` over one psycopg connection."""
+    """The `Connection` over one psycopg connection."""
 
     __slots__ = ("_cursor", "_refusal", "is_announced", "raw")
 
@@ -80,15 +80,15 @@ class PostgresqlConnection:
         return self._run(statement, parameters).fetchall()
 
     def execute(self, statement: Statement, /, **parameters: object) -> int:
-        """Run a statement and return how many rows it changed."""
+        """Run a statement and return the number of rows changed."""
         return self._run(statement, parameters).rowcount
 
     def announce(self) -> None:
-        """Have the listeners called once the change that runs has committed."""
+        """Call the listeners once the running change has committed."""
         self.is_announced = True
 
     def run(self, change: Callable[[Connection], T]) -> T:
-        """Run a whole change; one that hides a refusal has lost its transaction all the same."""
+        """Run a whole change; raise a database error that it hid: the transaction is lost."""
         self._refusal = None
         self.is_announced = False
         result = change(self)
@@ -107,14 +107,14 @@ class PostgresqlConnection:
 class PostgresqlDatabase:
     """The metadata in a PostgreSQL database, shared by any number of processes.
 
-    A change whose caller stops waiting is carried out all the same.
+    A change is carried out even if its caller is cancelled.
     """
 
     def __init__(self, url: str, *, readers: int = READERS, writers: int = WRITERS) -> None:
-        """Reach the migrated database at `url` and warn when it would not keep what it took.
+        """Connect to the migrated database at `url`; warn if its settings are not durable.
 
         Raises:
-            Unavailable: it cannot be reached now.
+            Unavailable: the database cannot be reached.
 
         """
         _check_durability(url)
@@ -125,7 +125,7 @@ class PostgresqlDatabase:
     async def read(
         self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Return what `query` finds, each statement of it in a snapshot of its own."""
+        """Run `query` and return its result; each statement has its own snapshot."""
         pending = Pending(lambda connection: query(connection, *args, **kwargs))
         self._readers.put(pending)
         result: T = await pending.future
@@ -134,7 +134,7 @@ class PostgresqlDatabase:
     async def write(
         self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run `change` in a transaction and return its result once that is on disk."""
+        """Run `change` in a transaction and return its result once it is on disk."""
         pending = Pending(
             lambda connection: change(connection, *args, **kwargs), listeners=self._listeners
         )
@@ -156,11 +156,11 @@ class PostgresqlDatabase:
         return result
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener` on the loop after each commit of a change that announced itself."""
+        """Call `listener` on the loop after each commit of a change that called `announce`."""
         self._listeners.append(listener)
 
     async def close(self) -> None:
-        """Finish what was accepted and close the connections."""
+        """Finish the accepted calls and close the connections."""
         self._readers.stop()
         self._writers.stop()
         await asyncio.to_thread(self._readers.join)
@@ -168,7 +168,7 @@ class PostgresqlDatabase:
 
 
 class _Threads:
-    """Threads that take calls from one queue, each on its own session."""
+    """Threads that take calls from one queue, each with its own session."""
 
     def __init__(self, url: str, work: Callable[[_Session, Pending], Any], count: int) -> None:
         self._url = url
@@ -183,20 +183,20 @@ class _Threads:
             thread.start()
 
     def put(self, pending: Pending) -> None:
-        """Accept a call; on the loop, as `stop` is."""
+        """Accept a call; call this on the loop, like `stop`."""
         if self._stopping:
             raise Unavailable("the database is closing")
         self._queue.put((pending, time.monotonic() + PATIENCE_SECONDS))
 
     def stop(self) -> None:
-        """Accept nothing more."""
+        """Accept no more calls."""
         if not self._stopping:
             self._stopping = True
             for _ in self._threads:
                 self._queue.put(None)
 
     def join(self) -> None:
-        """Wait until everything accepted is answered."""
+        """Wait until all accepted calls have ended."""
         for thread in self._threads:
             thread.join()
 
@@ -212,7 +212,7 @@ class _Threads:
         session.drop()
 
     def _persist(self, session: _Session, pending: Pending, give_up_at: float) -> Any:  # noqa: ANN401
-        """Do the work, again after a conflict or on a new connection, while patience lasts."""
+        """Do the work; retry after a conflict or on a new connection until `give_up_at`."""
         pause = 0.005
         while True:
             try:
@@ -221,19 +221,19 @@ class _Threads:
                 conflict = isinstance(error, _CONFLICTS)
                 if not (conflict or session.is_lost(error)) or time.monotonic() > give_up_at:
                     raise _refusals.unavailable(_REFUSED, error) from error
-            time.sleep(random.uniform(0, pause))  # noqa: S311 - spreads rivals, guards nothing
+            time.sleep(random.uniform(0, pause))  # noqa: S311 - jitter, not security
             pause = min(2 * pause, 0.5)
 
 
 class _Session:
-    """A connection that is made when needed and made anew when it broke."""
+    """A connection, opened on demand and reopened after it broke."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._connection: PostgresqlConnection | None = None
 
     def read(self, pending: Pending) -> Any:  # noqa: ANN401 - what the query returns
-        """Run a query, each statement committing by itself."""
+        """Run a query in autocommit mode."""
         return pending.call(self._connected())
 
     def write(self, pending: Pending) -> Any:  # noqa: ANN401 - what the change returns
@@ -251,7 +251,7 @@ class _Session:
         return result
 
     def is_lost(self, error: psycopg.Error) -> bool:
-        """Say whether `error` means that a new connection is needed, and drop the old one."""
+        """Drop the connection and return True if `error` means that a new one is needed."""
         raw = self._connection.raw if self._connection is not None else None
         if raw is None or raw.closed or isinstance(error, ReadOnlySqlTransaction):
             self.drop()
@@ -282,11 +282,11 @@ class _Session:
 
 
 class _WholeNumber(IntLoader):
-    """Load NUMERIC as int: we keep no fractions, and PostgreSQL sums BIGINT to NUMERIC."""
+    """Load NUMERIC as int: sums of BIGINT are NUMERIC in PostgreSQL, and we store no fractions."""
 
 
 def connect(url: str) -> psycopg.Connection:
-    """Open a session on the primary that commits each statement by itself."""
+    """Open a connection to the primary in autocommit mode."""
     raw = psycopg.connect(
         url,
         autocommit=True,
@@ -300,13 +300,15 @@ def connect(url: str) -> psycopg.Connection:
     )
     raw.prepared_max = 500
     raw.adapters.register_loader("numeric", _WholeNumber)
-    raw.adapters.register_dumper(int, Int8Dumper)  # by size it would prepare a text many times
+    raw.adapters.register_dumper(
+        int, Int8Dumper
+    )  # one type for all sizes: each text is prepared once
     raw.execute(_SESSION, prepare=False)
     return raw
 
 
 def _command(raw: psycopg.Connection, words: bytes) -> bytes | None:
-    """Run a command of the transaction itself, for a third of what a cursor costs."""
+    """Run BEGIN, COMMIT or ROLLBACK, at a third of the cost of a cursor."""
     result = raw.pgconn.exec_(words)
     if raw.closed:
         raise psycopg.OperationalError(raw.pgconn.get_error_message())

@@ -1,6 +1,6 @@
-"""Log why a database refused, and give its callers one plain sentence instead.
+"""Log why a database failed, and give callers a plain sentence instead.
 
-A driver's message names hosts, ports, users, files and statements: it is for the operator only.
+A driver's message may name hosts, ports, users, files and statements: it is for the operator only.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final
 from cloudcore.errors import Unavailable
 
 AGAIN_SECONDS: Final = 60.0
-"""How long a refusal that lasts is not logged again."""
+"""Seconds until a failure of the same kind is logged again."""
 
 _log = logging.getLogger(__name__)
 
 
 class Refusals:
-    """The refusals of one database. Each kind is logged when it begins, and then every minute."""
+    """The failures of one database. Each kind is logged at once, then at most every minute."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

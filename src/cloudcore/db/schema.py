@@ -1,7 +1,7 @@
-"""The one schema all tables belong to, and the column types they share.
+"""The schema of all tables, and their column types.
 
 Moments are microseconds since the epoch (UTC) in 64-bit integers; ids are UUIDs as 36-character
-text; documents are JSON text. Names sort by byte on both databases.
+text; documents are JSON text. Names sort by byte value on both databases.
 """
 
 from __future__ import annotations

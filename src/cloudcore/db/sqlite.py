@@ -1,17 +1,17 @@
-"""SQLite behind the metadata seam: reads on the event loop, writes in groups on one thread.
+"""The metadata database on SQLite: reads on the event loop, writes in groups on one thread.
 
-Durability. The database is in WAL mode, so a commit appends frames to one file. A group with a
+Durability: the database is in WAL mode, so a commit appends frames to one file. A group with a
 durable change commits with ``synchronous=FULL``: SQLite syncs that file before COMMIT returns. A
-group of relaxed changes commits with ``NORMAL``, which writes the frames but leaves the sync to
-whoever comes next. The next durable commit, of this or another process, syncs the whole file and
-with it every frame before its own. Before the file is used again from its beginning, a checkpoint
-has synced first the log and then the database (at NORMAL as at FULL). So a relaxed change can be
-lost only with the power, and only while no durable change was answered after it.
+group of relaxed changes commits with ``NORMAL``, which writes the frames without a sync. The next
+durable commit, of this or another process, syncs the whole file and so all frames before its own.
+Before the file is reused from its start, a checkpoint has synced first the log and then the
+database (at NORMAL as at FULL). So a relaxed change can be lost only in a power failure, and only
+if no later durable change has returned.
 
-Several processes. A lock file beside the database is held for each group. SQLite's own busy handler
-sleeps and tries again, which starves writers for seconds; waiters for the lock sleep in the kernel
-and are woken. Checkpoints run inside COMMIT or `close`, so under the lock too: no process
-checkpoints while another writes.
+Several processes: each group holds a lock on a file beside the database. SQLite's own busy handler
+sleeps and retries, which starves writers for seconds; waiters for the lock sleep in the kernel and
+are woken. Checkpoints run inside COMMIT or `close`, under the lock as well: no process checkpoints
+while another writes.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ GROUP_CHANGES = 256
 GROUP_SECONDS = 0.025
 BUSY_SECONDS = 5.0
 CHECKPOINT_PAGES = 4000
-"""Of the log, 16 MiB, before it is folded in: a page that changed often is written once then."""
+"""Pages in the log (16 MiB) before a checkpoint, which writes each changed page only once."""
 CACHE_KIB = 16 << 10
-"""Of the writer: keys are digests, so the changes of one commit are all over the indexes."""
+"""The writer's page cache. Keys are digests, so a commit changes pages all over the indexes."""
 MAPPED_BYTES = 64 << 20
 
 _BUSY = "the database is busy"
 _DAMAGED = "the database is damaged"
-# What the disk, or another program that holds the database, does to us; anything else is a bug.
+# Errors caused by the disk or by another program that holds the database; any other is a bug.
 _NOT_NOW = {
     sqlite3.SQLITE_BUSY: _BUSY,
     sqlite3.SQLITE_CANTOPEN: "the database cannot be opened",
@@ -67,7 +67,7 @@ _refusals = Refusals()
 
 
 class DatabaseDamaged(Unavailable):
-    """The file is no longer a database, or part of it cannot be read."""
+    """The file is not a database, or part of it cannot be read."""
 
     def __init__(self, path: Path, found: object) -> None:
         super().__init__(
@@ -78,14 +78,14 @@ class DatabaseDamaged(Unavailable):
 
 
 class WriteLock:
-    """The lock that every writer of one database file takes, of any process."""
+    """The lock that writers of all processes take for one database file."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the lock, waiting for it as long as it takes."""
+        """Hold the lock; wait for it without a time limit."""
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         try:
             yield
@@ -93,12 +93,12 @@ class WriteLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         os.close(self._descriptor)
 
 
 class SqliteConnection:
-    """The seam's `Connection` over one sqlite3 connection."""
+    """The `Connection` over one sqlite3 connection."""
 
     __slots__ = ("_raw", "_refusal", "is_announced")
 
@@ -111,7 +111,7 @@ class SqliteConnection:
         """Return the first row of a query, or None."""
         cursor = self._run(statement, parameters)
         found: Row | None = cursor.fetchone()
-        cursor.close()  # an unfinished query would hold its snapshot, and so the checkpoint
+        cursor.close()  # an unfinished query would keep its snapshot and block checkpoints
         return found
 
     def rows(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
@@ -119,15 +119,15 @@ class SqliteConnection:
         return self._run(statement, parameters).fetchall()
 
     def execute(self, statement: Statement, /, **parameters: object) -> int:
-        """Run a statement and return how many rows it changed."""
+        """Run a statement and return the number of rows changed."""
         return self._run(statement, parameters).rowcount
 
     def announce(self) -> None:
-        """Have the listeners called once the change that runs has committed."""
+        """Call the listeners once the running change has committed."""
         self.is_announced = True
 
     def run(self, change: Callable[[Connection], T]) -> T:
-        """Run a whole change; one that hides a refusal fails all the same, as on PostgreSQL."""
+        """Run a whole change; raise a database error that it hid, as on PostgreSQL."""
         self._refusal = None
         self.is_announced = False
         result = change(self)
@@ -146,15 +146,15 @@ class SqliteConnection:
 class SqliteDatabase:
     """The metadata in one SQLite file, which several processes may open.
 
-    `read` belongs to the thread that opened the database: the event loop's. A change whose caller
-    stops waiting is carried out all the same.
+    Call `read` only on the thread that opened the database, the event loop's. A change is carried
+    out even if its caller is cancelled.
     """
 
     def __init__(self, path: Path) -> None:
         """Open the migrated database at `path`.
 
         Raises:
-            Unavailable: it is absent, or cannot be read and written now.
+            Unavailable: the file is absent, or cannot be read and written.
 
         """
         try:
@@ -171,7 +171,7 @@ class SqliteDatabase:
     async def read(
         self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Return what `query` finds: tens of microseconds on the loop, without a switch."""
+        """Run `query` on the loop, without a thread switch: tens of microseconds."""
         try:
             return query(self._reader, *args, **kwargs)
         except sqlite3.DatabaseError as error:
@@ -191,7 +191,7 @@ class SqliteDatabase:
     async def write_relaxed(
         self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run `change` in the next group; the disk is waited for only if others of it must."""
+        """Run `change` in the next group; wait for the disk only if a durable change is in it."""
         pending = Pending(
             lambda connection: change(connection, *args, **kwargs),
             relaxed=True,
@@ -202,19 +202,19 @@ class SqliteDatabase:
         return result
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener` on the loop after each commit of a change that announced itself."""
+        """Call `listener` on the loop after each commit of a change that called `announce`."""
         self._listeners.append(listener)
 
     async def close(self) -> None:
-        """Commit what was accepted, then close; the last process to close folds the log in."""
+        """Commit the accepted changes and close; the last process to close checkpoints the log."""
         self._writer.stop()
         await asyncio.to_thread(self._writer.join)
-        self._reader_raw.close()  # before the writer's: it cannot fold the log in
+        self._reader_raw.close()  # before the writer's: a reader cannot checkpoint
         await asyncio.to_thread(self._writer.close)
 
 
 class _Writer:
-    """The one thread that writes for this process."""
+    """The single thread that writes for this process."""
 
     def __init__(self, path: Path) -> None:
         self._lock = WriteLock(path)
@@ -235,19 +235,19 @@ class _Writer:
         self._thread.start()
 
     def put(self, pending: Pending) -> None:
-        """Accept a change; on the loop, as `stop` is."""
+        """Accept a change; call this on the loop, like `stop`."""
         if self._stopping:
             raise Unavailable("the database is closing")
         self._queue.put(pending)
 
     def stop(self) -> None:
-        """Accept nothing more."""
+        """Accept no more changes."""
         if not self._stopping:
             self._stopping = True
             self._queue.put(None)
 
     def join(self) -> None:
-        """Wait until everything accepted is answered."""
+        """Wait until all accepted changes have ended."""
         self._thread.join()
 
     def close(self) -> None:
@@ -283,7 +283,7 @@ class _Writer:
                 pending = self._queue.get_nowait()
             except queue.Empty:
                 return
-            if pending is None:  # the last of the queue, so it stays the last
+            if pending is None:  # the end mark: put it back at the end
                 self._queue.put(None)
                 return
             self._accepted.append(pending)
@@ -310,7 +310,7 @@ class _Writer:
         self._raw.execute("BEGIN IMMEDIATE")
 
     def _run_change(self, pending: Pending, *, alone: bool) -> None:
-        """Run one change; when it raises, undo it and nothing else of the group."""
+        """Run one change; if it raises, roll back only this change of the group."""
         if not alone:
             self._raw.execute("SAVEPOINT change")
         try:
@@ -318,15 +318,15 @@ class _Writer:
             pending.is_announced = self._connection.is_announced
         except BaseException as error:
             pending.error = _translated(error)
-            if not self._raw.in_transaction:  # disk full and the like end the whole transaction
+            if not self._raw.in_transaction:  # errors such as a full disk end the whole transaction
                 raise sqlite3.OperationalError(f"the transaction was lost: {error}") from error
             self._raw.execute("ROLLBACK" if alone else "ROLLBACK TO change")
         if not alone:
             self._raw.execute("RELEASE change")
 
     def _fail_group(self, group: list[Pending], error: Exception) -> None:
-        """Leave nothing of a group that could not be committed, and tell each caller why."""
-        if not group:  # it never began
+        """Roll back a group that could not be committed, and give each caller the error."""
+        if not group:  # it failed before the first change
             group.extend(self._accepted)
             self._accepted.clear()
         if self._raw.in_transaction:
@@ -341,10 +341,10 @@ class _Writer:
                 pending.error.__cause__ = error
 
     def _fold_log(self) -> None:
-        """Bring the log into the database and empty it.
+        """Checkpoint the log and truncate it.
 
-        After a failed sync the kernel may hold pages for written that never reached the disk. A
-        later sync would not find them, and commits behind them would be lost with them.
+        After a failed sync the kernel may mark pages as clean that never reached the disk. A later
+        sync would skip them, and later commits would be lost with them.
         """
         self._raw.execute("PRAGMA synchronous=FULL")
         self._relaxed = False
@@ -354,9 +354,9 @@ class _Writer:
         self._log_suspect = False
 
     def _use_log_again(self) -> None:
-        """Begin the log at its beginning, if that can be: a full disk has no room for it to grow.
+        """Restart the log from its beginning if possible: on a full disk it cannot grow.
 
-        What is only changed in the database takes no room there.
+        A checkpoint that only changes existing pages of the database needs no space.
         """
         self._is_full = False
         with suppress(sqlite3.OperationalError):
@@ -364,7 +364,7 @@ class _Writer:
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:
-    """Open an existing database file, ``ro`` or ``rw``, with the settings every use needs."""
+    """Open an existing database file, ``ro`` or ``rw``, with the common settings."""
     raw = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
         uri=True,
@@ -379,10 +379,10 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def restrict_access(path: Path) -> None:
-    """Create the database file if absent, and give it and its companions mode 0600.
+    """Create the database file if absent; set mode 0600 on it and its ``-wal`` and ``-shm`` files.
 
-    SQLite gives the ``-wal`` and ``-shm`` files the mode of the database. An existing file is not
-    opened: closing it again would drop the locks that this process has on it.
+    SQLite creates those with the mode of the database. An existing file is not opened: closing it
+    would drop the locks that this process holds on it.
     """
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -399,13 +399,13 @@ def restrict_access(path: Path) -> None:
 
 
 def check_damage(path: Path, *, at_most: int | None = None) -> None:
-    """Look for damage in a database file.
+    """Check a database file for damage.
 
-    Of a file over `at_most` bytes only the schema is read.
+    For a file over `at_most` bytes, only read the schema.
 
     Raises:
         DatabaseDamaged: the file is damaged.
-        sqlite3.OperationalError: it cannot be read now.
+        sqlite3.OperationalError: the file cannot be read.
 
     """
     try:
@@ -422,7 +422,7 @@ def check_damage(path: Path, *, at_most: int | None = None) -> None:
 
 
 def is_damage(error: BaseException) -> bool:
-    """Return True if an error says that the file is damaged."""
+    """Return True if an error means that the file is damaged."""
     return _NOT_NOW.get(_primary_code(error) or 0) is _DAMAGED
 
 

@@ -1,8 +1,8 @@
-"""SQL text, written once as SQLAlchemy Core and compiled once for each database.
+"""SQL statements, written in SQLAlchemy Core and compiled once per database.
 
 Executing a Core construct costs several hundred microseconds each time; its compiled text on the
-driver's own connection costs about thirty. So a `Statement` compiles at first use and the
-connections run the text.
+driver's connection costs about thirty. So a `Statement` compiles at first use and the
+connections run its text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _POSTGRESQL: Dialect = postgresql.dialect(paramstyle="pyformat")  # type: ignore
 
 
 class Statement:
-    """One statement in the words of both databases; parameters are bound by name."""
+    """A statement for both databases; parameters are bound by name."""
 
     def __init__(self, construct: ClauseElement) -> None:
         self._construct = construct
@@ -49,7 +49,7 @@ class Statement:
 
 
 class _Texts(GenericFunction[str]):
-    """The elements of a JSON array of strings, as a set of rows."""
+    """The elements of a JSON array of strings, as rows."""
 
     type = String()
     name = "entrepot_texts"
@@ -63,17 +63,18 @@ def _texts_sqlite(element: _Texts, compiler: Any, **kwargs: Any) -> str:  # noqa
 
 @compiles(_Texts, "postgresql")
 def _texts_postgresql(element: _Texts, compiler: Any, **kwargs: Any) -> str:  # noqa: ANN401
-    # The planner takes an array for ten rows and the bare function for a hundred, enough to read
-    # a table of some ten thousand rows whole instead of its index.
+    # The planner estimates ten rows for an array and a hundred for the bare function, enough to
+    # choose a sequential scan over the index on a table of some ten thousand rows.
     texts = compiler.process(element.clauses, **kwargs)
     array = f"ARRAY(SELECT jsonb_array_elements_text(CAST({texts} AS jsonb)))"
     return f"(SELECT unnest({array}) AS value)"
 
 
 def listed(parameter: str) -> Select[tuple[str]]:
-    """Return a query for the strings of the list bound to `parameter` (see `text_list`).
+    """Return a query for the strings of the list bound to `parameter`; encode it with `text_list`.
 
-    One text serves a list of any length, so it is prepared once: ``column.in_(listed("digests"))``.
+    Use: ``column.in_(listed("digests"))``. The text is the same for lists of any length, so it is
+    prepared once.
     """
     table: FromClause = _Texts(bindparam(parameter, type_=String())).table_valued(
         column("value", String()), name="listed"
@@ -82,11 +83,11 @@ def listed(parameter: str) -> Select[tuple[str]]:
 
 
 def page(query: Select[Any]) -> Select[Any]:
-    """Return at most ``:limit`` rows of `query`."""
-    # Without an offset of its own, the SQLite dialect binds one as a nameless parameter.
+    """Limit `query` to ``:limit`` rows."""
+    # Without an explicit offset, the SQLite dialect binds one as an unnamed parameter.
     return query.limit(bindparam("limit")).offset(literal_column("0"))
 
 
 def text_list(values: Sequence[str]) -> str:
-    """Encode strings for a parameter of `listed`."""
+    """Encode strings as JSON for a parameter of `listed`."""
     return msgspec.json.encode(list(values)).decode()

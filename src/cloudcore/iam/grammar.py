@@ -24,9 +24,7 @@ def as_object(value: Any, where: str, keys: set[str]) -> dict[str, Any]:  # noqa
         raise refusal(where or "document", "wrong_type", "an object")
     unknown = value.keys() - keys
     if unknown:
-        named = ascii(min(unknown)[:64])[
-            1:-1
-        ]  # lone surrogates cannot be encoded
+        named = ascii(min(unknown)[:64])[1:-1]  # lone surrogates cannot be encoded
         field = f"{where}.{named}" if where else named
         raise refusal(field, "unknown_field", f"not a field here; there are {_listed(keys)}")
     return value
