@@ -1,1 +1,1 @@
-"""Work that outlives the request that asked for it: a table of jobs, and workers that run them."""
+"""Background work: jobs and the schedule in tables, and the workers that run them."""

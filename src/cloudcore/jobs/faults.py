@@ -1,4 +1,4 @@
-"""Faults, counted: what goes wrong again and again is one entry with a count."""
+"""Faults with counts: a repeated fault is one entry."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from typing import Final
 import msgspec
 
 MAX_FAULTS: Final = 100
-"""Distinct faults that one thing keeps; further ones are counted by their code alone."""
+"""Maximum number of distinct faults in a list; further ones are counted by code alone."""
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that went wrong, how often, and when; moments are in microseconds."""
+    """A fault, with count and times in microseconds since the epoch."""
 
     code: str
     """A stable word in capitals."""
     message: str
-    """The last one; shows no secret."""
+    """The latest message; contains no secret."""
     first_at: int
     last_at: int
     occurrences: int
     subject: str = ""
-    """The id or resource name of what it happened to; empty: the whole."""
+    """Id or CRN of the affected resource; empty if it affects the whole."""
 
     def again(self, message: str, now: int) -> Fault:
-        """Return this fault after it happened once more."""
+        """Return this fault counted once more."""
         return msgspec.structs.replace(
             self, message=message, last_at=now, occurrences=self.occurrences + 1
         )
 
 
 def next_fault(known: Fault | None, code: str, message: str, now: int) -> Fault:
-    """Return the known fault counted on, or a new one if there is none of this code."""
+    """Return the known fault counted once more if it has this code, else a new one."""
     if known is None or known.code != code:
         return Fault(code, message, now, now, 1)
     return known.again(message, now)
@@ -41,9 +41,9 @@ def next_fault(known: Fault | None, code: str, message: str, now: int) -> Fault:
 def add_fault(
     faults: Sequence[Fault], code: str, message: str, now: int, *, subject: str = ""
 ) -> list[Fault]:
-    """Return `faults` with one more: the same code on the same subject is counted on.
+    """Return `faults` with one more; the same code on the same subject increases a count.
 
-    When there are `MAX_FAULTS` distinct ones, the subject of a new one is not kept.
+    Beyond `MAX_FAULTS` distinct ones, the subject of a new fault is dropped.
     """
     keys = [(fault.code, fault.subject) for fault in faults]
     key = (code, subject)

@@ -1,4 +1,4 @@
-"""Work under a lease: done while the lease is renewed, dropped when it is lost."""
+"""Work under a lease: renew the lease meanwhile, cancel the work when it is lost."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ async def hold(
     renew: Callable[[], Awaitable[bool]],
     every_seconds: float,
 ) -> None:
-    """Do `work` and call `renew` meanwhile; cancel the work when that returns False.
+    """Run `work` and call `renew` every `every_seconds`; cancel the work when that returns False.
 
-    `what` names the work in the log. What the work raises is not raised here.
+    `what` names the work in the log. Exceptions of the work are not raised here.
     """
     working = asyncio.create_task(work)
     renewing = asyncio.create_task(_keep(what, renew, every_seconds))

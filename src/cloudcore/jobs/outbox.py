@@ -1,9 +1,9 @@
-"""Events: written with the change they tell of, handed on later, at least once and in order.
+"""Events: recorded in the transaction of a change, delivered later, at least once and in order.
 
-An event is in the outbox if and only if its change is. Of one account the events are handed on
-in the order in which their changes committed, by one job at a time, so an event that nobody can
-take holds back later ones of its account and of no other. It does so for `UNDELIVERED_SECONDS`
-at most: then it is forgotten, as are events of an account that nobody is there to take.
+An event is in the outbox if and only if its change committed. The events of an account are
+delivered in the order of their commits, by one job at a time. So an event that cannot be delivered
+delays later ones of its account, but of no other. After `UNDELIVERED_SECONDS` undelivered events
+are deleted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DELIVER: Final = "outbox.deliver"
 BATCH: Final = 20
 KEPT_SECONDS: Final = 7 * 24 * 3600
 UNDELIVERED_SECONDS: Final = 30 * 24 * 3600
-"""How long an event waits for someone to take it."""
+"""Seconds after which an undelivered event is deleted."""
 _FORGOTTEN_AT_ONCE: Final = 500
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 outbox = Table(
     "outbox",
     metadata,
-    # SQLite numbers rows by itself only under the very type INTEGER.
+    # SQLite assigns row numbers only to a column of type INTEGER.
     Column("sequence", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True),
     Column("id", Id, nullable=False, unique=True),
     Column("account_id", ForeignKey("accounts.id"), nullable=False),
@@ -79,10 +79,10 @@ Index(
 
 
 class OutboxEvent(NamedTuple):
-    """Something that happened to an account's things."""
+    """An event about an account's resources."""
 
     id: str
-    """The same at every delivery."""
+    """The same in every delivery."""
     account_id: str
     type: str
     payload: Any
@@ -90,12 +90,12 @@ class OutboxEvent(NamedTuple):
 
 
 class Subscriber(Protocol):
-    """Someone events are handed to."""
+    """A receiver of events."""
 
     async def receive(self, event: OutboxEvent) -> None:
-        """Take an event; what this raises makes the event come again.
+        """Receive an event; if this raises, it is delivered again.
 
-        It may come again all the same, with the same `id`, before any later one of its account.
+        It may be delivered again in any case, with the same `id`, before later ones of its account.
         """
         ...
 
@@ -139,9 +139,9 @@ _FORGET_UNDELIVERED: Final = Statement(
 def emit(tx: Connection, event_type: str, account_id: str, payload: object, now: int) -> str:
     """Record an event in the transaction of its change and return its id; `payload` is JSON.
 
-    Make it the change's last act: until the change ends, others of the account wait here.
+    Call it last in the change: other changes of the account wait here until it ends.
     """
-    _enqueue_delivery(tx, account_id, now)  # first: its lock puts the events in one order
+    _enqueue_delivery(tx, account_id, now)  # first: its lock orders the events
     event_id = uuid7(now)
     tx.execute(
         _ADD,
@@ -155,22 +155,21 @@ def emit(tx: Connection, event_type: str, account_id: str, payload: object, now:
 
 
 def delivery(database: Database, clock: Clock, subscribers: Sequence[Subscriber]) -> JobKind:
-    """Return the kind of job that hands an account's events to all `subscribers`.
+    """Return the kind of job that delivers an account's events to all `subscribers`.
 
-    It never gives up. Where a process hands on events, it hands them to the same subscribers as
-    any other process of the platform does.
+    It retries without limit. All processes that deliver events must have the same subscribers.
     """
     step = partial(_deliver, database, clock, subscribers)
     return JobKind(name=DELIVER, step=step, max_attempts=None)
 
 
 def forget_delivered(tx: Connection, now: int) -> int:
-    """Delete the events that were delivered long ago; return how many there were."""
+    """Delete the events delivered more than `KEPT_SECONDS` ago; return how many."""
     return tx.execute(_FORGET, before=now - KEPT_SECONDS * MICROSECONDS)
 
 
 async def forget_undelivered(database: Database, clock: Clock) -> int:
-    """Delete the events that nobody took for long, in batches; return how many there were."""
+    """Delete the events undelivered for `UNDELIVERED_SECONDS`, in batches; return how many."""
     before = clock() - UNDELIVERED_SECONDS * MICROSECONDS
     forgotten = 0
     while gone := await database.write_relaxed(_forget_undelivered, before, _FORGOTTEN_AT_ONCE):
@@ -197,7 +196,7 @@ async def _deliver(
         except Exception:
             if not delivered:
                 raise
-            break  # those before it are marked first; the next step meets it again
+            break  # mark those before it; the next step retries it
         delivered.append(event.id)
     change = partial(_mark, delivered, clock())
     if len(delivered) < len(events) or len(events) == BATCH:
@@ -210,7 +209,7 @@ def _mark(delivered: Sequence[str], now: int, tx: Connection) -> None:
 
 
 def _finish(mark: partial[None], account_id: str, now: int, tx: Connection) -> None:
-    """Go on in a new job when events came in meanwhile; theirs joined the one that ends here."""
+    """Mark the events, and enqueue a new job if more came in while this one was unfinished."""
     mark(tx)
     if _pending(tx, account_id, 1):
         _enqueue_delivery(tx, account_id, now)

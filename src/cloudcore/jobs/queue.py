@@ -1,8 +1,8 @@
-"""The queue's transactions: a job is put in, leased, moved on, failed and forgotten.
+"""The queue's transactions: enqueue, lease, advance, finish, fail and delete jobs.
 
-Every change of a leased job is guarded by its lease token. A worker that lost its lease (it was
-too slow, or cut off) finds no such row, so its whole transaction fails and its step never was.
-Clocks of several hosts need only agree roughly: the token keeps the rules, time only the pace.
+Every change of a leased job checks its lease token. A worker that lost its lease (it was too slow,
+or disconnected) finds no such row, so its whole transaction and its step are rolled back. Clocks of
+several hosts need only agree roughly: correctness depends on the token, not on time.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ WORKER_LOST: Final = ("WORKER_LOST", "the worker died, or was cut off, at every 
 
 
 class LeaseLost(Exception):
-    """Another worker may have the job now; nothing of this one's transaction stays."""
+    """Another worker may have the job now; this transaction is rolled back."""
 
 
 class NewJob(NamedTuple):
-    """A job to put in the queue."""
+    """A job to enqueue."""
 
     kind: str
     arguments: Any = None
     """JSON."""
     account_id: str | None = None
-    """Whose it is; None: the platform's own."""
+    """The owning account; None for the platform's own jobs."""
     resource: str | None = None
-    """The CRN of what it works on."""
+    """CRN of the resource it works on."""
     dedup_key: str | None = None
-    """Of one kind and key there is one unfinished job at most."""
+    """Unique among unfinished jobs of one kind."""
     delay_seconds: float = 0
 
 
 class Job(NamedTuple):
-    """A job as it stands; moments are in microseconds."""
+    """A job's row; moments are in microseconds since the epoch."""
 
     id: str
     kind: str
@@ -54,7 +54,7 @@ class Job(NamedTuple):
     state: str
     arguments: Any
     cursor: Any
-    """Where it is; None before its first step is done."""
+    """State of the steps so far; None before the first step has ended."""
     attempts: int
     due_at: int | None
     lease_token: str | None
@@ -88,7 +88,7 @@ _ENQUEUE: Final = Statement(
         created_at=bindparam("now"),
         updated_at=bindparam("now"),
     )
-    # Changes nothing, but returns the row, and locks it: see `enqueue`.
+    # A no-op update that returns and locks the existing row: see `enqueue`.
     .on_conflict_do_update(
         index_elements=["kind", "dedup_key"],
         index_where=UNFINISHED,
@@ -174,11 +174,11 @@ _FORGET: Final = Statement(delete(jobs).where(_j.finished_at <= bindparam("befor
 
 
 def enqueue(tx: Connection, new: NewJob, now: int) -> str:
-    """Put a job in the queue, in the transaction of what it follows from; return its id.
+    """Enqueue a job in the transaction of its cause; return its id.
 
-    While one of this kind and key is unfinished, that one is returned, as it is. It is locked
-    until `tx` ends: it cannot finish without seeing what this transaction wrote. The workers on
-    this process's database hear of it when it commits.
+    If a job of this kind and key is unfinished, return that one, unchanged. It is locked until
+    `tx` ends, so it cannot finish without seeing this transaction's writes. The commit wakes
+    this process's workers.
     """
     tx.announce()
     row = tx.row(
@@ -198,31 +198,31 @@ def enqueue(tx: Connection, new: NewJob, now: int) -> str:
 
 
 def find_job(tx: Connection, job_id: str) -> Job | None:
-    """Return a job; those that finished long ago are forgotten."""
+    """Return a job, or None; finished jobs are deleted after `KEPT_SECONDS`."""
     row = tx.row(_FIND, id=job_id)
     return _job(row) if row else None
 
 
 def first_due(tx: Connection, kinds: Collection[str]) -> int | None:
-    """Return from when there is work of these kinds; None: there is none, even later."""
+    """Return when the next job of these kinds is due, or None."""
     row = tx.row(_FIRST_DUE, kinds=text_list(sorted(kinds)))
     return row[0] if row else None
 
 
 class LeaseTerms(NamedTuple):
-    """What a worker wants to lease."""
+    """The parameters of a worker's lease."""
 
     token: str
     until: int
     limit: int
     kinds: Collection[str]
-    """The kinds it can run."""
+    """The kinds that the worker can run."""
     waits: bool = False
-    """Wait for rows that others have locked, rather than pass them over."""
+    """True to wait for locked rows instead of skipping them."""
 
 
 def lease(tx: Connection, terms: LeaseTerms, now: int) -> Sequence[Job]:
-    """Lease the jobs that have been due longest; each counts as an attempt at its step."""
+    """Lease the jobs that have been due longest; each lease counts as an attempt at the step."""
     statement = _LOCK_DUE if terms.waits else _LOCK_DUE_AND_FREE
     kinds = text_list(sorted(terms.kinds))
     due = [_job(row) for row in tx.rows(statement, now=now, kinds=kinds, limit=terms.limit)]
@@ -242,12 +242,12 @@ def lease(tx: Connection, terms: LeaseTerms, now: int) -> Sequence[Job]:
 
 
 def renew(tx: Connection, job: Job, until: int) -> bool:
-    """Move the end of the lease; False: it is no longer this worker's."""
+    """Extend the lease; return False if it was lost."""
     return tx.execute(_RENEW, id=job.id, held=job.lease_token, lease_end=until) == 1
 
 
 def advance(tx: Connection, job: Job, cursor: object, due_at: int, now: int, *, keep: bool) -> Job:
-    """Record that a step is done; `keep` the lease, until `due_at`, or give it up till then.
+    """Record that a step has ended; `keep` the lease until `due_at`, or release it until then.
 
     Raises:
         LeaseLost
@@ -295,9 +295,9 @@ def record_failure(
     retry_seconds: Callable[[int], float | None],
     now: int,
 ) -> Job:
-    """Count a failed attempt: the job is due again later, or has failed; return it as it is then.
+    """Count a failed attempt; reschedule the job, or fail it; return the changed job.
 
-    `retry_seconds` gives the pause after so many attempts; None: no more of them.
+    `retry_seconds` returns the pause after a number of attempts, or None to give up.
 
     Raises:
         LeaseLost
@@ -319,7 +319,7 @@ def record_failure(
 
 
 def forget_finished(tx: Connection, now: int) -> int:
-    """Delete the jobs that finished long ago; return how many there were."""
+    """Delete the jobs that finished more than `KEPT_SECONDS` ago; return how many."""
     return tx.execute(_FORGET, before=now - KEPT_SECONDS * MICROSECONDS)
 
 

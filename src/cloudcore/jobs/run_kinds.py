@@ -1,9 +1,9 @@
-"""A kind of job whose jobs are runs: a family writes the step, the run ends with its job.
+"""Kinds of jobs that are runs: a family writes the step, and the run ends with its job.
 
-The step is given the run. `Done` ends it as succeeded, in the transaction of its change. A
-`StepFailed` is tried again as of any job; when the job is given up, the run ends as failed, in the
+The step gets the run. `Done` ends the run as succeeded, in the transaction of its change. A
+`StepFailed` is retried as for any job; when the job is given up, the run ends as failed, in the
 same transaction and with the same fault. So a step, or its change, raises a permanent `StepFailed`
-where a run cannot go on.
+when the run cannot continue.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from cloudcore.jobs.queue import WORKER_LOST, Job
 from cloudcore.jobs.runs import Run, RunArguments
 
 RunStep = Callable[[Run, Job], Awaitable[Next | Done]]
-"""Does what `job.cursor` says comes next in the run, and says what to commit."""
+"""Does the run's work at `job.cursor` and returns what to commit."""
 Ended = Callable[[Run], None]
-"""Called once with a run that has ended, after the commit that ended it."""
+"""Called once with an ended run, after the commit that ended it."""
 
 MAX_ATTEMPTS: Final = 10
 
@@ -38,7 +38,7 @@ def run_kind(
     ended: Ended = lambda _: None,
     max_attempts: int | None = MAX_ATTEMPTS,
 ) -> JobKind:
-    """Return the kind of job whose runs `runs.start_run` starts under the same name."""
+    """Return the kind of job for the runs that `runs.start_run` starts under the same name."""
     return JobKind(
         name=name,
         step=partial(_take_step, step, database, clock, ended),
@@ -75,7 +75,7 @@ def _fail(tx: Connection, job: Job) -> Run | None:
     assert job.finished_at is not None
     fault = job.fault
     if fault.code == WORKER_LOST[0]:
-        fault = msgspec.structs.replace(fault, message="")  # the code says it all
+        fault = msgspec.structs.replace(fault, message="")  # the code is enough
     return runs.end_run(tx, _run_id(job), job.finished_at, fault)
 
 

@@ -1,4 +1,4 @@
-"""Runs: long jobs that a caller starts, watches and reads about afterwards.
+"""Runs: long jobs that a caller starts and can follow, with a report afterwards.
 
 Every kind of run has one shape: its state, how far it is, counts by name, faults, and who started
 it. Of a kind and a scope (such as an account) one runs at a time. The work is a job's
@@ -25,7 +25,7 @@ from cloudcore.jobs.tables import RUNNING, runs
 
 _r = runs.c
 _LAST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
-"""Sorts after every id, in whatever language the database sorts."""
+"""Sorts after every id, in any collation."""
 
 
 class NewRun(NamedTuple):
@@ -33,24 +33,24 @@ class NewRun(NamedTuple):
 
     id: str
     kind: str
-    """Also the kind of its job."""
+    """Kind of the run, and of its job."""
     account_id: str
     scope_id: str
-    """The id of what it runs over."""
+    """Id of the resource it runs over."""
     resource: str
-    """The CRN of that."""
+    """CRN of that resource."""
     started_by: str
-    """CRN; empty: its time had come."""
+    """CRN of the caller; empty if it was scheduled."""
     counts: Sequence[str]
-    """The names of what it counts; all begin at 0."""
+    """Names of its counts; all start at 0."""
     kept_seconds: float
-    """How long runs of this kind and scope are remembered after their end."""
+    """Seconds after their end at which runs of this kind and scope are deleted."""
     arguments: Any = None
     """JSON."""
 
 
 class Run(NamedTuple):
-    """A run as it stands; moments are in microseconds."""
+    """A run's row; moments are in microseconds since the epoch."""
 
     id: str
     kind: str
@@ -60,28 +60,28 @@ class Run(NamedTuple):
     """``running``, ``succeeded`` or ``failed``."""
     arguments: Any
     done: int
-    """How far it is, in the units of its kind."""
+    """Units done, in the units of its kind."""
     total: int | None
-    """How far it has to go; None: not known yet."""
+    """Units in total; None if not known yet."""
     counts: Mapping[str, int]
     faults: Sequence[Fault]
-    """What went wrong on the way."""
+    """Faults that did not end the run."""
     fault: str | None
-    """Why it failed: a code, and words."""
+    """The fault that made it fail."""
     started_by: str
     started_at: int
     finished_at: int | None
 
 
 class Progress(NamedTuple):
-    """What part of a run was done."""
+    """Progress to add to a run."""
 
     counts: Mapping[str, int]
-    """Added to the run's; by names that the run was started with."""
+    """Increments of the run's counts, by the names it was started with."""
     done: int | None = None
-    """How far the run is now; None: as before."""
+    """New number of units done; None leaves it unchanged."""
     total: int | None = None
-    """How far it has to go; None: as before."""
+    """New total of units; None leaves it unchanged."""
 
 
 def _columns() -> Select[Any]:
@@ -104,7 +104,7 @@ _INSERT: Final = Statement(
         started_by=bindparam("started_by"),
         started_at=bindparam("now"),
     )
-    # Changes nothing, but returns the row of the run under way, and locks it.
+    # A no-op update that returns and locks the row of the unfinished run.
     .on_conflict_do_update(
         index_elements=["scope_id", "kind"],
         index_where=RUNNING,
@@ -145,10 +145,10 @@ _REMOVE: Final = Statement(runs.delete().where(_r.scope_id == bindparam("scope_i
 
 
 def start_run(tx: Connection, new: NewRun, now: int) -> Run:
-    """Start a run and put its job in the queue, or join the one under way; return the run.
+    """Start a run and enqueue its job, or return the unfinished run of this kind and scope.
 
-    Its id tells which: another than `new.id` was under way. Runs of this kind and scope that ended
-    long ago are forgotten.
+    An id other than `new.id` means that a run was unfinished. Old runs of this kind and scope
+    are deleted.
     """
     row = tx.row(
         _INSERT,
@@ -179,35 +179,35 @@ def find_run(tx: Connection, kind: str, scope_id: str, run_id: str) -> Run | Non
 
 
 def find_run_of_job(tx: Connection, run_id: str) -> Run | None:
-    """Return the run that a job names, or None if it is forgotten."""
+    """Return the run of a job, or None if it was deleted."""
     row = tx.row(_FIND_BY_ID, id=run_id)
     return _run(row) if row else None
 
 
 def find_running(tx: Connection, kind: str, scope_id: str) -> Run | None:
-    """Return the run of a kind and scope that is under way, or None."""
+    """Return the unfinished run of a kind and scope, or None."""
     row = tx.row(_FIND_RUNNING, kind=kind, scope_id=scope_id)
     return _run(row) if row else None
 
 
 def list_runs(tx: Connection, kind: str, scope_id: str, before: str, limit: int) -> list[Run]:
-    """Return up to `limit` runs before the id `before`, the newest first; all if it is empty."""
+    """Return up to `limit` runs, newest first; those before the id `before` unless it is empty."""
     rows = tx.rows(_LIST, kind=kind, scope_id=scope_id, before=before or _LAST, limit=limit)
     return [_run(row) for row in rows]
 
 
 def count_runs(tx: Connection, kind: str, scope_id: str) -> int:
-    """Return how many runs of a kind and scope are remembered."""
+    """Count the runs of a kind and scope."""
     row = tx.row(_COUNT, kind=kind, scope_id=scope_id)
     assert row is not None
     return int(row[0])
 
 
 def progress_run(tx: Connection, run_id: str, progress: Progress) -> None:
-    """Add to what a run has done; its row is locked until `tx` ends.
+    """Add progress to a run; its row is locked until `tx` ends.
 
     Raises:
-        KeyError: the run does not count something of this name.
+        KeyError: the run has no count of this name.
 
     """
     run = _lock(tx, run_id)
@@ -224,7 +224,7 @@ def progress_run(tx: Connection, run_id: str, progress: Progress) -> None:
 def add_run_fault(
     tx: Connection, run_id: str, code: str, message: str, now: int, *, subject: str = ""
 ) -> None:
-    """Note what went wrong on the way, with `subject`; the run goes on."""
+    """Add a fault with `subject` to a run, which continues."""
     run = _lock(tx, run_id)
     if run is not None:
         known = faults.add_fault(run.faults, code, message, now, subject=subject)
@@ -232,9 +232,9 @@ def add_run_fault(
 
 
 def end_run(tx: Connection, run_id: str, now: int, fault: Fault | None = None) -> Run | None:
-    """End a run, which has failed if there is a fault, and return it.
+    """End a run, as failed if `fault` is given, and return it.
 
-    Return None, and change nothing, if it has ended before or is forgotten.
+    Return None, without a change, if it has ended before or was deleted.
     """
     run = _lock(tx, run_id)
     if run is None or run.state != "running":
@@ -255,12 +255,12 @@ def end_run(tx: Connection, run_id: str, now: int, fault: Fault | None = None) -
 
 
 def remove_runs(tx: Connection, scope_id: str) -> None:
-    """Delete the runs over something that is no more."""
+    """Delete the runs over a deleted resource."""
     tx.execute(_REMOVE, scope_id=scope_id)
 
 
 class RunArguments(msgspec.Struct, frozen=True):
-    """Which run a job is."""
+    """The arguments of a run's job."""
 
     run_id: str
 

@@ -1,11 +1,11 @@
-"""The schedule: chores that come round, each taken by one worker at a time.
+"""The schedule: periodic chores, each run by one worker at a time.
 
-A chore's row says when its next turn begins. The worker that takes the turn leases the row, renews
-the lease while the chore runs, and then sets the row to the next turn. If it dies, the row is due
-again at the end of the lease, and another worker takes the turn.
+A chore's row holds the start of its next turn. The worker that takes the turn leases the row,
+renews the lease while the chore runs, and then sets the next turn. If it dies, the row is due again
+at the end of the lease, and another worker takes the turn.
 
-Turns begin at multiples of their period since the epoch. So chores of one period are due at the
-same moment and cost one look, one lease, and at every other worker one look.
+Turns begin at multiples of the period since the epoch. So chores of the same period are due at the
+same moment and cost one query and one lease, and every other worker one query.
 
 Clocks of several hosts need only agree roughly.
 """
@@ -33,34 +33,34 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """A chore that comes round. Its failure is logged; it is tried again at its next turn."""
+    """A periodic chore. A failure is logged; the next turn tries again."""
 
     name: str
-    """Names its row, so it must stay the same between releases: ``family.noun``."""
+    """Key of its row, ``family.noun``; must not change between releases."""
     every_seconds: float
     run: Callable[[], Awaitable[object]]
-    """Does the work of one turn; may begin again where a worker died, so it works in batches."""
+    """Does the work of one turn, in batches, because it starts again after a worker died."""
     longest_seconds: float = 3600
-    """How long a turn may take before it is cancelled."""
+    """Seconds after which a turn is cancelled."""
 
     def next_turn(self, now: int) -> int:
-        """Return when the next turn after `now` begins, in microseconds."""
+        """Return the start of the next turn after `now`, in microseconds since the epoch."""
         period = later(0, self.every_seconds)
         return (now // period + 1) * period
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerPace:
-    """How a worker keeps the schedule."""
+    """The time parameters of a scheduler, in seconds."""
 
     lease_seconds: float = 60
-    """How long a dead worker's chore waits; a living one renews three times as often."""
+    """Duration of a lease, after which a dead worker's chore is due; renewed at a third of it."""
     look_seconds: float = 60
-    """How long a worker goes without a look at the rows."""
+    """Maximum time between two looks at the rows."""
     retry_seconds: float = 2
-    """The pause after the database could not be asked."""
+    """Pause after the database was unavailable."""
     spread_seconds: float = 1
-    """Workers look up to so much later than a turn begins, by chance: one leases it, and the
+    """Maximum random delay of a worker after a turn begins, so that one worker leases it and the
     others find it leased."""
 
 
@@ -69,7 +69,7 @@ _RELEASE_SECONDS: Final = 1
 
 
 class Scheduler:
-    """Takes turns at the chores it knows; other rows it leaves alone."""
+    """Runs the chores it knows when they are due; ignores other rows."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Scheduler:
         self._new_id = new_id
         self._chance = chance
         self._due_at: dict[str, int] = {}
-        """When each chore is due, as far as this worker knows."""
+        """Due time of each chore, as last read by this worker."""
         self._looked_at = 0
         self._spread = 0
         self._under_way: dict[str, asyncio.Task[None]] = {}
@@ -98,16 +98,16 @@ class Scheduler:
         self._is_stopping = False
 
     def wake(self) -> None:
-        """Read the clock now: for clocks that do not go by themselves."""
+        """Read the clock now; for injected clocks."""
         self._woken.set()
 
     def stop(self) -> None:
-        """Begin no more turns: `run` returns when those under way have ended."""
+        """Begin no more turns; `run` returns when the running ones have ended."""
         self._is_stopping = True
         self._woken.set()
 
     async def run(self) -> None:
-        """Take turns until `stop`; cancelled, drop those under way for others to take."""
+        """Take turns until `stop`; on cancellation, release the running ones for other workers."""
         try:
             await self._make_rows()
             while not self._is_stopping:
@@ -125,13 +125,13 @@ class Scheduler:
             await asyncio.gather(*under_way, return_exceptions=True)
 
     async def _make_rows(self) -> None:
-        """Insert the rows that are not there, due at the next turn."""
+        """Insert missing rows, due at the next turn."""
         now = self._clock()
         due_at = {name: chore.next_turn(now) for name, chore in self._chores.items()}
         await self._database.write_relaxed(turns.insert_missing, due_at)
 
     def _seconds_to_look(self) -> float:
-        """Return how long nothing is to be done."""
+        """Return the seconds until the next look at the rows."""
         now = self._clock()
         if now < self._looked_at:  # the clock was set back
             return 0
@@ -144,7 +144,7 @@ class Scheduler:
         return (min(looks) - now) / MICROSECONDS
 
     async def _look(self) -> None:
-        """Lease the chores that are due, and begin them."""
+        """Lease the chores that are due and start them."""
         self._looked_at = now = self._clock()
         self._spread = later(0, self._chance() * self._pace.spread_seconds)
         try:
@@ -159,7 +159,7 @@ class Scheduler:
         except Unavailable as error:
             _log.warning("the schedule cannot be read: %s", error)
             await self._pause(self._pace.retry_seconds)
-            self._looked_at = 0  # look again, whatever is known
+            self._looked_at = 0  # forces another look
             return
         for name in leased:
             self._due_at[name] = until
@@ -168,7 +168,7 @@ class Scheduler:
             task.add_done_callback(partial(self._ended, name))
 
     async def _correct(self, now: int) -> None:
-        """Make due what a wrong clock put further off than any turn or lease can be."""
+        """Make chores due that a wrong clock set later than any turn or lease can be."""
         for name, due_at in self._due_at.items():
             chore = self._chores[name]
             furthest = later(now, chore.every_seconds + 2 * self._pace.lease_seconds)
@@ -188,7 +188,7 @@ class Scheduler:
         self._woken.set()
 
     async def _hold(self, chore: Scheduled, token: str) -> None:
-        """Take one turn for as long as its lease is ours."""
+        """Take one turn; cancel it when its lease is lost."""
 
         async def renew() -> bool:
             until = later(self._clock(), self._pace.lease_seconds)
@@ -206,7 +206,7 @@ class Scheduler:
         await self._end(chore, token, chore.next_turn(self._clock()), fault)
 
     async def _release(self, chore: Scheduled, token: str) -> None:
-        """Let another worker take the turn at once; change nothing if the lease was lost."""
+        """Release the lease, so that another worker can take the turn; no-op if it was lost."""
         try:
             async with asyncio.timeout(_RELEASE_SECONDS):
                 await self._database.write_relaxed(turns.release, chore.name, token, self._clock())
@@ -216,7 +216,7 @@ class Scheduler:
     async def _end(
         self, chore: Scheduled, token: str, due_at: int, fault: tuple[str, str] | None
     ) -> None:
-        """Give the lease up and set the next turn."""
+        """Release the lease and set the next turn."""
         end = turns.TurnEnd(chore.name, token, due_at, fault)
         try:
             if await self._database.write_relaxed(turns.end, end, self._clock()):

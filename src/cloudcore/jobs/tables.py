@@ -1,11 +1,11 @@
 """The tables of jobs, of the schedule, and of runs.
 
-A job is *queued* until a worker first takes it, *running* until it has *succeeded* or *failed*.
-Between two attempts it stays running, held by nobody, so a state never goes back.
+A job is *queued* until a worker first leases it, then *running* until it has *succeeded* or
+*failed*. Between two attempts it stays running, without a lease, so a state never goes back.
 
-``due_at`` says from when a worker may take the job: the moment to begin or to try again, or the
-end of the lease it is under. So due work is one range of one index, and a dead worker's job
-becomes due by itself.
+``due_at`` is the time from which a worker may lease the job: the start, the next attempt, or the
+end of the current lease. So due work is one range of one index, and a dead worker's job becomes due
+without a cleanup.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ jobs = Table(
     Column("state", String(16), nullable=False),
     Column("arguments", Text, nullable=False),
     Column("cursor", Text, nullable=False),
-    Column("attempts", Integer, nullable=False),  # at the step under way
+    Column("attempts", Integer, nullable=False),  # at the current step
     Column("due_at", Moment),
     Column("lease_token", Id),
     Column("fault", Text),
@@ -73,7 +73,7 @@ Index(
     postgresql_where=jobs.c.finished_at.is_not(None),
 )
 
-# A chore is due at its next turn, or, while a worker takes one, at the end of the lease.
+# A chore is due at its next turn, or, during a turn, at the end of the lease.
 schedules = Table(
     "schedules",
     metadata,
@@ -94,11 +94,11 @@ runs = Table(
     Column("state", String(16), nullable=False),
     Column("arguments", Text, nullable=False),
     Column("done", BigInteger, nullable=False),
-    Column("total", BigInteger),  # null: not known
+    Column("total", BigInteger),  # null if unknown
     Column("counts", Text, nullable=False),  # an object of numbers by name
     Column("faults", Text, nullable=False),  # a list
-    Column("fault", Text),  # why it failed: a code, and words
-    Column("started_by", Text, nullable=False),  # CRN; empty: its time had come
+    Column("fault", Text),  # why it failed: code and message, as JSON
+    Column("started_by", Text, nullable=False),  # CRN; empty if it was scheduled
     Column("started_at", Moment, nullable=False),
     Column("finished_at", Moment),
     CheckConstraint("state IN ('running', 'succeeded', 'failed')", name="state"),

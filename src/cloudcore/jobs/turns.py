@@ -1,4 +1,4 @@
-"""The schedule's transactions: turns are leased, renewed and ended."""
+"""The schedule's transactions: lease, renew, release and end turns."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _IS_OURS: Final = (_s.name == bindparam("chore"), _s.lease_token == bindparam("h
 
 
 class TurnEnd(NamedTuple):
-    """How a turn ended."""
+    """The end of a turn."""
 
     name: str
     token: str
     due_at: int
-    """When the next one begins, in microseconds."""
+    """Start of the next turn, in microseconds since the epoch."""
     fault: tuple[str, str] | None
     """Code and message, if it failed."""
 
@@ -67,39 +67,39 @@ _END: Final = Statement(
 
 
 def insert_missing(tx: Connection, due_at: Mapping[str, int]) -> None:
-    """Insert the rows of chores that have none; `due_at` says when each is due."""
+    """Insert the rows of chores that have none, due at `due_at` by name."""
     for name in sorted(due_at):
         tx.execute(_INSERT, name=name, due_at=due_at[name])
 
 
 def list_due(tx: Connection, names: Sequence[str]) -> dict[str, int]:
-    """Return when each of these chores is due: its next turn, or the end of its lease."""
+    """Return the due time of each of these chores: its next turn, or the end of its lease."""
     return {row[0]: row[1] for row in tx.rows(_LIST, names=text_list(names))}
 
 
 def lease(tx: Connection, names: Sequence[str], token: str, until: int, now: int) -> list[str]:
-    """Lease those of these chores that are still due, and return them."""
+    """Lease those of `names` that are still due, and return their names."""
     rows = tx.rows(_LEASE, names=text_list(names), lease_token=token, lease_end=until, now=now)
     return [row[0] for row in rows]
 
 
 def hasten(tx: Connection, name: str, seen: int, now: int) -> bool:
-    """Make a chore due now, if it is due at the moment `seen`."""
+    """Make a chore due now, if its due time is still `seen`."""
     return tx.execute(_HASTEN, chore=name, seen=seen, now=now) == 1
 
 
 def renew(tx: Connection, name: str, token: str, until: int) -> bool:
-    """Move the end of a lease; return False if it was lost."""
+    """Extend a lease; return False if it was lost."""
     return tx.execute(_RENEW, chore=name, held=token, lease_end=until) == 1
 
 
 def release(tx: Connection, name: str, token: str, now: int) -> None:
-    """Give a lease up before the turn is over: the chore is due now."""
+    """Release a lease before the turn has ended: the chore is due now."""
     tx.execute(_RELEASE, chore=name, held=token, now=now)
 
 
 def end(tx: Connection, turn: TurnEnd, now: int) -> bool:
-    """End a turn and give its lease up; return False, and change nothing, if it was lost."""
+    """End a turn and release its lease; return False, without a change, if it was lost."""
     fault = None
     if turn.fault is not None:
         row = tx.row(_LOCK_OURS, chore=turn.name, held=turn.token)

@@ -1,7 +1,7 @@
-"""A worker: leases due jobs, runs their steps, and renews its leases while it does.
+"""The job worker: lease due jobs, run their steps, and renew the leases meanwhile.
 
-Any number of workers, in any processes, share one queue. A job is one worker's at a time. When
-the worker dies, its jobs go on from their last cursor once the leases end.
+Any number of workers, in any processes, share one queue. One worker at a time runs a job. If the
+worker dies, its jobs continue from their last cursor when the leases end.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPace:
-    """How much a worker does at once, and how often it looks."""
+    """The parallelism and time parameters of a worker."""
 
     slots: int = 4
-    """Jobs under way at once."""
+    """Maximum number of jobs run at once."""
     lease_seconds: float = 60
-    """How long a dead worker's jobs wait; a living one renews three times as often."""
+    """Duration of a lease, after which a dead worker's jobs are due; renewed at a third of it."""
     poll_seconds: float = 2
-    """How long work that another process put in may go unseen, on average."""
+    """Average delay until jobs enqueued by another process are seen."""
     blocked_seconds: float = 0.05
-    """The pause after all due work was locked by others."""
+    """Pause after all due jobs were locked by other workers."""
 
 
 class JobWorker:
-    """Runs jobs of the kinds it knows; others it leaves alone."""
+    """Runs jobs of the kinds it knows; ignores others."""
 
     def __init__(
         self,
@@ -65,16 +65,16 @@ class JobWorker:
         database.listen(self.wake)
 
     def wake(self) -> None:
-        """Look for work now, as every commit of this process that puts a job in has it do."""
+        """Look for jobs now; called after every commit of this process that enqueues one."""
         self._woken.set()
 
     def stop(self) -> None:
-        """Begin no more steps: `run` returns when those under way have ended."""
+        """Begin no more steps; `run` returns when the running ones have ended."""
         self._is_stopping = True
         self._woken.set()
 
     async def run(self) -> None:
-        """Run jobs until `stop`; cancelled, drop those under way, to be resumed by lease."""
+        """Run jobs until `stop`; cancelled, drop running ones, which resume after their lease."""
         try:
             while not self._is_stopping:
                 await self._pause(await self._begin_due_jobs())
@@ -86,7 +86,7 @@ class JobWorker:
             await asyncio.gather(*self._under_way, return_exceptions=True)
 
     async def _begin_due_jobs(self) -> float:
-        """Lease what is due, as far as there are slots; return how long to wait then."""
+        """Lease due jobs up to the free slots; return the seconds to wait afterwards."""
         poll = self._pace.poll_seconds * (0.5 + self._chance())
         free = self._pace.slots - len(self._under_way)
         if not free:
@@ -115,10 +115,10 @@ class JobWorker:
             until=self._lease_end(),
             limit=1 if self._was_blocked else free,
             kinds=self._kinds.keys(),
-            # A row that is locked again and again would else be passed over for ever.
+            # Otherwise a row that is locked every time would be skipped for ever.
             waits=self._was_blocked,
         )
-        # Lost with the power, a lease costs no more than an attempt.
+        # A lease lost in a power failure costs only an attempt.
         leased = await self._database.write_relaxed(queue.lease, terms, now)
         self._was_blocked = not leased
         return leased
@@ -134,7 +134,7 @@ class JobWorker:
         self._woken.set()
 
     async def _hold(self, job: Job) -> None:
-        """Run a job's steps for as long as its lease is ours."""
+        """Run a job's steps; cancel them when its lease is lost."""
 
         async def renew() -> bool:
             return await self._database.write_relaxed(queue.renew, job, self._lease_end())
@@ -143,7 +143,7 @@ class JobWorker:
         await hold(f"job {job.id}", work, renew, self._pace.lease_seconds / 3)
 
     async def _end_or_run(self, job: Job) -> None:
-        """Run a job's steps, or give it up if its last attempt ended without a word."""
+        """Run a job's steps, or fail it if its worker died in the last attempt."""
         kind = self._kinds[job.kind]
         if kind.is_exhausted(job.attempts - 1):
             await self._record_failure(kind, job, StepFailed(*queue.WORKER_LOST))
@@ -165,7 +165,7 @@ class JobWorker:
             except LeaseLost:
                 _log.warning("job %s was taken over; its step did not count", job.id)
                 return
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is the job's fault
+            except Exception as error:  # noqa: BLE001 - any error fails the attempt
                 await self._record_failure(kind, current, error)
                 return
 
@@ -180,7 +180,7 @@ class JobWorker:
             _log.warning("job %s was taken over while it failed", job.id)
         except Unavailable as unavailable:
             _log.warning("a failure of job %s is not recorded: %s", job.id, unavailable)
-        except Exception:  # noqa: BLE001 - the lease ends, and the job is given up again
+        except Exception:  # noqa: BLE001 - retried after the lease
             _log.exception("job %s (%s) cannot be given up", job.id, job.kind)
 
     def _lease_end(self) -> int:
@@ -190,9 +190,9 @@ class JobWorker:
 def _commit(
     job: Job, outcome: Next | Done, now: int, lease_end: int, tx: Connection, *, keep: bool
 ) -> tuple[Job | None, object]:
-    """Apply a step's effect and advance its job; return the job if still held, and the result.
+    """Apply a step's change and advance its job; return the job if still leased, and the result.
 
-    The job comes first: its row is locked before the effect looks at anything.
+    Advance the job first: its row must be locked before the change reads anything.
     """
     if isinstance(outcome, Done):
         queue.succeed(tx, job, now)
@@ -209,7 +209,7 @@ def _commit(
 def _fail(
     kind: JobKind, job: Job, fault: tuple[str, str, bool], spread: float, now: int, tx: Connection
 ) -> tuple[bool, object]:
-    """Count a failed attempt; return True if it was the last, and what giving up returned."""
+    """Count a failed attempt; return True if it was the last, and the result of `gave_up`."""
     code, message, is_permanent = fault
 
     def retry_seconds(attempts: int) -> float | None:
@@ -224,7 +224,7 @@ def _fail(
 
 
 def _described(job: Job, error: Exception) -> tuple[str, str, bool]:
-    """Return what the job's owner may know of an error: code, message, and if it is permanent."""
+    """Return what the job's owner may see of an error: code, message, and True if permanent."""
     if isinstance(error, StepFailed):
         return error.code, error.message, error.is_permanent
     _log.error("a step of job %s (%s) failed", job.id, job.kind, exc_info=error)
