@@ -1,1 +1,1 @@
-"""The kernel and the families of the cloud; it knows nothing of the registry."""
+"""The kernel and the families of the cloud; independent of the registry."""

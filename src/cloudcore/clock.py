@@ -1,4 +1,4 @@
-"""Time and identifiers: the two things every service asks of its surroundings."""
+"""The clock and the generator of ids."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable
 
 Clock = Callable[[], int]
-"""Returns now as microseconds since 1970-01-01 UTC, the form in which rows keep moments."""
+"""Returns the current time in microseconds since 1970-01-01 UTC, as stored in rows."""
 
 MICROSECONDS = 1_000_000
 
@@ -21,7 +21,7 @@ def system_clock() -> int:
 def uuid7(now: int | None = None) -> str:
     """Return a new UUIDv7 (RFC 9562 §5.7) as its 36-character string.
 
-    Its order is the order of creation by millisecond, so a primary key doubles as a cursor.
+    UUIDs sort by the millisecond of their creation, so a primary key can serve as a cursor.
     `now` is in microseconds since the epoch.
     """
     milliseconds = (system_clock() if now is None else now) // 1000

@@ -1,4 +1,4 @@
-"""What the command line offers to the commands of families.
+"""The interface of the command line for the commands of families.
 
 A module of commands has ``add_parsers(commands)``, which gets a `CommandLine`.
 """
@@ -10,21 +10,21 @@ from typing import NamedTuple, Protocol
 
 
 class PublicList(NamedTuple):
-    """A command that shows a list which anyone may read."""
+    """A command that shows a public list."""
 
     verb: str
     words: str
-    """What it does, for its help."""
+    """Help text."""
     path: str
     field: str
-    """Of the answer, which holds the rows."""
+    """The field of the response that holds the rows."""
     columns: tuple[tuple[str, str], ...]
-    """Of the table: heading, and field of a row."""
+    """The columns of the table: heading and field of a row."""
 
 
 class CommandLine(Protocol):
-    """Where commands are added."""
+    """The command line to which commands are added."""
 
     def add_public_lists(self, noun: str, words: str, lists: Sequence[PublicList]) -> None:
-        """Add a noun, and a command below it for each list. None of them needs a sign-in."""
+        """Add a noun with a command for each list, none of which needs a sign-in."""
         ...

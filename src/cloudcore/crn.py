@@ -1,8 +1,8 @@
-"""Cloud resource names: ``crn:<service>:<region>:<account>:<type>/<name>`` (part 2, F).
+"""Cloud resource names: ``crn:<service>:<region>:<account>:<type>/<name>``.
 
-Split on the first four colons, so the name may hold colons and slashes. Regional services name
-their region; global ones (identity) leave it empty. What we put out always names the account by id.
-Ids, also an account's, are accepted in any case.
+A CRN is split at the first four colons, so the name may hold colons and slashes. Regional services
+have a region; global ones (identity) leave it empty. Our responses always name the account by id.
+Ids, including an account's, are accepted in upper and lower case.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _IDS: Final = re.compile(rf"(?:\A|(?<=:)|(?<=:user/)|(?<=:organization/)){UUID_P
 
 
 class Crn(NamedTuple):
-    """A resource name taken apart."""
+    """A parsed resource name."""
 
     service: str
     region: str
@@ -35,10 +35,10 @@ class Crn(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Crn:
-        """Return `text` taken apart.
+        """Parse `text`.
 
         Raises:
-            InvalidInput: it is no CRN (``reason`` is ``malformed_crn``).
+            InvalidInput: it is not a CRN (``reason`` is ``malformed_crn``).
 
         """
         parts = text.split(":", 4)
@@ -64,8 +64,8 @@ class Crn(NamedTuple):
 
 
 def lower_ids(text: str) -> str:
-    """Return an id, or a CRN or pattern of CRNs, with the ids in it in lower case.
+    """Return an id, a CRN or a pattern of CRNs with its ids in lower case.
 
-    Ids are the account, and what follows ``user/`` and ``organization/``; names stay as they are.
+    Ids are the account and the part after ``user/`` or ``organization/``; names are unchanged.
     """
     return _IDS.sub(lambda found: found[0].lower(), text)

@@ -1,21 +1,21 @@
-"""What can go wrong in the platform, as one tree.
+"""The error classes of the platform, as one tree.
 
     PlatformError
-    ├── InvalidInput            a value the caller sent cannot be accepted
-    ├── Unauthenticated         who is asking is not known
-    ├── AccessDenied            known, and not allowed (QuotaExceeded: no more than so much)
-    ├── NotFound                no such thing, or none the caller may know of
-    ├── Conflict                the state of things forbids it now
-    ├── PreconditionFailed      the request's own condition does not hold
-    ├── PayloadTooLarge         more bytes than the operation takes
-    ├── UnsupportedMediaType    the body is of a type the operation does not read
-    ├── MethodNotAllowed        the resource exists; this verb is not for it
-    ├── IdempotencyKeyReused    the key was used for another request
+    ├── InvalidInput            a value of the request is invalid
+    ├── Unauthenticated         the caller is not authenticated
+    ├── AccessDenied            the caller is not allowed (QuotaExceeded: a limit is reached)
+    ├── NotFound                the resource does not exist or is not visible to the caller
+    ├── Conflict                the current state does not permit the operation
+    ├── PreconditionFailed      a condition of the request does not hold
+    ├── PayloadTooLarge         the body is larger than the operation accepts
+    ├── UnsupportedMediaType    the operation does not accept the body's type
+    ├── MethodNotAllowed        the resource exists, but not for this method
+    ├── IdempotencyKeyReused    the key was used with another request
     ├── RateLimited             too many requests in this window
-    └── Unavailable             our side cannot do it now; trying again later may work
+    └── Unavailable             the service cannot do it now; a later retry may work
 
-A class says *what happened*. It knows no status, no error code and no wire format: each plane
-turns classes into answers by a table (`cloudcore.web.envelope` for ``/v1``).
+A class means *what happened*. It has no status, error code or wire format: each plane maps classes
+to responses in a table (`cloudcore.web.envelope` for ``/v1``).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Any
 
 
 class PlatformError(Exception):
-    """Base of every error that is an answer, not a bug.
+    """Base of the errors that are responses, not bugs.
 
-    `params` are non-sensitive details a client may show or act on.
+    `params` are non-sensitive details for the client.
     """
 
     def __init__(self, message: str, **params: Any) -> None:  # noqa: ANN401 - JSON values
@@ -36,43 +36,43 @@ class PlatformError(Exception):
 
 
 class InvalidInput(PlatformError):
-    """A value the caller sent cannot be accepted."""
+    """A value of the request is invalid."""
 
 
 class Unauthenticated(PlatformError):
-    """Who is asking is not known."""
+    """The caller is not authenticated."""
 
 
 class AccessDenied(PlatformError):
-    """The caller is known, and not allowed."""
+    """The caller is authenticated but not allowed."""
 
 
 class QuotaExceeded(AccessDenied):
-    """The account may have no more of this."""
+    """A quota is reached."""
 
 
 class NotFound(PlatformError):
-    """There is no such thing, or none the caller may know of."""
+    """The resource does not exist or is not visible to the caller."""
 
 
 class Conflict(PlatformError):
-    """The present state of things forbids the operation."""
+    """The current state does not permit the operation."""
 
 
 class PreconditionFailed(PlatformError):
-    """What the request's ``If-Match`` or ``If-None-Match`` asks for does not hold."""
+    """The condition of ``If-Match`` or ``If-None-Match`` does not hold."""
 
 
 class PayloadTooLarge(PlatformError):
-    """The body holds more bytes than the operation takes."""
+    """The body is larger than the operation accepts."""
 
 
 class UnsupportedMediaType(PlatformError):
-    """The body is of a type the operation does not read."""
+    """The operation does not accept the body's type."""
 
 
 class MethodNotAllowed(PlatformError):
-    """The resource exists, but this verb is not for it."""
+    """The resource exists, but not for this method."""
 
     def __init__(self, message: str, *, allow: str, **params: Any) -> None:  # noqa: ANN401
         super().__init__(message, **params)
@@ -80,11 +80,11 @@ class MethodNotAllowed(PlatformError):
 
 
 class IdempotencyKeyReused(PlatformError):
-    """The `Idempotency-Key` came before, with another request."""
+    """The ``Idempotency-Key`` was used with another request."""
 
 
 class RateLimited(PlatformError):
-    """The window is exhausted; it opens again in `retry_after` seconds."""
+    """The rate limit is exhausted; the window ends in `retry_after` seconds."""
 
     def __init__(self, message: str, *, retry_after: int) -> None:
         super().__init__(message)
@@ -92,7 +92,7 @@ class RateLimited(PlatformError):
 
 
 class Unavailable(PlatformError):
-    """Our side cannot do it now; trying again after `retry_after` seconds may work."""
+    """The service cannot do it now; a retry after `retry_after` seconds may work."""
 
     def __init__(self, message: str, *, retry_after: int = 30) -> None:
         super().__init__(message)

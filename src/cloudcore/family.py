@@ -1,11 +1,11 @@
-"""What a family of operations brings to the platform, as one value.
+"""A family of operations, as one value.
 
-The composition root holds one tuple of families and reads everything from it: routes, jobs,
-timers, tables, names of resources, commands. A family takes part because it stands in that tuple;
-importing a module registers nothing.
+The composition root has one tuple of families and reads everything from it: routes, jobs, timers,
+tables, kinds of resources, commands. A family is active if it is in that tuple; importing a module
+registers nothing.
 
-The value is cheap to import. What needs a web framework, a database or a command line stands
-behind a function that imports it when it is called.
+The value is cheap to import. Parts that need a web framework, a database or a command line are
+functions that import them when called.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ Other = TypeVar("Other")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceKind:
-    """One kind of resource, as policies name it."""
+    """A kind of resource that policies can name."""
 
     crn: str
-    """Form of its names; what varies is in angle brackets."""
+    """Form of its CRNs; variable parts are in angle brackets."""
     actions: tuple[str, ...]
-    """All that can be done with it, as ``family:VerbNoun``."""
+    """Its actions, as ``family:VerbNoun``."""
     rules: ResourceRules | None = None
-    """What its own policies may say; None: it cannot have a policy."""
+    """Rules for its resource policies; None if it cannot have one."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandGroup:
-    """Commands that the help of the command line shows together."""
+    """Commands that the help shows together."""
 
     title: str
     modules: tuple[str, ...]
@@ -61,11 +61,11 @@ def _no_shapes() -> dict[str, ErrorShape]:
 
 @dataclass(frozen=True, kw_only=True)  # no slots: `Family[X](…)` sets an attribute
 class Family(Generic[Needs_contra]):
-    """One family.
+    """A family of operations.
 
-    Its type argument is what its routes, jobs and timers are given when a process starts.
-    What a family needs of another one is a port: a Protocol among its needs, which the
-    composition root fills (`given`).
+    Its type argument is the type of the dependencies that its routes, jobs and timers get at the
+    start of a process. What a family needs of another one is a port: a Protocol among these
+    dependencies, which the composition root provides (`given`).
     """
 
     name: str
@@ -73,25 +73,25 @@ class Family(Generic[Needs_contra]):
     routes: Callable[[Needs_contra], Sequence[ControllerRouterHandler]] = _nothing
     """Handlers under ``/v1``."""
     error_shapes: Callable[[], Mapping[str, ErrorShape]] = _no_shapes
-    """By path prefix, where errors do not have the platform's envelope."""
+    """Error shapes by path prefix, where they differ from the platform's envelope."""
     job_kinds: Callable[[Needs_contra], Sequence[JobKind]] = _nothing
     schedule: Callable[[Needs_contra], Sequence[Scheduled]] = _nothing
-    """What is done again and again, by one process at a time."""
+    """Its periodic chores, each run by one process at a time."""
     expiry: Callable[[], Sequence[Callable[[Connection, int], object]]] = _nothing
-    """Changes that delete rows whose time is over, given the present in microseconds since the
-    epoch. Each runs hourly, in a transaction of its own."""
+    """Changes that delete expired rows; they get the current time in microseconds since the epoch.
+    Each runs hourly, in its own transaction."""
     tables: Callable[[], Sequence[Table]] = _nothing
     resource_kinds: tuple[ResourceKind, ...] = ()
     events: tuple[str, ...] = ()
     """Types of the events it publishes."""
     quotas: tuple[str, ...] = ()
-    """Names of the quotas it counts, as refusals tell them (``params.quota``)."""
+    """Names of its quotas, as in errors (``params.quota``)."""
     commands: tuple[CommandGroup, ...] = ()
 
     def given(self, needs_of: Callable[[Other], Needs_contra]) -> Family[Other]:
-        """Return this family as the composition root holds it: `needs_of` fills its needs.
+        """Return this family with `needs_of` providing its dependencies.
 
-        `needs_of` takes what the composition root made for the process.
+        `needs_of` takes the objects that the composition root made for the process.
         """
         own: Family[Any] = self  # `replace` cannot express that the type argument changes
         return replace(
@@ -103,6 +103,6 @@ class Family(Generic[Needs_contra]):
 
 
 def resource_rules(families: Sequence[Family[Any]]) -> tuple[ResourceRules, ...]:
-    """Return what the policies of all kinds of resources may say."""
+    """Return the rules for resource policies of all kinds of resources."""
     kinds = [kind for family in families for kind in family.resource_kinds]
     return tuple(kind.rules for kind in kinds if kind.rules is not None)

@@ -1,8 +1,8 @@
 """Count the names and values of a JSON document before it is parsed.
 
-A parser turns two bytes such as ``[]`` into an object of some fifty to a hundred, and holds the
-interpreter's lock meanwhile. Counting builds nothing, in steps of `STEP_BYTES` between which other
-threads run.
+A parser turns two bytes such as ``[]`` into an object of 50 to 100 bytes, and holds the
+interpreter's lock meanwhile. Counting creates no objects, and other threads can run between its
+steps of `STEP_BYTES`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ STEP_BYTES: Final = 64 * 1024
 
 
 class JsonSize(NamedTuple):
-    """The parts of a document. Counting stops once there are more than the caller allows."""
+    """The counts of a document; too low if counting stopped at the caller's limit."""
 
     names: int
-    """Names of members, in all objects together."""
+    """Names of members in all objects."""
     values: int
     """Strings, numbers, literals, objects and arrays; an empty object or array counts as two."""
 
@@ -28,9 +28,9 @@ class JsonSize(NamedTuple):
 
 
 def json_size(document: bytes | memoryview, most: int) -> JsonSize:
-    """Return the number of names and values of `document`; stop counting beyond `most` parts.
+    """Count the names and values of `document`; stop beyond `most` parts.
 
-    Exact up to the first byte that breaks the grammar, where every parser stops.
+    Exact up to the first syntax error, where every parser stops.
     """
     names = values = 0
     for outside in _outside_texts(bytes(document)):
@@ -42,15 +42,15 @@ def json_size(document: bytes | memoryview, most: int) -> JsonSize:
 
 
 def _outside_texts(document: bytes) -> Iterator[bytes]:
-    """Yield the document in steps without what stands inside its texts, and their quotes."""
+    """Yield the document in steps, without its strings."""
     start, is_inside = 0, False
     while start < len(document):
         step = document[start : start + STEP_BYTES]
         if len(step) == STEP_BYTES and (len(step) - len(step.rstrip(b"\\"))) % 2:
-            step = step[:-1]  # an escape is not cut in two
+            step = step[:-1]  # do not split an escape
         start += len(step)
         if b"\\" in step:
-            # From left to right, so that the second of two backslashes escapes nothing.
+            # Pairs of backslashes first, so that the second one does not count as an escape.
             step = step.replace(b"\\\\", b"").replace(b'\\"', b"")
         pieces = step.split(b'"')
         yield b"".join(pieces[is_inside::2])

@@ -1,4 +1,4 @@
-"""What the kernel itself keeps for all families, as a family without routes of its own."""
+"""The family of the kernel: tables and timers shared by all families, without routes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HOUR: Final = 3600
 
 
 class KernelNeeds(Protocol):
-    """What the kernel's own timers are given."""
+    """The dependencies of the kernel's timers."""
 
     @property
     def database(self) -> Database:
@@ -43,7 +43,7 @@ def _schedule(needs: KernelNeeds) -> Sequence[Scheduled]:
 
     forget_events = partial(outbox.forget_undelivered, needs.database, needs.clock)
     return (
-        # Often, since strangers decide how many there are.
+        # Often, because unauthenticated clients can create many.
         Scheduled("kernel.rate_windows", _MINUTE, forget_windows),
         Scheduled("kernel.undelivered_events", _HOUR, forget_events),
     )

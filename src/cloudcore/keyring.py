@@ -1,7 +1,7 @@
-"""The root key, and what it seals: every secret that must be read back but never lie in the open.
+"""Seal secrets under the root key: those that must be read back but not stored in plain text.
 
-A sealed value is ``<version 1><nonce 12><AES-256-GCM ciphertext>``. Its *context* (what the value
-is, and whose) is authenticated with it, so a value moved to another row does not open.
+A sealed value is ``<version: 1 byte><nonce: 12 bytes><AES-256-GCM ciphertext>``. Its *context*
+(kind and owner of the value) is authenticated too, so a value moved to another row does not open.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NONCE_BYTES: Final = 12
 
 
 class KeyringError(Exception):
-    """The root key is missing, unfit or exposed, or a value was not sealed by it."""
+    """The root key is missing, malformed or readable by others, or did not seal a value."""
 
 
 class Keyring:
@@ -35,15 +35,15 @@ class Keyring:
         self._derivation_key = hmac.digest(root_key, b"entrepot derivation 1", "sha256")
 
     def seal(self, plaintext: bytes, context: str) -> bytes:
-        """Return `plaintext` sealed for `context`."""
+        """Seal `plaintext` for `context`."""
         nonce = os.urandom(_NONCE_BYTES)
         return _VERSION + nonce + self._cipher.encrypt(nonce, plaintext, context.encode())
 
     def open(self, sealed: bytes, context: str) -> bytes:
-        """Return what was sealed for `context`.
+        """Open a value sealed for `context`.
 
         Raises:
-            KeyringError: it was sealed by another key, for another context, or was changed.
+            KeyringError: it was sealed with another key or for another context, or was changed.
 
         """
         if sealed[:1] != _VERSION or len(sealed) < 1 + _NONCE_BYTES:
@@ -55,15 +55,15 @@ class Keyring:
             raise KeyringError("the value was not sealed by this key for this use") from None
 
     def derive(self, context: str) -> bytes:
-        """Return 32 bytes that are always the same for `context`, and unknown without the key."""
+        """Derive 32 bytes from the root key and `context` (HMAC-SHA-256)."""
         return hmac.digest(self._derivation_key, context.encode(), "sha256")
 
 
 def create_root_key(path: Path) -> None:
-    """Write a new root key, readable by its owner alone and whole from its first moment.
+    """Write a new root key, atomically and readable only by its owner.
 
     Raises:
-        FileExistsError: there is a key already. Replacing it would lose all it sealed.
+        FileExistsError: a key exists. Replacing it would lose all values sealed with it.
 
     """
     descriptor, unnamed = mkstemp(prefix=f".{path.name}.", dir=path.parent)  # of mode 0600
@@ -84,10 +84,10 @@ def create_root_key(path: Path) -> None:
 
 
 def load_keyring(path: Path) -> Keyring:
-    """Return the keyring of the root key in `path`.
+    """Load the keyring of the root key in `path`.
 
     Raises:
-        KeyringError: no such file, or others than its owner may read it.
+        KeyringError: the file cannot be read, or users other than its owner can read it.
 
     """
     try:

@@ -1,6 +1,6 @@
-"""Ids on the wire: UUIDs, which callers write in any case; kept and shown in lower case.
+"""Ids in requests and responses: UUIDs, accepted in any case, stored and shown in lower case.
 
-RFC 9562 §4 asks for this. `cloudcore.crn.lower_ids` is for ids inside of resource names.
+RFC 9562 §4 requires this. For ids within CRNs see `cloudcore.crn.lower_ids`.
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ Uuid = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
 
 
 def parse_uuid(text: str) -> str | None:
-    """Return an id in the form it is kept in, or None if `text` is no UUID."""
+    """Return a UUID in lower case, or None if `text` is not one."""
     return text.lower() if _UUID.fullmatch(text) else None

@@ -1,4 +1,4 @@
-"""Shapes on the wire: what bodies and queries are made of, and how moments are written."""
+"""Base types of request and response bodies, and the format of moments."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 Timestamp = Annotated[datetime, Meta(tz=True)]
-"""A moment a caller sends: RFC 3339 with its offset; one without is refused."""
+"""A moment in a request: RFC 3339 with an offset, which is required."""
 
 RFC3339 = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
-"""A moment in an answer, as `rfc3339` writes it."""
+"""A moment in a response, formatted by `rfc3339`."""
 
 
 class RequestBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Base of request bodies: a field that is not known is refused, since it may be a typo.
+    """Base of request bodies; unknown fields are refused, because they may be typos.
 
-    In a PATCH a field defaults to `msgspec.UNSET`: absent keeps, null clears where it may.
+    In a PATCH, fields default to `msgspec.UNSET`: an absent field keeps its value, null clears it.
     """
 
     saturates_integers: ClassVar[bool] = False
@@ -32,23 +32,23 @@ class ResponseBody(Struct, kw_only=True):
 
 
 def rfc3339(moment: int) -> str:
-    """Return a moment (microseconds since the epoch) in UTC, always with six decimals.
+    """Format a moment (microseconds since the epoch) in UTC, always with six decimals.
 
-    There is no text for one after `LAST_MOMENT`.
+    Raise OverflowError for a moment after `LAST_MOMENT`.
     """
     at = _EPOCH + timedelta(microseconds=moment)
     return f"{at:%Y-%m-%dT%H:%M:%S.%f}Z"
 
 
 def moment_of(at: datetime) -> int:
-    """Return an aware date-time as microseconds since the epoch."""
+    """Convert an aware date-time to microseconds since the epoch."""
     return (at - _EPOCH) // _MICROSECOND
 
 
 LAST_MOMENT: Final = moment_of(datetime.max.replace(tzinfo=UTC))
-"""The end of the year 9999 in UTC. West of Greenwich a caller can name a later one."""
+"""The end of the year 9999 in UTC. With a negative offset, a caller can give a later moment."""
 
 
 def changes_of(data: Struct) -> dict[str, object]:
-    """Return the fields that a PATCH gives."""
+    """Return the fields that a PATCH body has."""
     return {name: value for name, value in structs.asdict(data).items() if value is not UNSET}

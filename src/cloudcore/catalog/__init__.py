@@ -1,1 +1,1 @@
-"""The public catalogues: which regions there are, and what things cost."""
+"""The public catalogues: regions and prices."""

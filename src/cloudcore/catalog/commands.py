@@ -1,4 +1,4 @@
-"""``entrepot catalog``: the regions and prices of a platform, without signing in."""
+"""``entrepot catalog``: list regions and prices of a platform, without signing in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data of the catalogues: one JSON file, checked when it is loaded.
+"""Load and check the JSON file of the catalogues.
 
 `docs/catalog.md` describes the file for operators.
 """
@@ -19,7 +19,7 @@ from cloudcore.wire import RequestBody, ResponseBody
 T = TypeVar("T", bound=Hashable)
 
 MAX_BYTES: Final = 1 << 20
-"""Largest file."""
+"""Maximum size of the file."""
 
 RegionName = Annotated[str, Meta(pattern=r"\A[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")]
 Sku = Annotated[str, Meta(pattern=r"\A[a-z0-9](?:[a-z0-9._-]{0,126}[a-z0-9])?\Z")]
@@ -31,7 +31,7 @@ Amount = Annotated[str, Meta(pattern=r"\A(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,12})
 
 
 class CatalogInvalid(InvalidInput):
-    """The file of the catalogues cannot be used."""
+    """The file of the catalogues is unreadable or invalid."""
 
 
 class Region(ResponseBody, forbid_unknown_fields=True):
@@ -67,12 +67,12 @@ class CatalogFile(RequestBody):
 
 
 def load_catalog(path: Path, region: str, url: str) -> CatalogFile:
-    """Return the catalogues of a file.
+    """Load the catalogues from a file.
 
     In its texts, ``{region}`` and ``{url}`` stand for the region and the base URL of this install.
 
     Raises:
-        CatalogInvalid: it cannot be read, is not JSON, or a field of it is wrong.
+        CatalogInvalid: the file cannot be read, is not JSON, or has an invalid field.
 
     """
     try:
@@ -94,7 +94,7 @@ def load_catalog(path: Path, region: str, url: str) -> CatalogFile:
 
 
 def _filled(value: object, words: dict[str, str]) -> object:
-    """Return JSON with the words in its texts replaced."""
+    """Replace the placeholders in all texts of a JSON value."""
     if isinstance(value, str):
         for word, meaning in words.items():
             value = value.replace(word, meaning)
@@ -107,7 +107,7 @@ def _filled(value: object, words: dict[str, str]) -> object:
 
 
 def _faults(catalog: CatalogFile) -> Iterable[str]:
-    """Yield what is wrong though each field is right by itself."""
+    """Yield the faults between fields: duplicates and unknown regions."""
     names = [region.name for region in catalog.regions]
     for name in _repeated(names):
         yield f"the region {name} is there twice"

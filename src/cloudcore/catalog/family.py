@@ -1,4 +1,4 @@
-"""The public catalogues as a family."""
+"""The family of the public catalogues."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CatalogNeeds:
-    """Where the data come from, and what stands for itself in them."""
+    """The catalogue file, and the values of its placeholders."""
 
     file: Path
     region: str

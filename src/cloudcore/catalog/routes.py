@@ -1,4 +1,4 @@
-"""``GET /v1/regions`` and ``GET /v1/prices``: for anyone, at a limited rate.
+"""``GET /v1/regions`` and ``GET /v1/prices``: public, with a rate limit.
 
 The content changes only with a restart, so it is encoded once and has an entity tag.
 """
@@ -34,14 +34,14 @@ class ManyPrices(ResponseBody):
 
 
 class Document:
-    """An answer that is the same for everyone, and its entity tag (RFC 9110 §8.8.3)."""
+    """A constant response body with its entity tag (RFC 9110 §8.8.3)."""
 
     def __init__(self, content: ResponseBody) -> None:
         self._body = msgspec.json.encode(content)
         self.etag = f'"{hashlib.sha256(self._body).hexdigest()}"'
 
     def answer(self, request: Request[Any, Any, Any]) -> Response[Any]:
-        """Return the document, or 304 if ``If-None-Match`` names it."""
+        """Return the document, or 304 if ``If-None-Match`` matches its entity tag."""
         headers = {"ETag": self.etag, "Cache-Control": "no-cache"}
         conditions = ",".join(request.headers.getall("if-none-match", []))
         if conditions.strip() == "*" or self.etag in _ENTITY_TAG.findall(conditions):
