@@ -1,4 +1,4 @@
-"""The access log: one line of JSON a request, encoded and written beside the event loop."""
+"""The access log: one line of JSON per request, written by a thread of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cloudcore.serving.record import MAX_USER_AGENT, RequestRecord
 
 FLUSH_SECONDS = 0.25
 MAX_PENDING = 50_000
-"""Lines kept for a standard error that nobody reads; older ones are dropped."""
+"""Lines buffered while standard error is blocked; older ones are dropped."""
 
 MAX_PATH = 1024
 MAX_QUERY = 512
@@ -56,7 +56,7 @@ def loggable_query(query: bytes) -> str:
 
 
 def access_line(record: RequestRecord) -> AccessLine:
-    """Return the line for a finished exchange."""
+    """Return the line for a finished request."""
     return AccessLine(
         timestamp(record.finished_at),
         record.request_id,
@@ -75,22 +75,22 @@ def access_line(record: RequestRecord) -> AccessLine:
 
 
 def _printable(text: bytes, limit: int) -> str:
-    """Return at most `limit` characters of foreign text, with all that is not ASCII escaped.
+    """Return at most `limit` characters of a client's text, with non-ASCII bytes escaped.
 
-    Terminals obey some such characters, and DEL, which JSON does not escape.
+    Terminals interpret some such characters, and DEL, which JSON does not escape.
     """
     return text[:limit].replace(b"\x7f", b"?").decode("ascii", "backslashreplace")[:limit]
 
 
-@lru_cache(256)  # clients name themselves alike in all their requests
+@lru_cache(256)  # clients repeat the same user agent
 def _printable_agent(text: bytes) -> str:
     return _printable(text, MAX_USER_AGENT)
 
 
 class AccessLog:
-    """Collects finished exchanges and writes them in batches from a thread of its own.
+    """Collects finished requests and writes their lines in batches from a thread.
 
-    The thread also keeps the event loop from waiting for whoever reads standard error.
+    So a slow reader of standard error does not block the event loop.
     """
 
     def __init__(self, descriptor: int = 2) -> None:
@@ -100,15 +100,15 @@ class AccessLog:
         self._thread = threading.Thread(target=self._run, name="access-log", daemon=True)
 
     def __call__(self, record: RequestRecord) -> None:
-        """Take a finished exchange."""
+        """Add a finished request."""
         self._records.append(record)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Write what is left, unless that takes more than a second."""
+        """Write the remaining lines, for at most a second."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(1)

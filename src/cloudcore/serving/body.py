@@ -1,9 +1,9 @@
 """How an application takes a request body, on our own server and on any other.
 
-Our server holds a body back until the application asks for it and offers, under
-``scope["extensions"]["entrepot.held_body"]``, an object that moves the body to a
-sink in a bulk thread (`HeldBody`). On a stock ASGI server the same call falls back to
-``receive()``, so that handlers are written once.
+Our server leaves a body in the socket until the application reads it, and offers in
+``scope["extensions"]["entrepot.held_body"]`` an object that moves the body to a
+sink in a bulk thread (`HeldBody`). On another ASGI server the same call falls back to
+``receive()``, so that handlers are the same.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 Sink = Callable[[memoryview], None]
-"""Takes the next bytes; the view is only valid during the call. Runs off the event loop."""
+"""Takes the next bytes; the view is valid only during the call. Runs in a thread."""
 
 P = TypeVar("P")
 T = TypeVar("T")
 
 FREE_JOIN_BYTES = 1024 * 1024
-"""From this size on, `bytes.join` releases the interpreter's lock while it copies."""
+"""Size from which `bytes.join` releases the interpreter's lock while it copies."""
 UNIT_BYTES = 256 * 1024
-"""Bodies reach a sink in whole units of this size (the last may be shorter): it stays in L2."""
+"""Size of the units in which bodies reach a sink (the last may be shorter); it fits in L2."""
 
 
 class HeldBody(Protocol):
     """A request body that is still in the socket (ASGI extension ``entrepot.held_body``)."""
 
     async def receive_into(self, sink: Sink, finish: Callable[[bool], T]) -> T:
-        """Move the whole body to `sink`, then call `finish`, both in one bulk thread.
+        """Move the whole body to `sink`, then call `finish`, both in a bulk thread.
 
-        `finish` gets True when the body arrived whole, False when the client left,
-        stalled past the time limit or broke the framing; its result is returned. What `sink` or
-        `finish` raise is raised here, and the connection closes after the answer.
+        `finish` gets True if the body arrived completely, False if the client disconnected,
+        stalled past the time limit or broke the framing; its result is returned. Exceptions of
+        `sink` or `finish` are raised here, and the connection closes after the response.
         """
         ...
 
@@ -59,9 +59,9 @@ async def receive_into(
 
 
 async def _in_thread(call: Callable[[P], T], argument: P) -> T:
-    """Call in a thread; cancellation is raised only when the call has ended.
+    """Call in a thread; raise a cancellation only after the call has ended.
 
-    The caller closes files that the thread would otherwise go on writing to.
+    Otherwise the caller would close files that the thread still writes to.
     """
     running = asyncio.ensure_future(asyncio.to_thread(call, argument))
     try:
@@ -73,7 +73,7 @@ async def _in_thread(call: Callable[[P], T], argument: P) -> T:
 
 
 async def _receive_messages(receive: Receive, sink: Sink) -> bool:
-    """Feed a stock server's messages to `sink` in whole units; True when none is missing."""
+    """Feed another server's messages to `sink` in units; return True if the body is complete."""
     pending = bytearray()
     while True:
         message = await receive()
@@ -90,11 +90,11 @@ async def _receive_messages(receive: Receive, sink: Sink) -> bool:
 
 
 class BodyTooLarge(Exception):
-    """The body is longer than its reader allows."""
+    """The body is longer than the limit."""
 
 
 async def read_body(receive: Receive, limit: int) -> bytes | None:
-    """Return the whole body, or None when the client left before its end.
+    """Return the whole body, or None if the client disconnected before its end.
 
     Raises:
         BodyTooLarge: more than `limit` bytes arrived; the rest is left unread.
@@ -116,7 +116,7 @@ async def read_body(receive: Receive, limit: int) -> bytes | None:
 
 
 async def _joined(parts: list[bytes], size: int) -> bytes:
-    """Return the parts as one; copying megabytes, which takes milliseconds, in a thread."""
+    """Join the parts; use a thread for megabytes, whose copy takes milliseconds."""
     if len(parts) == 1:
         return parts[0]
     if size < FREE_JOIN_BYTES:

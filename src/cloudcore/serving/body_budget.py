@@ -1,16 +1,16 @@
-"""Bound the bytes of request bodies that a process keeps in memory at once.
+"""Bound the memory for request bodies in a process.
 
-Bodies that go to a file are not kept; documents and forms are. What counts is what arrived,
-not what was declared. Without a bound, 150 clients that hold back the end of 4 MiB keep 600 MiB.
+Bodies that go to a file take no memory; documents and forms do. Bytes count when they arrive, not
+when declared. Without a bound, 150 clients that hold back the end of 4 MiB occupy 600 MiB.
 
-A bound alone would let sixteen of them keep everybody else out. So
+A bound alone would let sixteen of them lock out everyone else. So
 
-- small bodies have room of their own: an attacker needs 256 connections to fill it;
-- where room runs out, the oldest incomplete body gives way after `PATIENCE_SECONDS`: an honest
+- small bodies have their own room: an attacker needs 256 connections to fill it;
+- when room runs out, the oldest incomplete body gives way after `PATIENCE_SECONDS`: an honest
   client needs less, and one that stalls keeps its room only until another body needs it;
 - a complete body never gives way, since its request ends soon.
 
-A body that gives way or finds no room is answered 503 with ``Retry-After``.
+A request whose body gives way or finds no room is answered 503 with ``Retry-After``.
 
 Large bodies take turns: otherwise the event loop would read a piece of each before it serves the
 next small request.
@@ -30,21 +30,21 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
 SMALL_BYTES: Final = 64 * KIB
-"""The largest body that counts as small. A usual document has some 2 KiB."""
+"""Maximum size of a small body. A typical document has some 2 KiB."""
 SMALL_ROOM: Final = 16 * MIB
 LARGE_ROOM: Final = 48 * MIB
 PATIENCE_SECONDS: Final = 5.0
 RETRY_SECONDS: Final = 5
 TURN_SECONDS: Final = 0.001
-"""From one turn to the next. A piece of up to 256 KiB takes the event loop some 0.1 ms: so reading
-large bodies leaves most of its time to others, and still takes 100 MB in a second."""
+"""Time between two turns. A piece of up to 256 KiB takes the event loop some 0.1 ms, so large
+bodies leave it most of its time, and still arrive at up to 100 MB per second."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 
 
 class NoRoom(Unavailable):
-    """The process already keeps as many bytes of bodies as it may."""
+    """The process has no more memory for request bodies."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -60,11 +60,11 @@ class Room:
         self.size = size
         self.used = 0
         self.arriving: dict[Hold, float] = {}
-        """Incomplete bodies, with the moment each began."""
+        """Incomplete bodies with their start times."""
 
 
 class ReadTurns:
-    """Turns to read a piece of a large body: one in `TURN_SECONDS`."""
+    """Turns to read a piece of a large body: one per `TURN_SECONDS`."""
 
     def __init__(self, seconds: float = TURN_SECONDS) -> None:
         self._seconds = seconds
@@ -72,7 +72,7 @@ class ReadTurns:
         self._given = float("-inf")
 
     async def take(self) -> None:
-        """Wait for a turn, first come, first served."""
+        """Wait for a turn, in FIFO order."""
         loop = asyncio.get_running_loop()
         if self._waiting and self._waiting[0].get_loop() is not loop:
             self._waiting.clear()  # their loop has ended
@@ -98,7 +98,7 @@ class ReadTurns:
 
 
 class BodyBudget:
-    """The bytes of bodies that a process keeps."""
+    """The memory budget of a process for request bodies."""
 
     def __init__(
         self,
@@ -112,17 +112,17 @@ class BodyBudget:
         self.turns = ReadTurns()
 
     def hold(self) -> Hold:
-        """Return the account of one body; its bytes are given back at the end of a ``with``."""
+        """Return the hold of one body, a context manager that releases its bytes at the end."""
         return Hold(self)
 
     @property
     def used(self) -> int:
-        """Return how many bytes are kept."""
+        """Return the number of bytes in use."""
         return self.small.used + self.large.used
 
 
 class Hold:
-    """What is kept of one body."""
+    """The bytes in use by one body."""
 
     __slots__ = ("_budget", "_bytes", "_is_over", "_room", "_waiting")
 
@@ -134,19 +134,19 @@ class Hold:
         self._waiting: asyncio.Timeout | None = None
 
     def __enter__(self) -> Self:
-        """Begin with nothing kept."""
+        """Begin with no bytes."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give all bytes back."""
+        """Release all bytes."""
         self._leave()
 
     def metered(self, receive: Receive, declared: int | None = None) -> Receive:
-        """Return a `receive` that counts what arrives on this account.
+        """Return a `receive` that counts arriving bytes.
 
-        A body whose `declared` bytes make it a large one takes turns from its first piece.
+        A body that is large by its `declared` length takes turns from its first piece.
 
-        What is returned raises `NoRoom` when there is no room, or when this body must give way.
+        The returned function raises `NoRoom` if there is no room or this body must give way.
         """
 
         async def metered() -> Message:
@@ -155,13 +155,13 @@ class Hold:
             is_large = (declared or 0) > SMALL_BYTES or self._bytes > SMALL_BYTES
             if self._bytes:
                 message = await self._next_or_give_way(receive, is_large=is_large)
-            else:  # nothing is kept that another could want
+            else:  # no bytes that another body could need
                 if is_large:
                     await self._budget.turns.take()
                 message = await receive()
                 if self._takes_whole(message):
                     return message
-            if self._is_over:  # the message and the demand to give way came in the same turn
+            if self._is_over:  # the message and the call of give_way came in the same turn
                 raise NoRoom
             self._take(len(message.get("body", b"")))
             if not message.get("more_body", False):
@@ -184,9 +184,9 @@ class Hold:
             self._waiting = None
 
     def _takes_whole(self, message: Message) -> bool:
-        """Keep a small body that came in one message, as most do, and return True if it did.
+        """Count a small body that came in one message, as most do; return False for others.
 
-        It is complete at once, so it is never among those that arrive.
+        It is complete at once, so it is never among the incomplete ones.
         """
         count, room = len(message.get("body", b"")), self._budget.small
         if message.get("more_body") or count > SMALL_BYTES or room.used + count > room.size:
@@ -196,7 +196,7 @@ class Hold:
         return True
 
     def _take(self, count: int) -> None:
-        """Keep `count` bytes more."""
+        """Count `count` more bytes."""
         if not count:
             return
         held = self._bytes + count
@@ -216,7 +216,7 @@ class Hold:
             first.give_way()
 
     def give_way(self) -> None:
-        """Give all bytes back, and wake the reader of the body."""
+        """Release all bytes and wake the reader of the body."""
         self._leave()
         self._is_over = True
         if self._waiting is not None:

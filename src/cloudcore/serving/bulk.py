@@ -1,9 +1,9 @@
-"""Bulk threads: the few threads that move large bodies between sockets and files.
+"""Bulk threads: a few threads that move large bodies between sockets and files.
 
-A job runs in a thread while its client keeps up. When the socket stays dry (or full)
-longer than a few milliseconds, or at once when other jobs wait for a thread, the job is
-parked: the event loop watches the socket and hands the job back when it is ready. So a
-slow client costs no thread, and a bounded pool cannot be held by 64 of them.
+A job runs in a thread while its client keeps up. When the socket is not ready for a few
+milliseconds, or at once if other jobs wait for a thread, the job is parked: the event loop
+watches the socket and resubmits the job when it is ready. So slow clients occupy no thread and
+cannot block the bounded pool.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Ts = TypeVarTuple("Ts")
 
 
 def queued_bytes(sock: socket.socket, request: int) -> int:
-    """Return how many bytes the kernel holds for a socket, or 0 where it cannot tell.
+    """Return the number of bytes in a socket's kernel queue, or 0 if unknown.
 
-    `request` is ``FIONREAD`` for those we have not read, ``TIOCOUTQ`` for those that the peer has
-    not acknowledged (tcp(7)).
+    `request` is ``FIONREAD`` for unread bytes, or ``TIOCOUTQ`` for bytes that the peer has not
+    acknowledged (tcp(7)).
     """
     answer = bytearray(4)
     try:
@@ -41,7 +41,7 @@ def queued_bytes(sock: socket.socket, request: int) -> int:
 
 
 class BulkStep(enum.Enum):
-    """What a job asks for at the end of one run in a thread."""
+    """What a job needs after one run in a thread."""
 
     DONE = "nothing is left to move"
     PARK = "the socket is not ready: let the event loop wait for it"
@@ -49,14 +49,14 @@ class BulkStep(enum.Enum):
 
 
 class Scratch(NamedTuple):
-    """Buffers of one thread, used again for every job: fresh large ones cost page faults."""
+    """Buffers of one thread, reused for every job: new large ones cost page faults."""
 
     unit: memoryview
     raw: bytearray
 
 
 class BulkPool:
-    """A bounded pool of daemon threads, started when jobs need them."""
+    """A bounded pool of daemon threads, started on demand."""
 
     def __init__(self, name: str, threads: int, scratch_bytes: int = 0) -> None:
         """Allow up to `threads` threads, each with two buffers of `scratch_bytes`."""
@@ -72,17 +72,17 @@ class BulkPool:
 
     @property
     def contended(self) -> bool:
-        """Tell whether a job waits for a thread."""
+        """Return True if a job waits for a thread."""
         return self._queue.qsize() > 0
 
     def keep(self, count: int) -> int:
-        """Add `count` to the bytes parked jobs keep in memory; return their sum."""
+        """Add `count` to the bytes that parked jobs keep in memory; return the sum."""
         with self._lock:
             self._kept_bytes += count
             return self._kept_bytes
 
     def submit(self, job: BulkJob[Any]) -> None:
-        """Have a thread run `job.execute`; may be called from any thread."""
+        """Run `job.execute` in a thread; may be called from any thread."""
         with self._lock:
             start = self._idle <= self._queue.qsize() and self._threads < self._limit
             self._threads += start
@@ -93,7 +93,7 @@ class BulkPool:
             threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def close(self) -> None:
-        """Let the threads end once the queue is empty."""
+        """End the threads once the queue is empty."""
         for _ in range(self._threads):
             self._queue.put(None)
 
@@ -115,8 +115,8 @@ class BulkJob(Generic[T]):
     """A transfer that moves between a bulk thread and the event loop until it ends.
 
     The job owns `sock`, a duplicate of the connection's socket: the transport may close at
-    any time and its descriptor's number be used again, the duplicate's cannot. It is
-    closed on the event loop only, after the thread has let go of it.
+    any time and its descriptor be reused; the duplicate stays valid. It is closed only on the event
+    loop, after the thread no longer uses it.
     """
 
     writes = False  # which readiness of the socket the job waits for
@@ -132,7 +132,7 @@ class BulkJob(Generic[T]):
         self.pool = pool
         self.limits = limits
         self.sock = sock
-        self.moved = 0  # bytes, for those who watch the progress
+        self.moved = 0  # bytes, to watch the progress
         self.waiting = False  # for the client, in a thread or parked
         self.stopped = False
         self.parked = False  # shared with the event loop, which watches the socket
@@ -141,15 +141,15 @@ class BulkJob(Generic[T]):
     async def run(self) -> T:
         """Run the job to its end and return its result.
 
-        Cancellation stops the job, and is raised only when no thread touches it any more: the
-        caller closes files that the thread would otherwise go on writing to.
+        Cancellation stops the job, and is raised only when no thread uses it any more: otherwise
+        the caller would close files that the thread still uses.
         """
         self.pool.jobs.add(self)
         self.pool.submit(self)
         return await self._result()
 
     async def run_when_ready(self) -> T:
-        """As `run`, but begin by waiting for the socket."""
+        """Like `run`, but first wait for the socket."""
         self.pool.jobs.add(self)
         self._park()
         return await self._result()
@@ -165,7 +165,7 @@ class BulkJob(Generic[T]):
             self._ended.exception()  # a caller that was cancelled does not ask for it
 
     def stop(self) -> None:
-        """Ask the job to end early (event loop only)."""
+        """Make the job end early (event loop only)."""
         self.stopped = True
         if self.parked:
             self._unpark()
@@ -176,17 +176,17 @@ class BulkJob(Generic[T]):
             step = self.advance(scratch)
             if step is BulkStep.DONE:
                 self._call_loop(self._succeed, self.conclude())
-        except BaseException as error:  # noqa: BLE001 - it travels to whoever awaits the job
+        except BaseException as error:  # noqa: BLE001 - raised where the job is awaited
             self._call_loop(self._fail, error)
             return
-        # Once handed on, the job may already run elsewhere: nothing of it is touched below.
+        # Once submitted, the job may already run in another thread: do not use it below.
         if step is BulkStep.PARK:
             self._call_loop(self._park)
         elif step is BulkStep.YIELD:
             self.pool.submit(self)
 
     def advance(self, scratch: Scratch) -> BulkStep:
-        """Move bytes as far as it goes; `scratch` belongs to the thread."""
+        """Move bytes as far as possible; `scratch` belongs to the thread."""
         raise NotImplementedError
 
     def conclude(self) -> T:
@@ -194,7 +194,7 @@ class BulkJob(Generic[T]):
         raise NotImplementedError
 
     def wait_briefly(self) -> bool:
-        """Wait a few milliseconds for the socket; False means the job should be parked."""
+        """Wait a few milliseconds for the socket; return False if the job should be parked."""
         assert self.sock is not None
         self.waiting = True
         poller = select.poll()
@@ -247,6 +247,6 @@ class BulkJob(Generic[T]):
         self.close()
 
     def close(self) -> None:
-        """Release what the job owns."""
+        """Release the job's resources."""
         if self.sock is not None:
             self.sock.close()

@@ -1,8 +1,7 @@
-"""Request figures of all workers, in memory they share.
+"""Request counters of all workers, in shared memory.
 
-Every worker counts by itself and publishes its counts in a slot of its own, without locks
-or system calls; whoever is asked for the figures adds the slots up. A worker that is restarted
-goes on in the slot of its predecessor.
+Every worker counts by itself and publishes its counts in its own slot, without locks or system
+calls; a scrape adds up the slots. A restarted worker continues in the slot of its predecessor.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from cloudcore.serving.record import TLS_HELLO, RequestRecord
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other")
 STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 120.0)
-"""Upper bounds of the duration histogram, in seconds; one more bucket has no bound."""
+"""Upper bounds of the duration histogram in seconds; a further bucket has no bound."""
 
 _METHOD_INDEX = {name: index for index, name in enumerate(METHODS)}
 _OTHER = len(METHODS) - 1
@@ -49,7 +48,7 @@ class PlaneTotals:
 
 
 class Counters:
-    """The slots of all workers; made before they are forked."""
+    """The slots of all workers; create it before forking them."""
 
     def __init__(self, workers: int, planes: Planes) -> None:
         self._planes = planes
@@ -64,18 +63,18 @@ class Counters:
         return self._planes.names
 
     def counter(self, slot: int) -> Counter:
-        """Return what worker number `slot` counts with."""
+        """Return the counter of worker number `slot`."""
         start = slot * self._slot_cells
         return Counter(self._cells[start : start + self._slot_cells], self._planes)
 
     @property
     def in_flight(self) -> int:
-        """Return how many requests are being answered (a moment ago)."""
+        """Return the number of requests in flight, as last published."""
         return self._sum(_AT_IN_FLIGHT)
 
     @property
     def damaged(self) -> int:
-        """Return how many contents were newly found damaged."""
+        """Return the number of contents newly found damaged."""
         return self._sum(_AT_DAMAGED)
 
     def totals(self, plane: str) -> PlaneTotals:
@@ -98,16 +97,16 @@ class Counters:
 
 
 class Counter:
-    """Counts the requests of one worker, and publishes the counts now and then."""
+    """Counts the requests of one worker and publishes the counts periodically."""
 
     def __init__(self, cells: memoryview, planes: Planes) -> None:
-        """Go on from what the predecessor in this slot had published."""
+        """Continue from the counts that the predecessor in this slot published."""
         self._planes = planes
         self._published = cells
         self._cells = array("Q", cells)
 
     def __call__(self, record: RequestRecord) -> None:
-        """Count a finished exchange."""
+        """Count a finished request."""
         if record.reason == TLS_HELLO:
             return  # neither a request nor an error: what follows is counted
         cells = self._cells
@@ -126,6 +125,6 @@ class Counter:
         self._cells[_AT_DAMAGED] += 1
 
     def publish(self, in_flight: int) -> None:
-        """Show the counts, and how many requests are being answered, to the other workers."""
+        """Publish the counts and the number of requests in flight to the other workers."""
         self._cells[_AT_IN_FLIGHT] = in_flight
         self._published[:] = memoryview(self._cells)

@@ -1,4 +1,4 @@
-"""Where a request body ends (RFC 9112 §6, §7.1): counted or chunked, decoded as it arrives."""
+"""Find the end of a request body, counted or chunked, while it arrives (RFC 9112 §6, §7.1)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ MAX_LINE_BYTES = 4096
 """Longest chunk-size line (with extensions) or trailer line."""
 
 MAX_OVERHEAD_BYTES = 16 * 1024
-"""How far framing may outweigh content; stops bodies that are all extensions or trailers."""
+"""Maximum bytes of framing in excess of content; stops bodies of extensions or trailers only."""
 
 FREE_OVERHEAD_BYTES = 16
-"""What each chunk may spend on framing without being counted against the body."""
+"""Bytes of framing per chunk that do not count as overhead."""
 
 Output = Callable[[memoryview], None]
 
@@ -22,19 +22,19 @@ _TRAILER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*")
 
 
 class FramingError(Exception):
-    """The body breaks the rules of its framing; where it ends can no longer be known."""
+    """The body violates its framing; its end cannot be determined."""
 
 
 class BodyFraming(Protocol):
-    """Finds the content of one request body, and its end, in the bytes of the connection."""
+    """Finds the content and the end of one request body in the bytes of the connection."""
 
     complete: bool
 
     def feed(self, data: bytes | bytearray, end: int, output: Output) -> int:
-        """Hand the content in ``data[:end]`` to `output`; return how many bytes were consumed.
+        """Pass the content in ``data[:end]`` to `output`; return the number of bytes consumed.
 
-        What is left over after a complete body belongs to the next request. The views are
-        only valid during the call. Raises FramingError.
+        Bytes left over after a complete body belong to the next request. The views are valid
+        only during the call. Raises FramingError.
         """
         ...
 
@@ -58,7 +58,7 @@ class CountedBody:
         return taken
 
     def advance(self, count: int) -> None:
-        """Account for `count` bytes that were received without passing through `feed`."""
+        """Count `count` bytes that were received without `feed`."""
         self.remaining -= count
         self.complete = self.remaining == 0
 
@@ -66,8 +66,8 @@ class CountedBody:
 class ChunkedBody:
     """A body in the chunked transfer coding (RFC 9112 §7.1), decoded strictly.
 
-    Only CRLF ends a line, sizes are plain hexadecimal, extensions and trailers are
-    dropped, and both are bounded.
+    Only CRLF ends a line, sizes are plain hexadecimal; extensions and trailers are bounded and
+    dropped.
     """
 
     __slots__ = ("_in_content", "_in_trailer", "_line", "_overhead", "_remaining", "complete")
@@ -96,7 +96,7 @@ class ChunkedBody:
         return position
 
     def _take_line(self, data: bytes | bytearray, start: int, end: int) -> int:
-        """Read up to the next LF and act on the line when it is whole; return the position."""
+        """Read up to the next LF and process the line if it is complete; return the position."""
         found = data.find(b"\n", start, end)
         stop = end if found < 0 else found + 1
         line = self._line
@@ -113,7 +113,7 @@ class ChunkedBody:
         return stop
 
     def _act_on(self, line: bytes) -> None:
-        """Take one whole line, without its CRLF."""
+        """Process a complete line, without its CRLF."""
         if self._in_content:
             if line:
                 raise FramingError("a chunk is longer than its size says")

@@ -1,8 +1,8 @@
-"""The head of a request: bounded, checked strictly, then parsed by httptools.
+"""Parse the head of a request: bound it, check it strictly, then use httptools.
 
-httptools alone takes obsolete line folding, a missing or doubled ``Host``, HTTP/0.9 and
-unbounded heads; a second reader downstream that sees such a message differently is how
-requests are smuggled (RFC 9112 §11.2). Here every doubt is a refusal.
+httptools alone accepts obsolete line folding, a missing or repeated ``Host``, HTTP/0.9 and
+unbounded heads. If a proxy reads such a message differently, requests can be smuggled
+(RFC 9112 §11.2). So everything ambiguous is refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TARGET = re.compile(rb"[\x21\x22\x24-\x7e]+")
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?]*)(/[^?]*)?(\?.*)?")
 
 _PRINTABLE = bytes(code for code in range(256) if code == 9 or (code >= 32 and code != 127))
-"""Everything that may stand in a head besides the CRLF that ends its lines."""
+"""All bytes allowed in a head besides the CRLF that ends its lines."""
 
 _MEANINGFUL = frozenset(
     (b"host", b"content-length", b"transfer-encoding", b"expect", b"connection")
@@ -41,7 +41,7 @@ SLASH = 0x2F
 
 
 class HeadError(Exception):
-    """A request head that must be refused with `status`."""
+    """The request head must be refused with `status`."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -73,7 +73,7 @@ class RequestHead:
 
 @dataclass(slots=True)
 class Traits:
-    """What the fields of a head say about framing, routing and the connection."""
+    """The fields of a head that concern framing, routing and the connection."""
 
     http_version: str
     host: bytes | None = None
@@ -82,24 +82,24 @@ class Traits:
     expects_continue: bool = False
     keep_alive: bool = True
     user_agent: bytes = b""
-    """The first ``User-Agent``, cut off after `MAX_USER_AGENT` bytes."""
+    """The first ``User-Agent``, truncated to `MAX_USER_AGENT` bytes."""
 
     @property
     def has_body(self) -> bool:
-        """Tell whether a body follows the head."""
+        """Return True if a body follows the head."""
         return self.chunked or bool(self.content_length)
 
     def framing(self) -> BodyFraming:
-        """Return what finds the end of the body."""
+        """Return the framing of the body."""
         return ChunkedBody() if self.chunked else CountedBody(self.content_length or 0)
 
 
 @dataclass(slots=True)
 class HeadReader:
-    """Parses the heads of one connection, one after the other.
+    """Parses the heads of one connection.
 
     Clients repeat the same fields with every request of a connection, so the last block of
-    fields is remembered together with what came out of it.
+    fields is cached with its result.
     """
 
     limits: ServerLimits
@@ -116,10 +116,10 @@ class HeadReader:
             self._meaningful.append(entry)
 
     def read(self, head: bytes) -> RequestHead:
-        """Check and parse a whole head, from the method to the empty line.
+        """Check and parse a complete head, from the method to the empty line.
 
         Raises:
-            HeadError: the head is malformed, ambiguous or asks for what we do not speak.
+            HeadError: the head is malformed, ambiguous or not supported.
 
         """
         end = head.index(b"\r\n")
@@ -138,12 +138,12 @@ class HeadReader:
         self._headers = []
         self._meaningful = []
         check_lines(head, self.limits.header_count)
-        # A new parser each time: one that has seen the head of a body waits for the body.
+        # A new parser each time: after a head that announces a body, a parser expects the body.
         parser = httptools.HttpRequestParser(self)
         try:
             parser.feed_data(head)
         except httptools.HttpParserUpgrade:
-            pass  # no upgrade is offered; the request is answered as it is
+            pass  # upgrades are not supported and ignored
         except httptools.HttpParserError as error:
             raise HeadError(400, "malformed request head") from error
         self._traits = interpret(version, self._meaningful)
@@ -154,7 +154,7 @@ def check_request_line(line: bytes) -> tuple[str, bytes, str]:
     """Return method, target and version ("1.1") of a request line.
 
     Raises:
-        HeadError: 400 for what is not a request line of HTTP/1, 405 for an unknown method.
+        HeadError: 400 if it is not a request line of HTTP/1, 405 for an unknown method.
 
     """
     parts = line.split(b" ")
@@ -180,7 +180,7 @@ def check_lines(head: bytes, header_count: int) -> None:
 
 
 def check_partial(data: bytes | bytearray) -> None:
-    """Refuse early what no further bytes could turn into an acceptable head."""
+    """Raise HeadError early if no further bytes could complete the head validly."""
     end = data.find(b"\n")
     if end < 0:
         return
@@ -190,10 +190,10 @@ def check_partial(data: bytes | bytearray) -> None:
 
 
 def interpret(version: str, fields: list[tuple[bytes, bytes]]) -> Traits:
-    """Act on the fields that decide framing, routing and the life of the connection.
+    """Interpret the fields that determine framing, routing and the connection's persistence.
 
     Raises:
-        HeadError: they contradict themselves, each other or the protocol's version.
+        HeadError: they are malformed, contradictory or not allowed in this version.
 
     """
     traits = Traits(version)
@@ -261,7 +261,7 @@ def _user_agent(headers: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def _split_absolute(target: bytes, host: bytes | None) -> tuple[bytes, bytes]:
-    """Return path and query of a target in absolute form that names us (RFC 9112 §3.2.2)."""
+    """Return path and query of a target in absolute form for this host (RFC 9112 §3.2.2)."""
     match = _ABSOLUTE.fullmatch(target)
     if match is None:
         raise HeadError(400, "malformed request target")

@@ -1,4 +1,4 @@
-"""Every bound the server keeps, in one place, so that tests can shorten them."""
+"""All limits of the server, in one place, so that tests can lower them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """Bounds on requests, connections and threads; sizes in bytes, times in seconds.
+    """Limits of requests, connections and threads; sizes in bytes, times in seconds.
 
     `head_bytes` leaves room for a 64 KiB bearer token, which must be answered 401 by the
     application rather than 431 by the server.
@@ -22,10 +22,10 @@ class ServerLimits:
     keep_alive_seconds: float = 75.0
 
     idle_seconds: float = 60.0
-    """How long a transfer, in either direction, may move no byte."""
+    """Maximum time in which a transfer, in either direction, moves no byte."""
     pace_bytes: int = MIB
     pace_seconds: float = 60.0
-    """The least a transfer must move while a worker has more than `crowd` connections."""
+    """Minimum bytes a transfer must move while a worker has more than `crowd` connections."""
     crowd: int = 1000
 
     refusal_drain_bytes: int = MIB
@@ -43,6 +43,6 @@ class ServerLimits:
     bulk_patience_seconds: float = 0.005
     parked_bytes: int = 64 * MIB
     unsent_bytes: int = 64 * MIB
-    """How much of answers is kept for clients that do not read them."""
+    """Maximum bytes of responses buffered for clients that do not read them."""
     receive_threads: int = 16
     send_threads: int = 4

@@ -1,4 +1,4 @@
-"""Logs as JSON lines on standard error: one shape for our own, uvicorn's and access lines."""
+"""Write logs as JSON lines on standard error: our own, uvicorn's and the access log."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ MAX_MESSAGE = 16 * 1024
 
 
 def timestamp(seconds: float) -> str:
-    """Return a moment of the epoch as RFC 3339 in UTC, to the millisecond."""
+    """Format seconds since the epoch as RFC 3339 in UTC, to the millisecond."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes a record as one line of JSON; a traceback goes into the field ``error``.
+    """Formats a record as one line of JSON, with a traceback in the field ``error``.
 
-    What a record has in ``fields`` (by ``extra``) stands beside them, where it is no field already.
+    The record's ``fields`` (from ``extra``) are added, unless a field of that name exists.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, without its end."""
+        """Return the line without a line end."""
         line: dict[str, Any] = {
             "time": timestamp(record.created),
             "level": record.levelname.lower(),
@@ -46,6 +46,6 @@ def configure_logging(level: str = "INFO") -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    # uvicorn tells of every start and stop; what matters of it we log ourselves.
+    # uvicorn logs every start and stop; we log the relevant ones ourselves.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     logging.getLogger("alembic").setLevel(logging.WARNING)

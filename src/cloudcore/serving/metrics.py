@@ -1,4 +1,4 @@
-"""The figures in the text format of Prometheus, served on a bind of their own."""
+"""Serve the counters in the text format of Prometheus, on their own address."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from cloudcore.serving.counters import BUCKETS, Counters
 
 
 class CountersCollector:
-    """Presents the figures of all workers to prometheus_client."""
+    """Exports the counters of all workers to prometheus_client."""
 
-    def __init__(self, figures: Counters) -> None:
-        self._figures = figures
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
 
     def collect(self) -> Iterator[Metric]:
-        """Yield one metric family after the other."""
+        """Yield the metric families."""
         requests = CounterMetricFamily(
             "entrepot_http_requests",
             "Requests answered.",
@@ -41,8 +41,8 @@ class CountersCollector:
         sent = CounterMetricFamily(
             "entrepot_http_sent_bytes", "Bytes of response bodies.", labels=("plane",)
         )
-        for plane in self._figures.planes:
-            totals = self._figures.totals(plane)
+        for plane in self._counters.planes:
+            totals = self._counters.totals(plane)
             for (method, status_class), count in totals.requests.items():
                 requests.add_metric((plane, method, status_class), count)
             durations.add_metric((plane,), _cumulate(totals.durations), totals.seconds)
@@ -52,17 +52,17 @@ class CountersCollector:
         yield CounterMetricFamily(
             "entrepot_damaged_blobs",
             "Blobs, and manifests, found damaged by a pull or a push and not known to be.",
-            value=self._figures.damaged,
+            value=self._counters.damaged,
         )
         yield GaugeMetricFamily(
             "entrepot_http_requests_in_flight",
             "Requests being answered.",
-            value=self._figures.in_flight,
+            value=self._counters.in_flight,
         )
 
 
 def _cumulate(counts: list[int]) -> list[tuple[str, float]]:
-    """Return the buckets of a histogram as Prometheus wants them: each includes the lower ones."""
+    """Return the cumulative buckets of a histogram, as Prometheus requires."""
     total = 0
     buckets = []
     for bound, count in zip((*map(str, BUCKETS), "+Inf"), counts, strict=True):
@@ -74,12 +74,12 @@ def _cumulate(counts: list[int]) -> list[tuple[str, float]]:
 class MetricsApplication:
     """An ASGI application that answers ``GET /metrics``."""
 
-    def __init__(self, figures: Counters) -> None:
+    def __init__(self, counters: Counters) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(CountersCollector(figures))
+        self._registry.register(CountersCollector(counters))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        """Answer a scrape; anything else is not found."""
+        """Answer ``GET /metrics``; anything else is 404."""
         if scope["path"] == "/metrics" and scope["method"] in ("GET", "HEAD"):
             status, kind, body = 200, CONTENT_TYPE_LATEST, generate_latest(self._registry)
         else:

@@ -1,8 +1,7 @@
-"""Tell a client that moves bytes slowly from one that moves none.
+"""Detect clients that move bytes too slowly.
 
-A slow client costs a connection and no thread, so it is left alone while there are enough
-connections. Where those are scarce, a floor under the rate keeps slow clients from holding them
-all.
+A slow client occupies a connection but no thread, so it is tolerated while there are enough
+connections. When those are scarce, a minimum rate keeps slow clients from occupying them all.
 """
 
 from __future__ import annotations

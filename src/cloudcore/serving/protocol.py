@@ -28,20 +28,20 @@ from cloudcore.serving.worker import ServerWorker
 TLS_HANDSHAKE = 0x16
 NEVER = float("inf")
 PIPELINE_BYTES = 64 * 1024
-"""How much may be buffered behind the request that is being answered."""
+"""Maximum bytes buffered after the current request."""
 
 
 class ConnectionState(enum.IntEnum):
-    """What the next bytes from the client are."""
+    """What the next bytes from the client belong to."""
 
     HEAD = 0  # the head of a request, or nothing yet
     BUSY = 1  # body of the current request, or requests behind it
     DRAINING = 2  # body of a request that was answered without it
-    LINGERING = 3  # of no interest: the last answer is out, the client may still be sending
+    LINGERING = 3  # ignored: the last response is sent, the client may still be sending
 
 
 class HttpProtocol(asyncio.Protocol):
-    """One connection: requests in, one after the other, answers out in the same order."""
+    """One connection: answers its requests one after the other."""
 
     __slots__ = (
         "_application", "_buffer", "_deadline", "_drain_waiter", "_draining", "_reader",
@@ -79,15 +79,15 @@ class HttpProtocol(asyncio.Protocol):
         self.discarded = 0  # bytes dropped after an answer
         self._draining: RequestBody | None = None
         self._drain_waiter: asyncio.Future[None] | None = None
-        self._unsent = 0  # bytes that the transport keeps, or that an abort cut off
+        self._unsent = 0  # bytes buffered in the transport, or dropped by an abort
 
     # What the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin: a client that says nothing is closed after `head_seconds`."""
+        """Start; a client that sends nothing is disconnected after `head_seconds`."""
         self.transport = cast("asyncio.Transport", transport)
-        # Whatever the kernel does not take at once pauses the writer; so "not paused" means
-        # that nothing is buffered, and files may be sent past the transport.
+        # Any bytes that the kernel does not take at once pause the writer. So "not paused"
+        # means that nothing is buffered, and files may be sent past the transport.
         self.transport.set_write_buffer_limits(high=0)
         self.server = _address(transport.get_extra_info("sockname"))
         self.client = _address(transport.get_extra_info("peername"))
@@ -97,23 +97,23 @@ class HttpProtocol(asyncio.Protocol):
         self._deadline = time.monotonic() + self.worker.limits.head_seconds
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """End: the application learns that its client left."""
+        """End the current request: the application gets a disconnect."""
         cast("set[HttpProtocol]", self.server_state.connections).discard(self)
         self._deadline = NEVER
         unsent = self._unsent
         self.resume_writing()
-        exchange, self.exchange = self.exchange, None
-        if exchange is None:
+        cycle, self.exchange = self.exchange, None
+        if cycle is None:
             return
-        exchange.unsent = unsent
-        exchange.lose()
-        if exchange.task is None or exchange.task.done():
-            self.record(exchange)
+        cycle.unsent = unsent
+        cycle.lose()
+        if cycle.task is None or cycle.task.done():
+            self.record(cycle)
         else:  # bulk threads may still add to its counters
-            exchange.recorded_later = True
+            cycle.recorded_later = True
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes from the client for whatever is due next."""
+        """Process bytes from the client according to the connection's state."""
         state = self._state
         if state is ConnectionState.HEAD:
             buffered = self._buffer
@@ -131,7 +131,7 @@ class HttpProtocol(asyncio.Protocol):
                 self.pause_reading()  # until the deadline, so that the client sees the answer
 
     def eof_received(self) -> bool:
-        """Take the end of what the client sends; True keeps the way to it open."""
+        """Note that the client sends no more; return True to keep our side open."""
         self.peer_closed = True
         if self.exchange is None:
             return False
@@ -143,7 +143,7 @@ class HttpProtocol(asyncio.Protocol):
         self.write_paused = True
 
     def resume_writing(self) -> None:
-        """Note that everything written has left."""
+        """Note that everything written has been sent."""
         self.write_paused = False
         self._unsent = 0
         waiter, self._drain_waiter = self._drain_waiter, None
@@ -153,7 +153,7 @@ class HttpProtocol(asyncio.Protocol):
     # What uvicorn and the worker call
 
     def shutdown(self) -> None:
-        """Close as soon as the current exchange has ended (called by uvicorn)."""
+        """Close as soon as the current request has ended (called by uvicorn)."""
         self.closing = True
         if self.exchange is None and self._state is ConnectionState.HEAD:
             self._close()
@@ -165,26 +165,26 @@ class HttpProtocol(asyncio.Protocol):
         elif now > self._deadline:
             self._expire()
 
-    # What exchanges and bodies call
+    # What request cycles and bodies call
 
     def write(self, data: bytes | bytearray) -> None:
-        """Write to the client, or nowhere when it has left."""
+        """Write to the client; do nothing if it has disconnected."""
         if data and not self.transport.is_closing():
             self.transport.write(data)
             if self.write_paused:
                 self._unsent = self.transport.get_write_buffer_size()
 
     def waiting_bytes(self) -> int:
-        """Return how many written bytes the client has not acknowledged: here or in the kernel."""
+        """Return the written bytes, in our buffer or the kernel's, that are not acknowledged."""
         if self.transport.is_closing():
             return 0
         queued = queued_bytes(self.transport.get_extra_info("socket"), TIOCOUTQ)
         return self.transport.get_write_buffer_size() + queued
 
     async def drained(self, kept: int = 0) -> None:
-        """Wait until everything written has left, or the client has.
+        """Wait until everything written has been sent, or the client has disconnected.
 
-        Meanwhile the memory of it is kept: `kept` bytes where that is more than what is unsent.
+        Meanwhile count its memory: the unsent bytes, or `kept` if that is more.
         """
         unsent = self.worker.unsent
         unsent.keep(self, max(kept, self.transport.get_write_buffer_size()))
@@ -197,7 +197,7 @@ class HttpProtocol(asyncio.Protocol):
             unsent.release(self)
 
     def is_closing(self) -> bool:
-        """Tell whether the connection is closed or about to be."""
+        """Return True if the connection is closed or closing."""
         return self.transport.is_closing()
 
     def fileno(self) -> int:
@@ -206,7 +206,7 @@ class HttpProtocol(asyncio.Protocol):
         return number
 
     def duplicate_socket(self) -> socket.socket | None:
-        """Return a socket of its own for a bulk job, or None when the client has left."""
+        """Return a duplicate of the socket for a bulk job, or None if the client has left."""
         if self.transport.is_closing():
             return None
         ours = self.transport.get_extra_info("socket")
@@ -215,28 +215,28 @@ class HttpProtocol(asyncio.Protocol):
         )
 
     def pause_reading(self) -> None:
-        """Leave what the client sends in its socket."""
+        """Stop reading; leave the client's bytes in the socket."""
         if self._reading and not self.transport.is_closing():
             self._reading = False
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Take again what the client sends."""
+        """Resume reading from the client."""
         if not self._reading and not self.transport.is_closing():
             self._reading = True
             self.transport.resume_reading()
 
     def body_ended(self, surplus: bytes) -> None:
-        """Note that the current body is whole; `surplus` came behind it."""
+        """Note that the current body is complete; `surplus` are the bytes after it."""
         self._buffer = surplus
         self.resume_reading()
 
     def common_lines(self) -> bytes:
-        """Return the header lines that every response carries."""
+        """Return the header lines of every response."""
         return self.worker.common_lines(self.server_state.default_headers)
 
     def abort(self, reason: str = "") -> None:
-        """Close at once and drop what is unsent; `reason` is for the log."""
+        """Close at once and drop unsent bytes; `reason` is for the log."""
         if self.transport.is_closing():
             return
         if self.exchange is not None:
@@ -245,15 +245,15 @@ class HttpProtocol(asyncio.Protocol):
         self.transport.abort()
 
     def refuse(self, status: int, message: str) -> None:
-        """Answer in the application's place, and close."""
-        exchange = self.exchange
-        if exchange is None:
+        """Send an error response instead of the application's, and close."""
+        cycle = self.exchange
+        if cycle is None:
             method, path = self._buffer[:5].partition(b" ")[0], guess_path(self._buffer)
             request_id = str(uuid4())
             headers: list[tuple[bytes, bytes]] = []
         else:
-            method, path = exchange.head.method.encode(), exchange.head.path
-            request_id, headers = exchange.request_id or str(uuid4()), exchange.head.headers
+            method, path = cycle.head.method.encode(), cycle.head.path
+            request_id, headers = cycle.request_id or str(uuid4()), cycle.head.headers
         planes = self.worker.planes
         plane = planes.find(path, headers)
         answer, size = refusal_response(
@@ -265,37 +265,37 @@ class HttpProtocol(asyncio.Protocol):
             bodiless=method == b"HEAD",
         )
         self.write(answer)
-        if exchange is not None:
-            exchange.status, exchange.sent, exchange.finished = status, size, True
-            exchange.keep_alive, exchange.reason = False, message
-            self.exchange_ended(exchange)
+        if cycle is not None:
+            cycle.status, cycle.sent, cycle.finished = status, size, True
+            cycle.keep_alive, cycle.reason = False, message
+            self.exchange_ended(cycle)
         else:
             self._record_refusal(request_id, METHODS.get(method, ""), path, status, size, message)
             self._linger()
 
     def _refuse_tls(self) -> None:
-        """Tell a client that tries TLS to go on without."""
+        """Answer a TLS hello in plain HTTP, and close."""
         answer, size = tls_refusal(self.common_lines())
         self.write(answer)
         self._record_refusal(str(uuid4()), "", b"", HTTPStatus.BAD_REQUEST, size, TLS_HELLO)
         self._linger()
 
-    def record(self, exchange: RequestCycle) -> None:
-        """Tell the observers of an exchange that has ended."""
+    def record(self, cycle: RequestCycle) -> None:
+        """Call the observers with the record of an ended request."""
         client = self.client[0] if self.client else ""
-        record = record_of(exchange, client, self.worker.planes)
+        record = record_of(cycle, client, self.worker.planes)
         for observe in self.worker.observers:
             observe(record)
 
-    def exchange_ended(self, exchange: RequestCycle) -> None:
-        """Go on to the next request, or close."""
+    def exchange_ended(self, cycle: RequestCycle) -> None:
+        """Continue with the next request, or close."""
         self.exchange = None
         self.server_state.total_requests += 1
-        self.record(exchange)
-        body = exchange.body
+        self.record(cycle)
+        body = cycle.body
         unread = body is not None and not body.framing.complete
         done = self.closing or (self.peer_closed and not self._buffer)
-        if not exchange.keep_alive or done:
+        if not cycle.keep_alive or done:
             self._linger() if unread or self._buffer else self._close()
             return
         if unread:
@@ -303,7 +303,7 @@ class HttpProtocol(asyncio.Protocol):
         else:
             self._expect_head()
 
-    # The stations of a connection
+    # The states of a connection
 
     def _expect_head(self) -> None:
         self._state = ConnectionState.HEAD
@@ -316,7 +316,7 @@ class HttpProtocol(asyncio.Protocol):
             self._deadline = time.monotonic() + limits.keep_alive_seconds
 
     def _read_head(self) -> None:
-        """Start an exchange if the buffer holds a whole head."""
+        """Start a request cycle if the buffer has a complete head."""
         if self._buffer[0] <= TLS_HANDSHAKE:
             if self._buffer[0] == TLS_HANDSHAKE:
                 self._refuse_tls()
@@ -333,7 +333,7 @@ class HttpProtocol(asyncio.Protocol):
             self._close()
 
     def _parse_head(self) -> RequestHead | None:
-        """Take a request head off the buffer, or return None when it is not all there."""
+        """Take a request head from the buffer; return None if it is incomplete."""
         data = self._buffer
         end = data.find(b"\r\n\r\n") + 4
         if (len(data) if end < 4 else end) > self.worker.limits.head_bytes:
@@ -357,13 +357,13 @@ class HttpProtocol(asyncio.Protocol):
             if traits.chunked or (traits.content_length or 0) > len(raw):
                 self.pause_reading()
         self._state = ConnectionState.BUSY
-        self.exchange = exchange = RequestCycle(self, head, raw)
-        task = exchange.task = self.loop.create_task(exchange.run(self._application))
+        self.exchange = cycle = RequestCycle(self, head, raw)
+        task = cycle.task = self.loop.create_task(cycle.run(self._application))
         self.tasks.add(task)
 
     def _take_ahead(self, data: bytes) -> None:
-        exchange = self.exchange
-        body = None if exchange is None else exchange.body
+        cycle = self.exchange
+        body = None if cycle is None else cycle.body
         if body is not None and not body.framing.complete:
             body.feed(data)
             return
@@ -398,10 +398,10 @@ class HttpProtocol(asyncio.Protocol):
                 self._expect_head()
 
     def _linger(self) -> None:
-        """Close our side and wait a little for the client's: it may still be sending.
+        """Shut down our side and wait briefly for the client, which may still be sending.
 
-        Closing with unread bytes would reset the connection, and the reset can overtake
-        the answer (RFC 9112 §9.6).
+        Closing with unread bytes would reset the connection, and the reset can destroy the
+        response before the client reads it (RFC 9112 §9.6).
         """
         self._state = ConnectionState.LINGERING
         self._buffer = b""
@@ -432,7 +432,7 @@ class HttpProtocol(asyncio.Protocol):
     def _record_refusal(
         self, request_id: str, method: str, path: bytes, status: int, size: int, reason: str
     ) -> None:
-        """Record a refusal that came before any exchange."""
+        """Record a refusal without a request cycle."""
         now, host = time.time(), self._host()
         plane = self.worker.planes.find(path)
         self._observe(
@@ -450,12 +450,12 @@ class HttpProtocol(asyncio.Protocol):
 
 
 def http_protocol(worker: ServerWorker) -> type[asyncio.Protocol]:
-    """Return what ``uvicorn.Config(http=...)`` wants: a maker of connections of `worker`."""
+    """Return a factory of `worker`'s connections for ``uvicorn.Config(http=...)``."""
     return cast("type[asyncio.Protocol]", functools.partial(HttpProtocol, worker))
 
 
 def _address(name: object) -> tuple[str, int] | None:
-    """Return host and port of a socket name, or None when it is not one of TCP."""
+    """Return host and port of a socket name, or None if it is not TCP."""
     if isinstance(name, tuple) and len(name) >= 2:
         return str(name[0]), int(name[1])
     return None
@@ -469,4 +469,4 @@ def _without_empty_lines(data: bytes) -> bytes:
 
 
 def _discard(part: memoryview) -> None:
-    """Take content nobody wants."""
+    """Discard content."""

@@ -1,4 +1,4 @@
-"""What is known of a finished exchange, for the log and the figures."""
+"""The record of a finished request, for the log and the counters."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ TLS_HELLO: Final = "a TLS hello: this port speaks plain HTTP"
 """The reason of a record without a request: Go clients try TLS first."""
 
 MAX_USER_AGENT: Final = 256
-"""Bytes of a ``User-Agent`` that are kept."""
+"""Maximum bytes of a ``User-Agent`` in the record."""
 
 
 class RequestRecord(NamedTuple):
-    """One request and its answer; sizes are those of the bodies, in bytes."""
+    """One request and its response; sizes are those of the bodies, in bytes."""
 
     finished_at: float
     seconds: float
@@ -28,34 +28,34 @@ class RequestRecord(NamedTuple):
     status: int
     received: int
     sent: int
-    """Bytes of the response's body that left this process, also when its transfer was cut."""
+    """Bytes of the response body sent to the client, even if the transfer was aborted."""
     client: str
     plane: int
-    """The number of the plane that the request belongs to."""
+    """Number of the request's plane."""
     principal: str = ""
     """CRN of the caller, once a credential proved it; empty for an unauthenticated client."""
     user_agent: bytes = b""
     reason: str = ""
-    """Why the server itself refused or cut the exchange; empty when it did not."""
+    """Why the server itself refused or aborted the request; else empty."""
 
 
-def record_of(exchange: RequestCycle, client: str, planes: Planes) -> RequestRecord:
-    """Return the record of an exchange that has ended."""
-    head = exchange.head
-    state = exchange.scope["state"]
+def record_of(cycle: RequestCycle, client: str, planes: Planes) -> RequestRecord:
+    """Return the record of a request cycle that has ended."""
+    head = cycle.head
+    state = cycle.scope["state"]
     return RequestRecord(
         time.time(),
-        time.monotonic() - exchange.started_at,
+        time.monotonic() - cycle.started_at,
         state.get("request_id", ""),
         head.method,
         head.path,
         head.query,
-        exchange.status,
-        0 if exchange.body is None else exchange.body.received,
-        max(0, exchange.sent - exchange.unsent) if exchange.unsent else exchange.sent,
+        cycle.status,
+        0 if cycle.body is None else cycle.body.received,
+        max(0, cycle.sent - cycle.unsent) if cycle.unsent else cycle.sent,
         client,
         planes.find(head.path, head.headers),
         state.get("principal", ""),
         head.traits.user_agent,
-        exchange.reason,
+        cycle.reason,
     )

@@ -1,4 +1,4 @@
-"""Answers the server gives by itself, before or instead of an application."""
+"""Responses of the server itself, before or instead of the application."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cloudcore.serving.planes import Plane
 
 
 def guess_path(data: bytes | bytearray) -> bytes:
-    """Return the path a request line that may be malformed seems to ask for."""
+    """Return the likely path of a possibly malformed request line."""
     line = bytes(data[:4096]).split(b"\n", 1)[0].split()
     target = line[1].split(b"?", 1)[0] if len(line) > 1 else b""
     _, scheme, rest = target.partition(b"://")
@@ -25,9 +25,9 @@ def refusal_response(
     common: bytes = b"",
     bodiless: bool = False,
 ) -> tuple[bytes, int]:
-    """Return a whole response that ends the connection, and the length of its body.
+    """Return a complete response that ends the connection, and the length of its body.
 
-    It has the form of the `plane` that the request belongs to.
+    It has the error format of the request's `plane`.
 
     `common` are the header lines of every response; `bodiless` drops the body, for HEAD.
     """
@@ -49,9 +49,9 @@ def refusal_response(
 
 
 def tls_refusal(common: bytes) -> tuple[bytes, int]:
-    """Return the answer to a TLS hello, and the length of its body.
+    """Return the response to a TLS hello, and the length of its body.
 
-    Clients that try TLS first recognize the plain ``HTTP/`` and go on without TLS.
+    Clients that try TLS first recognize the plain ``HTTP/`` and continue without TLS.
     """
     body = b"This port speaks plain HTTP: use http://, or https:// of a proxy that ends TLS.\n"
     head = (

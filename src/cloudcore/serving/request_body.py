@@ -1,4 +1,4 @@
-"""The body of one request, held back until the application asks for it."""
+"""The body of one request, left in the socket until the application reads it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PIECE_BYTES = UNIT_BYTES // 2
-"""From how many bytes on a message is full, and the rest stays in the socket. The event loop reads
-up to 250 KiB at once, and what it read is not copied."""
+"""Bytes from which a message is full; the rest stays in the socket. The event loop reads up to
+250 KiB at once, without a copy."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 DISCONNECT: Message = {"type": "http.disconnect"}
 
@@ -33,7 +33,7 @@ class RequestBody:
     def __init__(
         self, connection: HttpProtocol, framing: BodyFraming, raw: bytes, *, awaits_continue: bool
     ) -> None:
-        """Hold the body; `raw` is what arrived of it together with the head."""
+        """Hold the body; `raw` are its bytes that came with the head."""
         self._connection = connection
         self._raw = raw
         self._decoded: bytes | bytearray = b""
@@ -42,26 +42,28 @@ class RequestBody:
         self._received = 0
         self._waiter: asyncio.Future[None] | None = None
         self.framing = framing
-        self.failure: tuple[int, str] | None = None  # the answer it deserves, if none is given
+        self.failure: tuple[int, str] | None = (
+            None  # status and message, if the application sends no response
+        )
         self.job: ReceiveJob[Any] | None = None
 
     @property
     def received(self) -> int:
-        """Return how many bytes of content have arrived."""
+        """Return the number of content bytes received."""
         return self._received if self.job is None else self._received + self.job.content_bytes
 
     @property
     def arrived(self) -> int:
-        """Return `received` and what waits in the socket, to measure progress."""
+        """Return `received` plus the bytes in the socket, to measure progress."""
         return self.received + (0 if self.job is None else self.job.unread_bytes)
 
     @property
     def waits(self) -> bool:
-        """Tell whether an application waits in `next_message` for the client."""
+        """Return True if the application waits in `next_message` for the client."""
         return self._waiter is not None
 
     def can_drain(self, limit: int) -> bool:
-        """Tell whether the rest is surely coming and not longer than `limit` bytes."""
+        """Return True if the rest will arrive and is at most `limit` bytes."""
         if self._awaits_continue or self.failure:
             return False
         if isinstance(self.framing, CountedBody):
@@ -121,7 +123,7 @@ class RequestBody:
         return result
 
     def feed(self, data: bytes) -> None:
-        """Take bytes from the connection; wake whoever waits for them."""
+        """Take bytes from the connection; wake the waiting application."""
         if self.failure:
             return
         try:
@@ -136,12 +138,12 @@ class RequestBody:
         self.wake()
 
     def take_raw(self) -> bytes:
-        """Give up the raw bytes that came with the head, for whoever drains the body."""
+        """Remove and return the raw bytes that came with the head, to drain the body."""
         raw, self._raw = self._raw, b""
         return raw
 
     def fail(self, status: int, message: str) -> None:
-        """Give the body up: the client broke its framing or stalled."""
+        """Fail the body: the client broke its framing or stalled."""
         self.failure = (status, message)
         self._connection.pause_reading()
         if self.job is not None:
@@ -149,7 +151,7 @@ class RequestBody:
         self.wake()
 
     def wake(self) -> None:
-        """Let a waiting application look again."""
+        """Wake a waiting application."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -164,7 +166,7 @@ class RequestBody:
         self._decoded += part
 
     def _invite(self) -> None:
-        """Send ``100 Continue`` when the client waits for it (RFC 9110 §10.1.1)."""
+        """Send ``100 Continue`` if the client waits for it (RFC 9110 §10.1.1)."""
         if self._awaits_continue:
             self._awaits_continue = False
             if not self._raw:
@@ -179,7 +181,7 @@ class RequestBody:
             self._waiter = None
 
     def _settle(self, job: ReceiveJob[Any]) -> None:
-        """Note how a bulk job left the body."""
+        """Take over the state of the body after a bulk job."""
         if job.framing.complete:
             self._connection.body_ended(job.surplus)
         elif job.broken is not None:
@@ -189,6 +191,6 @@ class RequestBody:
 
 
 async def move_nothing(connection: HttpProtocol, sink: Sink, finish: Callable[[bool], T]) -> T:
-    """Do for a request without a body what `RequestBody.move` does for one with a body."""
+    """Like `RequestBody.move`, for a request without a body."""
     body = RequestBody(connection, CountedBody(0), b"", awaits_continue=False)
     return await body.move(sink, finish)

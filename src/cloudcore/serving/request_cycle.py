@@ -1,4 +1,4 @@
-"""One request and its response, as an ASGI application sees them."""
+"""One request and its response, between connection and ASGI application."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 BODILESS_STATUSES = frozenset((204, 304))
 LARGE_BYTES = 64 * 1024
-"""From here on a segment more costs less than a copy."""
+"""Size from which another segment costs less than a copy."""
 
 
 class ResponseError(RuntimeError):
-    """The application broke the rules of ASGI, or its own ``Content-Length``."""
+    """The application violated ASGI or its own ``Content-Length``."""
 
 
 class RequestCycle:
-    """Carries one request to the application and its answer back to the client.
+    """Passes one request to the application and its response to the client.
 
     The head of the response is written together with the first piece of its body, so that
-    a small answer leaves in one segment and an early failure can still become a clean 500.
+    a small response is one segment and an early failure can still become a 500.
     """
 
-    # Most requests never touch these; as class attributes they cost nothing to begin with.
+    # Most requests never set these; class attributes cost nothing per request.
     body: RequestBody | None = None
     disconnected = False
     finished = False
-    reason = ""  # why the server itself refused or cut it
+    reason = ""  # why the server itself refused or aborted it
     recorded_later = False  # its connection ended before its application did
     send_job: SendJob | None = None
     sent = 0
     status = 0
     unsent = 0  # bytes of `sent` that were still unsent when the connection ended
     task: asyncio.Task[None] | None = None
-    _asked = False  # for a body that is not there
-    _bodiless = False  # the response has no body, whatever the application sends
-    _burst = 0  # bytes sent when others were last let in
+    _asked = False  # whether an absent body was asked for
+    _bodiless = False  # the response has no body; drop what the application sends
+    _burst = 0  # bytes sent at the last yield to other tasks
     _chunked = False
     _fields: Fields | None = None
     _gone: asyncio.Future[None] | None = None
@@ -69,7 +69,7 @@ class RequestCycle:
     _pace: Pace | None = None
 
     def __init__(self, connection: HttpProtocol, head: RequestHead, raw: bytes) -> None:
-        """Begin the exchange; `raw` are bytes of a body that came with the head."""
+        """Create the cycle; `raw` are bytes of a body that came with the head."""
         self.connection = connection
         self.head = head
         self.started_at = time.monotonic()
@@ -111,7 +111,7 @@ class RequestCycle:
         return str(self.scope["state"].get("request_id", ""))
 
     async def run(self, application: Application) -> None:
-        """Run the application; whatever it does, the client gets an answer or a closed door."""
+        """Run the application; the client always gets a response or a closed connection."""
         try:
             await application(self.scope, self.receive, self.send)
             if not self.finished:
@@ -127,11 +127,11 @@ class RequestCycle:
             self.connection.tasks.discard(self.task)
             if self.recorded_later:
                 self.connection.record(self)
-            # The scope refers to us: left alone, every request would be work for the collector.
+            # The scope refers to us: break the reference cycle, to spare the garbage collector.
             self.scope.pop("extensions", None)
 
     def _abandon(self, message: str) -> None:
-        """End what the application left unfinished."""
+        """End a response that the application left unfinished."""
         if self.disconnected:
             return
         if self._opened:
@@ -166,13 +166,13 @@ class RequestCycle:
             call()
 
     async def _until_gone(self) -> None:
-        """Wait until the client leaves or has its answer."""
+        """Wait until the client disconnects or the response has ended."""
         if not (self.disconnected or self.finished or self.connection.peer_closed):
             self._gone = self.connection.loop.create_future()
             await self._gone
 
     async def send(self, message: Message) -> None:
-        """Take an ASGI message from the application; without effect once the client left."""
+        """Process an ASGI message from the application; ignore it once the client disconnected."""
         if self.disconnected:
             return
         kind = message["type"]
@@ -201,9 +201,9 @@ class RequestCycle:
             self._finish()
 
     def _begin(self, message: Message) -> None:
-        """Take the head of the response, or answer 408 in its place.
+        """Take the head of the response, or send 408 in its place if the body timed out.
 
-        The application knows only that the body did not arrive whole, as if the client had left.
+        The application knows only that the body is incomplete, as if the client had disconnected.
         """
         if message["type"] != "http.response.start":
             raise ResponseError(f"expected http.response.start, got {message['type']}")
@@ -230,7 +230,7 @@ class RequestCycle:
         self.sent += size
         if not self._chunked:
             if size > LARGE_BYTES:
-                self.connection.write(head)  # apart: joined to it, the body would be there twice
+                self.connection.write(head)  # separately: joining would copy the body
                 self.connection.write(body)
             else:
                 self.connection.write(b"".join((head, body)) if head else body)
@@ -274,7 +274,7 @@ class RequestCycle:
             self.connection.write(b"\r\n" if more else b"\r\n0\r\n\r\n")
 
     async def _give_way(self, kept: int) -> None:
-        """Wait for a slow client, for which `kept` bytes are; let others run beside a fast one."""
+        """Wait for a slow client, with `kept` bytes in memory; for a fast one, let others run."""
         self._burst = self.sent
         if self.connection.write_paused:
             await self.connection.drained(kept)
@@ -282,7 +282,7 @@ class RequestCycle:
             await asyncio.sleep(0)
 
     def _open(self, size: int | None) -> bytes:
-        """Return the head of the response; `size` is that of the whole body, if known."""
+        """Return the head of the response; `size` is the length of the whole body, if known."""
         fields = self._fields
         assert fields is not None
         self._opened = True
@@ -303,7 +303,7 @@ class RequestCycle:
         return b"".join(head)
 
     def _settle_framing(self, length: int | None, size: int | None) -> int | None:
-        """Decide how the body ends; return the Content-Length to announce, if any."""
+        """Choose the framing of the body; return the Content-Length to send, or None."""
         if self.status in BODILESS_STATUSES:
             self._bodiless = True
             return None if self.status == 204 else length
@@ -319,12 +319,12 @@ class RequestCycle:
         return length
 
     def _can_reuse(self) -> bool:
-        """Tell whether the next request can be found behind this one's body."""
+        """Return True if the connection can be reused after this request's body."""
         body = self.body
         return body is None or body.can_drain(self.connection.worker.limits.refusal_drain_bytes)
 
     def _promise(self, count: int) -> None:
-        """Hold `count` more bytes of body against the announced length."""
+        """Check `count` more body bytes against the announced Content-Length."""
         if self._left is not None:
             self._left -= count
             if self._left < 0:
@@ -342,13 +342,13 @@ class RequestCycle:
             self._gone.set_result(None)
 
     def peer_closed(self) -> None:
-        """Note that the client will send no more; it may still read."""
+        """Note that the client sends no more; it may still read."""
         self._wake()
         if self.body is not None:
             self.body.wake()
 
     def lose(self) -> None:
-        """Note that the connection is gone, and stop all work on it."""
+        """Note that the connection is lost, and stop all work on it."""
         self.disconnected = True
         self.reason = self.reason or "the client left"
         self._wake()
@@ -361,7 +361,7 @@ class RequestCycle:
             body.fail(400, "the client left")
 
     def sweep(self, now: float, limits: ServerLimits, *, crowded: bool) -> None:
-        """Cut a client that moves too slowly."""
+        """Abort the connection of a client that is too slow."""
         body, job = self.body, self.send_job
         receiving = body is not None and (body.waits or body.job is not None)
         if receiving:

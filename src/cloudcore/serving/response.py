@@ -1,4 +1,4 @@
-"""Response heads: rendered from ASGI messages, with header injection refused."""
+"""Render response heads from ASGI messages, and refuse header injection."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ MAX_KNOWN_NAMES = 500
 
 
 class HeaderNames(dict[bytes, tuple[bytes, int]]):
-    """Remembers how the header names that applications use are written and treated.
+    """A cache of the header names that applications use.
 
     Maps a name to the start of its line and the kind of the header.
     """
 
     def __missing__(self, name: bytes) -> tuple[bytes, int]:
-        """Learn a new name; there are not many."""
+        """Check and add a new name; there are few."""
         if _NAME.fullmatch(name) is None:
             raise ValueError(f"invalid header name {name!r}")
         entry = (name + b": ", _KINDS.get(name.lower(), _PLAIN))
@@ -43,7 +43,7 @@ class HeaderNames(dict[bytes, tuple[bytes, int]]):
 
 
 class Fields(NamedTuple):
-    """What an application put into its ``http.response.start`` message."""
+    """The header fields of an application's ``http.response.start`` message."""
 
     block: bytes
     content_length: int | None
@@ -51,10 +51,10 @@ class Fields(NamedTuple):
 
 
 def read_fields(headers: Iterable[tuple[bytes, bytes]], names: HeaderNames) -> Fields:
-    """Return the header lines to send, without those that frame the message.
+    """Return the header lines to send, without those for framing.
 
     Raises:
-        ValueError: a name or value would break the message.
+        ValueError: a name or value contains invalid characters.
 
     """
     lines: list[bytes] = []

@@ -1,8 +1,8 @@
-"""Send jobs, and the ways a piece of a file reaches the client without a copy through Python.
+"""Send pieces of files to clients without copies through Python.
 
-Small pieces are read from the page cache and leave together with the head. Middling ones
-are sent with ``sendfile`` on the event loop, in bursts small enough that nobody else waits.
-Large ones, cold ones and those of slow clients go to the bulk threads.
+Small pieces are read from the page cache and sent together with the head. Medium ones are sent
+with ``sendfile`` on the event loop, in short bursts. Large ones, uncached ones and those for slow
+clients go to the bulk threads.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class FileEndedEarlyError(Exception):
-    """The file is shorter than the piece that was promised."""
+    """The file is shorter than the requested piece."""
 
 
 class SendJob(BulkJob[bool]):
-    """Sends a piece of a file from bulk threads; its result tells whether all of it left."""
+    """Sends a piece of a file from bulk threads; the result is True if all of it was sent."""
 
     writes = True
 
@@ -83,31 +83,29 @@ class SendJob(BulkJob[bool]):
 
 
 def read_cached(file: int, offset: int, buffer: memoryview) -> bool:
-    """Fill `buffer` from the page cache; False when that would wait for the disk."""
+    """Fill `buffer` from the page cache; return False if that would wait for the disk."""
     try:
         return os.preadv(file, [buffer], offset, os.RWF_NOWAIT) == len(buffer)
-    except OSError:  # not in the cache, or a file system that cannot tell
+    except OSError:  # not in the cache, or not supported by the file system
         return False
 
 
 def is_cached(file: int, offset: int, count: int) -> bool:
-    """Tell whether both ends of a piece are in the page cache (a good guess for the rest)."""
+    """Return True if both ends of a piece are in the page cache, and so probably the rest."""
     probe = memoryview(bytearray(1))
     return read_cached(file, offset, probe) and read_cached(file, offset + count - 1, probe)
 
 
-async def send_piece(
-    exchange: RequestCycle, head: bytes, file: int, offset: int, count: int
-) -> bool:
-    """Send `head`, then `count` bytes of `file` from `offset`; False when the client left.
+async def send_piece(cycle: RequestCycle, head: bytes, file: int, offset: int, count: int) -> bool:
+    """Send `head`, then `count` bytes of `file` from `offset`; return False if the client left.
 
-    What leaves of the file is added to `exchange.sent`.
+    The bytes sent of the file are added to `cycle.sent`.
 
     Raises:
-        FileEndedEarlyError: the file is shorter than promised.
+        FileEndedEarlyError: the file is shorter than the piece.
 
     """
-    connection = exchange.connection
+    connection = cycle.connection
     limits = connection.worker.limits
     if count <= limits.inline_file_bytes:
         message = bytearray(len(head) + count)
@@ -115,36 +113,36 @@ async def send_piece(
         with memoryview(message) as view, view[len(head) :] as room:
             cached = read_cached(file, offset, room)
         if cached:
-            exchange.sent += count
+            cycle.sent += count
             connection.write(message)
             return True
     connection.write(head)
     if connection.write_paused:
         await connection.drained()
     if limits.inline_file_bytes < count <= limits.loop_file_bytes:
-        return await _send_bursts(exchange, file, offset, count)
-    return await _send_in_bulk(exchange, file, offset, count)
+        return await _send_bursts(cycle, file, offset, count)
+    return await _send_in_bulk(cycle, file, offset, count)
 
 
-async def _send_bursts(exchange: RequestCycle, file: int, offset: int, count: int) -> bool:
-    """Send from the event loop, a burst a turn, as long as neither disk nor client hold it up."""
-    connection = exchange.connection
+async def _send_bursts(cycle: RequestCycle, file: int, offset: int, count: int) -> bool:
+    """Send from the event loop, one burst per turn; hand over when disk or client would block."""
+    connection = cycle.connection
     limits = connection.worker.limits
     while count:
         burst = min(count, limits.burst_bytes)
         if connection.is_closing():
             return False
         if not is_cached(file, offset, burst):
-            return await _send_in_bulk(exchange, file, offset, count)
+            return await _send_in_bulk(cycle, file, offset, count)
         try:
             sent = os.sendfile(connection.fileno(), file, offset, burst)
         except BlockingIOError:
-            return await _send_in_bulk(exchange, file, offset, count, full=True)
+            return await _send_in_bulk(cycle, file, offset, count, full=True)
         except (ConnectionError, TimeoutError):
             return False
         if not sent:
             raise FileEndedEarlyError
-        exchange.sent += sent
+        cycle.sent += sent
         offset += sent
         count -= sent
         if count:
@@ -153,19 +151,19 @@ async def _send_bursts(exchange: RequestCycle, file: int, offset: int, count: in
 
 
 async def _send_in_bulk(
-    exchange: RequestCycle, file: int, offset: int, count: int, *, full: bool = False
+    cycle: RequestCycle, file: int, offset: int, count: int, *, full: bool = False
 ) -> bool:
-    """Send from bulk threads; `full` says that the socket takes nothing at the moment."""
-    connection = exchange.connection
+    """Send from bulk threads; `full` means that the socket's buffer is full."""
+    connection = cycle.connection
     sock = connection.duplicate_socket()
     if sock is None:
         return False
     worker = connection.worker
-    exchange.send_job = job = SendJob(
+    cycle.send_job = job = SendJob(
         connection.loop, worker.senders, worker.limits, sock, file=file, offset=offset, count=count
     )
     try:
         return await (job.run_when_ready() if full else job.run())
     finally:
-        exchange.send_job = None
-        exchange.sent += job.moved
+        cycle.send_job = None
+        cycle.sent += job.moved

@@ -36,15 +36,15 @@ logger = logging.getLogger("cloudcore.serving")
 
 BACKLOG = 2048
 CONNECTION_DESCRIPTORS = 4
-"""Descriptors of one transfer: its socket, a bulk job's duplicate, and the files of an upload."""
+"""Descriptors per transfer: its socket, a bulk job's duplicate, and the files of an upload."""
 JOB_GRACE_SECONDS = 2.0
 APPLICATION_GRACE_SECONDS = 2.0
 EXIT_GRACE_SECONDS = 4.5
-"""How long after the drain a process may take to end before it is ended."""
+"""Seconds after the drain in which a process must end by itself."""
 SWITCH_SECONDS = 0.0005
-"""Seconds for which a computing thread, such as one that parses a large document, may keep the
-interpreter's lock from the event loop. The loop asks for it several times a request, and would
-wait Python's default of 5 ms each time."""
+"""Seconds for which a computing thread, such as one that parses a large document, may hold the
+interpreter's lock. The event loop needs it several times per request, and would wait up to
+Python's default of 5 ms each time."""
 
 LoopName = Literal["uvloop", "asyncio"]
 Address = tuple[str, int]
@@ -52,13 +52,13 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What every worker runs: an application and where it listens."""
+    """The configuration of every worker: the application and its addresses."""
 
     app_factory: Callable[[], Application]
     listener: socket.socket
     limits: ServerLimits
     planes: Planes
-    figures: Counters
+    counters: Counters
     metrics_listener: socket.socket | None
     access_log: bool
     loop: LoopName
@@ -112,7 +112,7 @@ def run(
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listening TCP socket; an `OSError` names the address that cannot be had."""
+    """Return a listening TCP socket; raise OSError with the address if it is not available."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -128,7 +128,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the limit of open files to the system's, for thousands of slow clients; return it."""
+    """Raise the soft limit of open files to the hard limit, for many slow clients; return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -136,10 +136,10 @@ def raise_descriptor_limit() -> int:
 
 
 def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
-    """Be worker number `slot`: serve until a signal, drain, and return the exit status."""
+    """Run worker number `slot`: serve until a signal, drain, and return the exit status."""
     sys.setswitchinterval(SWITCH_SECONDS)
     access_log = AccessLog() if service.access_log else None
-    counter = service.figures.counter(slot)
+    counter = service.counters.counter(slot)
     observers = (counter, access_log) if access_log else (counter,)
     worker = ServerWorker(service.planes, service.limits, *observers)
     application = service.app_factory()
@@ -174,7 +174,7 @@ def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that drains within a bound and then ends, whatever happens."""
+    """A uvicorn server whose drain has a time limit."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Turn SIGTERM and SIGINT into a drain (uvicorn would die of them after it)."""
+        """Drain on SIGTERM and SIGINT (uvicorn would raise them again afterwards)."""
         previous = {
             sig: signal.signal(sig, self._drain)
             for sig in (signal.SIGTERM, signal.SIGINT)
@@ -210,19 +210,19 @@ class Server(uvicorn.Server):
         self.handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start as uvicorn does, then the metrics bind; report only when both accept."""
+        """Start uvicorn, then the metrics address; call `on_ready` when both accept connections."""
         await super().startup(sockets)
         if self._service.metrics_listener is not None:
             self.servers.append(await self._serve_metrics(self._service.metrics_listener))
         gc.collect()
-        gc.freeze()  # what start-up made stays; no collection needs to look at it again
+        gc.freeze()  # objects from start-up stay; exclude them from garbage collections
         self._on_ready()
 
     async def _serve_metrics(self, listener: socket.socket) -> asyncio.Server:
         from cloudcore.serving.metrics import MetricsApplication  # noqa: PLC0415 - 60 ms to import
 
         config = cast(
-            "uvicorn.Config", SimpleNamespace(loaded_app=MetricsApplication(self._service.figures))
+            "uvicorn.Config", SimpleNamespace(loaded_app=MetricsApplication(self._service.counters))
         )
         connect = functools.partial(
             HttpProtocol, ServerWorker(PLAIN, self._service.limits), config, ServerState(), {}
@@ -230,12 +230,12 @@ class Server(uvicorn.Server):
         return await asyncio.get_running_loop().create_server(connect, sock=listener)
 
     async def on_tick(self, counter: int) -> bool:
-        """Do what uvicorn does ten times a second, and publish the figures."""
+        """Run uvicorn's tick (ten times a second), and publish the counters."""
         self._counter.publish(in_flight=len(self.server_state.tasks))
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop accepting, let exchanges finish, cut what takes too long, stop the application."""
+        """Stop accepting, let requests finish, abort slow ones, and stop the application."""
         for server in self.servers:
             server.close()
         for listener in sockets or ():
@@ -265,7 +265,7 @@ class Server(uvicorn.Server):
 
 
 def _end_process_after(seconds: float) -> None:
-    """End the process if it is still there after `seconds`: a drain must not hang."""
+    """Exit the process if it still runs after `seconds`: a drain must not hang."""
     timer = threading.Timer(seconds, os._exit, (1,))
     timer.daemon = True
     timer.start()

@@ -1,4 +1,4 @@
-"""Which address a request comes from: the peer of its socket, or what a trusted proxy says."""
+"""Find the client address of a request: the socket's peer, or the one from a trusted proxy."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Network = IPv4Network | IPv6Network
 def source_address(
     peer: str | None, forwarded_for: Sequence[bytes], trusted: Sequence[Network]
 ) -> Address | None:
-    """Return the nearest address that is not a trusted proxy's; None without an IP peer.
+    """Return the nearest address that is not a trusted proxy's, or None without an IP peer.
 
-    Each proxy appends whom it heard from, so ``X-Forwarded-For`` is believed from its right end,
-    as far as proxies that are ours vouch for it: what stands further left anyone may have written.
+    Each proxy appends its peer to ``X-Forwarded-For``. So it is read from the right, up to the
+    first address that is not a trusted proxy; entries further left can be forged.
     """
     address = _parse(peer or "")
     if address is None or not _is_inside(address, trusted):
@@ -38,7 +38,7 @@ def is_trusted(peer: str, trusted: Sequence[Network]) -> bool:
 
 
 def rate_subject(address: Address | None) -> str:
-    """Return whom an address stands for: its owner commands all of an IPv6 /64."""
+    """Return the rate limit's subject for an address: an IPv6 client has a whole /64."""
     if isinstance(address, IPv6Address):
         return str(IPv6Network((int(address) >> 64 << 64, 64)))
     return str(address)

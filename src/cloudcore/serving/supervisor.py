@@ -1,4 +1,4 @@
-"""Several worker processes on one listening socket: started, kept alive, stopped together."""
+"""Run several worker processes on one listening socket: start, restart and stop them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class WorkerProcess:
 
 
 class Supervisor:
-    """Forks workers and stays small: no threads, no event loop, no application."""
+    """Forks and watches workers; has no threads, event loop or application itself."""
 
     def __init__(
         self, work: Work, workers: int, sockets: Sequence[socket.socket], patience: float
@@ -80,16 +80,16 @@ class Supervisor:
         self._workers[slot] = WorkerProcess(slot, pid, reading)
 
     def _be_worker(self, slot: int, ready_pipe: int) -> NoReturn:
-        """Run the work in a fresh process, and end it."""
+        """Run the work in the forked process, then exit."""
         status = 1
         try:
-            # The terminal sends SIGINT to all of us; the supervisor passes on a SIGTERM.
+            # A terminal sends SIGINT to all processes; the supervisor sends SIGTERM to the workers.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
             os.close(self._lifeline[1])
             threading.Thread(target=_end_with_parent, args=self._lifeline[:1], daemon=True).start()
             status = self._work(slot, functools.partial(os.write, ready_pipe, b"1"))
-        except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
+        except BaseException:  # noqa: BLE001 - the process exits after any error
             traceback.print_exc()
         finally:
             sys.stdout.flush()
@@ -97,7 +97,7 @@ class Supervisor:
             os._exit(status)
 
     def _note_ready(self, on_ready: Callable[[], None]) -> None:
-        """Report once all workers accept connections."""
+        """Call `on_ready` once all workers accept connections."""
         for worker in self._workers.values():
             if not worker.is_ready:
                 with contextlib.suppress(BlockingIOError):
@@ -107,7 +107,7 @@ class Supervisor:
             on_ready()
 
     def _replace_dead(self) -> bool:
-        """Fork again what died; False when a worker cannot even start."""
+        """Restart dead workers; return False if one failed to start."""
         for worker in tuple(self._workers.values()):
             status = _exit_status(worker)
             if status is None:
@@ -130,7 +130,7 @@ class Supervisor:
         os.close(worker.ready_pipe)
 
     def _stop(self) -> int:
-        """Have the workers drain; return 0 when all of them ended well and in time."""
+        """Drain the workers; return 0 if all ended successfully and in time."""
         for listener in self._sockets:
             listener.close()
         for worker in self._workers.values():
@@ -151,12 +151,12 @@ class Supervisor:
 
 
 def _exit_status(worker: WorkerProcess) -> int | None:
-    """Return the exit status of a worker that has ended (negative: its signal)."""
+    """Return a worker's exit status (negative for a signal), or None if it still runs."""
     pid, status = os.waitpid(worker.pid, os.WNOHANG)
     return os.waitstatus_to_exitcode(status) if pid else None
 
 
 def _end_with_parent(lifeline: int) -> None:
-    """Wait for the end of the supervisor, which holds the other end, then drain."""
+    """Wait for the end of the supervisor, which holds the pipe's other end, then drain."""
     os.read(lifeline, 1)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,7 +1,7 @@
-"""How many bytes of answers a process keeps for clients that do not read them.
+"""Bound the bytes of responses buffered for clients that do not read them.
 
-An answer from memory, of up to some MiB, is kept until the kernel has taken it all, and a
-client may take a minute for each byte. Without a bound, 150 such clients keep 600 MiB.
+A response from memory, of up to some MiB, is buffered until the kernel has taken all of it, and
+a client may take a minute per byte. Without a bound, 150 such clients occupy 600 MiB.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ class Cuttable(Protocol):
 
 
 class Unsent:
-    """The bytes that wait for clients, and those clients in the order they began to wait."""
+    """The unsent bytes per connection, in the order in which the connections began to wait."""
 
     def __init__(self, size: int) -> None:
-        """Keep at most `size` bytes."""
+        """Allow at most `size` bytes."""
         self.size = size
         self.used = 0
         self._waiting: dict[Cuttable, int] = {}
 
     def keep(self, connection: Cuttable, count: int) -> None:
-        """Keep `count` bytes for a connection; beyond the bound, cut who waited longest."""
+        """Set a connection's unsent bytes; beyond the bound, abort those that waited longest."""
         self.release(connection)
         self.used += count
         self._waiting[connection] = count
@@ -39,5 +39,5 @@ class Unsent:
             longest.abort(CUT)
 
     def release(self, connection: Cuttable) -> None:
-        """Note that nothing is kept for a connection any more."""
+        """Remove a connection's unsent bytes."""
         self.used -= self._waiting.pop(connection, 0)

@@ -1,4 +1,4 @@
-"""What the connections of one worker process share."""
+"""The state shared by the connections of one worker process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Sweepable(Protocol):
-    """A connection that wants to be looked at now and then."""
+    """A connection that is checked periodically."""
 
     def sweep(self, now: float) -> None:
         """Enforce time limits; `now` is the monotonic clock."""
@@ -30,12 +30,12 @@ Observer = Callable[["RequestRecord"], None]
 
 
 class ServerWorker:
-    """Limits, bulk threads and the one timer of a worker process."""
+    """Limits, bulk threads and the timer of a worker process."""
 
     def __init__(
         self, planes: Planes, limits: ServerLimits | None = None, *observers: Observer
     ) -> None:
-        """Keep `limits`; each finished exchange is told to every observer."""
+        """Store `limits`; every observer is called with each finished request."""
         self.planes = planes
         self.limits = limits or ServerLimits()
         self.observers = observers
@@ -49,7 +49,7 @@ class ServerWorker:
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, loop: asyncio.AbstractEventLoop, connections: Collection[Sweepable]) -> None:
-        """Begin to sweep `connections` (once; later calls do nothing)."""
+        """Start to sweep `connections`; later calls do nothing."""
         if self._timer is None:
             self._schedule(loop, connections)
 
@@ -63,20 +63,20 @@ class ServerWorker:
         self._schedule(loop, connections)
 
     def sweep(self, now: float, connections: Collection[Sweepable]) -> None:
-        """Have every connection enforce its time limits; `now` is the monotonic clock."""
+        """Enforce the time limits of every connection; `now` is the monotonic clock."""
         self.crowded = len(connections) > self.limits.crowd
         for connection in tuple(connections):
             connection.sweep(now)
 
     def common_lines(self, headers: list[tuple[bytes, bytes]]) -> bytes:
-        """Return uvicorn's default headers (the date) as lines; a new list comes each second."""
+        """Return uvicorn's default headers (the date) as lines; it makes a new list each second."""
         if self._common[0] is not headers:
             lines = b"".join(b"%s: %s\r\n" % header for header in headers)
             self._common = (headers, lines)
         return self._common[1]
 
     def close(self) -> None:
-        """Stop the timer and let the bulk threads end."""
+        """Stop the timer and end the bulk threads."""
         if self._timer is not None:
             self._timer.cancel()
         self.receivers.close()
