@@ -63,7 +63,7 @@ COST: Final = Cost(log_n=15, r=8, p=3)  # 32 MiB and some 250 ms
 PREVIOUS_COSTS: Final[tuple[Cost, ...]] = ()
 """Lower costs of stored passwords that are still valid."""
 
-_NOBODY: Final = bytes(SALT_BYTES)
+_UNUSED_SALT: Final = bytes(SALT_BYTES)
 """The salt for derivations whose result is not used."""
 
 
@@ -116,7 +116,7 @@ def _derivations(kept: Sequence[_Kept]) -> Iterator[_Parameters]:
     padding = 1 + len(PREVIOUS_COSTS) - len(needed)
     costs = {each.cost for each in needed}
     unused = [cost for cost in (COST, *PREVIOUS_COSTS) if cost not in costs]
-    yield from (_Parameters(cost, _NOBODY) for cost in unused[: max(0, padding)])
+    yield from (_Parameters(cost, _UNUSED_SALT) for cost in unused[: max(0, padding)])
 
 
 def _parse(kept: str) -> _Kept:

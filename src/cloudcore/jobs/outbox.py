@@ -175,7 +175,7 @@ async def forget_undelivered(database: Database, clock: Clock) -> int:
     while gone := await database.write_relaxed(_forget_undelivered, before, _FORGOTTEN_AT_ONCE):
         forgotten += gone
     if forgotten:
-        _log.warning("%d events are forgotten: nobody took them in time", forgotten)
+        _log.warning("deleted %d events that were not delivered in time", forgotten)
     return forgotten
 
 

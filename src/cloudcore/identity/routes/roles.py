@@ -236,7 +236,7 @@ async def create_assignment(
 async def list_role_assignments(
     role_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyAssignments:
-    """List whom a role is assigned to."""
+    """List the persons a role is assigned to."""
     role = await _authorized(ctx, role_id)
     found, meta = await read_page(
         ctx,
