@@ -53,7 +53,7 @@ class PageMeta(ResponseBody):
     """The metadata of a page."""
 
     total: int
-    """Number of rows in the whole list, under the filter."""
+    """Rows of the whole list, under the filter."""
     limit: int
     has_more: bool
     marker: str | UnsetType = UNSET
