@@ -10,6 +10,15 @@ from tests.live import LiveRegistry, start_registry
 
 pytest_plugins = ["tests.postgresql", "tests.databases"]
 
+# An assertion in a module that tests share tells as much as one in a test.
+pytest.register_assert_rewrite(
+    *(
+        f"tests.{folder}"
+        for folder in ("clients", "conformance", "fault", "integration", "property")
+    ),
+    *(f"tests.{module}" for module in ("control_plane", "tenants")),
+)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let black-box tests run against any registry."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
 import httpx
 from litestar.handlers import HTTPRouteHandler
@@ -191,3 +192,15 @@ def count_rows(url: str, table: str) -> int:
     with raw_engine(url) as engine, engine.connect() as connection:
         counted: int = connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar()
         return counted
+
+
+def assert_envelope(answer: httpx.Response, status: int, code: str) -> dict[str, object]:
+    """Check a refusal and its form, and return the error."""
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/json"
+    error: dict[str, object] = answer.json()["error"]
+    assert error["code"] == code
+    assert set(error) - {"params"} == {"code", "message", "request_id"}
+    assert str(UUID(str(error["request_id"]))) == error["request_id"]
+    assert answer.headers.get_list("x-request-id") == [error["request_id"]]
+    return error

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, TypeVar
 
@@ -18,6 +19,7 @@ from cloudcore.jobs.kinds import Done, Next
 from cloudcore.jobs.queue import Job, LeaseTerms, NewJob, enqueue, find_job, lease
 from cloudcore.jobs.run_kinds import MAX_ATTEMPTS
 from cloudcore.jobs.tables import jobs
+from cloudcore.jobs.worker import JobWorker
 from registry.metadata.database import migration_connection
 from tests.databases import with_database
 
@@ -110,3 +112,25 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
     """Wait until something is so; the test's own time limit ends a wait in vain."""
     while not await holds():  # noqa: ASYNC110 - what other processes do sets no event
         await asyncio.sleep(0.002)
+
+
+@asynccontextmanager
+async def running(worker: JobWorker) -> AsyncIterator[JobWorker]:
+    """Run a worker, and stop it with grace."""
+    task = asyncio.create_task(worker.run())
+    try:
+        yield worker
+    except BaseException:
+        task.cancel()
+        raise
+    worker.stop()
+    await task
+
+
+async def until_finished(database: Database) -> None:
+    """Wait until every job has ended."""
+
+    async def finished() -> bool:
+        return not await database.read(unfinished)
+
+    await until(finished)

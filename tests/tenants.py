@@ -7,8 +7,9 @@ connection is told by them.
 
 from __future__ import annotations
 
+import asyncio
 import base64
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -295,3 +296,16 @@ async def open_install(
             process.identity.tokens,
             cast("BearerAuthenticator", process.platform.authenticator),
         )
+
+
+Scenario = Callable[[Install], Awaitable[None]]
+
+
+def play(url: str, scenario: Scenario) -> None:
+    """Play a scenario in an install over the database at `url`."""
+
+    async def run() -> None:
+        async with open_install(url) as install:
+            await scenario(install)
+
+    asyncio.run(run())

@@ -11,12 +11,16 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.clients.chromium import browser
 from tests.clients.console_visitors import HOME, Site, Visitor, serve_site
 from tests.clients.containers import Containers
+from tests.clients.docker_engine import docker
 from tests.clients.images import Store
 from tests.clients.remote import Remote
 from tests.live import LiveRegistry
 from tests.live_signed_in import SignedIn, serving
+
+__all__ = ["browser", "docker"]
 
 
 @pytest.fixture(scope="session", autouse=True)

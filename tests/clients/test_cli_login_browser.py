@@ -10,13 +10,11 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from tests.clients.archives import write_docker_archive
+from tests.clients.chromium import check_quiet, fill, title
+from tests.clients.docker_engine import Docker
 from tests.clients.images import Store
-from tests.clients.test_docker import Docker, docker
-from tests.clients.test_oauth_browser import browser, check_quiet, fill, title
 from tests.entrepot import ADMIN, PASSWORD, Home, Install, Waiting, installed
 from tests.tools import require_tool
-
-__all__ = ["browser", "docker"]
 
 
 @pytest.fixture(scope="module")

@@ -9,16 +9,11 @@ from authlib.integrations.requests_client import (  # type: ignore[import-untype
     OAuth2Session as AuthlibSession,
 )
 from selenium import webdriver
-from selenium.common.exceptions import WebDriverException
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
-from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.expected_conditions import presence_of_element_located
-from selenium.webdriver.support.wait import WebDriverWait
 
+from tests.clients.chromium import check_quiet, fill, title
 from tests.clients.oauth_server import EMAIL, NEWCOMER, OUT_OF_BAND, OAuthServer, serve_oauth
 from tests.integration.oauth_world import PASSWORD
-from tests.tools import require_tool
 
 VERIFIER = "b" * 64
 MINE = "a password of my own"
@@ -28,42 +23,6 @@ MINE = "a password of my own"
 def server(sqlite_database: str) -> Iterator[OAuthServer]:
     with serve_oauth(sqlite_database) as served:
         yield served
-
-
-@pytest.fixture
-def browser() -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = require_tool("chromium")
-    for option in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
-        options.add_argument(option)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(require_tool("chromedriver")))
-    yield driver
-    driver.quit()
-
-
-def fill(browser: webdriver.Chrome, **fields: str) -> None:
-    """Fill the fields of the page in, send it, and wait for the next one."""
-    for name, text in fields.items():
-        field = browser.find_element(By.NAME, name)
-        field.clear()
-        field.send_keys(text)
-    form = browser.find_element(By.TAG_NAME, "form")
-    browser.find_element(By.CSS_SELECTOR, "button[type=submit]").click()
-    WebDriverWait(browser, 30).until(lambda _: is_gone(form))
-    WebDriverWait(browser, 30).until(presence_of_element_located((By.TAG_NAME, "h1")))
-
-
-def is_gone(element: WebElement) -> bool:
-    try:
-        element.is_enabled()
-    except WebDriverException:
-        return True
-    return False
-
-
-def title(browser: webdriver.Chrome) -> str:
-    return browser.find_element(By.TAG_NAME, "h1").text
 
 
 @pytest.mark.client("chromium")
@@ -111,13 +70,3 @@ def test_a_newcomer_chooses_a_password_first(
     fill(browser, email=NEWCOMER, password=MINE)
     assert title(browser) == "Your code"
     check_quiet(browser)
-
-
-def check_quiet(browser: webdriver.Chrome) -> None:
-    """Check that the pages broke none of their own rules: the browser tells of each breach."""
-    log = browser.get_log("browser")  # type: ignore[no-untyped-call]
-    told = [entry["message"] for entry in log]
-    unexpected = [
-        words for words in told if "favicon.ico" not in words and "status of 40" not in words
-    ]
-    assert unexpected == []

@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.clients.archives import write_docker_archive
+from tests.clients.docker_engine import Docker
 from tests.clients.images import Store
-from tests.clients.test_docker import Docker, docker
 from tests.live_signed_in import SignedIn
-
-__all__ = ["docker"]
 
 pytestmark = pytest.mark.client("docker")
 

@@ -119,3 +119,8 @@ def subject_of(manifest: Content) -> dict[str, Any]:
 
 EMPTY = Content(b"{}", OCI_EMPTY)
 """The empty descriptor's content (image-spec, Guidance for an Empty Descriptor)."""
+
+
+def padded(manifest: Content, size: int) -> Content:
+    """Return `manifest` with blanks after it, `size` bytes in all."""
+    return Content(manifest.body.ljust(size), manifest.media_type)

@@ -20,9 +20,9 @@ from tests.conformance.content import (
     document,
     image_index,
     image_manifest,
+    padded,
 )
 from tests.conformance.expect import empty, errors_of, refused
-from tests.conformance.test_push_manifests import padded
 
 pytestmark = pytest.mark.entrepot
 

@@ -19,6 +19,7 @@ from tests.conformance.content import (
     document,
     image_index,
     image_manifest,
+    padded,
     unique_annotations,
 )
 from tests.conformance.expect import codes_of
@@ -203,8 +204,3 @@ def test_some_limit_is_enforced(registry: Registry, repository: str, image: Cont
     """§ Pushing Manifests: SHOULD enforce some limit, with 413 Payload Too Large."""
     response = registry.put_manifest(repository, padded(image, 16 << 20), "huge")
     assert response.status_code == 413
-
-
-def padded(manifest: Content, size: int) -> Content:
-    """Return `manifest` with blanks after it, `size` bytes in all."""
-    return Content(manifest.body.ljust(size), manifest.media_type)

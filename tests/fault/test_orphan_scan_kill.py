@@ -13,7 +13,7 @@ from registry.blobstore.filesystem import FilesystemStore
 from registry.gc.orphans.scan import EVERY_SECONDS, OrphanScan
 from registry.oci.digest import digest_of
 from tests.fault.collected import push_blob
-from tests.fault.test_services_kill import FIRST, SECOND, kill_at
+from tests.fault.killed_uploads import FIRST, SECOND, kill_at
 from tests.inprocess import open_registry
 
 PUSH: Final = f"/v2/dev/app/blobs/uploads/?digest={digest_of(SECOND)}"

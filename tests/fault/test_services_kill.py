@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -15,27 +14,11 @@ from cloudcore.serving.worker_locks import WorkerLocks
 from registry.blobstore.filesystem import FilesystemStore
 from registry.oci.digest import digest_of
 from registry.services.blobs.upload_leases import Leases
-from tests.databases import program, program_environment
+from tests.fault.killed_uploads import FIRST, SECOND, kill_at
 from tests.inprocess import open_registry
 from tests.recount import check_counters, object_ids, querying
 
-FIRST: Final = b"acknowledged " * 20
-SECOND: Final = b"under way " * 20
 POSTGRESQL: Final = pytest.mark.postgresql
-
-
-def kill_at(step: str, url: str, folder: Path, location: str, method: str) -> None:
-    """Send `SECOND` through a worker of its own and kill that at a step."""
-    command = program("tests.fault.stopping_worker", url, str(folder), location, method, step)
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=program_environment()
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(SECOND)
-        process.stdin.close()
-        assert process.stdout.readline() == f"{step}\n".encode()
-        process.kill()
 
 
 @pytest.mark.parametrize(

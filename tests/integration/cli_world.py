@@ -148,3 +148,20 @@ def cli_world(folder: Path) -> Iterator[World]:
         login = ContainerLogin(install.url, access_token)
         with httpx.Client(base_url=install.url, auth=login, timeout=30) as http:
             yield World(install, home, Registry(http, "acme", only_standard=False))
+
+
+class Known:
+    """Tokens that never end."""
+
+    def __init__(self, *tokens: str) -> None:
+        self._tokens = list(tokens)
+
+    def token(self) -> str:
+        return self._tokens[0]
+
+    def renewed_token(self, refused: str | None) -> str:
+        assert refused == self._tokens.pop(0)
+        return self._tokens[0]
+
+    def advice(self) -> str:
+        return ""

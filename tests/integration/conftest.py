@@ -1,4 +1,4 @@
-"""The databases that the suites of this folder run over."""
+"""The databases that the suites of this folder run over, and a world that some of them share."""
 
 from tests.databases import (
     database_url,
@@ -7,6 +7,7 @@ from tests.databases import (
     postgresql_database,
     sqlite_database,
 )
+from tests.integration.images_world import reader
 from tests.postgresql import postgresql_url
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "migrated_template",
     "postgresql_database",
     "postgresql_url",
+    "reader",
     "sqlite_database",
 ]

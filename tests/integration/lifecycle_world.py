@@ -11,10 +11,10 @@ from cloudcore.jobs.kinds import Done, Next
 from cloudcore.jobs.queue import Job, first_due
 from cloudcore.jobs.worker import JobPace, JobWorker
 from registry.services.lifecycle.runs import lifecycle_kind
-from tests.integration.pushing import World, make_world
-from tests.integration.test_tokens_exchange import play as play_install
+from tests.integration.pushing import Descriptor, World, make_world
 from tests.jobs import until
 from tests.tenants import Install
+from tests.tenants import play as play_install
 
 DAY = 24 * 3600
 
@@ -125,3 +125,9 @@ def play(url: str, scenario: Scenario) -> None:
         await scenario(LifecycleWorld(await make_world(install)))
 
     play_install(url, run)
+
+
+async def pin(world: LifecycleWorld, image: Descriptor) -> None:
+    """Pin an image as ``prod``."""
+    path = f"{world.world.images}/{image['digest']}/pins/prod"
+    assert (await world.world.control.put(path, json={})).status_code == 201

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.integration.bad_input.control import CASES, GROUPS
+from tests.integration.images_world import run
 from tests.integration.pushing import World, refused
-from tests.integration.test_images import run
 from tests.tenants import allow, bearer
 
 ROOT: Final = Path(__file__).parents[2]

@@ -16,13 +16,13 @@ from cloudcore.serving.limits import ServerLimits
 from registry.services.bearers import BEARERS
 from tests.integration.bad_input.exchange import send
 from tests.integration.bad_input.identity import CASES, GROUPS
+from tests.integration.id_places import BODIES, PLACES, filled, token_of
 from tests.integration.oauth_world import VERIFIER, World, authorization_query
 from tests.integration.oauth_world import play as play_oauth
-from tests.integration.served_world import Served
-from tests.integration.test_isolation_operations import BODIES, PLACES, filled, play, token_of
-from tests.integration.test_tokens_door import challenge, refused
-from tests.integration.test_tokens_exchange import play as play_install
+from tests.integration.served_world import Served, play
+from tests.integration.tokens_world import challenge, refused
 from tests.tenants import HOST, Install, bearer
+from tests.tenants import play as play_install
 from tests.unit.identity_forgeries import token as forge
 
 ROOT: Final = Path(__file__).parents[2]

@@ -21,8 +21,8 @@ import httpx
 import pytest
 
 from cloudcore.db.base import Connection, P, T
-from tests.integration.served_world import NotingDatabase, Served
-from tests.integration.test_isolation_operations import NOTHING, play, requests
+from tests.integration.id_places import NOTHING, requests
+from tests.integration.served_world import NotingDatabase, Served, play
 from tests.live_signed_in import SignedIn, Tenant, serving
 from tests.spec.operations import OPERATIONS
 

@@ -23,6 +23,7 @@ from cryptography.x509.oid import NameOID
 from registry.cli.api import ApiClient
 from registry.cli.failure import FAILED, MISUSE, NOT_FOUND, SIGNED_OUT, CommandFailure
 from registry.cli.transport import RequestRefused, Transport, base_url
+from tests.integration.cli_world import Known
 
 Answer = tuple[int, dict[str, str], bytes]
 UNEXPLAINED = (
@@ -83,23 +84,6 @@ def serving(server: Stranger) -> Iterator[Stranger]:
 def envelope(code: str, message: str, **params: object) -> bytes:
     error = {"code": code, "message": message, "request_id": "r-1"}
     return json.dumps({"error": error | ({"params": params} if params else {})}).encode()
-
-
-class Known:
-    """Tokens that never end."""
-
-    def __init__(self, *tokens: str) -> None:
-        self._tokens = list(tokens)
-
-    def token(self) -> str:
-        return self._tokens[0]
-
-    def renewed_token(self, refused: str | None) -> str:
-        assert refused == self._tokens.pop(0)
-        return self._tokens[0]
-
-    def advice(self) -> str:
-        return ""
 
 
 def client_of(server: Stranger, *tokens: str) -> ApiClient:

@@ -13,7 +13,7 @@ import pytest
 
 from registry.cli.api import ApiClient
 from registry.cli.transport import Lost, Transport
-from tests.integration.test_cli_failures import Known
+from tests.integration.cli_world import Known
 
 _ANSWER: Final = json.dumps({"rows": [], "meta": {"marker": None}}).encode()
 

@@ -27,8 +27,8 @@ from registry.oci.media_types import OCI_MANIFEST
 from registry.services.collector_runs import start_due_runs
 from registry.services.context import ServiceContext
 from tests.collecting import at_once, collect
+from tests.integration.images_world import run
 from tests.integration.pushing import CONFIG_TYPE, World
-from tests.integration.test_images import run
 from tests.jobs import until
 
 HOUR: Final = 3600.0

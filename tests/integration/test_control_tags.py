@@ -8,10 +8,8 @@ from typing import Any, Final
 
 import pytest
 
+from tests.integration.images_world import ABSENT, Reader, run
 from tests.integration.pushing import World, refused
-from tests.integration.test_images import ABSENT, Reader, reader, run
-
-__all__ = ["reader"]
 
 FIELDS: Final = {"name", "digest", "image_id", "mutable", "created_at", "updated_at"}
 

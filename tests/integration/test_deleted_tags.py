@@ -7,11 +7,10 @@ from typing import Any
 from registry.gc.purge.images import purge_tombstones
 from registry.gc.purge.tags import purge_deleted_tags
 from registry.metadata.settings import AccountSettings, put_settings
-from tests.integration.test_repositories import refused
-from tests.integration.test_restoration import DAY, Shop, open_again, open_shop
-from tests.integration.test_tokens_exchange import play
+from tests.integration.repositories_world import refused
+from tests.integration.restoration_world import DAY, Shop, open_again, open_shop
 from tests.recount import check_counters, querying
-from tests.tenants import Install
+from tests.tenants import Install, play
 
 
 async def listed(shop: Shop, limit: int = 2) -> list[str]:

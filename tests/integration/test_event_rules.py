@@ -9,10 +9,9 @@ import pytest
 
 from registry.services.event_rules import check_rule
 from tests.integration.layered_images import pusher
-from tests.integration.test_repositories import client_of, create, refused
-from tests.integration.test_tokens_exchange import play
+from tests.integration.repositories_world import client_of, create, refused
 from tests.recount import querying
-from tests.tenants import ALLOW_ALL, Install, allow, bearer, deny
+from tests.tenants import ALLOW_ALL, Install, allow, bearer, deny, play
 
 PATH: Final = "/v1/event-rules"
 TOPIC: Final = "crn:notifications:local:acme:topic/images"

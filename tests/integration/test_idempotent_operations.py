@@ -14,9 +14,9 @@ from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX
 from registry.services import collector_runs as collection
 from registry.services.lifecycle import runs
-from tests.integration.served_world import Served
-from tests.integration.test_isolation_operations import Place as _Place
-from tests.integration.test_isolation_operations import filled, play
+from tests.integration.id_places import Place as _Place
+from tests.integration.id_places import filled
+from tests.integration.served_world import Served, play
 from tests.spec.operations import OPERATIONS
 
 KEYED: Final = [each for each in OPERATIONS if each.takes_key and each.is_built]

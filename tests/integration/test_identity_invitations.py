@@ -16,7 +16,7 @@ from cloudcore.identity.rows.invitations import forget_invitations
 from cloudcore.identity.rows.users import list_active_members
 from cloudcore.identity.services.invitations import INVITATION_SECONDS
 from tests.identity_world import World, play
-from tests.integration.test_identity_isolation import dump
+from tests.integration.identity_operations import dump
 
 VICTIM = "guest@example.org"
 SECOND = 1_000_000

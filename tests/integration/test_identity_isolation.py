@@ -7,48 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, cast
 
-import msgspec
 import pytest
-from sqlalchemy import select
 
-from cloudcore.db.base import Connection, Database
-from cloudcore.db.schema import metadata
-from cloudcore.db.statement import Statement
+from cloudcore.db.base import Database
 from cloudcore.identity.routes import HANDLERS
 from cloudcore.keyring import Keyring
 from cloudcore.web.app import create_app
 from cloudcore.web.context import Authenticator, Platform
 from cloudcore.web.route_spec import RouteSpec
 from tests.identity_world import ALLOW_ALL, World, play
+from tests.integration.identity_operations import BODIES, dump, fields_of
 
-DOCUMENT: Final = {"version": "1", "statements": [ALLOW_ALL]}
-TRUST: Final = {"version": "1", "statements": [{"effect": "allow", "principals": ["acme"]}]}
-
-BODIES: Final[dict[str, Any]] = {
-    "POST /v1/accounts": {"handle": "another"},
-    "PATCH /v1/accounts/{account_id}": {"auto_create_repositories": False},
-    "POST /v1/organizations": {"name": "New"},
-    "PATCH /v1/organizations/{organization_id}": {"name": "New"},
-    "POST /v1/organizations/{organization_id}/accept": {"code": "ein_wrong"},
-    "POST /v1/organizations/{organization_id}/switch": None,
-    "POST /v1/organizations/{organization_id}/invitations": {"email": "new@example.org"},
-    "PATCH /v1/organizations/{organization_id}/members/{user_id}": {"role": "billing"},
-    "PUT /v1/users/me/password": {"current_password": "x", "password": "long enough for us"},
-    "POST /v1/users": {"email": "made@example.org"},
-    "PATCH /v1/users/{user_id}": {"status": "suspended"},
-    "POST /v1/service-accounts": {"name": "new"},
-    "PATCH /v1/service-accounts/{service_account_id}": {"description": "New."},
-    "POST /v1/service-accounts/{service_account_id}/access-keys": {},
-    "PATCH /v1/service-accounts/{service_account_id}/access-keys/{key_id}": {"status": "inactive"},
-    "POST /v1/roles": {"name": "new", "trust_policy": TRUST},
-    "PATCH /v1/roles/{role_id}": {"description": "New.", "trust_policy": TRUST},
-    "POST /v1/roles/{role_id}/assignments": {"user": "member@example.org"},
-    "POST /v1/policies": {"name": "new", "document": DOCUMENT},
-    "PATCH /v1/policies/{policy_id}": {"description": "New.", "document": DOCUMENT},
-    "POST /v1/policies/{policy_id}/attachments": {"service_account": "free"},
-}
 OF_PERSONS: Final = ("/v1/organizations", "/v1/users/me")
 UNKNOWN: Final = "01890000-0000-7000-8000-0000000000ff"
 SERVER_OWNED: Final = (
@@ -261,23 +232,6 @@ def test_a_member_is_no_owner(database_url: str) -> None:
             assert answer.status_code == 403, (method, target)
 
     play_furnished(database_url, scenario)
-
-
-def fields_of(facts: RouteSpec) -> set[str]:
-    shapes = [each for each in (facts.body, *get_args(facts.body)) if isinstance(each, type)]
-    return {
-        name
-        for shape in shapes
-        if issubclass(shape, msgspec.Struct)
-        for name in shape.__struct_fields__
-    }
-
-
-def dump(tx: Connection) -> str:
-    """Return all rows of identity but those that count requests and keep their outcomes."""
-    apart = {"idempotency_records", "rate_windows"}
-    tables = [table for table in metadata.sorted_tables if table.name not in apart]
-    return repr([sorted(map(repr, tx.rows(Statement(select(table))))) for table in tables])
 
 
 def test_fields_that_are_not_the_callers_are_refused(database_url: str) -> None:

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from tests.integration.served_world import Served
-from tests.integration.test_isolation_operations import PLACES, filled, play, token_of
+from tests.integration.id_places import PLACES, filled, token_of
+from tests.integration.served_world import Served, play
 
 UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 ANY_CASE: Final = re.compile(UUID.pattern, re.IGNORECASE)

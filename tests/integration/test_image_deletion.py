@@ -20,8 +20,8 @@ from registry.services.changes import Change, RegistryHost
 from registry.services.images.details import delete_batch, delete_image_unless_pinned
 from registry.services.images.restoration import restore_image
 from tests.integration.counting import CountingConnection
+from tests.integration.images_world import ABSENT, run
 from tests.integration.pushing import World, refused
-from tests.integration.test_images import ABSENT, run
 from tests.recount import check_counters, querying
 
 _PIN: Final = Statement(

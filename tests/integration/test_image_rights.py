@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.integration.images_world import NOBODY, run
 from tests.integration.pushing import World, make_world, refused
-from tests.integration.test_images import NOBODY, run
 from tests.tenants import allow, bearer, document, let
 
 

@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import shutil
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import httpx
 import pytest
 
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
-from tests.integration.pushing import CONFIG_TYPE, World, make_world, refused
-from tests.integration.test_tokens_exchange import play
-from tests.tenants import Install, open_install
+from tests.integration.images_world import ABSENT, NOBODY, Reader, run
+from tests.integration.pushing import CONFIG_TYPE, World, refused
 
-Scenario = Callable[[World], Awaitable[None]]
-
-NOBODY: Final = "01890000-0000-7000-8000-000000000000"
-ABSENT: Final = f"sha256:{'0' * 64}"
 REQUIRED: Final = {
     *("id", "digest", "media_type", "tags", "manifest_size_bytes", "size_bytes", "is_index"),
     *("pushed_at", "last_pulled_at"),
 }
-
-
-def run(url: str, scenario: Scenario, **fields: Any) -> None:  # noqa: ANN401 - JSON
-    """Play a scenario in a world with one repository of these fields."""
-
-    async def in_world(install: Install) -> None:
-        await scenario(await make_world(install, **fields))
-
-    play(url, in_world)
 
 
 async def walk(world: World, path: str = "/images", **query: str | int) -> list[str]:
@@ -53,42 +33,6 @@ async def walk(world: World, path: str = "/images", **query: str | int) -> list[
         assert len(page["images"]) == meta["limit"]
         assert meta["marker"] == page["images"][-1]["id"]
         query["marker"] = meta["marker"]
-
-
-class Reader:
-    """A world of one image, ``v1``, that lives on: what is asked of it changes nothing."""
-
-    def __init__(self, runner: asyncio.Runner, world: World) -> None:
-        self._runner = runner
-        self._world = world
-
-    def ask(
-        self, method: str, path: str, body: str = "", content_type: str = "application/json"
-    ) -> httpx.Response:
-        """Send a request to the repository."""
-        headers = {"content-type": content_type} if body else {}
-        request = self._world.control.request(
-            method, f"{self._world.path}{path}", content=body, headers=headers
-        )
-        return self._runner.run(_awaited(request))
-
-
-async def _awaited(answer: Awaitable[httpx.Response]) -> httpx.Response:
-    return await answer
-
-
-@pytest.fixture(scope="module")
-def reader(migrated_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    """Make a world for requests that are refused."""
-    path = tmp_path_factory.mktemp("images") / "metadata.db"
-    shutil.copy(migrated_file, path)
-    with asyncio.Runner() as runner, ExitStack() as ended:
-        install = open_install(f"sqlite:///{path}")
-        opened = runner.run(install.__aenter__())
-        ended.callback(lambda: runner.run(install.__aexit__(None, None, None)))
-        world = runner.run(make_world(opened))
-        runner.run(world.push_image("one", "v1"))
-        yield Reader(runner, world)
 
 
 def test_an_image_has_the_fields_of_the_specification(database_url: str) -> None:

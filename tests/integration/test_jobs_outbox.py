@@ -29,8 +29,7 @@ from cloudcore.jobs.queue import Job
 from cloudcore.jobs.worker import JobPace, JobWorker
 from tests.databases import add_account
 from tests.dying import PassingDatabase
-from tests.integration.test_jobs_worker import running, until_finished
-from tests.jobs import START, Clock, all_jobs, until, with_jobs
+from tests.jobs import START, Clock, all_jobs, running, until, until_finished, with_jobs
 
 TYPE: Final = "registry.tag.moved"
 NEVER_POLLS: Final = JobPace(poll_seconds=3600)

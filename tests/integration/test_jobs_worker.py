@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -29,34 +28,15 @@ from tests.jobs import (
     enqueue_counts,
     get,
     list_effects,
-    unfinished,
+    running,
     until,
+    until_finished,
     with_jobs,
 )
 
 NEVER_POLLS: Final = JobPace(poll_seconds=3600)
 COUNTING: Final = JobKind(name=COUNT, step=count_steps)
 SECRET: Final = "s3cret"
-
-
-@asynccontextmanager
-async def running(worker: JobWorker) -> AsyncIterator[JobWorker]:
-    """Run a worker, and stop it with grace."""
-    task = asyncio.create_task(worker.run())
-    try:
-        yield worker
-    except BaseException:
-        task.cancel()
-        raise
-    worker.stop()
-    await task
-
-
-async def until_finished(database: Database) -> None:
-    async def finished() -> bool:
-        return not await database.read(unfinished)
-
-    await until(finished)
 
 
 def test_each_step_has_its_effect_once_and_in_order(database_url: str) -> None:

@@ -11,9 +11,8 @@ from sqlalchemy import insert, text
 
 from cloudcore.db.base import Connection, ConstraintViolated, Database, P, T
 from cloudcore.db.statement import Statement
-from tests.control_plane import Options, World, count_rows, play
+from tests.control_plane import Options, World, assert_envelope, count_rows, play
 from tests.dying import PassingDatabase
-from tests.integration.test_kernel_guard import assert_envelope
 from tests.things import things
 
 SECRET = "value-nobody-may-read"

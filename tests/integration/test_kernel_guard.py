@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import logging
-from uuid import UUID, uuid4
+from uuid import uuid4
 
-import httpx
 import pytest
 
-from tests.control_plane import ACCOUNT, Options, World, count_rows, play
+from tests.control_plane import ACCOUNT, Options, World, assert_envelope, count_rows, play
 
 FAULTY = Options(faulty=True)
 GET = {"effect": "allow", "actions": ["test:GetThing"], "resources": ["crn:*"]}
 DENY_ALL = {"effect": "deny", "actions": ["*"], "resources": ["*"]}
-
-
-def assert_envelope(answer: httpx.Response, status: int, code: str) -> dict[str, object]:
-    assert answer.status_code == status
-    assert answer.headers["content-type"] == "application/json"
-    error: dict[str, object] = answer.json()["error"]
-    assert error["code"] == code
-    assert set(error) - {"params"} == {"code", "message", "request_id"}
-    assert str(UUID(str(error["request_id"]))) == error["request_id"]
-    assert answer.headers.get_list("x-request-id") == [error["request_id"]]
-    return error
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ import pytest
 
 from cloudcore.web.app import INLINE_BYTES
 from cloudcore.web.strict_json import decode
-from tests.control_plane import Options, World, count_rows, play
-from tests.integration.test_kernel_guard import assert_envelope
+from tests.control_plane import Options, World, assert_envelope, count_rows, play
 
 MIB = 1 << 20
 ABSENT = "01890000-0000-7000-8000-0000000000ff"

@@ -19,10 +19,10 @@ from registry.oci.media_types import OCI_MANIFEST
 from registry.services.registry_settings import counts_pulls_of
 from tests.integration.counting import open_counting
 from tests.integration.layered_images import Pusher, pusher
-from tests.integration.test_repositories import PATH
-from tests.integration.test_tokens_exchange import play as play_install
+from tests.integration.repositories_world import PATH
 from tests.recount import querying
 from tests.tenants import ALLOW_ALL, Install, Program, bearer, let
+from tests.tenants import play as play_install
 
 MINUTE: Final = 60 * MICROSECONDS
 

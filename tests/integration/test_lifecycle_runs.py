@@ -15,7 +15,7 @@ from registry.oci.media_types import OCI_MANIFEST
 from registry.services import collector_runs as collection
 from registry.services.collector_runs import start_run as start_collection
 from registry.services.lifecycle.runs import KIND, start_due_runs
-from tests.integration.lifecycle_world import DAY, LifecycleWorld, play
+from tests.integration.lifecycle_world import DAY, LifecycleWorld, pin, play
 from tests.integration.pushing import Descriptor
 from tests.jobs import lose_workers
 from tests.recount import check_counters, querying
@@ -37,11 +37,6 @@ async def tag(world: LifecycleWorld, image: Descriptor) -> None:
 async def pull(world: LifecycleWorld, image: Descriptor) -> None:
     assert await world.world.pulls(image["digest"])
     await world.install.ctx.pulls.flush()
-
-
-async def pin(world: LifecycleWorld, image: Descriptor) -> None:
-    path = f"{world.world.images}/{image['digest']}/pins/prod"
-    assert (await world.world.control.put(path, json={})).status_code == 201
 
 
 async def pin_for_an_hour(world: LifecycleWorld, image: Descriptor) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tests.integration.lifecycle_world import LifecycleWorld, play
-from tests.integration.test_lifecycle_runs import pin
+from tests.integration.lifecycle_world import LifecycleWorld, pin, play
 
 
 def test_untagged_alone_takes_every_untagged_image_that_nothing_protects(

@@ -16,10 +16,10 @@ import msgspec
 
 from cloudcore.db.schema import metadata
 from cloudcore.web.route_spec import RouteSpec
-from tests.integration.served_world import Served
-from tests.integration.test_identity_isolation import dump, fields_of
-from tests.integration.test_isolation_operations import BODIES as OF_PLACES
-from tests.integration.test_isolation_operations import PLACES, filled, play, token_of
+from tests.integration.id_places import BODIES as OF_PLACES
+from tests.integration.id_places import PLACES, filled, token_of
+from tests.integration.identity_operations import dump, fields_of
+from tests.integration.served_world import Served, play
 from tests.soak import IS_SOAK
 from tests.spec.operations import OPERATIONS
 

@@ -20,8 +20,7 @@ import pytest
 from registry.oci.media_types import OCI_MANIFEST
 from tests.integration.oauth_world import World, may
 from tests.integration.oauth_world import play as play_oauth
-from tests.integration.test_tokens_exchange import play
-from tests.tenants import ALLOW_ALL, Install, bearer
+from tests.tenants import ALLOW_ALL, Install, bearer, play
 
 ROOT: Final = Path(__file__).parents[2]
 HERE: Final = "tests/integration/test_oracles.py"

@@ -14,10 +14,10 @@ from cloudcore.wire import rfc3339
 from registry.families import FAMILIES
 from registry.main import forget_ended
 from tests.integration.layered_images import Pusher, pusher
-from tests.integration.test_repositories import PATH, refused
-from tests.integration.test_tokens_exchange import play as play_install
+from tests.integration.repositories_world import PATH, refused
 from tests.recount import querying
 from tests.tenants import ALLOW_ALL, Install, allow, bearer
+from tests.tenants import play as play_install
 
 
 @dataclass

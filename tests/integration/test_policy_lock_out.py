@@ -9,9 +9,9 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from tests.integration.test_repositories import PATH, refused
-from tests.integration.test_tokens_exchange import play as play_install
+from tests.integration.repositories_world import PATH, refused
 from tests.tenants import ALLOW_ALL, Install, allow, bearer, document, let, refuse
+from tests.tenants import play as play_install
 
 PULL: Final = "registry:PullImage"
 PUSH: Final = "registry:PushImage"

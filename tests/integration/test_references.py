@@ -14,7 +14,7 @@ from cloudcore.web.envelope import ENVELOPE
 from cloudcore.web.openapi import document
 from registry.main import prepare
 from registry.settings import Settings
-from tests.integration.test_operations import routes_of_the_whole
+from tests.integration.served_world import routes_of_the_whole
 
 NOUNS: Final = frozenset(
     {

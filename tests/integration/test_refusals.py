@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.test_tokens_exchange import play
-from tests.tenants import ALLOW_ALL, Install, Statement, allow, bearer, deny, let, refuse
+from tests.tenants import ALLOW_ALL, Install, Statement, allow, bearer, deny, let, play, refuse
 
 PULL = "registry:PullImage"
 PATH = "/v2/acme/r/tags/list"

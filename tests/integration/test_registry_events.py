@@ -7,11 +7,10 @@ from typing import Any
 
 import httpx
 
-from tests.integration.test_repositories import PATH, create
-from tests.integration.test_restoration import KIND, Shop, open_shop
-from tests.integration.test_tokens_exchange import play
+from tests.integration.repositories_world import PATH, create
+from tests.integration.restoration_world import KIND, Shop, open_shop
 from tests.recount import querying
-from tests.tenants import HOST, Install
+from tests.tenants import HOST, Install, play
 
 
 async def add_rule(shop: Shop, *types: str, prefix: str = "", topic: str = "builds") -> str:

@@ -12,8 +12,7 @@ import pytest
 from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import digest_of
 from tests.integration.pushing import World, make_world, refused
-from tests.integration.test_tokens_exchange import play
-from tests.tenants import Install, allow, bearer, document, let
+from tests.tenants import Install, allow, bearer, document, let, play
 
 PLANES = ("/v1", "/v2")
 Scenario = Callable[[World], Awaitable[None]]

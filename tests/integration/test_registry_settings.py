@@ -11,9 +11,8 @@ import pytest
 from cloudcore.identity.rows.accounts import find_account_ids
 from registry.metadata.settings import AccountSettings, find_settings
 from tests.integration.pushing import make_world
-from tests.integration.test_repositories import client_of, refused
-from tests.integration.test_tokens_exchange import play
-from tests.tenants import Install, allow, deny
+from tests.integration.repositories_world import client_of, refused
+from tests.tenants import Install, allow, deny, play
 
 PATH: Final = "/v1/registry-settings"
 

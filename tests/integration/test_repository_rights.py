@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from registry.services.resource_kinds import REPOSITORY_RULES
+from tests.integration.images_world import run
 from tests.integration.pushing import World
-from tests.integration.test_images import run
 from tests.spec.operations import OPERATIONS, Operation
 from tests.tenants import ALLOW_ALL, Program, allow, bearer, let, refuse
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from cloudcore.identity.services import service_accounts
-from tests.integration.test_repositories import PATH, client_of, create, refused
-from tests.integration.test_tokens_exchange import play
+from tests.integration.repositories_world import PATH, client_of, create, refused
 from tests.tenants import (
     ALLOW_ALL,
     Install,
@@ -16,6 +15,7 @@ from tests.tenants import (
     bearer,
     document,
     let,
+    play,
     refuse,
 )
 

@@ -3,99 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
 
-import httpx
 import pytest
 
-from cloudcore.identity.rows.accounts import find_account, find_account_ids
 from registry.gc.purge.images import forget_tag_history, purge_tombstones
 from registry.gc.purge.repositories import purge_deleted_repositories
 from registry.metadata.settings import AccountSettings, put_settings
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX
 from registry.services.images import restoration
-from tests.integration.test_repositories import (
+from tests.integration.repositories_world import (
     PATH,
-    client_of,
     create,
-    push_blob,
     push_index,
     push_manifest,
     refused,
 )
-from tests.integration.test_tokens_exchange import play
+from tests.integration.restoration_world import DAY, KIND, open_again, open_shop
 from tests.recount import check_counters, querying
-from tests.tenants import ALLOW_ALL, Install, bearer
-
-DAY: Final = 24 * 3600
-KIND: Final = "application/vnd.oci.image.manifest.v1+json"
-
-
-class Shop(NamedTuple):
-    """An account with one repository, ``acme/r``, as both planes reach it."""
-
-    client: httpx.AsyncClient
-    docker: httpx.AsyncClient
-    path: str
-    repository_id: str
-
-    async def push(self, text: str, tag: str = "") -> str:
-        """Push an image of one layer and return its digest."""
-        config, layer = [await push_blob(self.docker, each) for each in (b"{}", text.encode())]
-        manifest = {"schemaVersion": 2, "mediaType": KIND, "config": config, "layers": [layer]}
-        digest: str = (await push_manifest(self.docker, manifest, tag))["digest"]
-        return digest
-
-    async def delete(self, reference: str) -> None:
-        """Delete a manifest or tag as a client does."""
-        answer = await self.docker.delete(f"/v2/acme/r/manifests/{reference}")
-        assert answer.status_code == 202, answer.text
-
-    async def pull(self, reference: str) -> httpx.Response:
-        """Pull a manifest."""
-        return await self.docker.get(f"/v2/acme/r/manifests/{reference}")
-
-    async def restore(self, *digests: str) -> dict[str, Any]:
-        """Restore images and return what became of each."""
-        answer = await self.client.post(
-            f"{self.path}/images/restore", json={"digests": list(digests)}
-        )
-        assert answer.status_code == 200, answer.text
-        outcome: dict[str, Any] = answer.json()
-        return outcome
-
-    async def deleted(self) -> list[dict[str, Any]]:
-        """Return the deleted images."""
-        answer = await self.client.get(f"{self.path}/images/deleted")
-        assert answer.status_code == 200, answer.text
-        body = answer.json()
-        images: list[dict[str, Any]] = body["images"]
-        assert body["meta"]["total"] == len(images)
-        return images
-
-    async def history(self, tag: str) -> list[tuple[str, str | None, str | None]]:
-        """Return what became of a tag, the newest first."""
-        answer = await self.client.get(f"{self.path}/tags/{tag}/history")
-        assert answer.status_code == 200, answer.text
-        return [
-            (each["action"], each["previous_digest"], each["digest"])
-            for each in answer.json()["history"]
-        ]
-
-
-@asynccontextmanager
-async def open_shop(install: Install) -> AsyncIterator[Shop]:
-    client = await client_of(install, "acme")
-    made = await create(client, "r")
-    password = (await client.post("/v1/authorization-token")).json()["password"]
-    token = await install.exchange(password, "repository:acme/r:pull,push,delete")
-    async with install.connect() as docker:
-        docker.headers.update(bearer(token))
-        yield Shop(client, docker, f"{PATH}/{made['id']}", made["id"])
+from tests.tenants import Install, play
 
 
 def test_a_deleted_image_comes_back_as_it_was(database_url: str) -> None:
@@ -267,19 +194,6 @@ def test_after_its_time_a_deleted_image_is_gone_for_good(database_url: str) -> N
                 assert query(f"SELECT count(*) FROM {table}")[0][0] == 0
 
     play(database_url, scenario)
-
-
-@asynccontextmanager
-async def open_again(install: Install) -> AsyncIterator[Shop]:
-    """Sign in once more, since tokens have ended meanwhile."""
-    ids = await install.database.read(find_account_ids, ["acme"])
-    account = await install.database.read(find_account, ids["acme"])
-    assert account is not None
-    program = await install.add_program(account, "later", ALLOW_ALL)
-    async with install.connect() as client:
-        client.headers.update(bearer(program.access_token))
-        found = (await client.get(PATH)).json()["repositories"][0]
-        yield Shop(client, client, f"{PATH}/{found['id']}", found["id"])
 
 
 def test_the_objects_of_a_deleted_image_cannot_be_collected(database_url: str) -> None:

@@ -21,10 +21,10 @@ from registry.metadata.repositories.visible import find_image_repository
 from registry.oci.digest import digest_of
 from registry.services import storage_usage as storage
 from tests.integration.layered_images import CONFIG, Pusher, pusher
-from tests.integration.test_repositories import PATH, refused
-from tests.integration.test_tokens_exchange import play as play_install
+from tests.integration.repositories_world import PATH, refused
 from tests.recount import Query, querying
 from tests.tenants import ALLOW_ALL, Install, Program, allow, bearer, let
+from tests.tenants import play as play_install
 
 BASE: Final = b"b" * 1000
 """The layer that images share."""

@@ -9,9 +9,8 @@ from registry.gc.purge.images import forget_tag_history
 from registry.gc.purge.repositories import purge_deleted_repositories
 from registry.metadata.repositories.purge import remove_repository
 from tests.integration.pushing import World, make_world, refused
-from tests.integration.test_tokens_exchange import play
 from tests.recount import check_counters, querying
-from tests.tenants import Install
+from tests.tenants import Install, play
 
 DAY = 24 * 3600
 

@@ -9,34 +9,16 @@ import json
 import sqlite3
 from typing import Any, Final
 
-import httpx
 import pytest
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.identity.jws import sign
 from registry.distribution.challenge import Challenges
 from registry.services.bearers import BEARERS
-from tests.integration.test_tokens_exchange import play
-from tests.tenants import ALLOW_ALL, HOST, URL, Install, allow, basic, bearer, let
+from tests.integration.tokens_world import challenge, refused
+from tests.tenants import ALLOW_ALL, HOST, Install, allow, basic, bearer, let, play
 
-REALM: Final = f'Bearer realm="{URL}/v2/token",service="{HOST}"'
 DIGEST: Final = "sha256:" + "0" * 64
-
-
-def challenge(scope: str = "", error: str = "") -> str:
-    """Return the one form a challenge has."""
-    scope = f',scope="{scope}"' if scope else ""
-    error = f',error="{error}"' if error else ""
-    return f"{REALM}{scope}{error}"
-
-
-def refused(answer: httpx.Response, status: int, expected: str) -> None:
-    """Check a refusal, and that HEAD differs by its body only."""
-    assert answer.status_code == status, answer.text
-    assert answer.headers.get_list("www-authenticate") == [expected]
-    if answer.request.method != "HEAD":
-        code = {401: "UNAUTHORIZED", 403: "DENIED"}[status]
-        assert [item["code"] for item in answer.json()["errors"]] == [code]
 
 
 SCOPES: Final = [

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import json
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
@@ -13,25 +10,17 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS
 from registry.metadata.logins import forget_expired
-from tests.tenants import ALLOW_ALL, HOST, Install, allow, basic, bearer, let, open_install
-
-Scenario = Callable[[Install], Awaitable[None]]
-
-
-def play(url: str, scenario: Scenario) -> None:
-    async def run() -> None:
-        async with open_install(url) as install:
-            await scenario(install)
-
-    asyncio.run(run())
-
-
-def access_of(token: str) -> list[dict[str, Any]]:
-    """Return what a bearer carries, read as anyone may read it, but for why it denies."""
-    payload = token.split(".")[1]
-    claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-    found: list[dict[str, Any]] = claims["access"]
-    return [{key: item[key] for key in item if key != "reasons"} for item in found]
+from tests.integration.tokens_world import access_of
+from tests.tenants import (
+    ALLOW_ALL,
+    HOST,
+    Install,
+    allow,
+    basic,
+    bearer,
+    let,
+    play,
+)
 
 
 def entry(name: str, actions: str, denied: str = "") -> dict[str, Any]:

@@ -2,44 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
-from typing import Final
-
 import httpx
 import pytest
 
 from registry.metadata.repositories.live import find_repository
-from tests.integration.test_tokens_door import challenge, refused
-from tests.integration.test_tokens_exchange import play
+from tests.integration.tokens_world import (
+    DIGEST,
+    MOUNT,
+    POST,
+    PUSH,
+    challenge,
+    prepare,
+    refused,
+)
 from tests.tenants import (
     ALLOW_ALL,
     Install,
-    Program,
     allow,
     bearer,
     deny,
     let,
+    play,
 )
-
-DATA: Final = b"a layer"
-DIGEST: Final = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
-POST: Final = "/v2/acme/to/blobs/uploads/"
-MOUNT: Final = f"{POST}?mount={DIGEST}&from=acme/from"
-PUSH: Final = "repository:acme/to:pull,push"
-
-
-async def prepare(install: Install, *statements: dict[str, object]) -> tuple[Program, str]:
-    """Return a program of `acme` and its password; `acme/from` has a blob and `acme/to` none."""
-    account = await install.add_account("acme")
-    owner = await install.add_program(account, "owner", ALLOW_ALL)
-    token = await install.exchange(await install.login(owner), "repository:acme/from:pull,push")
-    async with install.connect() as client:
-        path = f"/v2/acme/from/blobs/uploads/?digest={DIGEST}"
-        pushed = await client.post(path, content=DATA, headers=bearer(token))
-        assert pushed.status_code == 201, pushed.text
-    await install.add_repository(account, "to")
-    program = await install.add_program(account, "ci", *statements)
-    return program, await install.login(program)
 
 
 async def post(install: Install, token: str, target: str = MOUNT, port: int = 1) -> httpx.Response:

@@ -8,10 +8,17 @@ from typing import Final
 import httpx
 import pytest
 
-from tests.integration.test_tokens_door import challenge, refused
-from tests.integration.test_tokens_exchange import play
-from tests.integration.test_tokens_live import DATA, DIGEST, MOUNT, POST, PUSH, prepare
-from tests.tenants import ALLOW_ALL, Install, allow, basic, bearer
+from tests.integration.tokens_world import (
+    DATA,
+    DIGEST,
+    MOUNT,
+    POST,
+    PUSH,
+    challenge,
+    prepare,
+    refused,
+)
+from tests.tenants import ALLOW_ALL, Install, allow, basic, bearer, play
 
 PARAMETER: Final = re.compile(r'(\w+)="([^"]*)"')
 

@@ -18,7 +18,6 @@ from registry.metadata.logins import find_login
 from registry.metadata.repositories.policies import remove_policy
 from registry.services.logins import hash_of
 from registry.services.repositories.details import delete_repository
-from tests.integration.test_tokens_exchange import play
 from tests.tenants import (
     ALLOW_ALL,
     Install,
@@ -29,6 +28,7 @@ from tests.tenants import (
     deny,
     document,
     let,
+    play,
     refuse,
 )
 

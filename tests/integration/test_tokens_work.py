@@ -18,8 +18,8 @@ from cloudcore.identity.services.policies import create_policy
 from registry.oci.reference import Name
 from registry.services.access import PolicyTooCostly
 from registry.services.tokens import REQUEST_STEPS, SLICE_STEPS
-from tests.integration.test_tokens_exchange import access_of, play
-from tests.tenants import Install, Program, allow, basic, bearer, deny, document
+from tests.integration.tokens_world import access_of
+from tests.tenants import Install, Program, allow, basic, bearer, deny, document, play
 
 HALF = "a" * 50
 LONG_NAMES = [f"acme/{'a' * 195}{number}" for number in range(10, 40)]

@@ -7,25 +7,21 @@ says how many orders are tried, ``COLLECTOR_SEED`` where to begin; a failure nam
 from __future__ import annotations
 
 import os
-import random
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from registry.settings import Delays
-from tests.property.collector_clients import PROMISED, SCENES, Client, Scene
+from tests.property.collector_clients import PROMISED
+from tests.property.collector_runs import SEED, run
 from tests.property.collector_world import Yard
 from tests.property.interleaved_stores import OneConnection
 from tests.property.interleaving import no_other_threads
 from tests.soak import FACTOR, time_limit
 
 RUNS: Final = int(os.environ.get("COLLECTOR_RUNS", 800 * FACTOR))
-SEED: Final = int(os.environ.get("COLLECTOR_SEED", "0"))
-DEADLY: Final = 0.25
-"""How often one of the tasks dies."""
 TALLIED: Final = ("pushed", "refused", "restored", "recovered", "swept", "orphans")
 """What must happen now and then, or the runs are no test."""
 ENOUGH: Final = 500
@@ -38,39 +34,6 @@ def database(migrated_file: Path) -> Iterator[OneConnection]:
     with no_other_threads():
         yield opened
     opened.raw.close()
-
-
-Task = tuple[str, Callable[[], None], int | None]
-
-
-def tasks_of(yard: Yard, scene: Scene, rng: random.Random) -> list[Task]:
-    """Return who takes part in a run: the collector, and those of the scene."""
-    works: list[tuple[str, Callable[[], None]]] = [("collector", yard.collect)]
-    for number, acts in enumerate(scene.tasks):
-        client = Client(yard, rng.getrandbits(32))
-        works.append((f"client {number}", partial(client.work, acts, rng.randint(1, 3))))
-    victim = rng.randrange(len(works)) if rng.random() < DEADLY else None
-    return [
-        (name, work, rng.randint(1, 40) if number == victim else None)
-        for number, (name, work) in enumerate(works)
-    ]
-
-
-def run(yard: Yard, seed: int, scenes: Sequence[Scene] = SCENES) -> None:
-    """Play one run: something that is there, then everything at once."""
-    rng = random.Random(seed)
-    yard.open(seed)
-    try:
-        scene = rng.choice(scenes)
-        first = Client(yard, rng.getrandbits(32))
-        first.prepare(scene.before)
-        yard.play(tasks_of(yard, scene, rng))
-    except BaseException as error:
-        steps = "\n".join(yard.interleaving.trace[-200:])
-        error.add_note(f"COLLECTOR_SEED={seed} COLLECTOR_RUNS=1\n{steps}")
-        raise
-    finally:
-        yard.close()
 
 
 LONG: Final = time_limit(120)

@@ -13,10 +13,10 @@ from typing import Final
 
 import pytest
 
+from tests.property.collector_runs import SEED, run
 from tests.property.collector_world import Yard
 from tests.property.interleaving import no_other_threads
 from tests.property.locked_statements import StatementDatabase
-from tests.property.test_collector_interleavings import SEED, run
 from tests.soak import FACTOR, time_limit
 
 RUNS: Final = int(os.environ.get("COLLECTOR_STATEMENT_RUNS", 30 * FACTOR))

@@ -14,7 +14,7 @@ from registry.oci.digest import ALGORITHMS, Digest, digest_of
 from registry.oci.pushed_manifest import ReadManifest, read_manifest
 from registry.services.images.manifest_process import ManifestProcess
 from registry.services.images.manifest_reading import Read
-from tests.property.test_manifest_parser import (
+from tests.property.manifest_documents import (
     ALMOST,
     CONTENT_TYPES,
     DESCRIPTORS,

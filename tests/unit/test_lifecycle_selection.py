@@ -7,8 +7,8 @@ from typing import Any, Final
 import pytest
 
 from tests.property.lifecycle_oracle import DAY, HOUR, Image
+from tests.property.lifecycle_selections import compiled, selected
 from tests.property.lifecycle_worlds import NOW
-from tests.property.test_lifecycle_selection import compiled, selected
 
 OLD: Final = NOW - 30 * DAY
 

@@ -1,0 +1,72 @@
+"""Modules of tests stand apart: what two of them share is in a module that is no test."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+TESTS: Final = Path(__file__).parents[1]
+
+
+def is_test(module: str) -> bool:
+    """Tell whether pytest collects a module, by its name."""
+    return module.rpartition(".")[2].startswith("test_")
+
+
+def imported(tree: ast.AST, package: str) -> Iterator[str]:
+    """Yield all that a module of a package imports, whether it is a module or a name in one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) + 1 - node.level]
+            parts = [*above, node.module or ""] if node.level else [node.module or ""]
+            module = ".".join(filter(None, parts))
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def modules_of_tests(source: str, package: str) -> set[str]:
+    """Return the modules of tests that a module imports."""
+    found = set()
+    for name in imported(ast.parse(source), package):
+        module = name if (TESTS.parent / f"{name.replace('.', '/')}.py").is_file() else ""
+        if module.startswith("tests.") and is_test(module):
+            found.add(module)
+    return found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import tests.unit.test_clock",
+        "import tests.unit.test_clock as other",
+        "from tests.unit import test_clock",
+        "from tests.unit.test_clock import anything",
+        "from . import test_clock",
+        "from .test_clock import anything",
+        "from ..unit.test_clock import anything",
+        "def late():\n    from tests.unit.test_clock import anything",
+    ],
+)
+def test_each_form_of_import_is_seen(source: str) -> None:
+    assert modules_of_tests(source, "tests.unit") == {"tests.unit.test_clock"}
+
+
+def test_other_modules_may_be_imported() -> None:
+    source = "from tests import soak\nfrom tests.soak import FACTOR\nimport json"
+    assert not modules_of_tests(source, "tests.unit")
+
+
+def test_no_module_imports_a_module_of_tests() -> None:
+    found = {}
+    for path in TESTS.rglob("*.py"):
+        inner = path.relative_to(TESTS.parent)
+        package = ".".join(inner.parent.parts)
+        if modules := modules_of_tests(path.read_text(), package):
+            found[str(inner)] = modules
+    assert found == {}
