@@ -22,10 +22,10 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help dev test check soak lint format conformance clients bench lock clean
+.PHONY: help dev test test-fast check soak lint format conformance clients bench lock clean
 
 help: ## Print this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
 		while IFS='|' read -r target text; do printf '%-20s%s\n' "$$target" "$$text"; done
 
 dev: $(RUNTIME) ## Run the registry on 127.0.0.1:5000, with its data in ./entrepot-data
@@ -33,6 +33,11 @@ dev: $(RUNTIME) ## Run the registry on 127.0.0.1:5000, with its data in ./entrep
 
 test: $(DEVELOPMENT) ## Run every test that the installed programs allow
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+# The longest models and all of PostgreSQL are left to `make test`; what draws at random draws less.
+test-fast: $(DEVELOPMENT) ## Run unit and property tests in three minutes, without PostgreSQL
+	SOAK=0.2 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not postgresql' \
+		tests/unit tests/property $(ARGS)
 
 check: lint test ## Run all that a change must pass
 

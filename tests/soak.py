@@ -1,7 +1,7 @@
 """How many times the work of ``make test`` the tests do that draw at random.
 
-``make soak`` sets ``SOAK`` to some fifteen. Where it is set they also draw anew each time, in
-place of what a seed in the source gives.
+``make soak`` sets ``SOAK`` to some fifteen. Above one they also draw anew each time, in place of
+what a seed in the source gives. ``make test-fast`` sets it to a fraction.
 """
 
 from __future__ import annotations
@@ -11,10 +11,15 @@ from typing import Final
 
 import pytest
 
-FACTOR: Final = int(os.environ.get("SOAK", "1"))
+FACTOR: Final = float(os.environ.get("SOAK", "1"))
 IS_SOAK: Final = FACTOR > 1
+
+
+def times(count: int) -> int:
+    """Return how many of the usual `count` are to be done: `FACTOR` times as many, at least one."""
+    return max(1, round(count * FACTOR))
 
 
 def time_limit(seconds: int) -> pytest.MarkDecorator:
     """Return the time limit of a test that does `FACTOR` times its usual work."""
-    return pytest.mark.timeout(seconds * FACTOR)
+    return pytest.mark.timeout(seconds * max(1, FACTOR))

@@ -21,9 +21,9 @@ import pytest
 from registry.blobstore.disk_files import DiskFiles
 from tests.fault.operations import WATCHED, Operation, watched
 from tests.fault.uploads import Acknowledged, Plan, check_recovered, plans, upload
-from tests.soak import FACTOR
+from tests.soak import times
 
-SEEDS = 6 * FACTOR
+SEEDS = times(6)
 
 
 class Killer:

@@ -19,7 +19,7 @@ from cloudcore.web.reference import OWN_PATHS
 from tests.fuzz.answers import check
 from tests.fuzz.cases import Cases, Operation, Sent, operations
 from tests.fuzz.conftest import Target
-from tests.soak import FACTOR, IS_SOAK, time_limit
+from tests.soak import IS_SOAK, time_limit, times
 from tests.spec.operations import OPERATIONS
 
 EXAMPLES: Final = 20
@@ -66,7 +66,7 @@ def test_an_operation_answers_as_described(target: Target, operation: Operation)
     for strategy in (cases.sensible(), cases.any()):
 
         @settings(
-            max_examples=EXAMPLES * FACTOR,
+            max_examples=times(EXAMPLES),
             derandomize=not IS_SOAK,
             database=None,
             deadline=None,

@@ -31,10 +31,10 @@ from tests.dying import PassingDatabase
 from tests.inprocess import Answer, Registry, open_registry
 from tests.property.control_documents import CONTENTS, DOCUMENTS, Document
 from tests.recount import check_counters, object_ids, querying
-from tests.soak import FACTOR, time_limit
+from tests.soak import time_limit, times
 
 CLIENTS: Final = 4
-ROUNDS: Final = 12 * FACTOR
+ROUNDS: Final = times(12)
 TRIES: Final = 500
 PAUSE: Final = 20
 DAY: Final = 24 * 3600

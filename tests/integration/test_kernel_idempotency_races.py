@@ -18,10 +18,10 @@ from cloudcore.db.opening import open_database
 from cloudcore.web.idempotency import KEPT_SECONDS, LEASE_SECONDS
 from tests.control_plane import Options, TokenBook, World, count_rows, make_world, play
 from tests.dying import Death, DyingDatabase, Moment, PassingDatabase
-from tests.soak import FACTOR, time_limit
+from tests.soak import time_limit, times
 
 PARALLEL: Final = 20
-KEYS: Final = 24 * FACTOR
+KEYS: Final = times(24)
 LONG: Final = time_limit(120)
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 
 from tests.integration.oauth_world import World, play
-from tests.soak import FACTOR, time_limit
+from tests.soak import time_limit, times
 
 EMAIL = "ann@example.com"
 PARALLEL = 50
-RACES = 40 * FACTOR
+RACES = times(40)
 
 
 @time_limit(120)

@@ -19,9 +19,9 @@ from tests.property.collector_runs import SEED, run
 from tests.property.collector_world import Yard
 from tests.property.interleaved_stores import OneConnection
 from tests.property.interleaving import no_other_threads
-from tests.soak import FACTOR, time_limit
+from tests.soak import time_limit, times
 
-RUNS: Final = int(os.environ.get("COLLECTOR_RUNS", 800 * FACTOR))
+RUNS: Final = int(os.environ.get("COLLECTOR_RUNS", times(800)))
 TALLIED: Final = ("pushed", "refused", "restored", "recovered", "swept", "orphans")
 """What must happen now and then, or the runs are no test."""
 ENOUGH: Final = 500

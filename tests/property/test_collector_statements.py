@@ -17,9 +17,9 @@ from tests.property.collector_runs import SEED, run
 from tests.property.collector_world import Yard
 from tests.property.interleaving import no_other_threads
 from tests.property.locked_statements import StatementDatabase
-from tests.soak import FACTOR, time_limit
+from tests.soak import time_limit, times
 
-RUNS: Final = int(os.environ.get("COLLECTOR_STATEMENT_RUNS", 30 * FACTOR))
+RUNS: Final = int(os.environ.get("COLLECTOR_STATEMENT_RUNS", times(30)))
 WAITS: Final = "waits for a lock"
 ENOUGH: Final = 30
 """Of so many it can be told whether they were a test."""

@@ -30,7 +30,7 @@ from tests.property.control_model import Act, Outcome, Repository
 from tests.property.control_world import check_rows, open_world, work
 from tests.property.lifecycle_oracle import DAY
 from tests.recount import check_counters
-from tests.soak import FACTOR, time_limit
+from tests.soak import time_limit, times
 
 EXCLUSION: Final = "moving-*"
 
@@ -468,7 +468,7 @@ def test_both_planes_are_their_model(
         run_state_machine_as_test(
             lambda: ControlMachine(world),  # type: ignore[arg-type] # any factory will do
             settings=settings(
-                max_examples=examples * FACTOR,
+                max_examples=times(examples),
                 stateful_step_count=50,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),

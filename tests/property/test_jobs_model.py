@@ -23,7 +23,7 @@ from cloudcore.jobs import queue
 from cloudcore.jobs.queue import Job, LeaseLost, LeaseTerms, NewJob
 from cloudcore.jobs.tables import jobs
 from tests.jobs import START, add_effect, all_jobs, effects, list_effects, make_tables
-from tests.soak import FACTOR
+from tests.soak import times
 
 KINDS: Final = ("a", "b")
 LEASE: Final = 60
@@ -265,7 +265,7 @@ def test_the_queue_is_its_model(database_url: str) -> None:
     run_state_machine_as_test(
         OnThisDatabase,
         settings=settings(
-            max_examples=25 * FACTOR,
+            max_examples=times(25),
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -24,8 +23,8 @@ from cloudcore.jobs.tables import schedules
 from cloudcore.jobs.turns import TurnEnd
 from tests.jobs import START
 from tests.schedules import Turn, all_turns
+from tests.soak import times
 
-SOAK: Final = int(os.environ.get("SOAK", "1"))
 NAMES: Final = ("a", "b", "c")
 LEASE: Final = 60_000_000
 _CLEAR: Final = Statement(delete(schedules))
@@ -169,7 +168,7 @@ def test_the_schedule_is_its_model(database_url: str) -> None:
     run_state_machine_as_test(
         OnThisDatabase,
         settings=settings(
-            max_examples=20 * SOAK,
+            max_examples=times(20),
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),

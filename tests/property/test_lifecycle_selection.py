@@ -15,10 +15,10 @@ from tests.property import lifecycle_oracle as oracle
 from tests.property.lifecycle_oracle import Rule
 from tests.property.lifecycle_selections import compiled, selected
 from tests.property.lifecycle_worlds import NOW, policies, repositories
-from tests.soak import FACTOR
+from tests.soak import times
 
 
-@settings(max_examples=300 * FACTOR)
+@settings(max_examples=times(300))
 @given(repositories(), policies())
 def test_what_goes_is_what_the_oracle_says(
     images: list[oracle.Image], rules: Sequence[Rule]

@@ -48,7 +48,7 @@ from tests.recount import (
     repository_counters,
     upload_ids,
 )
-from tests.soak import FACTOR, time_limit
+from tests.soak import time_limit, times
 
 WORDS: Final = ("app", "blobs/uploads", "fixed")
 FIXED: Final = "fixed"
@@ -485,7 +485,7 @@ def test_a_registry_is_its_model(
         run_state_machine_as_test(
             lambda: RegistryMachine(around),  # type: ignore[arg-type] # any factory will do
             settings=settings(
-                max_examples=examples * FACTOR,
+                max_examples=times(examples),
                 stateful_step_count=40,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),

@@ -29,14 +29,14 @@ from registry.services.blobs import uploads
 from tests.property.interleaved_stores import OneConnection
 from tests.property.interleaving import no_other_threads
 from tests.property.lease_world import World, noted
+from tests.soak import time_limit, times
 
-SOAK: Final = int(os.environ.get("SOAK", "1"))
-RUNS: Final = int(os.environ.get("LEASE_RUNS", str(400 * SOAK)))
+RUNS: Final = int(os.environ.get("LEASE_RUNS", times(400)))
 SEED: Final = int(os.environ.get("LEASE_SEED", "0"))
 ENOUGH: Final = 300
 TALLIED: Final = ("acknowledged", "taken", "copied", "fenced", "finish", "cancel", "died")
 
-pytestmark = pytest.mark.timeout(120 * SOAK)
+pytestmark = time_limit(120)
 
 
 class _NeverHeld(set[str]):
