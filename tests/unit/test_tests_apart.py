@@ -17,9 +17,17 @@ def is_test(module: str) -> bool:
     return module.rpartition(".")[2].startswith("test_")
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements in a module, however deep; expressions hold no imports."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.expr):
+            yield child
+            yield from statements(child)
+
+
 def imported(tree: ast.AST, package: str) -> Iterator[str]:
     """Yield all that a module of a package imports, whether it is a module or a name in one."""
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -32,12 +40,12 @@ def imported(tree: ast.AST, package: str) -> Iterator[str]:
 
 def modules_of_tests(source: str, package: str) -> set[str]:
     """Return the modules of tests that a module imports."""
-    found = set()
-    for name in imported(ast.parse(source), package):
-        module = name if (TESTS.parent / f"{name.replace('.', '/')}.py").is_file() else ""
-        if module.startswith("tests.") and is_test(module):
-            found.add(module)
-    return found
+    return {
+        name
+        for name in imported(ast.parse(source), package)
+        if name.startswith("tests.") and is_test(name)
+        if (TESTS.parent / f"{name.replace('.', '/')}.py").is_file()
+    }
 
 
 @pytest.mark.parametrize(
