@@ -182,6 +182,7 @@ async def test_an_object_of_another_size_than_expected_is_damaged(store: BlobSto
     await (await store.open(object_id, 5)).aclose()
     await store.check(object_id, 5)
     for size in (4, 6):
+        assert not store.check_cached(object_id, size)
         with pytest.raises(ObjectDamaged):
             await store.open(object_id, size)
         with pytest.raises(ObjectDamaged):
@@ -223,6 +224,7 @@ async def test_what_is_not_there_is_unknown_and_its_deletion_succeeds(store: Blo
         await store.open_staged(new_id())
     with pytest.raises(ObjectUnknown):
         await store.check(new_id(), 0)
+    assert not store.check_cached(new_id(), 0)
     with pytest.raises(ObjectUnknown):
         await store.resume(new_id())
     await store.discard(new_id())

@@ -105,6 +105,10 @@ class SteppingStore:
         """Check."""
         await self._store.check(object_id, stored_size)
 
+    def check_cached(self, object_id: str, stored_size: int) -> bool:
+        """Check at once."""
+        return self._store.check_cached(object_id, stored_size)
+
     async def stage(
         self,
         upload_id: str,

@@ -150,6 +150,10 @@ class SteppedStore:
         self.step("check")
         await self._store.check(object_id, stored_size)
 
+    def check_cached(self, object_id: str, stored_size: int) -> bool:
+        """Return False: each check is a step."""
+        return False
+
     async def stage(
         self,
         upload_id: str,

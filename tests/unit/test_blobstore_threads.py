@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from contextlib import aclosing, closing
 from pathlib import Path
 
 import pytest
 
 from registry.blobstore import cached_lookup, filesystem
-from registry.blobstore.base import BlobStore, ObjectUnknown
+from registry.blobstore.base import BlobStore, ObjectUnknown, StageBusy
 from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.opening import make_folders, open_store
 from registry.blobstore.staged_file import StagedFile
@@ -22,6 +23,7 @@ from registry.settings import Settings
 pytestmark = pytest.mark.anyio
 
 UPLOAD = "0b5e7c56-6f0e-4c2b-9c39-5a2f6f1d3eab"
+STAGED = "4c53fb4e-2c1f-4f0e-8f2d-0d5d4bb60bb1"
 
 
 @pytest.fixture
@@ -117,12 +119,20 @@ async def test_what_the_kernel_has_in_memory_needs_no_thread(
 
     async with open_store(Settings(data=tmp_path)) as store:
         await put(store, b"data")
+        async with aclosing(await store.stage(STAGED, None)) as staged:
+            staged.write(memoryview(b"staged"))
         monkeypatch.setattr(filesystem, "in_thread", no_thread)
         monkeypatch.setattr(store, "_run", no_thread)
+        assert store.check_cached(UPLOAD, 4)
         await store.check(UPLOAD, 4)
         opened = await store.open(UPLOAD, 4)
         assert opened.length == 4
         await opened.aclose()
+        resumed = await store.resume(STAGED)
+        await resumed.rewind(6, data_key=None)
+        with pytest.raises(StageBusy):
+            await store.resume(STAGED)
+        await resumed.aclose()
 
 
 @pytest.mark.parametrize("is_blind", [True, False])
@@ -133,7 +143,9 @@ async def test_a_kernel_that_cannot_tell_costs_a_thread_and_nothing_else(
         monkeypatch.setattr(cached_lookup, "_system_call", None)
     async with open_store(Settings(data=tmp_path)) as store:
         await put(store, b"data")
+        assert store.check_cached(UPLOAD, 4) == (cached_lookup._system_call is not None)
         await store.check(UPLOAD, 4)
+        assert not store.check_cached(UPLOAD, 5)
         opened = await store.open(UPLOAD, 4)
         assert b"".join([part async for part in opened.stream()]) == b"data"
         await opened.aclose()
@@ -184,3 +196,17 @@ def test_folders_are_made_before_any_worker(tmp_path: Path) -> None:
     settings = Settings(data=tmp_path)
     make_folders(settings)
     assert len(list((settings.blobs / "objects").iterdir())) == 256
+
+
+@pytest.mark.skipif(cached_lookup.is_blind, reason="the kernel has no RESOLVE_CACHED")
+def test_what_has_another_name_is_not_taken_up_at_once(tmp_path: Path) -> None:
+    with closing(DiskFiles(tmp_path / "blobs")) as files:
+        staged = files.stage(STAGED)
+        staged.write(memoryview(b"staged"))
+        staged.close()
+        os.link(tmp_path / "blobs" / "uploads" / STAGED, tmp_path / "backup")
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - what is open now
+        assert files.resume_cached(STAGED) is None
+        assert files.resume_cached(UPLOAD) is None
+        assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+        files.resume(STAGED).close()

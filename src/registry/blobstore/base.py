@@ -154,6 +154,13 @@ class BlobReader(Protocol):
         """
         ...
 
+    def check_cached(self, object_id: str, stored_size: int) -> bool:
+        """Return True if an object is known at once to be there with `stored_size` bytes.
+
+        Never waits and never raises. False says nothing of the object: then `check` it.
+        """
+        ...
+
 
 class Stored(NamedTuple):
     """An object that has just come to exist."""

@@ -97,7 +97,7 @@ class DiskFiles:
             check_stored(self._folders.objects, path, stored_size)
 
     def check_cached(self, object_id: str, stored_size: int) -> bool:
-        """Check an object as `check` does, without blocking; return False as `open_cached` None."""
+        """Return True if an object is there whole, and the kernel knows it without blocking."""
         path = object_path(canonical_id(object_id))
         return check_cached(self._folders.objects, path, stored_size)
 
@@ -122,6 +122,18 @@ class DiskFiles:
                 if not orphans.take_back(self._folders, name):
                     raise
             return StagedFile.take_up(self._folders, self._hashers, name)
+
+    def resume_cached(self, upload_id: str) -> StagedFile | None:
+        """Take up staged bytes if the kernel has their inode in memory; never block.
+
+        Return None if it has not, or cannot tell, or they are elsewhere: then `resume`.
+
+        Raises:
+            StageBusy, StoreUnavailable: as `resume`.
+
+        """
+        with disk_errors():
+            return StagedFile.take_up_cached(self._folders, self._hashers, canonical_id(upload_id))
 
     def stage_copy(
         self, upload_id: str, source_id: str, size: int, data_key: DataKey | None = None

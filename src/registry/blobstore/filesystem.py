@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from registry.blobstore.base import DataKey, OpenObject
+from registry.blobstore.base import DataKey, OpenObject, Staged
 from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.reading import ThreadedObject
 from registry.blobstore.staging import refuse_key
@@ -19,8 +19,9 @@ _LOOK_SECONDS: Final = 0.1
 class FilesystemStore(ThreadedStore):
     """Keeps blobs below `root` (`DiskFiles`).
 
-    A file whose inode is in the kernel's memory is opened on the event loop, which costs a few
-    microseconds and waits for nothing; a thread would cost more than the rest of a small answer.
+    A file whose inode is in the kernel's memory is opened on the event loop, to be read or taken
+    up, which costs a few microseconds and waits for nothing; a thread would cost more than the rest
+    of a small answer.
     """
 
     def __init__(self, root: Path, *, look_seconds: float = _LOOK_SECONDS) -> None:
@@ -40,5 +41,16 @@ class FilesystemStore(ThreadedStore):
 
     async def check(self, object_id: str, stored_size: int) -> None:
         """Check the presence and size of an object (`BlobReader.check`)."""
-        if not self.files.check_cached(object_id, stored_size):
+        if not self.check_cached(object_id, stored_size):
             await in_thread(self.files.check, object_id, stored_size)
+
+    def check_cached(self, object_id: str, stored_size: int) -> bool:
+        """Check an object if the kernel has its inode in memory (`BlobReader.check_cached`)."""
+        return self.files.check_cached(object_id, stored_size)
+
+    async def resume(self, upload_id: str) -> Staged:
+        """Take up staged bytes, or an object never made a blob (`BlobWriter.resume`)."""
+        staged = self.files.resume_cached(upload_id)
+        return (
+            await super().resume(upload_id) if staged is None else self._staged(staged, upload_id)
+        )

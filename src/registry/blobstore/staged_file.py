@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
+from registry.blobstore import cached_lookup
 from registry.blobstore.base import PLAIN, DataKey, ObjectUnknown, StageBusy, Stored
 from registry.blobstore.blocking import BlockingStaged
 from registry.blobstore.copying import copy_prefix
@@ -36,6 +37,7 @@ _READ_BYTES: Final = 1024 * 1024
 _WRITEBACK_BYTES: Final = 8 * 1024 * 1024
 _EDGE_BYTES: Final = 64 * 1024
 """At least the block of any file system, and a page."""
+_TAKE_UP: Final = cached_lookup.how(os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def open_held(folder: int, path: str, flags: int = 0) -> int:
@@ -52,6 +54,12 @@ def open_held(folder: int, path: str, flags: int = 0) -> int:
         descriptor = os.open(path, flags | os.O_RDWR | os.O_NOFOLLOW, 0o600, dir_fd=folder)
     except FileExistsError as error:
         raise StageBusy(path) from error
+    _hold(folder, path, descriptor)
+    return descriptor
+
+
+def _hold(folder: int, path: str, descriptor: int) -> None:
+    """Lock the file that was just opened, or close it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _check_linked(folder, path, descriptor)
@@ -61,7 +69,6 @@ def open_held(folder: int, path: str, flags: int = 0) -> int:
     except BaseException:
         os.close(descriptor)
         raise
-    return descriptor
 
 
 def _check_linked(folder: int, path: str, descriptor: int) -> None:
@@ -135,6 +142,26 @@ class StagedFile(BlockingStaged):
                 staged._is_object = is_object or staged._drop_second_name()
                 return staged
         raise ObjectUnknown(upload_id)
+
+    @classmethod
+    def take_up_cached(
+        cls, folders: Folders, cache: HasherCache, upload_id: str
+    ) -> StagedFile | None:
+        """Do as `take_up`, or return None where that might wait for the disk.
+
+        What has another name, or is an object already, is left to `take_up`.
+        """
+        descriptor = cached_lookup.open_cached(folders.uploads, upload_id, _TAKE_UP)
+        if descriptor is None:
+            return None
+        try:
+            _hold(folders.uploads, upload_id, descriptor)
+        except FileNotFoundError:  # it moved a moment ago
+            return None
+        if os.fstat(descriptor).st_nlink != 1:
+            os.close(descriptor)
+            return None
+        return cls(folders, cache, upload_id, descriptor, State.OPENED)
 
     @property
     def offset(self) -> int:

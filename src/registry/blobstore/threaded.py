@@ -65,6 +65,10 @@ class ThreadedStore:
         """Check the presence and size of an object (`BlobReader.check`)."""
         await self._run(self._blocking.check, object_id, stored_size)
 
+    def check_cached(self, object_id: str, stored_size: int) -> bool:  # noqa: ARG002
+        """Return False: whether a blocking call would wait is not known here."""
+        return False
+
     async def stage(
         self,
         upload_id: str,

@@ -32,6 +32,8 @@ async def find_damage(reader: BlobReader, object_id: str, size: int) -> str | No
         StoreUnavailable: the store failed.
 
     """
+    if reader.check_cached(object_id, size):
+        return None
     try:
         await reader.check(object_id, size)
     except ObjectUnknown:

@@ -83,7 +83,8 @@ async def check_blob(ctx: ServiceContext, name: Name, link: Link) -> None:
         BlobUnknown, StoreUnavailable: as `open_blob`.
 
     """
-    await _look(ctx, name, link, lambda link: ctx.reader.check(link.object_id, link.size))
+    if not ctx.reader.check_cached(link.object_id, link.size):
+        await _look(ctx, name, link, lambda link: ctx.reader.check(link.object_id, link.size))
 
 
 async def _look(
