@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import aclosing, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -187,6 +187,24 @@ async def test_a_lost_holder_does_not_outlive_the_session(nodes: Nodes) -> None:
     assert (await asked).codes == ["BLOB_UPLOAD_UNKNOWN"]
 
 
+async def test_a_second_holder_cuts_off_what_the_first_one_left(nodes: Nodes) -> None:
+    ask = nodes.first.client.request
+    nodes.location = (await ask("POST", UPLOADS)).headers["location"]
+    wrong = {"content-range": "0-9", "transfer-encoding": "chunked"}
+    assert (await ask("PATCH", nodes.location, [TWO], wrong)).status == 400
+    assert (await nodes.append(nodes.second, ONE)).status == 202
+    await nodes.finish(ONE)
+
+
+async def test_bytes_that_are_newer_than_their_session_are_busy_once(nodes: Nodes) -> None:
+    ask = nodes.first.client.request
+    nodes.location = (await ask("POST", UPLOADS)).headers["location"]
+    async with aclosing(await nodes.store.stage(nodes.location.split("/")[-1], None)) as staged:
+        staged.write(memoryview(THREE))
+    assert [(await nodes.append(nodes.first, ONE)).status for _ in range(2)] == [409, 202]
+    await nodes.finish(ONE)
+
+
 async def test_a_session_costs_a_change_more_and_a_single_push_none(sqlite_database: str) -> None:
     async with open_counting(sqlite_database) as (registry, counted):
         ask = registry.client.request
@@ -195,9 +213,9 @@ async def test_a_session_costs_a_change_more_and_a_single_push_none(sqlite_datab
         digest = digest_of(TWO)
         for method, target, body, statements, changes in (
             ("POST", f"{UPLOADS}?digest={digest_of(THREE)}", THREE, 5, 1),
-            ("PATCH", location, TWO, 3, 2),
-            ("PUT", f"{location}?digest={digest}", b"", 7, 2),
-            ("PATCH", location, TWO, 1, 0),
+            ("PATCH", location, TWO, 2, 2),
+            ("PUT", f"{location}?digest={digest}", b"", 6, 2),
+            ("PATCH", location, TWO, 2, 1),
         ):
             counted.start()
             await ask(method, target, body)

@@ -20,6 +20,9 @@ from registry.metadata.tables import repositories, uploads
 
 _u = uploads.c
 
+FIRST_TOKEN: Final = 1
+"""The `Upload.lease_token` of a session's first lease: nobody staged anything before."""
+
 
 class Upload(NamedTuple):
     """An open upload session."""
@@ -221,7 +224,7 @@ def add_upload(
         account_id=account_id,
         algorithm=algorithm,
         received_bytes=0,
-        lease_token=0,
+        lease_token=FIRST_TOKEN - 1,
         now=now,
         expires_at=expires_at,
     )

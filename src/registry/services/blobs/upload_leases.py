@@ -100,9 +100,11 @@ class Leases:
             raise busy()
         claim = self._claims[upload_id] = _Claim()
         try:
-            await self._refuse_held(database, clock, name, upload_id)
             write = database.write_relaxed if self._has_own_database else database.write
-            hold = await write(self._take, claim, name, upload_id, clock())
+            hold = await write(self._take_free, name, upload_id, clock())
+            if hold is None:
+                await self._refuse_held(database, clock, name, upload_id)
+                hold = await write(self._take, claim, name, upload_id, clock())
             claim.is_taken = True
             try:
                 yield hold
@@ -163,22 +165,29 @@ class Leases:
             return None
         return uploads.take(tx, upload_id, self.holder, now + LEASE, shared=True)
 
-    def _take(self, tx: Connection, claim: _Claim, name: Name, upload_id: str, now: int) -> Hold:
-        """Take the lease of a session, waiting for changes to it that are under way."""
+    def _take_free(self, tx: Connection, name: Name, upload_id: str, now: int) -> Hold | None:
+        """Take the lease of a session that nobody holds; return None if there is no such one."""
         place = name.handle, name.repository, upload_id, now
         upload = uploads.take_free(tx, *place, self.holder, now + LEASE)
-        if upload is None:
-            before = uploads.lock_upload(tx, *place)
-            if before is None:
-                raise unknown(upload_id)
-            if self._claims.get(upload_id) is not claim:
-                raise busy()  # cancelled meanwhile; the holder may be a later request
-            is_abandoned = self.is_abandoned(before)
-            if not (is_abandoned or has_run_out(before, now)):
-                raise busy()
-            shared = before.stage_shared or not is_abandoned
-            upload = uploads.take(tx, upload_id, self.holder, now + LEASE, shared=shared)
-        return Hold(name, upload, uploads.lease_of(upload), upload.stage_id)
+        return None if upload is None else _hold(name, upload)
+
+    def _take(self, tx: Connection, claim: _Claim, name: Name, upload_id: str, now: int) -> Hold:
+        """Take the lease of a session, waiting for changes to it that are under way."""
+        before = uploads.lock_upload(tx, name.handle, name.repository, upload_id, now)
+        if before is None:
+            raise unknown(upload_id)
+        if self._claims.get(upload_id) is not claim:
+            raise busy()  # cancelled meanwhile; the holder may be a later request
+        is_abandoned = self.is_abandoned(before)
+        if not (is_abandoned or has_run_out(before, now)):
+            raise busy()
+        shared = before.stage_shared or not is_abandoned
+        upload = uploads.take(tx, upload_id, self.holder, now + LEASE, shared=shared)
+        return _hold(name, upload)
+
+
+def _hold(name: Name, upload: Upload) -> Hold:
+    return Hold(name, upload, uploads.lease_of(upload), upload.stage_id)
 
 
 def has_run_out(upload: Upload, now: int) -> bool:

@@ -24,7 +24,7 @@ from registry.errors import (
     UploadOutOfOrder,
 )
 from registry.metadata.blobs import uploads
-from registry.metadata.blobs.uploads import Upload
+from registry.metadata.blobs.uploads import FIRST_TOKEN, Upload
 from registry.metadata.repositories.live import Repository
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
@@ -249,6 +249,8 @@ async def _opened(ctx: ServiceContext, hold: Hold, chunk: Chunk) -> AsyncIterato
     async with aclosing(staged):
         try:
             yield staged
+        except StageBusy:  # the row is older than the bytes; the next holder resumes these
+            raise busy() from None
         except BaseException:
             if hold.has_copy and not hold.is_over:  # no row will ever name it
                 await staged.discard()
@@ -267,8 +269,13 @@ async def _open(ctx: ServiceContext, hold: Hold) -> Staged:
 
 async def _open_in_place(ctx: ServiceContext, upload: Upload) -> Staged:
     if upload.received_bytes == 0:
-        with suppress(StageBusy):  # an earlier request left bytes that do not count
-            return await ctx.writer.stage(upload.stage_id, None, upload.algorithm)
+        # The first holder finds nothing under the session's id. A later one may find bytes that an
+        # earlier one left and that do not count; then it resumes them, and cuts them off.
+        is_fresh = upload.lease_token == FIRST_TOKEN
+        with suppress(StageBusy):
+            return await ctx.writer.stage(
+                upload.stage_id, None, upload.algorithm, is_fresh=is_fresh
+            )
     staged = await ctx.writer.resume(upload.stage_id)
     try:
         received = upload.received_bytes
