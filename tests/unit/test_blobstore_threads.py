@@ -210,3 +210,16 @@ def test_what_has_another_name_is_not_taken_up_at_once(tmp_path: Path) -> None:
         assert files.resume_cached(UPLOAD) is None
         assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
         files.resume(STAGED).close()
+
+
+@pytest.mark.parametrize(("size", "is_slow"), [(4096, False), (1024 * 1024, True)])
+def test_only_a_large_duplicate_needs_a_thread_to_be_closed(
+    tmp_path: Path, size: int, *, is_slow: bool
+) -> None:
+    data = bytes(size)
+    with closing(DiskFiles(tmp_path / "blobs")) as files, closing(files.stage(UPLOAD)) as staged:
+        staged.write(memoryview(data))
+        staged.commit(digest_of(data))
+        assert not staged.closes_slowly
+        files.delete(UPLOAD)
+        assert staged.closes_slowly == is_slow

@@ -37,6 +37,8 @@ _READ_BYTES: Final = 1024 * 1024
 _WRITEBACK_BYTES: Final = 8 * 1024 * 1024
 _EDGE_BYTES: Final = 64 * 1024
 """At least the block of any file system, and a page."""
+_LARGE_BYTES: Final = 1024 * 1024
+"""Below this, freeing a file's blocks takes less than a thread costs."""
 _TAKE_UP: Final = cached_lookup.how(os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
@@ -170,8 +172,12 @@ class StagedFile(BlockingStaged):
 
     @property
     def closes_slowly(self) -> bool:
-        """Return True if the file has no name any more: closing frees its blocks."""
-        return not self._is_let_go and os.fstat(self._descriptor).st_nlink == 0
+        """Return True if the file is large and has no name any more: closing frees its blocks."""
+        return (
+            not self._is_let_go
+            and self._offset >= _LARGE_BYTES
+            and os.fstat(self._descriptor).st_nlink == 0
+        )
 
     def rewinds_at_once(self, offset: int) -> bool:
         """Return True if the file is where it must be, and as long."""
