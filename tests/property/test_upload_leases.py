@@ -93,7 +93,8 @@ def test_a_holder_that_went_on_in_place_would_be_found(
 ) -> None:
     in_place = uploads._open_in_place
     monkeypatch.setattr(uploads, "_copy", lambda ctx, hold: in_place(ctx, hold.upload))
-    with pytest.raises((AssertionError, ObjectUnknown)):
+    # KeyError: of the store in memory, where two holders take back the same object.
+    with pytest.raises((AssertionError, KeyError, ObjectUnknown)):
         explore(database, in_memory, 2000)
 
 
