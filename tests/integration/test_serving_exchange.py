@@ -6,13 +6,22 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
+from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.limits import KIB, MIB, ServerLimits
-from tests.integration.serving_app import Client, RunningServer, serving, wait_until
+from cloudcore.serving.planes import Planes
+from registry.planes import dispatcher
+from tests.integration.serving_app import (
+    Client,
+    RunningServer,
+    SampleApplication,
+    serving,
+    wait_until,
+)
 
 LIMITS = ServerLimits(linger_seconds=1, refusal_drain_seconds=0.5, sweep_seconds=0.1)
 
@@ -45,6 +54,24 @@ def test_a_refused_client_that_waits_is_not_invited(server: RunningServer) -> No
         assert (response.status, body) == (401, b"no")
         assert response.headers["connection"] == "close"
         assert client.is_closed()
+
+
+def test_the_plane_of_a_request_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def live(scope: Scope, receive: Receive, send: Send) -> None:
+        for _ in range(2):
+            await send({"type": f"{(await receive())['type']}.complete"})
+
+    def counted(planes: Planes, path: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> int:
+        found.append(path)
+        return find(planes, path, headers)
+
+    found, find = list[bytes](), Planes.find
+    monkeypatch.setattr(Planes, "find", counted)
+    application = dispatcher(SampleApplication(), live)
+    with serving(application=application) as server, server.connect() as client:
+        assert client.ask(request("GET", "/v2/refuse"))[0].status == 401
+        wait_until(lambda: len(server.records) == 1)
+        assert (found, server.records[0].plane) == ([b"/v2/refuse"], 0)
 
 
 def test_a_client_that_does_not_wait_is_not_invited(server: RunningServer) -> None:

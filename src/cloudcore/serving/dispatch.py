@@ -35,7 +35,8 @@ class Dispatcher:
     """An ASGI application made of one for each plane, for our own server and any other.
 
     Decides on the host and the raw path, the only one nobody has decoded or normalised. Gives
-    every request its id (``scope["state"]["request_id"]``), which answers repeat.
+    every request its id (``scope["state"]["request_id"]``), which answers repeat, and notes the
+    number of its plane (``scope["state"]["plane"]``) for the record.
     """
 
     def __init__(
@@ -68,9 +69,11 @@ class Dispatcher:
         if scope["type"] == "lifespan":
             await self._live(scope, receive, send)
             return
-        scope.setdefault("state", {})["request_id"] = new_request_id()
         path = scope.get("raw_path") or scope["path"].encode()
         plane = self.planes.find(path, scope["headers"])
+        state = scope.setdefault("state", {})
+        state["request_id"] = new_request_id()
+        state["plane"] = plane
         await self._applications[plane](scope, receive, send)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:

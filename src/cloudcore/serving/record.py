@@ -43,6 +43,9 @@ def record_of(cycle: RequestCycle, client: str, planes: Planes) -> RequestRecord
     """Return the record of a request cycle that has ended."""
     head = cycle.head
     state = cycle.scope["state"]
+    plane = state.get("plane")
+    if plane is None:  # refused before it was dispatched
+        plane = planes.find(head.path, head.headers)
     return RequestRecord(
         time.time(),
         time.monotonic() - cycle.started_at,
@@ -54,7 +57,7 @@ def record_of(cycle: RequestCycle, client: str, planes: Planes) -> RequestRecord
         0 if cycle.body is None else cycle.body.received,
         max(0, cycle.sent - cycle.unsent) if cycle.unsent else cycle.sent,
         client,
-        planes.find(head.path, head.headers),
+        plane,
         state.get("principal", ""),
         head.traits.user_agent,
         cycle.reason,
