@@ -25,6 +25,7 @@ NOUNS: Final = frozenset(
 """Fields that name another thing."""
 BARE: Final = {
     ("TagAnswer", "image_id"): "an image has no CRN and no name",
+    ("ImageConfiguration", "user"): "the user that a container runs as",
     ("AssumedRole", "account_id"): "the specification's field (part 5, item 12)",
     ("AssumedRole", "role_id"): "the specification's field (part 5, item 12)",
 }
@@ -73,7 +74,7 @@ def test_references_are_whole(described: dict[str, Any]) -> None:
         if schema.get("properties", {}).keys() <= {"id", "crn", "name"}
         and {"id", "crn"} & schema["properties"].keys()
     }
-    assert references == {"NamedThing", "TopicReference"}
+    assert references == {"ResourceRef", "TopicReference"}
     for name in references:
         assert set(found[name]["required"]) == {"id", "crn", "name"}
 
