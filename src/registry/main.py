@@ -102,7 +102,7 @@ def _leases_of_worker(settings: Settings) -> Iterator[Leases]:
         )
 
 
-class Planes(NamedTuple):
+class PlaneApplications(NamedTuple):
     """The two applications of a worker process."""
 
     data: Application
@@ -118,7 +118,7 @@ class Edition(Generic[P]):
     families: tuple[Family[P], ...]
     surround: Callable[[Process, AsyncExitStack], Awaitable[P]]
     """Makes what its families need besides the stores; pushes what must be closed on the stack."""
-    make_planes: Callable[[P, Sequence[Family[P]], Readiness], Awaitable[Planes]]
+    make_planes: Callable[[P, Sequence[Family[P]], Readiness], Awaitable[PlaneApplications]]
 
 
 class Registry:
@@ -147,7 +147,7 @@ class Registry:
         self._new_id = new_id
         self._pace = pace
         self._resources = AsyncExitStack()
-        self._planes: Planes | None = None
+        self._planes: PlaneApplications | None = None
         self.on_damage: Callable[[], None] = lambda: None
 
     @asynccontextmanager
@@ -182,14 +182,14 @@ class Registry:
             await pulls.flush()
 
     @asynccontextmanager
-    async def open_planes(self) -> AsyncIterator[tuple[Process, Planes]]:
+    async def open_planes(self) -> AsyncIterator[tuple[Process, PlaneApplications]]:
         """Open the stores and make the planes of the edition, without background work."""
         async with self.open() as stores, AsyncExitStack() as resources:
             yield await self._make_planes(stores, resources)
 
     async def _make_planes(
         self, stores: Process, resources: AsyncExitStack
-    ) -> tuple[Process, Planes]:
+    ) -> tuple[Process, PlaneApplications]:
         edition = self._edition
         assert edition is not None
         process = await edition.surround(stores, resources)
@@ -271,12 +271,12 @@ async def _surround_dev(process: Process, _resources: AsyncExitStack) -> Process
 
 async def _make_dev_planes(
     process: Process, _families: Sequence[Family[Process]], readiness: Readiness
-) -> Planes:
+) -> PlaneApplications:
     """Make an open data plane and a control plane with only health, for this machine alone."""
     settings = process.settings
     control = create_control_plane([report_alive, readiness_handler(readiness)], absent=_ABSENT)
     hosts = (*settings.hosts, settings.pull_host)
-    return Planes(
+    return PlaneApplications(
         LoopbackGuard(DataPlane(process.ctx, OpenAccess(DEV_ACCOUNT)), errors.refuse, hosts),
         LoopbackGuard(cast("Application", control), envelope.refuse, hosts),
     )

@@ -27,7 +27,7 @@ from registry.distribution.challenge import Challenges
 from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess
 from registry.families import FAMILIES
-from registry.main import Edition, Planes, Registry, application, repeated
+from registry.main import Edition, PlaneApplications, Registry, application, repeated
 from registry.process import Process, ServingProcess
 from registry.services.bearers import KEY_KINDS, BearerSigner
 from registry.services.tokens import BearerTokens
@@ -76,7 +76,7 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
 
 async def _make_planes(
     process: ServingProcess, families: Sequence[Family[ServingProcess]], readiness: Readiness
-) -> Planes:
+) -> PlaneApplications:
     """Make both planes and the console, with sign-in and policies."""
     settings, ctx, platform = process.settings, process.ctx, process.platform
     shapes = [family.error_shapes() for family in families]
@@ -101,14 +101,14 @@ async def _make_planes(
         clock=ctx.clock,
         once=RunOnce(ctx.database, platform.keyring, ctx.clock, ctx.new_id),
     )
-    return _readable(Planes(data, plane, console), settings.origins)
+    return _readable(PlaneApplications(data, plane, console), settings.origins)
 
 
 SERVE: Final = Edition(FAMILIES, _surround, _make_planes)
 """``entrepot serve``: accounts, sign-in and all families."""
 
 
-def _readable(planes: Planes, origins: Sequence[str]) -> Planes:
+def _readable(planes: PlaneApplications, origins: Sequence[str]) -> PlaneApplications:
     """Let web pages of these origins read from both planes."""
     if not origins:
         return planes

@@ -14,7 +14,7 @@ import httpx
 
 from cloudcore.keyring import Keyring, load_keyring
 from registry.console.cookies import CookieJar
-from registry.console.sessions import COOKIE, Session
+from registry.console.sessions import COOKIE, ConsoleSession
 from tests.clients.console_world import Pusher, serve_people
 from tests.entrepot import ADMIN, PASSWORD, Install
 
@@ -65,13 +65,13 @@ class Visitor:
         return self.http.get(sent.headers["location"])
 
     @property
-    def session(self) -> Session:
+    def session(self) -> ConsoleSession:
         """Return what the cookie holds."""
-        found = self.site.jar.open(COOKIE, self.http.cookies.get(COOKIE), Session)
+        found = self.site.jar.open(COOKIE, self.http.cookies.get(COOKIE), ConsoleSession)
         assert found is not None
         return found
 
-    def keep(self, session: Session) -> None:
+    def keep(self, session: ConsoleSession) -> None:
         """Let the cookie hold this session."""
         sealed = self.site.jar.seal(COOKIE, session)
         value = sealed.partition(";")[0].partition("=")[2]

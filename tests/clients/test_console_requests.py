@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from registry.console.cookies import CookieJar
-from registry.console.sessions import COOKIE, Session, Token
+from registry.console.sessions import COOKIE, ConsoleSession, Token
 from tests.clients.console_visitors import HOME, Site, Visitor, found_in
 from tests.clients.images import OCI
 from tests.entrepot import ADMIN, PASSWORD
@@ -225,7 +225,7 @@ def test_a_session_ends_with_the_day(admin: Visitor) -> None:
     assert "Max-Age=0" in answer.headers["set-cookie"]
 
 
-def _expired(session: Session) -> Session:
+def _expired(session: ConsoleSession) -> ConsoleSession:
     assert session.acting is not None
     acting = msgspec.structs.replace(session.acting, token=Token("over", 1))
     return msgspec.structs.replace(session, person=Token("over", 1), acting=acting)

@@ -16,7 +16,7 @@ from cloudcore.web.run_once import RunOnce
 from registry.console.app import Console
 from registry.console.cookies import CookieJar
 from registry.console.page_request import ConsoleSettings
-from registry.console.sessions import COOKIE, Acting, Session, Token
+from registry.console.sessions import COOKIE, Acting, ConsoleSession, Token
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
 from tests.integration.served_world import HOST, HOUR, URL, Served, open_served
 
@@ -112,7 +112,7 @@ async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
         end = served.clock() + HOUR
         token = Token(acme.program_token, end)
         acting = Acting("1", "admin", acme.account_id, "acme", token)
-        session = Session("1", "a@example.org", "csrf", end, token, "", acting)
+        session = ConsoleSession("1", "a@example.org", "csrf", end, token, "", acting)
         sealed = CookieJar(served.keyring, URL).seal(COOKIE, session).partition(";")[0]
         async with httpx.AsyncClient(
             transport=httpx.ASGITransport(answered), base_url=URL, headers={"Cookie": sealed}

@@ -12,7 +12,7 @@ import pytest
 
 from cloudcore.keyring import create_root_key
 from registry.browsers.cors import CrossOriginReads
-from registry.main import DEV, Edition, Planes, Registry, prepare
+from registry.main import DEV, Edition, PlaneApplications, Registry, prepare
 from registry.planes import dispatcher
 from registry.served import SERVE
 from registry.settings import Settings
@@ -29,13 +29,13 @@ def play(
     scenario: Callable[[Ask], Awaitable[None]],
     origins: str = "",
     edition: Edition[Any] = SERVE,
-) -> Planes:
+) -> PlaneApplications:
     """Make an install whose operator lists these origins, and play a scenario with it."""
     settings = Settings(data=data, public_url="http://registry.test", cors_origins=origins)
     prepare(settings)
     create_root_key(settings.root_key)
 
-    async def run() -> Planes:
+    async def run() -> PlaneApplications:
         async with Registry(settings, edition).open_planes() as (_, planes):
             transport = httpx.ASGITransport(cast("Any", dispatcher(planes.data, planes.control)))
             async with httpx.AsyncClient(

@@ -24,7 +24,7 @@ from registry.console.pages.settings import complaint_of
 from registry.console.pages.sign_in import own_page
 from registry.console.paths import HOME
 from registry.console.rendering import short_digest, size_of, span, template_engine, who
-from registry.console.sessions import Acting, Session, Token
+from registry.console.sessions import Acting, ConsoleSession, Token
 from registry.oci.image_contents import ContentDescriptor, ManifestContents, parse_contents
 from registry.services import event_rules
 from registry.services.images import index_deletion
@@ -343,7 +343,7 @@ def render(template: str, values: dict[str, object]) -> bytes:
 
 def test_a_collection_can_be_shown_whatever_is_known_of_it() -> None:
     acting = Acting("1", "reader", "2", "acme", Token("", 0))
-    session = Session("3", "ann@example.com", "csrf", 0, Token("", 0), "", acting)
+    session = ConsoleSession("3", "ann@example.com", "csrf", 0, Token("", 0), "", acting)
     run = {
         **dict.fromkeys(("unlinked", "condemned", "swept", "removed", "kept"), 1234),
         "freed_bytes": 1 << 20,

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from cloudcore.serving.framing import BodyFraming, ChunkedBody, CountedBody
-from cloudcore.serving.request_body import PIECE_BYTES, RequestBody
+from cloudcore.serving.request_body import PIECE_BYTES, SocketBody
 
 
 class Connection:
@@ -31,13 +31,13 @@ class Connection:
         self.surplus = surplus
 
 
-def held(framing: BodyFraming, raw: bytes = b"") -> tuple[RequestBody, Connection]:
+def held(framing: BodyFraming, raw: bytes = b"") -> tuple[SocketBody, Connection]:
     connection = Connection()
-    body = RequestBody(cast("Any", connection), framing, raw, awaits_continue=False)
+    body = SocketBody(cast("Any", connection), framing, raw, awaits_continue=False)
     return body, connection
 
 
-async def next_part(body: RequestBody) -> bytes:
+async def next_part(body: SocketBody) -> bytes:
     message = await body.next_message()
     assert message["type"] == "http.request"
     part: bytes = message["body"]

@@ -59,7 +59,7 @@ class Room:
     def __init__(self, size: int) -> None:
         self.size = size
         self.used = 0
-        self.arriving: dict[Hold, float] = {}
+        self.arriving: dict[BodyHold, float] = {}
         """Incomplete bodies with their start times."""
 
 
@@ -111,9 +111,9 @@ class BodyBudget:
         self.clock = clock
         self.turns = ReadTurns()
 
-    def hold(self) -> Hold:
+    def hold(self) -> BodyHold:
         """Return the hold of one body, a context manager that releases its bytes at the end."""
-        return Hold(self)
+        return BodyHold(self)
 
     @property
     def used(self) -> int:
@@ -121,7 +121,7 @@ class BodyBudget:
         return self.small.used + self.large.used
 
 
-class Hold:
+class BodyHold:
     """The bytes in use by one body."""
 
     __slots__ = ("_budget", "_bytes", "_is_over", "_room", "_waiting")

@@ -21,7 +21,7 @@ from cloudcore.serving.framing import FramingError
 from cloudcore.serving.head import METHODS, HeadError, HeadReader, RequestHead, check_partial
 from cloudcore.serving.record import TLS_HELLO, RequestRecord, record_of
 from cloudcore.serving.refusal import guess_path, refusal_response, tls_refusal
-from cloudcore.serving.request_body import RequestBody
+from cloudcore.serving.request_body import SocketBody
 from cloudcore.serving.request_cycle import Application, RequestCycle
 from cloudcore.serving.worker import ServerWorker
 
@@ -77,7 +77,7 @@ class HttpProtocol(asyncio.Protocol):
         self._buffer = b""
         self._deadline = NEVER
         self.discarded = 0  # bytes dropped after an answer
-        self._draining: RequestBody | None = None
+        self._draining: SocketBody | None = None
         self._drain_waiter: asyncio.Future[None] | None = None
         self._unsent = 0  # bytes buffered in the transport, or dropped by an abort
 
@@ -371,7 +371,7 @@ class HttpProtocol(asyncio.Protocol):
         if len(self._buffer) > PIPELINE_BYTES:
             self.pause_reading()
 
-    def _start_draining(self, body: RequestBody | None) -> None:
+    def _start_draining(self, body: SocketBody | None) -> None:
         assert body is not None
         self._state = ConnectionState.DRAINING
         self.discarded = 0

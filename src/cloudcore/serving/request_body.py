@@ -22,7 +22,7 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 DISCONNECT: Message = {"type": "http.disconnect"}
 
 
-class RequestBody:
+class SocketBody:
     """A body in the socket: read in messages (ASGI) or moved to a sink by a bulk thread."""
 
     __slots__ = (
@@ -191,6 +191,6 @@ class RequestBody:
 
 
 async def move_nothing(connection: HttpProtocol, sink: Sink, finish: Callable[[bool], T]) -> T:
-    """Like `RequestBody.move`, for a request without a body."""
-    body = RequestBody(connection, CountedBody(0), b"", awaits_continue=False)
+    """Like `SocketBody.move`, for a request without a body."""
+    body = SocketBody(connection, CountedBody(0), b"", awaits_continue=False)
     return await body.move(sink, finish)

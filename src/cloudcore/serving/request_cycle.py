@@ -15,7 +15,7 @@ from cloudcore.serving.body import Message, Receive, Scope, Send, Sink
 from cloudcore.serving.head import RequestHead
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.pace import Pace
-from cloudcore.serving.request_body import DISCONNECT, RequestBody, move_nothing
+from cloudcore.serving.request_body import DISCONNECT, SocketBody, move_nothing
 from cloudcore.serving.response import Fields, read_fields, status_line
 from cloudcore.serving.sending import SendJob, send_piece
 
@@ -47,7 +47,7 @@ class RequestCycle:
     """
 
     # Most requests never set these; class attributes cost nothing per request.
-    body: RequestBody | None = None
+    body: SocketBody | None = None
     disconnected = False
     finished = False
     reason = ""  # why the server itself refused or aborted it
@@ -76,7 +76,7 @@ class RequestCycle:
         traits = head.traits
         self.keep_alive = traits.keep_alive
         if traits.has_body:
-            self.body = RequestBody(
+            self.body = SocketBody(
                 connection, traits.framing(), raw, awaits_continue=traits.expects_continue
             )
         self.scope = self._make_scope()

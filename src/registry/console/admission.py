@@ -15,7 +15,7 @@ from cloudcore.errors import AccessDenied, NotFound
 from cloudcore.uuids import UUID_PATTERN
 from registry.console.browser_request import form_of, header_of, query_of
 from registry.console.page_request import PageRequest, page_of
-from registry.console.sessions import Session
+from registry.console.sessions import ConsoleSession
 
 _ID: Final = re.compile(UUID_PATTERN)
 _DIGEST: Final = re.compile(r"[a-z0-9]+:[0-9a-f]+")
@@ -90,7 +90,7 @@ def no_such_page() -> NotFound:
     return NotFound("there is no such page")
 
 
-def _check_own_form(page: PageRequest, session: Session) -> None:
+def _check_own_form(page: PageRequest, session: ConsoleSession) -> None:
     """Refuse a form that no page of this session sent.
 
     Raises:

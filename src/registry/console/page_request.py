@@ -14,7 +14,7 @@ from registry.console.browser_request import Scope, cookies_of, host_of, raw_pat
 from registry.console.control_plane import Application, ControlPlaneClient
 from registry.console.cookies import CookieJar
 from registry.console.notices import NOTICES
-from registry.console.sessions import COOKIE, Session, Sessions, SignedOut
+from registry.console.sessions import COOKIE, ConsoleSession, Sessions, SignedOut
 
 PageResponse = Response[Any]
 """A page, a redirect or a file."""
@@ -53,7 +53,7 @@ class PageRequest:
         self.cookies = cookies_of(scope)
         self.client = ControlPlaneClient(console.control, scope)
         """``/v1`` without credentials."""
-        self.known_session = console.jar.open(COOKIE, self.cookies.get(COOKIE), Session)
+        self.known_session = console.jar.open(COOKIE, self.cookies.get(COOKIE), ConsoleSession)
         """The session of the cookie, if any; `admission` checks that it is still valid."""
         self.parameters: Mapping[str, str] = {}
         """Parameters of the path. Like query and form, empty until the request is admitted."""
@@ -75,7 +75,7 @@ class PageRequest:
         return host_of(self.scope)
 
     @property
-    def session(self) -> Session:
+    def session(self) -> ConsoleSession:
         """Return the session.
 
         Raises:
@@ -115,7 +115,7 @@ class PageRequest:
         """Send the browser to a page, by GET, which shows the notice `said`."""
         return Redirect(f"{path}?said={quote(said)}" if said else path, status_code=303)
 
-    def keep(self, session: Session) -> None:
+    def keep(self, session: ConsoleSession) -> None:
         """Let the browser keep a session."""
         self.set_cookies[COOKIE] = self.console.jar.seal(COOKIE, session)
 

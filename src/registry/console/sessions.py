@@ -63,7 +63,7 @@ class Acting(msgspec.Struct, frozen=True, array_like=True):
     token: Token
 
 
-class Session(msgspec.Struct, frozen=True, array_like=True):
+class ConsoleSession(msgspec.Struct, frozen=True, array_like=True):
     """The content of the cookie."""
 
     user_id: str
@@ -100,7 +100,9 @@ class Sessions:
         seconds = msgspec.convert(answer["expires_in"], int)
         return Token(str(answer["access_token"]), self._clock() + seconds * MICROSECONDS)
 
-    async def live(self, client: ControlPlaneClient, session: Session | None) -> Session:
+    async def live(
+        self, client: ControlPlaneClient, session: ConsoleSession | None
+    ) -> ConsoleSession:
         """Return the session with a role token that lasts for another minute at least.
 
         Raises:
@@ -117,7 +119,9 @@ class Sessions:
             raise NoRole
         return await self.act(client, session, acting.role_id)
 
-    async def live_person(self, client: ControlPlaneClient, session: Session | None) -> Session:
+    async def live_person(
+        self, client: ControlPlaneClient, session: ConsoleSession | None
+    ) -> ConsoleSession:
         """Return the session with a person's token that lasts for another minute at least.
 
         Raises:
@@ -139,7 +143,9 @@ class Sessions:
             )
         raise SignedOut
 
-    async def act(self, client: ControlPlaneClient, session: Session, role_id: str) -> Session:
+    async def act(
+        self, client: ControlPlaneClient, session: ConsoleSession, role_id: str
+    ) -> ConsoleSession:
         """Return the session acting in a role.
 
         Raises:
@@ -165,7 +171,7 @@ class Sessions:
         )
         return msgspec.structs.replace(session, acting=acting)
 
-    def _begun(self, session: Session | None) -> Session:
+    def _begun(self, session: ConsoleSession | None) -> ConsoleSession:
         if session is None or self._clock() >= session.ends_at:
             raise SignedOut
         return session
@@ -173,7 +179,7 @@ class Sessions:
     def _is_live(self, token: Token) -> bool:
         return self._clock() < token.ends_at - _EARLY
 
-    async def _renew(self, client: ControlPlaneClient, session: Session) -> _Renewed:
+    async def _renew(self, client: ControlPlaneClient, session: ConsoleSession) -> _Renewed:
         """Exchange a refresh token, once for all requests that bring the same cookie.
 
         A browser sends its requests at the same time, to any worker, and the second use of a

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from cloudcore.serving.body import BodyTooLarge, read_body
-from cloudcore.serving.body_budget import BODIES, Hold
+from cloudcore.serving.body_budget import BODIES, BodyHold
 from registry.distribution.conditions import (
     etag,
     is_not_modified,
@@ -120,7 +120,7 @@ def _tags(request: DataPlaneRequest) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(parse_tag, named)))
 
 
-async def _read(request: DataPlaneRequest, hold: Hold) -> bytes:
+async def _read(request: DataPlaneRequest, hold: BodyHold) -> bytes:
     """Read the body.
 
     Raises:

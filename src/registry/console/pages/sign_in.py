@@ -18,7 +18,7 @@ from registry.console.admission import Needs
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.paths import HOME, ROLES, SIGN_IN, SIGNED_IN, SIGNED_OUT
-from registry.console.sessions import LIFETIME, NoRole, Session, list_roles
+from registry.console.sessions import LIFETIME, ConsoleSession, NoRole, list_roles
 
 _COOKIE: Final = "entrepot_console_sign_in"
 _OWN: Final = re.compile(r"/console(?:/[A-Za-z0-9/_.:-]*)?(?:\?[A-Za-z0-9=&%+_.:~-]*)?")
@@ -106,11 +106,11 @@ async def finish(page: InjectedPage) -> PageResponse:
     return await _choose(page, roles, begun.to)
 
 
-async def _session(page: PageRequest, tokens: dict[str, str]) -> Session:
+async def _session(page: PageRequest, tokens: dict[str, str]) -> ConsoleSession:
     sessions = page.console.sessions
     person = sessions.token(dict(tokens))
     myself = await page.client.signed(person.value).get("/v1/users/me")
-    return Session(
+    return ConsoleSession(
         user_id=myself["user"]["id"],
         email=myself["user"]["email"],
         csrf=secrets.token_urlsafe(32),

@@ -33,7 +33,7 @@ class PurgeableRepository(NamedTuple):
     restorable_until: int
 
 
-class LinkedBlob(NamedTuple):
+class PurgedBlob(NamedTuple):
     """A link of a repository: a blob's digest and its object."""
 
     digest: str
@@ -125,10 +125,10 @@ def root_manifests(tx: Connection, repository_id: str, limit: int) -> list[Manif
     return [ManifestRow(*row) for row in rows]
 
 
-def list_links(tx: Connection, repository_id: str, limit: int) -> list[LinkedBlob]:
+def list_links(tx: Connection, repository_id: str, limit: int) -> list[PurgedBlob]:
     """Return up to `limit` links of a repository."""
     rows = tx.rows(_LINKS, repository_id=repository_id, limit=limit)
-    return [LinkedBlob(*row) for row in rows]
+    return [PurgedBlob(*row) for row in rows]
 
 
 def unlink_blobs(tx: Connection, repository_id: str, digests: Sequence[str]) -> None:

@@ -51,7 +51,7 @@ class Side(NamedTuple):
     """True if the image has a tag with the prefix now."""
 
 
-class Change(NamedTuple):
+class PrefixChange(NamedTuple):
     """An event, with the images before and after it."""
 
     position: Position
@@ -141,7 +141,7 @@ def find_tagged_images(
     return [row[0] for row in rows if row[0] is not None], last
 
 
-def list_changes(tx: Connection, repository_id: str, prefix: str, since: int) -> list[Change]:
+def list_changes(tx: Connection, repository_id: str, prefix: str, since: int) -> list[PrefixChange]:
     """Return up to `MAX_CHANGES` events from the number `since` on, in order."""
     rows = tx.rows(
         _CHANGES,
@@ -152,7 +152,8 @@ def list_changes(tx: Connection, repository_id: str, prefix: str, since: int) ->
         limit=MAX_CHANGES,
     )
     return [
-        Change(Position(row[0], row[1]), row[2], _side(*row[3:6]), _side(*row[6:9])) for row in rows
+        PrefixChange(Position(row[0], row[1]), row[2], _side(*row[3:6]), _side(*row[6:9]))
+        for row in rows
     ]
 
 

@@ -30,7 +30,7 @@ from registry.metadata.blobs.objects import KeptObject, NewObject
 from registry.metadata.blobs.uploads import Lease
 from registry.metadata.repositories import live as repositories
 from registry.services.blobs.damage import find_damage
-from registry.services.blobs.upload_leases import LeaseLost
+from registry.services.blobs.upload_leases import UploadLeaseLost
 from registry.services.context import ServiceContext
 
 VERIFIED_FOR: Final = 7 * 24 * 3600 * MICROSECONDS
@@ -129,7 +129,7 @@ async def _check_ended(ctx: ServiceContext, lease: Lease, error: Unavailable) ->
     if holder == (lease.holder, lease.token):
         raise error
     if holder is not None:
-        raise LeaseLost
+        raise UploadLeaseLost
 
 
 async def _look(ctx: ServiceContext, account_id: str, stored: Stored) -> _Seen | None:
@@ -182,5 +182,5 @@ def _record_rows(
     if stored.alias is not None:
         blobs.add_alias(tx, account_id, stored.alias, stored.digest)
     if lease is not None and not uploads.remove_upload(tx, lease):
-        raise LeaseLost
+        raise UploadLeaseLost
     return result

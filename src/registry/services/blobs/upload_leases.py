@@ -35,7 +35,7 @@ RENEW_SECONDS: Final = 5
 
 
 @dataclass(slots=True)
-class Hold:
+class UploadHold:
     """A lease on a session for one request."""
 
     name: Name
@@ -53,7 +53,7 @@ class Hold:
         return self.stage_id != self.upload.stage_id
 
 
-class LeaseLost(Exception):
+class UploadLeaseLost(Exception):
     """Another holder has the lease by now, or the session has ended."""
 
 
@@ -87,7 +87,7 @@ class Leases:
     @asynccontextmanager
     async def hold(
         self, database: Database, clock: Clock, name: Name, upload_id: str
-    ) -> AsyncIterator[Hold]:
+    ) -> AsyncIterator[UploadHold]:
         """Hold the lease of an open session in the block.
 
         Raises:
@@ -165,13 +165,15 @@ class Leases:
             return None
         return uploads.take(tx, upload_id, self.holder, now + LEASE, shared=True)
 
-    def _take_free(self, tx: Connection, name: Name, upload_id: str, now: int) -> Hold | None:
+    def _take_free(self, tx: Connection, name: Name, upload_id: str, now: int) -> UploadHold | None:
         """Take the lease of a session that nobody holds; return None if there is no such one."""
         place = name.handle, name.repository, upload_id, now
         upload = uploads.take_free(tx, *place, self.holder, now + LEASE)
         return None if upload is None else _hold(name, upload)
 
-    def _take(self, tx: Connection, claim: _Claim, name: Name, upload_id: str, now: int) -> Hold:
+    def _take(
+        self, tx: Connection, claim: _Claim, name: Name, upload_id: str, now: int
+    ) -> UploadHold:
         """Take the lease of a session, waiting for changes to it that are under way."""
         before = uploads.lock_upload(tx, name.handle, name.repository, upload_id, now)
         if before is None:
@@ -186,8 +188,8 @@ class Leases:
         return _hold(name, upload)
 
 
-def _hold(name: Name, upload: Upload) -> Hold:
-    return Hold(name, upload, uploads.lease_of(upload), upload.stage_id)
+def _hold(name: Name, upload: Upload) -> UploadHold:
+    return UploadHold(name, upload, uploads.lease_of(upload), upload.stage_id)
 
 
 def has_run_out(upload: Upload, now: int) -> bool:

@@ -30,7 +30,7 @@ from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.access import Rights
 from registry.services.blobs.recording import record_blob
-from registry.services.blobs.upload_leases import Hold, LeaseLost, busy, unknown
+from registry.services.blobs.upload_leases import UploadHold, UploadLeaseLost, busy, unknown
 from registry.services.blobs.upload_leases import find_upload as find_session
 from registry.services.context import ServiceContext
 from registry.services.repositories.names import repository_for_push
@@ -234,7 +234,7 @@ async def cancel_upload(ctx: ServiceContext, name: Name, upload_id: str) -> None
 
 
 @asynccontextmanager
-async def _opened(ctx: ServiceContext, hold: Hold, chunk: Chunk) -> AsyncIterator[Staged]:
+async def _opened(ctx: ServiceContext, hold: UploadHold, chunk: Chunk) -> AsyncIterator[Staged]:
     """Open the staged bytes of a session where the chunk goes on, at what is acknowledged."""
     upload = hold.upload
     if chunk.span is not None and chunk.span.first != upload.received_bytes:
@@ -257,7 +257,7 @@ async def _opened(ctx: ServiceContext, hold: Hold, chunk: Chunk) -> AsyncIterato
             raise
 
 
-async def _open(ctx: ServiceContext, hold: Hold) -> Staged:
+async def _open(ctx: ServiceContext, hold: UploadHold) -> Staged:
     """Open the bytes that the session has; nobody else will write where this holder does."""
     if hold.upload.stage_shared:
         return await _copy(ctx, hold)
@@ -286,7 +286,7 @@ async def _open_in_place(ctx: ServiceContext, upload: Upload) -> Staged:
     return staged
 
 
-async def _copy(ctx: ServiceContext, hold: Hold) -> Staged:
+async def _copy(ctx: ServiceContext, hold: UploadHold) -> Staged:
     """Go on in a copy, since somebody may still write to the bytes."""
     upload = hold.upload
     hold.stage_id = ctx.new_id()
@@ -297,7 +297,7 @@ async def _copy(ctx: ServiceContext, hold: Hold) -> Staged:
     )
 
 
-async def _end(ctx: ServiceContext, hold: Hold, staged: Staged | None = None) -> None:
+async def _end(ctx: ServiceContext, hold: UploadHold, staged: Staged | None = None) -> None:
     """End a session, then drop its bytes: those that a row names stay."""
     hold.is_over = True
     is_ended = await ctx.database.write(uploads.remove_upload, hold.lease)
@@ -307,7 +307,7 @@ async def _end(ctx: ServiceContext, hold: Hold, staged: Staged | None = None) ->
         await _drop_received(ctx, hold)
 
 
-async def _drop_received(ctx: ServiceContext, hold: Hold) -> None:
+async def _drop_received(ctx: ServiceContext, hold: UploadHold) -> None:
     """Drop the bytes that the session had when the lease was taken, where no row names them now.
 
     A holder that lost the lease may have them open, or may have made them an object. Then they stay
@@ -317,7 +317,7 @@ async def _drop_received(ctx: ServiceContext, hold: Hold) -> None:
         await ctx.writer.discard(hold.upload.stage_id)
 
 
-async def _advance(ctx: ServiceContext, hold: Hold, progress: _Progress) -> None:
+async def _advance(ctx: ServiceContext, hold: UploadHold, progress: _Progress) -> None:
     """Record what was received, and release the lease."""
 
     async def advance() -> bool:
@@ -346,7 +346,7 @@ async def _advance(ctx: ServiceContext, hold: Hold, progress: _Progress) -> None
         await _drop_received(ctx, hold)
 
 
-async def _record(ctx: ServiceContext, hold: Hold, stored: Stored) -> None:
+async def _record(ctx: ServiceContext, hold: UploadHold, stored: Stored) -> None:
     """Record the blob in place of its session."""
     upload = hold.upload
     hold.is_over = True
@@ -355,7 +355,7 @@ async def _record(ctx: ServiceContext, hold: Hold, stored: Stored) -> None:
     except OutcomeUnknown:
         hold.is_over = False
         raise
-    except LeaseLost:
+    except UploadLeaseLost:
         if hold.has_copy:
             await ctx.writer.remove_duplicate(stored.object_id)
         raise await _lost(ctx, hold) from None
@@ -363,7 +363,7 @@ async def _record(ctx: ServiceContext, hold: Hold, stored: Stored) -> None:
         await _drop_received(ctx, hold)
 
 
-async def _lost(ctx: ServiceContext, hold: Hold) -> UploadBusy:
+async def _lost(ctx: ServiceContext, hold: UploadHold) -> UploadBusy:
     """Return the error of a holder that has lost its lease.
 
     Raises:

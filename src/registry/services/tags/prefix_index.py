@@ -15,8 +15,8 @@ from cloudcore.db.base import Connection
 from registry.metadata.repositories.visible import ImageRepository
 from registry.metadata.tags.prefix_index import (
     MAX_CHANGES,
-    Change,
     Position,
+    PrefixChange,
     find_position,
     find_tagged_images,
     list_changes,
@@ -113,7 +113,7 @@ def _updated(
     return _CacheEntry(index, changes[-1].position, found.updated_at)
 
 
-def _has_images(change: Change) -> bool:
+def _has_images(change: PrefixChange) -> bool:
     return all(side is None or side.image_id for side in (change.before, change.after))
 
 
