@@ -14,7 +14,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from registry.metadata.control_tables import image_pins
-from registry.metadata.repositories.visible import find_image_repository
+from registry.metadata.repositories.visible import find_visible_repository
 from registry.oci.digest import digest_of
 from registry.services.changes import Change, RegistryHost
 from registry.services.images.details import delete_batch, delete_image_unless_pinned
@@ -217,7 +217,7 @@ def test_a_batch_of_images_that_share_blobs_and_were_deleted_before(
 def test_a_batch_takes_one_more_statement_for_each_image(sqlite_database: str) -> None:
     async def scenario(world: World) -> None:
         images = [(await world.push_image(f"{n}", f"v{n}"))["digest"] for n in range(9)]
-        found = await world.install.database.read(find_image_repository, world.repository_id)
+        found = await world.install.database.read(find_visible_repository, world.repository_id)
         assert found is not None
         act = Change("", world.install.clock(), RegistryHost("local", "localhost"))
 

@@ -17,7 +17,7 @@ from cloudcore.db.sqlite import SqliteConnection
 from cloudcore.identity.rows.accounts import Account
 from registry.metadata.blobs.damage import ABSENT, mark
 from registry.metadata.blobs.objects import linked_object
-from registry.metadata.repositories.visible import find_image_repository
+from registry.metadata.repositories.visible import find_visible_repository
 from registry.oci.digest import digest_of
 from registry.services import storage_usage as storage
 from tests.integration.layered_images import CONFIG, Pusher, pusher
@@ -397,7 +397,7 @@ def test_an_image_is_measured_in_time_that_grows_with_the_image_alone(
             assert many <= few * 1.2
 
     async def steps(world: World, digest: str) -> int:
-        found = await world.install.database.read(find_image_repository, world.ids["r"])
+        found = await world.install.database.read(find_visible_repository, world.ids["r"])
         assert found is not None
         path = sqlite_database.removeprefix("sqlite:///")
         counted = 0

@@ -32,7 +32,7 @@ from registry.metadata.repositories.live import (
     add_to_counters,
     lock_repository,
 )
-from registry.metadata.repositories.visible import find_image_repository
+from registry.metadata.repositories.visible import find_visible_repository
 from registry.metadata.settings import AccountSettings, put_settings
 from registry.metadata.tags import prefix_index as carrier_rows
 from registry.metadata.tags.history import forget_tag_events
@@ -191,7 +191,7 @@ class History:
         digests: list[str] = []
         before = NEWEST
         while True:
-            found = find_image_repository(tx, self.id)
+            found = find_visible_repository(tx, self.id)
             assert found is not None
             page = list_images(tx, found, TagStatus.TAGGED, prefix, before, 2)
             digests += [image.digest for image in page.images]

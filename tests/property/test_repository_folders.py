@@ -15,8 +15,8 @@ from registry.metadata.repositories.details import (
     NameRange,
     NewRepository,
     add_repository,
-    count_records,
-    list_records,
+    count_repository_details,
+    list_repository_details,
     mark_deleted,
 )
 from registry.metadata.repositories.live import lock_repository
@@ -34,7 +34,7 @@ def toggle(
 ) -> None:
     """Delete a repository; or let there be one of this name: a new one, or one that was."""
     if is_live:
-        (found,) = list_records(tx, account_id, NameRange.of(name, None), "", 1)
+        (found,) = list_repository_details(tx, account_id, NameRange.of(name, None), "", 1)
         repository = lock_repository(tx, found.id)
         assert repository is not None
         mark_deleted(tx, repository, "", 2, 1)
@@ -52,15 +52,15 @@ def compare(tx: Connection, account_id: str, live: set[str]) -> None:
     for prefix in PREFIXES:
         names = NameRange.of(None, prefix)
         expected = sorted(name for name in live if name.startswith(prefix or ""))
-        assert count_records(tx, account_id, names) == len(expected), prefix
-        found = [each.name for each in list_records(tx, account_id, names, "", 100)]
+        assert count_repository_details(tx, account_id, names) == len(expected), prefix
+        found = [each.name for each in list_repository_details(tx, account_id, names, "", 100)]
         for after in expected[:-1]:
-            rest = list_records(tx, account_id, names, after, 100)
+            rest = list_repository_details(tx, account_id, names, after, 100)
             assert [each.name for each in rest] == expected[expected.index(after) + 1 :]
         assert found == expected
     for name in NAMES:
-        assert count_records(tx, account_id, NameRange.of(name, None)) == (name in live)
-        assert count_records(tx, account_id, NameRange.of(name, "b")) == (
+        assert count_repository_details(tx, account_id, NameRange.of(name, None)) == (name in live)
+        assert count_repository_details(tx, account_id, NameRange.of(name, "b")) == (
             name in live and name.startswith("b")
         )
 

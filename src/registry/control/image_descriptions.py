@@ -18,7 +18,7 @@ from registry.control.image_configurations import configuration_answer
 from registry.control.images import IMAGE, IMAGES, ImageAnswer, ManyImages, image_answer
 from registry.control.visible_repositories import authorized_visible_repository
 from registry.metadata.images.details import NEWEST, ImageRow, TagStatus
-from registry.metadata.repositories.visible import ImageRepository
+from registry.metadata.repositories.visible import VisibleRepository
 from registry.services.context import ServiceContext
 from registry.services.images import details as images
 from registry.services.images.image_contents import read_configuration, read_platforms
@@ -88,7 +88,7 @@ def image_description_handlers(services: ServiceContext) -> Sequence[HTTPRouteHa
             )
         return OneImage(image=answer)
 
-    async def _with_platforms(found: ImageRepository, row: ImageRow) -> ImageAnswer:
+    async def _with_platforms(found: VisibleRepository, row: ImageRow) -> ImageAnswer:
         answer = image_answer(row)
         answer.platforms = await read_platforms(services, found, row)
         return answer

@@ -22,7 +22,7 @@ from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control.changes import change_of
 from registry.control.repositories import authorized_repository, crn_of
 from registry.metadata.lifecycle.policies import StoredLifecyclePolicy
-from registry.metadata.repositories.details import RepositoryRecord
+from registry.metadata.repositories.details import RepositoryDetails
 from registry.services.lifecycle.policies import delete_policy, get_policy, put_policy
 from registry.services.lifecycle.preview import ExpiringImage, Previews, read_expiring
 from registry.services.lifecycle.rules import (
@@ -142,7 +142,7 @@ class ManyLifecycleRuns(ResponseBody):
 
 
 def _one(
-    ctx: RequestContext, repository: RepositoryRecord, stored: StoredLifecyclePolicy
+    ctx: RequestContext, repository: RepositoryDetails, stored: StoredLifecyclePolicy
 ) -> OneLifecyclePolicy:
     return OneLifecyclePolicy(
         lifecycle_policy=LifecyclePolicy(

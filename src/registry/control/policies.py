@@ -16,7 +16,7 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 from registry.control.repositories import authorized_repository, crn_of
-from registry.metadata.repositories.details import RepositoryRecord
+from registry.metadata.repositories.details import RepositoryDetails
 from registry.metadata.repositories.policies import StoredResourcePolicy, find_policy
 from registry.services.repositories.policies import Setter, delete_policy, put_policy
 
@@ -48,7 +48,7 @@ class OneRepositoryPolicy(ResponseBody):
 
 
 def _one(
-    ctx: RequestContext, repository: RepositoryRecord, stored: StoredResourcePolicy
+    ctx: RequestContext, repository: RepositoryDetails, stored: StoredResourcePolicy
 ) -> OneRepositoryPolicy:
     return OneRepositoryPolicy(
         policy=RepositoryPolicy(
@@ -62,7 +62,7 @@ def _one(
     )
 
 
-def _setter(ctx: RequestContext, repository: RepositoryRecord) -> Setter:
+def _setter(ctx: RequestContext, repository: RepositoryDetails) -> Setter:
     assert ctx.caller is not None
     return Setter(
         caller=Caller(ctx.caller.crn, ctx.caller.account_id),

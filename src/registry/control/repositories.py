@@ -23,9 +23,9 @@ from registry.control.changes import change_of
 from registry.metadata.repositories.details import (
     NameRange,
     NewRepository,
-    RepositoryRecord,
-    count_records,
-    list_records,
+    RepositoryDetails,
+    count_repository_details,
+    list_repository_details,
 )
 from registry.services.access import repository_crn
 from registry.services.repositories import details as repository_details
@@ -119,7 +119,7 @@ class ManyRepositories(ResponseBody):
     meta: PageMeta
 
 
-def crn_of(ctx: RequestContext, repository: RepositoryRecord) -> str:
+def crn_of(ctx: RequestContext, repository: RepositoryDetails) -> str:
     """Return the CRN of a repository."""
     return repository_crn(ctx.settings.region, repository.account_id, repository.name)
 
@@ -129,7 +129,7 @@ def uri_of(ctx: RequestContext, handle: str, name: str) -> str:
     return f"{ctx.settings.host}/{handle}/{name}"
 
 
-async def authorized_repository(ctx: RequestContext, repository_id: str) -> RepositoryRecord:
+async def authorized_repository(ctx: RequestContext, repository_id: str) -> RepositoryDetails:
     """Return a repository of the caller's account; raise `AccessDenied` if policies refuse."""
     found = await ctx.database.read(
         repository_details.get_repository, account_of(ctx), repository_id
@@ -138,7 +138,7 @@ async def authorized_repository(ctx: RequestContext, repository_id: str) -> Repo
     return found
 
 
-def repository_answer(ctx: RequestContext, found: RepositoryRecord) -> RepositoryAnswer:
+def repository_answer(ctx: RequestContext, found: RepositoryDetails) -> RepositoryAnswer:
     """Return the answer for a repository."""
     return RepositoryAnswer(
         id=found.id,
@@ -202,7 +202,13 @@ async def list_repositories(ctx: NamedDependency[RequestContext]) -> ManyReposit
     pattern = query.name or f"{query.name_prefix or ''}*"
     ctx.authorize(repository_crn(ctx.settings.region, account_id, pattern))
     found, meta = await read_page(
-        ctx, query, list_records, count_records, account_id, names, key=lambda each: each.name
+        ctx,
+        query,
+        list_repository_details,
+        count_repository_details,
+        account_id,
+        names,
+        key=lambda each: each.name,
     )
     return ManyRepositories(
         repositories=[repository_answer(ctx, each) for each in found], meta=meta

@@ -34,7 +34,7 @@ from registry.metadata.repositories.deleted import (
     count_deleted_repositories,
     list_deleted_repositories,
 )
-from registry.metadata.repositories.details import RepositoryRecord
+from registry.metadata.repositories.details import RepositoryDetails
 from registry.metadata.repositories.live import lock_repository
 from registry.metadata.tags.deleted import DeletedTag, count_deleted_tags, list_deleted_tags
 from registry.metadata.tags.history import TagEvent, count_tag_events, list_tag_events
@@ -319,13 +319,13 @@ async def get_tag_history(
 
 def _restore_repository(
     tx: Connection, account_id: str, repository_id: str, change: Change
-) -> RepositoryRecord:
+) -> RepositoryDetails:
     restoration.restore_repository(tx, account_id, repository_id, change)
     return get_repository(tx, account_id, repository_id)
 
 
 def _restore_images(
-    tx: Connection, record: RepositoryRecord, digests: Sequence[str], change: Change
+    tx: Connection, record: RepositoryDetails, digests: Sequence[str], change: Change
 ) -> RestoreOutcome:
     repository = lock_repository(tx, record.id)
     if repository is None:
@@ -353,7 +353,7 @@ def _restore_images(
     )
 
 
-def _restore_tag(tx: Connection, record: RepositoryRecord, tag: str, change: Change) -> str:
+def _restore_tag(tx: Connection, record: RepositoryDetails, tag: str, change: Change) -> str:
     repository = lock_repository(tx, record.id)
     if repository is None:
         raise NotFound("there is no such repository")

@@ -19,8 +19,8 @@ from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control.changes import change_of
 from registry.control.visible_repositories import PATH, authorized_visible_repository
 from registry.errors import DigestInvalid, TagInvalid
-from registry.metadata.repositories.visible import ImageRepository
-from registry.metadata.tags.details import TagRecord
+from registry.metadata.repositories.visible import VisibleRepository
+from registry.metadata.tags.details import TagDetails
 from registry.oci.digest import Digest
 from registry.oci.reference import parse_tag
 from registry.services.tags import details as tag_details
@@ -72,7 +72,7 @@ class ManyTags(ResponseBody):
     meta: PageMeta
 
 
-def _answer(found: ImageRepository, tag: TagRecord) -> TagAnswer:
+def _answer(found: VisibleRepository, tag: TagDetails) -> TagAnswer:
     return TagAnswer(
         name=tag.name,
         digest=tag.digest,

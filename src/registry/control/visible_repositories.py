@@ -7,13 +7,15 @@ from typing import Final
 from cloudcore.errors import NotFound
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext, refusal
-from registry.metadata.repositories.visible import ImageRepository, find_image_repository
+from registry.metadata.repositories.visible import VisibleRepository, find_visible_repository
 from registry.services.access import AccessSubject, PolicyTooCostly, repository_crn, verdict_on
 
 PATH: Final = "/v1/repositories/{repository_id:str}"
 
 
-async def authorized_visible_repository(ctx: RequestContext, repository_id: str) -> ImageRepository:
+async def authorized_visible_repository(
+    ctx: RequestContext, repository_id: str
+) -> VisibleRepository:
     """Return the repository of this id, if the caller may perform the route's action on it.
 
     As on the data plane, the caller's policies and the repository's decide: a caller of another
@@ -27,7 +29,7 @@ async def authorized_visible_repository(ctx: RequestContext, repository_id: str)
     account_id = account_of(ctx)
     action = ctx.action
     assert action is not None
-    found = await ctx.database.read(find_image_repository, repository_id)
+    found = await ctx.database.read(find_visible_repository, repository_id)
     if found is None:
         raise _unknown()
     repository = found.repository
@@ -47,7 +49,7 @@ async def authorized_visible_repository(ctx: RequestContext, repository_id: str)
     return found
 
 
-async def authorized_own(ctx: RequestContext, repository_id: str) -> ImageRepository:
+async def authorized_own(ctx: RequestContext, repository_id: str) -> VisibleRepository:
     """Return the repository as `authorized` does, but only if it is of the caller's account.
 
     Other accounts must not see what was deleted and by whom, nor what an image shares with other

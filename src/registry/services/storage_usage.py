@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from cloudcore.db.base import Connection, Database
 from registry.metadata import storage_usage as storage
 from registry.metadata.collector.collection import measure_quarantined
-from registry.metadata.repositories.visible import ImageRepository
+from registry.metadata.repositories.visible import VisibleRepository
 from registry.metadata.storage_usage import MeasuredObject, NamedRepository, Use
 from registry.services.images.details import get_manifest_row
 from registry.services.images.index_deletion import read_division
@@ -93,7 +93,9 @@ class StorageUsage(NamedTuple):
         return round(self.logical_bytes / self.unique_bytes, 4) if self.unique_bytes else 1.0
 
 
-def measure_image(tx: Connection, found: ImageRepository, reference: str, now: int) -> ImageStorage:
+def measure_image(
+    tx: Connection, found: VisibleRepository, reference: str, now: int
+) -> ImageStorage:
     """Return the storage of an image; the cost grows with its descendants and blobs.
 
     Raises:

@@ -21,7 +21,7 @@ _END: Final = "\x7f"
 """Sorts after every character of a name."""
 
 
-class RepositoryRecord(NamedTuple):
+class RepositoryDetails(NamedTuple):
     """A live repository with its settings, counters and times."""
 
     id: str
@@ -202,24 +202,26 @@ def add_repository(
     return added == 1
 
 
-def find_record(tx: Connection, account_id: str, repository_id: str) -> RepositoryRecord | None:
+def find_repository_details(
+    tx: Connection, account_id: str, repository_id: str
+) -> RepositoryDetails | None:
     """Return a live repository of this account, or None."""
     row = tx.row(_FIND, account_id=account_id, id=repository_id)
-    return _record(row) if row else None
+    return _details(row) if row else None
 
 
-def list_records(
+def list_repository_details(
     tx: Connection, account_id: str, names: NameRange, after: str, limit: int
-) -> list[RepositoryRecord]:
+) -> list[RepositoryDetails]:
     """Return up to `limit` live repositories of this account after the name `after`, by name."""
     # One lower bound, so that the index range begins where the page does. No name sorts between
     # `after` and `after` followed by a control character.
     first = after + "\x01" if after else names.first
     rows = tx.rows(_LIST, account_id=account_id, first=first, last=names.last, limit=limit)
-    return [_record(row) for row in rows]
+    return [_details(row) for row in rows]
 
 
-def count_records(tx: Connection, account_id: str, names: NameRange) -> int:
+def count_repository_details(tx: Connection, account_id: str, names: NameRange) -> int:
     """Return the number of live repositories of this account with names in the range.
 
     Costs one row for the whole account or a folder; otherwise a scan of the range.
@@ -259,9 +261,9 @@ def _text(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _record(row: Row) -> RepositoryRecord:
-    record = RepositoryRecord(*row)
-    return record._replace(
+def _details(row: Row) -> RepositoryDetails:
+    details = RepositoryDetails(*row)
+    return details._replace(
         tags=msgspec.json.decode(row[5], type=dict[str, str]),
         immutable_tag_exclusions=msgspec.json.decode(row[7], type=list[str]),
         visibility=row[8] or "private",

@@ -19,7 +19,7 @@ _r = repositories.c
 _p = resource_policies.c
 
 
-class ImageRepository(NamedTuple):
+class VisibleRepository(NamedTuple):
     """A live repository of an active account: its settings, its counters, and its policy."""
 
     repository: Repository
@@ -58,7 +58,7 @@ _FIND: Final = Statement(
 )
 
 
-def find_image_repository(tx: Connection, repository_id: str) -> ImageRepository | None:
+def find_visible_repository(tx: Connection, repository_id: str) -> VisibleRepository | None:
     """Return a live repository of any active account, or None; the caller checks permissions."""
     row = tx.row(_FIND, repository_id=repository_id)
     if row is None:
@@ -74,7 +74,7 @@ def find_image_repository(tx: Connection, repository_id: str) -> ImageRepository
     target = Target(
         account_id=row[1], repository_id=row[0], document=row[11], principal_ids=row[12]
     )
-    return ImageRepository(
+    return VisibleRepository(
         repository=repository,
         handle=row[6],
         image_count=row[7],

@@ -15,7 +15,7 @@ _END: Final = "\x7f"
 """Sorts after every character of a tag."""
 
 
-class TagRecord(NamedTuple):
+class TagDetails(NamedTuple):
     """A tag with its manifest and its times."""
 
     name: str
@@ -26,7 +26,7 @@ class TagRecord(NamedTuple):
     updated_at: int
 
 
-def _records() -> Select[Any]:
+def _columns() -> Select[Any]:
     return (
         select(_t.name, manifests.c.digest, _t.manifest_id, _t.created_at, _t.updated_at)
         .join(manifests, manifests.c.id == _t.manifest_id)
@@ -35,22 +35,22 @@ def _records() -> Select[Any]:
 
 
 _in_range = (_t.name >= bindparam("first"), _t.name <= bindparam("last"))
-_FIND: Final = Statement(_records().where(_t.name == bindparam("name")))
-_LIST: Final = Statement(page(_records().where(*_in_range).order_by(_t.name)))
+_FIND: Final = Statement(_columns().where(_t.name == bindparam("name")))
+_LIST: Final = Statement(page(_columns().where(*_in_range).order_by(_t.name)))
 
 
-def find_tag_record(tx: Connection, repository_id: str, name: str) -> TagRecord | None:
+def find_tag_details(tx: Connection, repository_id: str, name: str) -> TagDetails | None:
     """Return a tag, or None."""
     row = tx.row(_FIND, repository_id=repository_id, name=name)
-    return TagRecord(*row) if row else None
+    return TagDetails(*row) if row else None
 
 
 def list_tag_records(
     tx: Connection, repository_id: str, prefix: str, after: str, limit: int
-) -> list[TagRecord]:
+) -> list[TagDetails]:
     """Return up to `limit` tags with a prefix after the tag `after`, in byte order."""
     # One lower bound, so that the index range begins where the page does. No tag sorts between
     # `after` and `after` followed by a control character.
     first = after + "\x01" if after else prefix
     rows = tx.rows(_LIST, repository_id=repository_id, first=first, last=prefix + _END, limit=limit)
-    return [TagRecord(*row) for row in rows]
+    return [TagDetails(*row) for row in rows]

@@ -19,8 +19,8 @@ from registry.metadata.images import manifests
 from registry.metadata.images.details import ImageRow, ManifestDocument, TagStatus
 from registry.metadata.images.manifests import ManifestRow
 from registry.metadata.repositories.live import Repository, lock_repository
-from registry.metadata.repositories.visible import ImageRepository
-from registry.metadata.tags.details import find_tag_record
+from registry.metadata.repositories.visible import VisibleRepository
+from registry.metadata.tags.details import find_tag_details
 from registry.oci.digest import Digest
 from registry.services.changes import Change
 from registry.services.events import RegistryEvent, publish
@@ -60,7 +60,7 @@ class BatchOutcome(NamedTuple):
 
 def list_images(
     tx: Connection,
-    found: ImageRepository,
+    found: VisibleRepository,
     status: TagStatus,
     prefix: str | None,
     before: str,
@@ -80,7 +80,7 @@ def list_images(
     return ImagePage(rows, _total(found, status))
 
 
-def _total(found: ImageRepository, status: TagStatus) -> int:
+def _total(found: VisibleRepository, status: TagStatus) -> int:
     if status is TagStatus.ANY:
         return found.image_count
     if status is TagStatus.TAGGED:
@@ -89,7 +89,7 @@ def _total(found: ImageRepository, status: TagStatus) -> int:
 
 
 def _list_under_prefix(
-    tx: Connection, found: ImageRepository, prefix: str, before: str, limit: int
+    tx: Connection, found: VisibleRepository, prefix: str, before: str, limit: int
 ) -> ImagePage:
     index = prefix_index_of(tx, found, prefix)
     rows: list[ImageRow] = []
@@ -100,7 +100,7 @@ def _list_under_prefix(
     return ImagePage(rows, len(index.images))
 
 
-def get_image(tx: Connection, found: ImageRepository, reference: str) -> ImageRow:
+def get_image(tx: Connection, found: VisibleRepository, reference: str) -> ImageRow:
     """Return an image by its id, or by any digest its content was verified with.
 
     Raises:
@@ -117,7 +117,7 @@ def get_image(tx: Connection, found: ImageRepository, reference: str) -> ImageRo
     return image
 
 
-def get_document(tx: Connection, found: ImageRepository, reference: str) -> ManifestDocument:
+def get_document(tx: Connection, found: VisibleRepository, reference: str) -> ManifestDocument:
     """Return an image's manifest, byte by byte as pushed; see `get_image`."""
     image = get_image(tx, found, reference)
     document = images.find_document(tx, found.repository.id, image.id)
@@ -128,7 +128,7 @@ def get_document(tx: Connection, found: ImageRepository, reference: str) -> Mani
 
 def list_referring_images(
     tx: Connection,
-    found: ImageRepository,
+    found: VisibleRepository,
     reference: str,
     artifact_type: str,
     before: str,
@@ -151,7 +151,7 @@ def list_referring_images(
     return ImagePage(rows, images.count_images_about(tx, repository_id, subjects, artifact_type))
 
 
-def get_manifest_row(tx: Connection, found: ImageRepository, reference: str) -> ManifestRow:
+def get_manifest_row(tx: Connection, found: VisibleRepository, reference: str) -> ManifestRow:
     """Return an image's row of the table of manifests; see `get_image`."""
     digest = (
         get_image(tx, found, reference).digest
@@ -164,7 +164,7 @@ def get_manifest_row(tx: Connection, found: ImageRepository, reference: str) -> 
     return manifest
 
 
-def lock_visible_repository(tx: Connection, found: ImageRepository) -> Repository:
+def lock_visible_repository(tx: Connection, found: VisibleRepository) -> Repository:
     """Lock the repository until the end of the transaction, and return it.
 
     Raises:
@@ -178,7 +178,7 @@ def lock_visible_repository(tx: Connection, found: ImageRepository) -> Repositor
 
 
 def delete_image_unless_pinned(
-    tx: Connection, found: ImageRepository, reference: str, change: Change, *, force: bool
+    tx: Connection, found: VisibleRepository, reference: str, change: Change, *, force: bool
 ) -> None:
     """Delete an image and every tag that points to it.
 
@@ -198,7 +198,7 @@ def delete_image_unless_pinned(
 
 def delete_batch(
     tx: Connection,
-    found: ImageRepository,
+    found: VisibleRepository,
     digests: Sequence[str],
     tags: Sequence[str],
     change: Change,
@@ -217,7 +217,7 @@ def delete_batch(
     for tag in dict.fromkeys(tags):
         if tag in gone:
             continue
-        record = find_tag_record(tx, repository.id, tag)
+        record = find_tag_details(tx, repository.id, tag)
         try:
             events.append(drop_tag(tx, repository, tag, None, change))
         except (ManifestUnknown, Conflict) as error:
@@ -231,7 +231,7 @@ def delete_batch(
 
 def _delete_images(
     tx: Connection,
-    found: ImageRepository,
+    found: VisibleRepository,
     repository: Repository,
     digests: Sequence[str],
     change: Change,
@@ -266,7 +266,7 @@ def _delete_images(
 
 
 def _find_requested(
-    tx: Connection, found: ImageRepository, digests: Sequence[str], outcome: BatchOutcome
+    tx: Connection, found: VisibleRepository, digests: Sequence[str], outcome: BatchOutcome
 ) -> dict[str, tuple[str, ManifestRow]]:
     """Return the images of a batch by id, each with the digest that the batch names it by."""
     names = {digest: _name(tx, found, digest) for digest in digests}
@@ -280,7 +280,7 @@ def _find_requested(
     return requested
 
 
-def _name(tx: Connection, found: ImageRepository, digest: str) -> str:
+def _name(tx: Connection, found: VisibleRepository, digest: str) -> str:
     """Return the sha256 digest of the content that `digest` names, or "" if there is none."""
     try:
         return str(_canonical(tx, found, digest) or "")
@@ -292,7 +292,7 @@ def _pinned(pins: Sequence[str]) -> Conflict:
     return Conflict("pins hold the image; take them away, or force", pins=pins)
 
 
-def _canonical(tx: Connection, found: ImageRepository, reference: str) -> str | None:
+def _canonical(tx: Connection, found: VisibleRepository, reference: str) -> str | None:
     return blobs.canonical_digest(tx, found.handle, _parsed(reference))
 
 

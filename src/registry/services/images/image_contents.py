@@ -13,7 +13,7 @@ from contextlib import aclosing
 from cloudcore.errors import PlatformError
 from registry.metadata.images import details as images
 from registry.metadata.images.details import ImageRow
-from registry.metadata.repositories.visible import ImageRepository
+from registry.metadata.repositories.visible import VisibleRepository
 from registry.oci.digest import Digest
 from registry.oci.image_contents import (
     MAX_CONFIGURATION_BYTES,
@@ -27,7 +27,7 @@ from registry.services.context import ServiceContext
 
 
 async def read_configuration(
-    ctx: ServiceContext, found: ImageRepository, image: ImageRow
+    ctx: ServiceContext, found: VisibleRepository, image: ImageRow
 ) -> Configuration | None:
     """Return the configuration of an image, or None if it cannot be read."""
     if image.config_digest is None:
@@ -45,7 +45,9 @@ async def read_configuration(
         return None
 
 
-async def read_platforms(ctx: ServiceContext, found: ImageRepository, image: ImageRow) -> list[str]:
+async def read_platforms(
+    ctx: ServiceContext, found: VisibleRepository, image: ImageRow
+) -> list[str]:
     """Return the platforms of an image, such as ``linux/arm64``.
 
     Those of an index are the ones in its descriptors; an artifact that is no image has none.
@@ -57,7 +59,7 @@ async def read_platforms(ctx: ServiceContext, found: ImageRepository, image: Ima
 
 
 async def _platforms_of_index(
-    ctx: ServiceContext, found: ImageRepository, image: ImageRow
+    ctx: ServiceContext, found: VisibleRepository, image: ImageRow
 ) -> list[str]:
     document = await ctx.database.read(images.find_document, found.repository.id, image.id)
     if document is None:

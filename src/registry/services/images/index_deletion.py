@@ -16,7 +16,7 @@ from registry.metadata.images import details as images
 from registry.metadata.images import manifests
 from registry.metadata.images.details import ImageRow
 from registry.metadata.images.index_members import TreeMember, members_of, parents_of, referrers_of
-from registry.metadata.repositories.visible import ImageRepository
+from registry.metadata.repositories.visible import VisibleRepository
 from registry.metadata.storage_usage import sum_blobs_of
 from registry.services.changes import Change
 from registry.services.images.details import (
@@ -133,7 +133,7 @@ def read_division(tx: Connection, repository_id: str, manifest_id: str, now: int
 
 
 def preview_deletion(
-    tx: Connection, found: ImageRepository, reference: str, now: int
+    tx: Connection, found: VisibleRepository, reference: str, now: int
 ) -> TreePreview:
     """Return what `delete_with_children` would do; `reference` is a digest or an id.
 
@@ -159,7 +159,7 @@ def preview_deletion(
 
 def delete_with_children(
     tx: Connection,
-    found: ImageRepository,
+    found: VisibleRepository,
     reference: str,
     only: Collection[str] | None,
     change: Change,

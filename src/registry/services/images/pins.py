@@ -10,7 +10,7 @@ from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.wire import LAST_MOMENT
 from registry.metadata.images import pins
 from registry.metadata.images.pins import Pin
-from registry.metadata.repositories.visible import ImageRepository
+from registry.metadata.repositories.visible import VisibleRepository
 from registry.services.changes import Change
 from registry.services.images.details import get_manifest_row, lock_visible_repository
 
@@ -51,7 +51,7 @@ def check_pin(name: str, expires_at: int | None, now: int) -> None:
 
 def put_pin(
     tx: Connection,
-    found: ImageRepository,
+    found: VisibleRepository,
     reference: str,
     name: str,
     expires_at: int | None,
@@ -78,7 +78,7 @@ def put_pin(
     return Pinned(pin, manifest.digest, is_new=name not in held)
 
 
-def list_pins(tx: Connection, found: ImageRepository, reference: str, now: int) -> list[Pinned]:
+def list_pins(tx: Connection, found: VisibleRepository, reference: str, now: int) -> list[Pinned]:
     """Return the unexpired pins of an image, sorted by name.
 
     Raises:
@@ -90,7 +90,9 @@ def list_pins(tx: Connection, found: ImageRepository, reference: str, now: int) 
     return [Pinned(pin, manifest.digest, is_new=False) for pin in held]
 
 
-def delete_pin(tx: Connection, found: ImageRepository, reference: str, name: str, now: int) -> None:
+def delete_pin(
+    tx: Connection, found: VisibleRepository, reference: str, name: str, now: int
+) -> None:
     """Delete a pin.
 
     Raises:
@@ -105,6 +107,6 @@ def delete_pin(tx: Connection, found: ImageRepository, reference: str, name: str
     pins.remove_pin(tx, found.repository.id, manifest.id, name)
 
 
-def list_held(tx: Connection, found: ImageRepository, manifest_id: str, now: int) -> list[Pin]:
+def list_held(tx: Connection, found: VisibleRepository, manifest_id: str, now: int) -> list[Pin]:
     """Return the unexpired pins of a manifest of this repository."""
     return pins.list_pins(tx, found.repository.id, manifest_id, now)

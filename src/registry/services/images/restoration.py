@@ -27,7 +27,7 @@ from registry.metadata.repositories.deleted import (
     lock_deleted_repository,
 )
 from registry.metadata.repositories.deleted import restore_repository as undelete_repository
-from registry.metadata.repositories.details import find_record
+from registry.metadata.repositories.details import find_repository_details
 from registry.metadata.repositories.live import Counts, Repository, lock_repository
 from registry.metadata.tags.deleted import attach_deleted_tags, find_deleted_tag
 from registry.metadata.tags.pointers import find_tag
@@ -149,7 +149,7 @@ def name_to_restore(tx: Connection, account_id: str, repository_id: str, now: in
         NotFound: the account has no such repository, live or restorable.
 
     """
-    found = find_deleted_repository(tx, account_id, repository_id, now) or find_record(
+    found = find_deleted_repository(tx, account_id, repository_id, now) or find_repository_details(
         tx, account_id, repository_id
     )
     if found is None:

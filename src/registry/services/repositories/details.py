@@ -10,7 +10,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
 from registry.errors import NameInvalid
 from registry.metadata.repositories import details as rows
-from registry.metadata.repositories.details import NewRepository, RepositoryRecord
+from registry.metadata.repositories.details import NewRepository, RepositoryDetails
 from registry.metadata.repositories.live import lock_repository
 from registry.oci.reference import MAX_NAME_LENGTH, parse_name
 from registry.services.changes import Change
@@ -27,7 +27,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 def create_repository(
     tx: Connection, account_id: str, repository_id: str, new: NewRepository, change: Change
-) -> RepositoryRecord:
+) -> RepositoryDetails:
     """Create a repository and return it.
 
     Raises:
@@ -42,9 +42,9 @@ def create_repository(
     return get_repository(tx, account_id, repository_id)
 
 
-def get_repository(tx: Connection, account_id: str, repository_id: str) -> RepositoryRecord:
+def get_repository(tx: Connection, account_id: str, repository_id: str) -> RepositoryDetails:
     """Return a repository of an account, or raise `NotFound`."""
-    found = rows.find_record(tx, account_id, repository_id)
+    found = rows.find_repository_details(tx, account_id, repository_id)
     if found is None:
         raise NotFound("there is no such repository")
     return found
@@ -52,7 +52,7 @@ def get_repository(tx: Connection, account_id: str, repository_id: str) -> Repos
 
 def update_repository(
     tx: Connection, account_id: str, repository_id: str, changes: Mapping[str, Any], now: int
-) -> RepositoryRecord:
+) -> RepositoryDetails:
     """Apply `changes` to a repository and return it; a new value of `tags` replaces all of them."""
     lock_repository(tx, repository_id)
     found = get_repository(tx, account_id, repository_id)

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from cloudcore.db.base import Connection
 from registry.errors import ManifestUnknown
-from registry.metadata.repositories.visible import ImageRepository
+from registry.metadata.repositories.visible import VisibleRepository
 from registry.metadata.tags import details as tag_rows
-from registry.metadata.tags.details import TagRecord
+from registry.metadata.tags.details import TagDetails
 from registry.services.changes import Change
 from registry.services.events import publish
 from registry.services.images.details import get_manifest_row, lock_visible_repository
@@ -23,19 +23,19 @@ from registry.services.tags.prefix_index import prefix_index_of
 class TagPage(NamedTuple):
     """A page of tags in byte order, and the number of tags on all pages."""
 
-    tags: Sequence[TagRecord]
+    tags: Sequence[TagDetails]
     total: int
 
 
 class PointedTag(NamedTuple):
     """A tag that `put_tag` has set, and True if it did not exist before."""
 
-    tag: TagRecord
+    tag: TagDetails
     is_new: bool
 
 
 def list_tag_details(
-    tx: Connection, found: ImageRepository, prefix: str, after: str, limit: int
+    tx: Connection, found: VisibleRepository, prefix: str, after: str, limit: int
 ) -> TagPage:
     """Return the tags that start with `prefix` and sort after the tag `after`, in byte order."""
     rows = tag_rows.list_tag_records(tx, found.repository.id, prefix, after, limit)
@@ -44,14 +44,14 @@ def list_tag_details(
     return TagPage(rows, prefix_index_of(tx, found, prefix).tag_count)
 
 
-def get_tag(tx: Connection, found: ImageRepository, tag: str) -> TagRecord:
+def get_tag(tx: Connection, found: VisibleRepository, tag: str) -> TagDetails:
     """Return a tag.
 
     Raises:
         ManifestUnknown: the repository has no tag of this name.
 
     """
-    record = tag_rows.find_tag_record(tx, found.repository.id, tag)
+    record = tag_rows.find_tag_details(tx, found.repository.id, tag)
     if record is None:
         raise ManifestUnknown("the repository has no such tag", tag=tag[:256])
     return record
@@ -59,7 +59,7 @@ def get_tag(tx: Connection, found: ImageRepository, tag: str) -> TagRecord:
 
 def put_tag(
     tx: Connection,
-    found: ImageRepository,
+    found: VisibleRepository,
     tag: str,
     digest: str,
     precondition: Precondition | None,
@@ -75,7 +75,7 @@ def put_tag(
     """
     repository = lock_visible_repository(tx, found)
     manifest = get_manifest_row(tx, found, digest)
-    is_new = tag_rows.find_tag_record(tx, repository.id, tag) is None
+    is_new = tag_rows.find_tag_details(tx, repository.id, tag) is None
     event = point_tag(tx, repository, tag, manifest, digest, precondition, change)
     record = get_tag(tx, found, tag)
     publish(tx, change, repository, [event] if event else [])
@@ -84,7 +84,7 @@ def put_tag(
 
 def delete_tag_in_repository(
     tx: Connection,
-    found: ImageRepository,
+    found: VisibleRepository,
     tag: str,
     precondition: Precondition | None,
     change: Change,

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
-from registry.metadata.repositories.visible import ImageRepository
+from registry.metadata.repositories.visible import VisibleRepository
 from registry.metadata.tags.prefix_index import (
     MAX_CHANGES,
     Position,
@@ -70,7 +70,7 @@ class _Cache:
 _cache: Final = _Cache()
 
 
-def prefix_index_of(tx: Connection, found: ImageRepository, prefix: str) -> PrefixIndex:
+def prefix_index_of(tx: Connection, found: VisibleRepository, prefix: str) -> PrefixIndex:
     """Return the images with a tag under a prefix, and the number of such tags.
 
     Cost: a step for each change since the last call. Call it in read transactions only: the result
@@ -89,7 +89,7 @@ def prefix_index_of(tx: Connection, found: ImageRepository, prefix: str) -> Pref
 
 
 def _updated(
-    tx: Connection, found: ImageRepository, prefix: str, entry: _CacheEntry
+    tx: Connection, found: VisibleRepository, prefix: str, entry: _CacheEntry
 ) -> _CacheEntry | None:
     """Return an entry updated from the tag history, or None if the history does not suffice."""
     last = find_position(tx, found.repository.id)
