@@ -39,7 +39,7 @@ LOOSE: Final = {
     "cloudcore.jobs.outbox._FORGET": "a sweep of what is over",
     "cloudcore.jobs.outbox._FORGET_UNDELIVERED": "a sweep of what is over",
     "cloudcore.jobs.outbox._MARK": "by the ids of events read for one account before",
-    "registry.metadata.tags.deleted._OVER": "a sweep of what is over",
+    "registry.metadata.tags.deleted._EXPIRED": "a sweep of what is over",
     "registry.metadata.collector.collection._DUE": "a sweep of what is due",
     "registry.metadata.tags.prefix_index._ALL": "the last event of the repository up to a place",
     "registry.metadata.tags.prefix_index._LAST": "the last event of the repository up to a place",
@@ -51,7 +51,7 @@ LOOSE: Final = {
     "registry.metadata.lifecycle.policies._DUE": "a sweep of what is due",
     "registry.metadata.tags.history._FORGET": "a sweep of what is over",
     "registry.metadata.tags.history._OLDEST": "a sweep of what is over",
-    "registry.metadata.images.tombstones._REPOSITORIES_OF_OVER": "a sweep of what is over",
+    "registry.metadata.images.tombstones._REPOSITORIES_OF_EXPIRED": "a sweep of what is over",
     "registry.metadata.blobs.uploads._EXPIRED": "a sweep of what is over",
 }
 """Statements that nothing ties to one thing, each with its reason."""

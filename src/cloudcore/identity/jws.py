@@ -49,7 +49,7 @@ class _Header(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Only(JWSRegistry):
-    """A registry of one algorithm, under its established name.
+    """The algorithms that are accepted: one, under its established name.
 
     RFC 9864 renames EdDSA, and the library warns about the old name, which clients still use.
     """
