@@ -58,7 +58,7 @@ def start_registry(
     *options: str,
     command: str = "dev",
     env: Mapping[str, str] | None = None,
-    timeout: float = 20,
+    timeout: float = 60,
 ) -> LiveRegistry:
     """Start ``entrepot dev`` (or another `command`) over the folder `data`, on a free port."""
     started = [sys.executable, "-m", "registry", command, "--port", "0", "--data", str(data)]
