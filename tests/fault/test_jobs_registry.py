@@ -142,6 +142,8 @@ def test_a_registry_takes_turns_at_the_chores_that_come_round(data: Path, comman
         chores = await database.read(all_turns)
         assert chores[overdue].due_at > system_clock() - 60_000_000
         assert chores.keys() == {
+            "kernel.rate_windows",
+            "kernel.undelivered_events",
             "platform.ended_rows",
             "registry.deleted_images",
             "registry.deleted_repositories",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
@@ -71,13 +72,17 @@ def owner_of(client: socket.socket, server_port: int, pids: list[int]) -> int:
     raise AssertionError("no worker has the connection")
 
 
-def is_gone(pid: int) -> bool:
-    """Return True if a process has ended; its files are closed then."""
+def kill(pids: Sequence[int]) -> None:
+    """Kill processes and wait until their last threads have ended; their files are closed then."""
+    processes = [os.pidfd_open(pid) for pid in pids]
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return True
-    return stat.rpartition(")")[2].split()[0] in "ZX"
+        for process in processes:
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+        for process in processes:
+            assert select.select([process], [], [], PATIENCE_SECONDS)[0], "a process lives on"
+    finally:
+        for process in processes:
+            os.close(process)
 
 
 @contextmanager
@@ -117,8 +122,7 @@ def test_another_worker_goes_on_at_once(database_url: str, tmp_path: Path, metho
     try:
         with begun(registry) as (location, client):
             pid = owner_of(client, registry.port, workers_of(registry.process.pid))
-            os.kill(pid, signal.SIGKILL)
-            wait_for(lambda: is_gone(pid), "the worker lives on")
+            kill([pid])
             finish(registry, location, method)
     finally:
         registry.stop()
@@ -130,12 +134,8 @@ def test_another_worker_goes_on_at_once(database_url: str, tmp_path: Path, metho
 def test_a_registry_that_starts_again_goes_on_at_once(tmp_path: Path) -> None:
     registry = start_registry(tmp_path / "data", "--workers", "2")
     with begun(registry) as (location, _):
-        pids = [registry.process.pid, *workers_of(registry.process.pid)]
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-        registry.process.wait()
-        for pid in pids:
-            wait_for(lambda pid=pid: is_gone(pid), "a worker lives on")  # type: ignore[misc]
+        kill([registry.process.pid, *workers_of(registry.process.pid)])
+    registry.process.wait()
     registry = start_registry(tmp_path / "data", "--workers", "2")
     try:
         finish(registry, location, "PATCH")

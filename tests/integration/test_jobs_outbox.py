@@ -303,7 +303,7 @@ def test_events_that_nobody_takes_are_forgotten_after_thirty_days(
         assert await database.write(forget_delivered, late) == 3
 
     with_jobs(database_url, scenario)
-    assert f"{2 * count} events are forgotten" in caplog.text
+    assert f"deleted {2 * count} events" in caplog.text
 
 
 def test_forgetting_reads_an_index(sqlite_database: str) -> None:

@@ -26,6 +26,7 @@ OWN: Final = {
     f"{_REPOSITORY}/deleted-tags",
     f"{_REPOSITORY}/tags/{{tag}}/history",
     f"{_REPOSITORY}/images/{{digest}}/storage",
+    f"{_REPOSITORY}/images/{{digest}}/deletion-preview",
 }
 """What no partner is told: what was deleted and by whom, what an image shares with others."""
 

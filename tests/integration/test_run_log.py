@@ -51,7 +51,7 @@ def test_a_lifecycle_run_that_succeeded(database_url: str, lines: Lines) -> None
         (line,) = lines()
         assert line["level"] == "info"
         assert line["run_id"] == run["id"]
-        assert line["status"] == run["status"] == "succeeded"
+        assert line["run_status"] == run["status"] == "succeeded"
         assert (line["evaluated"], line["expired"]) == (2, 1)
         assert line["freed_bytes"] == run["freed_bytes"]
         assert line["repository_id"] == world.world.repository_id
@@ -75,7 +75,7 @@ def test_a_lifecycle_run_that_failed(sqlite_database: str, lines: Lines) -> None
 
         run = await world.run(UNTAGGED, meddle=change_the_policy)
         (line,) = lines()
-        assert (line["run_id"], line["status"]) == (run["id"], "failed")
+        assert (line["run_id"], line["run_status"]) == (run["id"], "failed")
         assert line["fault"].startswith("POLICY_CHANGED")
 
     play(sqlite_database, scenario)
@@ -97,7 +97,7 @@ def test_a_collection(database_url: str, lines: Lines, is_lost: bool) -> None:
         await work(database, kind, install.clock)
         (line,) = lines()
         assert (line["run_id"], line["account_id"]) == (run.id, account_id)
-        assert line["status"] == ("failed" if is_lost else "succeeded")
+        assert line["run_status"] == ("failed" if is_lost else "succeeded")
         assert line.get("fault") == ("WORKER_LOST" if is_lost else None)
         for name in ("unlinked", "condemned", "swept", "removed", "freed_bytes", "kept"):
             assert line[name] == 0

@@ -22,7 +22,7 @@ from cloudcore.serving.dispatch import Dispatcher
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.logs import configure_logging
 from cloudcore.serving.server import run
-from registry.planes import dispatcher
+from registry.planes import PLANES, dispatcher
 from tests.integration.serving_app import Client, SampleApplication, answer
 from tests.interrupts import interruptible
 
@@ -71,6 +71,7 @@ def main(workers: int, metrics_port: int) -> int:
     configure_logging()
     return run(
         make_application,
+        planes=PLANES,
         workers=workers,
         limits=ServerLimits(shutdown_seconds=SHUTDOWN_SECONDS),
         metrics_bind=("127.0.0.1", metrics_port) if metrics_port else None,

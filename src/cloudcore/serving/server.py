@@ -69,8 +69,8 @@ def run(
     host: str = "127.0.0.1",
     port: int = 0,
     *,
+    planes: Planes,
     workers: int = 1,
-    planes: Planes = PLAIN,
     limits: ServerLimits | None = None,
     metrics_bind: Address | None = None,
     on_ready: Callable[[str], None] | None = None,
@@ -81,8 +81,8 @@ def run(
 
     `app_factory` is called once in each worker process. Several workers are forked from this
     process: it must not have started threads or opened databases. `planes` are those that the
-    application dispatches to. `on_ready` gets the base
-    URL once every worker accepts connections. A `port` of 0 takes any free one.
+    application dispatches to. `on_ready` gets the base URL once every worker accepts connections.
+    A `port` of 0 takes any free one.
     """
     limits = limits or ServerLimits()
     crowd = min(limits.crowd, raise_descriptor_limit() // (2 * CONNECTION_DESCRIPTORS))

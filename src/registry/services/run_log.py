@@ -23,7 +23,7 @@ def log_end(what: str, run: Run, **about: str | int) -> None:
     fields: dict[str, str | int | float] = {
         "run_id": run.id,
         "account_id": run.account_id,
-        "status": run.state,
+        "run_status": run.state,
         **about,
         "duration_seconds": seconds,
     }
