@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 COMMIT: Final = b"Q\x00\x00\x00\x0bCOMMIT\x00"
 """The message of the protocol that `cloudcore.db.postgresql` ends a change with."""
 
-Fate = Literal["answer lost", "delayed"]
+Fate = Literal["answer lost", "delayed", "client dies"]
 
 
 class CommitProxy:
@@ -20,7 +20,8 @@ class CommitProxy:
 
     ``answer lost``: the server commits, and its answer is dropped with the connection. ``delayed``:
     the client's connection breaks at once, while the server gets the COMMIT only at `let_go`; at
-    `forget` it loses the connection instead, and rolls the change back.
+    `forget` it loses the connection instead, and rolls the change back. ``client dies``: so, too,
+    and the client is cut off for good, as if its process had died.
     """
 
     def __init__(self, url: str) -> None:
@@ -81,9 +82,11 @@ class CommitProxy:
                 fate = self._fate_of(data)
                 if fate is not None:
                     is_mute.set()
-                if fate == "delayed":
+                if fate in ("delayed", "client dies"):
                     self._delayed = server
                     _break(client)
+                    if fate == "client dies":
+                        self._cut_off()
                     self.struck.set()
                     return
                 server.sendall(data)
@@ -102,6 +105,13 @@ class CommitProxy:
                     return
                 client.sendall(data)
         _break(client)
+
+    def _cut_off(self) -> None:
+        """Break all connections but that of the delayed COMMIT, and take no new ones."""
+        with self._lock:
+            for each in (self._listener, *self._sockets):
+                if each is not self._delayed:
+                    _break(each)
 
     def _fate_of(self, data: bytes) -> Fate | None:
         if data != COMMIT:

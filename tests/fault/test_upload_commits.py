@@ -45,7 +45,7 @@ class Site:
     location: str
 
     async def lose(
-        self, method: str, query: str, fate: Literal["answer lost", "delayed"]
+        self, method: str, query: str, fate: Literal["answer lost", "client dies"]
     ) -> Answer:
         """Send `SECOND` to the first worker, whose COMMIT of it meets a fate."""
         body = Held(SECOND[:10], SECOND[10:])
@@ -56,7 +56,7 @@ class Site:
         self.proxy.arm(fate)
         body.go_on.set()
         await asyncio.to_thread(self.proxy.struck.wait)
-        if fate == "delayed":  # and its process is gone before it can ask again
+        if fate == "client dies":
             asked.cancel()
             await asyncio.gather(asked, return_exceptions=True)
             return Answer(0, {}, b"")
@@ -139,7 +139,7 @@ def test_the_next_writer_waits_until_a_commit_is_decided(
 ) -> None:
     async def scenario() -> None:
         async with two_workers(postgresql_database, tmp_path) as site:
-            await site.lose("PATCH", "", "delayed")
+            await site.lose("PATCH", "", "client dies")
             place = {"content-range": f"{len(FIRST)}-{len(FIRST + THIRD) - 1}"}
             retry = asyncio.create_task(
                 site.second.client.request("PATCH", site.location, THIRD, place)
@@ -167,7 +167,7 @@ def test_the_bytes_of_a_blob_stay_while_its_commit_is_undecided(
         whole = FIRST + SECOND
         digest = digest_of(whole)
         async with two_workers(postgresql_database, tmp_path) as site:
-            await site.lose("PUT", f"?digest={digest}", "delayed")
+            await site.lose("PUT", f"?digest={digest}", "client dies")
             target = f"{site.location}?digest={digest}"
             retry = asyncio.create_task(site.second.client.request("PUT", target, SECOND))
             await site.wait_for_a_lock(retry)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 import httpx
 import requests
@@ -138,9 +139,10 @@ class Cases:
                 case.query["marker"] = self._known.marker(self._operation.path, place)
 
     def _choose_tails(self, draw: st.DrawFn, case: AnyCase) -> None:
-        """End the path in a key, as it takes any."""
+        """End the path in a key, as it takes any; its slashes are encoded or not."""
         for name in self._tails:
-            case.path_parameters = {**case.path_parameters, name: draw(st.sampled_from(KEYS))}
+            tail = quote(draw(st.sampled_from(KEYS)), safe=draw(st.sampled_from(("/", ""))))
+            case.path_parameters = {**case.path_parameters, name: tail}
 
     def _with_values(
         self, draw: st.DrawFn, given: Mapping[str, Json], fields: Mapping[str, Json]

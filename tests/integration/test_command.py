@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import Final
 
 import httpx
 import pytest
@@ -17,6 +17,9 @@ from tests.databases import program_environment
 from tests.integration.serving_app import wait_until
 from tests.live import ROOT, start_registry
 from tests.postgresql import free_port
+
+MOST_MODULES: Final = 1050
+"""Of Python 3.11, its packages and ours, 980 are loaded by `dev`."""
 
 
 def entrepot(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -66,23 +69,8 @@ def test_dev_tells_what_to_try_and_keeps_its_data(tmp_path: Path) -> None:
             assert registry.stop(signal.SIGINT) == 0
 
 
-def test_dev_is_ready_soon(tmp_path: Path) -> None:
-    """Within two seconds on a quiet machine, most of them imports and the making of tables.
-
-    Wall time is the machine's; what we spend of it is ours. Other tests beside this one share its
-    caches and cores, so that twice as much is allowed here.
-    """
-    before = os.times()
-    started = time.monotonic()
-    registry = start_registry(tmp_path / "data")
-    waited = time.monotonic() - started
-    registry.stop()
-    spent = os.times().children_user + os.times().children_system
-    spent -= before.children_user + before.children_system
-    assert min(waited, spent) < 4
-
-
 def test_dev_loads_nothing_that_only_serve_needs() -> None:
+    """Its start is mostly imports: some two seconds of them on a slow machine."""
     code = "import sys, registry.cli.dev; print(*sys.modules)"
     found = subprocess.run(
         [sys.executable, "-c", code],
@@ -96,6 +84,7 @@ def test_dev_loads_nothing_that_only_serve_needs() -> None:
     dear = {"alembic", "jinja2", "registry.console.app", "cloudcore.identity.routes", "rich"}
     dear |= {"registry.control.routes", "cloudcore.catalog.routes", "registry.served"}
     assert not loaded & dear
+    assert len(loaded) < MOST_MODULES
 
 
 def test_the_command_line_loads_no_server() -> None:

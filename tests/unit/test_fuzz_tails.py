@@ -40,7 +40,7 @@ def test_keys_arrive_byte_for_byte(tmp_path: Path) -> None:
     seen = set()
 
     @given(st.data())
-    @settings(deadline=None, max_examples=10, suppress_health_check=list(HealthCheck))
+    @settings(deadline=None, max_examples=50, suppress_health_check=list(HealthCheck))
     def sensible(data: st.DataObject) -> None:
         request = data.draw(cases.sensible()).request(install, "no one")
         found = Tails([TEMPLATE]).find(request.url.raw_path.partition(b"?")[0])
@@ -49,4 +49,4 @@ def test_keys_arrive_byte_for_byte(tmp_path: Path) -> None:
         seen.add(found.tail)
 
     sensible()
-    assert len(seen) > 1
+    assert len(seen) > len(KEYS) // 2
