@@ -12,7 +12,7 @@ from registry.distribution.response import Headers, Response, empty
 from registry.errors import DigestInvalid, NameInvalid, UploadOutOfOrder, UploadUnknown
 from registry.oci.digest import Digest, parse_algorithm
 from registry.oci.reference import Name, parse_name
-from registry.services.blobs import uploads
+from registry.services.blobs import upload_leases, uploads
 from registry.services.blobs.links import mount_blob
 from registry.services.context import ServiceContext
 
@@ -65,7 +65,8 @@ async def finish_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Respo
 
 async def get_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-13: GET and HEAD of a session: how far it has come."""
-    upload = await uploads.find_upload(ctx, request.name, _upload_id(request))
+    upload_id = _upload_id(request)
+    upload = await ctx.database.read(upload_leases.get_upload, request.name, upload_id, ctx.clock())
     return Response(204, _session(request.name, upload.id, upload.received_bytes))
 
 
@@ -90,7 +91,7 @@ async def _out_of_order(
     ctx: ServiceContext, request: DataPlaneRequest, upload_id: str, error: UploadOutOfOrder
 ) -> Response:
     """Answer 416 and say where the session is, which spares the client a request."""
-    upload = await uploads.find_upload(ctx, request.name, upload_id)
+    upload = await ctx.database.read(upload_leases.get_upload, request.name, upload_id, ctx.clock())
     answer = render(error)
     answer.headers.extend(_session(request.name, upload_id, upload.received_bytes))
     return answer

@@ -30,8 +30,13 @@ from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.access import Rights
 from registry.services.blobs.recording import record_blob
-from registry.services.blobs.upload_leases import UploadHold, UploadLeaseLost, busy, unknown
-from registry.services.blobs.upload_leases import find_upload as find_session
+from registry.services.blobs.upload_leases import (
+    UploadHold,
+    UploadLeaseLost,
+    busy,
+    get_upload,
+    unknown,
+)
 from registry.services.context import ServiceContext
 from registry.services.repositories.names import repository_for_push
 
@@ -118,16 +123,6 @@ async def _check_open_uploads(ctx: ServiceContext, repository: Repository, now: 
             " some, cancel some, or wait until they expire",
             retry_after=_RETRY_SECONDS,
         )
-
-
-async def find_upload(ctx: ServiceContext, name: Name, upload_id: str) -> Upload:
-    """Return an open session of this repository (end-13).
-
-    Raises:
-        UploadUnknown: no such session here, or it has ended.
-
-    """
-    return await find_session(ctx.database, ctx.clock, name, upload_id)
 
 
 async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: Chunk) -> int:
@@ -370,7 +365,7 @@ async def _lost(ctx: ServiceContext, hold: UploadHold) -> UploadBusy:
         UploadUnknown: the session has ended.
 
     """
-    await find_session(ctx.database, ctx.clock, hold.name, hold.upload.id)
+    await ctx.database.read(get_upload, hold.name, hold.upload.id, ctx.clock())
     return busy()
 
 
