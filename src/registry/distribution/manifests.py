@@ -76,14 +76,13 @@ async def put_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Respon
 async def delete_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-9: delete a tag alone, or a manifest by digest with all its tags."""
     reference = _existing(request)
+    change = ctx.change_by(request.grant.principal)
     if isinstance(reference, Digest):
         require_match(request, reference)
-        await manifests.delete_manifest(ctx, request.name, reference, request.grant.principal)
+        await ctx.database.write(manifests.delete_manifest, request.name, reference, change)
     else:
         precondition = tag_precondition(request)
-        await tags.delete_tag_by_reference(
-            ctx, request.name, reference, precondition, request.grant.principal
-        )
+        await ctx.database.write(tags.delete_tag, request.name, reference, precondition, change)
     return empty(202)
 
 

@@ -19,11 +19,8 @@ from registry.oci.reference import Name
 from registry.services.access import Rights
 from registry.services.blobs.damage import find_damage, note_damage
 from registry.services.context import ServiceContext
-from registry.services.repositories.names import (
-    lock_named_repository,
-    name_unknown,
-    repository_for_push,
-)
+from registry.services.repositories.locks import lock_named_repository
+from registry.services.repositories.names import name_unknown, repository_for_push
 
 T = TypeVar("T")
 
@@ -220,10 +217,7 @@ def _source_link(
 
 
 def _detach(tx: Connection, name: Name, digest: Digest, now: int) -> None:
-    repository = repositories.find_repository(tx, name.handle, name.repository)
-    if repository is None:
-        raise name_unknown(name)
-    lock_named_repository(tx, name, repository.id)
+    lock_named_repository(tx, name)
     link = _find(tx, name, digest)  # under the lock, or another who deletes it may be before us
     lock_objects(tx, link.account_id, [link.object_id])
     if not blobs.unlink(tx, link.repository_id, link.digest):

@@ -18,13 +18,14 @@ from registry.metadata.images import details as images
 from registry.metadata.images import manifests
 from registry.metadata.images.details import ImageRow, ManifestDocument, TagStatus
 from registry.metadata.images.manifests import ManifestRow
-from registry.metadata.repositories.live import Repository, lock_repository
+from registry.metadata.repositories.live import Repository
 from registry.metadata.repositories.visible import VisibleRepository
 from registry.metadata.tags.details import find_tag_details
 from registry.oci.digest import Digest
 from registry.services.changes import Change
 from registry.services.events import RegistryEvent, publish
 from registry.services.images.deletion import delete_image, delete_unlisted, referenced
+from registry.services.repositories.locks import lock_visible_repository
 from registry.services.tags.pointers import drop_tag
 from registry.services.tags.prefix_index import prefix_index_of
 
@@ -162,19 +163,6 @@ def get_manifest_row(tx: Connection, found: VisibleRepository, reference: str) -
     if manifest is None:
         raise _unknown(reference)
     return manifest
-
-
-def lock_visible_repository(tx: Connection, found: VisibleRepository) -> Repository:
-    """Lock the repository until the end of the transaction, and return it.
-
-    Raises:
-        ManifestUnknown: it was deleted meanwhile.
-
-    """
-    repository = lock_repository(tx, found.repository.id)
-    if repository is None:
-        raise ManifestUnknown("there is no such repository")
-    return repository
 
 
 def delete_image_unless_pinned(

@@ -30,11 +30,8 @@ from registry.services.context import ServiceContext
 from registry.services.events import IMAGE_PUSHED, RegistryEvent, publish
 from registry.services.images.deletion import delete_image
 from registry.services.images.manifest_damage import is_small_and_whole
-from registry.services.repositories.names import (
-    find_repository,
-    lock_named_repository,
-    repository_for_push,
-)
+from registry.services.repositories.locks import lock_known_repository, lock_named_repository
+from registry.services.repositories.names import get_named_repository, repository_for_push
 from registry.services.tags.pointers import Precondition, point_tag
 
 MAX_TAGS: Final = 50
@@ -69,16 +66,15 @@ class PutResult(NamedTuple):
 async def get_manifest(ctx: ServiceContext, name: Name, reference: str | Digest) -> StoredManifest:
     """Return a manifest by tag or digest.
 
+    The bytes are hashed before the answer, large ones in a thread: no transaction waits for that.
+
     Raises:
         ManifestUnknown: there is no such tag or manifest; or its bytes are damaged until it is
             pushed again.
         NameUnknown: there is no such repository.
 
     """
-    found = await ctx.database.read(_find, name, reference)
-    if found is None:
-        await find_repository(ctx, name)
-        raise _unknown(name, reference)
+    found = await ctx.database.read(_get, name, reference)
     if not is_small_and_whole(found.body, found.digest):
         await ctx.manifest_damage.check(found.body, found.digest, name, ctx.on_damage)
     return found
@@ -110,7 +106,7 @@ async def put_manifest(
     return result
 
 
-async def delete_manifest(ctx: ServiceContext, name: Name, digest: Digest, principal: str) -> None:
+def delete_manifest(tx: Connection, name: Name, digest: Digest, change: Change) -> None:
     """Delete a manifest and every tag that points to it (end-9).
 
     Raises:
@@ -118,8 +114,20 @@ async def delete_manifest(ctx: ServiceContext, name: Name, digest: Digest, princ
         ManifestUnknown, NameUnknown.
 
     """
-    repository = await find_repository(ctx, name)
-    await ctx.database.write(_delete, name, repository.id, digest, ctx.change_by(principal))
+    repository = lock_named_repository(tx, name)
+    canonical = blobs.canonical_digest(tx, name.handle, digest)
+    manifest = manifests.find_manifest(tx, repository.id, canonical) if canonical else None
+    if manifest is None:
+        raise _unknown(name, digest)
+    publish(tx, change, repository, delete_image(tx, repository, manifest, change))
+
+
+def _get(tx: Connection, name: Name, reference: str | Digest) -> StoredManifest:
+    found = _find(tx, name, reference)
+    if found is None:
+        get_named_repository(tx, name)
+        raise _unknown(name, reference)
+    return found
 
 
 def _find(tx: Connection, name: Name, reference: str | Digest) -> StoredManifest | None:
@@ -140,7 +148,7 @@ def _put(
     manifest_id: str,
     change: Change,
 ) -> tuple[PutResult, KeptBody]:
-    repository = lock_named_repository(tx, name, repository_id)
+    repository = lock_known_repository(tx, name, repository_id)
     parsed, digest = read.manifest, read.digest
     pushed = put.expected or digest
     wrong_sizes: tuple[str, ...] = ()
@@ -260,15 +268,6 @@ def _size_of_tree(tx: Connection, children: Sequence[str]) -> int:
             f"the images under an index have at most {TREE_BOUNDS.blobs} layers and configs"
         )
     return found.size_bytes
-
-
-def _delete(tx: Connection, name: Name, repository_id: str, digest: Digest, change: Change) -> None:
-    repository = lock_named_repository(tx, name, repository_id)
-    canonical = blobs.canonical_digest(tx, name.handle, digest)
-    manifest = manifests.find_manifest(tx, repository.id, canonical) if canonical else None
-    if manifest is None:
-        raise _unknown(name, digest)
-    publish(tx, change, repository, delete_image(tx, repository, manifest, change))
 
 
 def _unknown(name: Name, reference: str) -> ManifestUnknown:

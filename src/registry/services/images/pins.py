@@ -12,7 +12,8 @@ from registry.metadata.images import pins
 from registry.metadata.images.pins import Pin
 from registry.metadata.repositories.visible import VisibleRepository
 from registry.services.changes import Change
-from registry.services.images.details import get_manifest_row, lock_visible_repository
+from registry.services.images.details import get_manifest_row
+from registry.services.repositories.locks import lock_visible_repository
 
 MAX_PINS: Final = 50
 """The most pins that one image can have."""

@@ -28,14 +28,14 @@ def name_unknown(name: Name) -> NameUnknown:
     return NameUnknown(f"there is no repository {name}", name=str(name))
 
 
-async def find_repository(ctx: ServiceContext, name: Name) -> Repository:
+def get_named_repository(tx: Connection, name: Name) -> Repository:
     """Return the repository of this name.
 
     Raises:
         NameUnknown: there is no such repository.
 
     """
-    found = await ctx.database.read(repositories.find_repository, name.handle, name.repository)
+    found = repositories.find_repository(tx, name.handle, name.repository)
     if found is None:
         raise name_unknown(name)
     return found
@@ -92,16 +92,3 @@ async def list_repositories(
             break
         last = batch[-1]
     return NamePage([prefix + name for name in found[:limit]], has_more=len(found) > limit)
-
-
-def lock_named_repository(tx: Connection, name: Name, repository_id: str) -> Repository:
-    """Lock the repository until the end of the transaction, and return it.
-
-    Raises:
-        NameUnknown: it was deleted meanwhile.
-
-    """
-    found = repositories.lock_repository(tx, repository_id)
-    if found is None:
-        raise name_unknown(name)
-    return found
