@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from cloudcore.db.base import Database
+from cloudcore.db.base import Connection
 from cloudcore.errors import Unavailable
 from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
 from registry.metadata.blobs import damage
@@ -67,15 +67,15 @@ async def note_damage(ctx: ServiceContext, link: Link, found: str) -> bool:
     return is_new
 
 
-async def list_damaged(
-    database: Database, account_id: str
+def list_damaged(
+    tx: Connection, account_id: str
 ) -> Sequence[tuple[DamagedObject, Sequence[DamagedImage]]]:
     """Return the first damaged blobs of an account, each with images that need it."""
-    objects = await database.read(damage.damaged_objects, account_id, MAX_LISTED)
+    objects = damage.damaged_objects(tx, account_id, MAX_LISTED)
     if not objects:
         return []
     ids = [each.id for each in objects]
     images: dict[str, list[DamagedImage]] = defaultdict(list)
-    for image in await database.read(damage.images_of, account_id, ids, MAX_LISTED):
+    for image in damage.images_of(tx, account_id, ids, MAX_LISTED):
         images[image.object_id].append(image)
     return [(each, images[each.id]) for each in objects]

@@ -153,7 +153,7 @@ async def mount_blob(
     return link
 
 
-async def detach_blob(ctx: ServiceContext, name: Name, digest: Digest) -> None:
+def detach_blob(tx: Connection, name: Name, digest: Digest, now: int) -> None:
     """Remove a blob from a repository; its bytes are left to the collector (end-10).
 
     Raises:
@@ -162,7 +162,15 @@ async def detach_blob(ctx: ServiceContext, name: Name, digest: Digest) -> None:
         NameUnknown: there is no such repository.
 
     """
-    await ctx.database.write(_detach, name, digest, ctx.clock())
+    lock_named_repository(tx, name)
+    link = _find(tx, name, digest)  # under the lock, or another who deletes it may be before us
+    lock_objects(tx, link.account_id, [link.object_id])
+    if not blobs.unlink(tx, link.repository_id, link.digest):
+        raise BlobReferenced(
+            f"a manifest in {name} references {digest}; delete the manifest first",
+            digest=str(digest),
+        )
+    condemn(tx, link.account_id, [link.object_id], now)
 
 
 def _find(tx: Connection, name: Name, digest: Digest) -> Link:
@@ -214,18 +222,6 @@ def _source_link(
         if may_pull(Name(name.handle, repository)):
             return link
     return None
-
-
-def _detach(tx: Connection, name: Name, digest: Digest, now: int) -> None:
-    lock_named_repository(tx, name)
-    link = _find(tx, name, digest)  # under the lock, or another who deletes it may be before us
-    lock_objects(tx, link.account_id, [link.object_id])
-    if not blobs.unlink(tx, link.repository_id, link.digest):
-        raise BlobReferenced(
-            f"a manifest in {name} references {digest}; delete the manifest first",
-            digest=str(digest),
-        )
-    condemn(tx, link.account_id, [link.object_id], now)
 
 
 def _unknown(name: Name, digest: str) -> BlobUnknown:

@@ -27,7 +27,6 @@ from registry.metadata.tags.history import add_tag_event
 from registry.metadata.tags.pointers import Tag
 from registry.oci.reference import Name
 from registry.services.changes import Change
-from registry.services.context import ServiceContext
 from registry.services.events import TAG_DELETED, TAG_MOVED, RegistryEvent, descriptions, publish
 from registry.services.images.deletion import restorable_until
 from registry.services.repositories.locks import lock_named_repository, lock_visible_repository
@@ -158,7 +157,7 @@ def _point(
     return RegistryEvent(TAG_MOVED, manifest.digest, tag, *described[manifest.id])
 
 
-async def list_tag_names(ctx: ServiceContext, name: Name, after: str, limit: int) -> NamePage:
+def list_tag_names(tx: Connection, name: Name, after: str, limit: int) -> NamePage:
     """Return a page of tag names that sort after `after`, in byte order (end-8).
 
     The tag `after` need not exist.
@@ -167,7 +166,7 @@ async def list_tag_names(ctx: ServiceContext, name: Name, after: str, limit: int
         NameUnknown: there is no such repository.
 
     """
-    names = await ctx.database.read(tags.list_tags, name.handle, name.repository, after, limit + 1)
+    names = tags.list_tags(tx, name.handle, name.repository, after, limit + 1)
     if names is None:
         raise name_unknown(name)
     return NamePage(names[:limit], has_more=len(names) > limit)
