@@ -13,7 +13,7 @@ from registry.metadata.images.manifests import Referrer
 from registry.oci.media_types import OCI_INDEX
 from registry.services.context import ServiceContext
 from registry.services.images.referrers import ReferrerPage, list_described_referrers
-from registry.services.repositories.names import NamePage, list_repositories
+from registry.services.repositories.names import NamePage, list_catalog
 from registry.services.tags.pointers import list_tag_names
 
 MAX_PAGE: Final = 1000
@@ -34,7 +34,7 @@ async def get_catalog(ctx: ServiceContext, request: DataPlaneRequest) -> Respons
     limit = page_size(request.query, MAX_PAGE, MAX_PAGE)
     after = page_cursor(request.query)
     listing = await request.grant.listing()
-    page = await list_repositories(ctx, listing.account, after, limit, listing.may_describe)
+    page = await list_catalog(ctx, listing.account, after, limit, listing.may_describe)
     body = msgspec.json.encode({"repositories": page.names})
     return json_response(body, *_next("/v2/_catalog", page, limit))
 

@@ -67,7 +67,7 @@ def _create(tx: Connection, name: Name, repository_id: str, change: Change) -> R
     return found
 
 
-async def list_repositories(
+async def list_catalog(
     ctx: ServiceContext,
     handle: str,
     after: str,
