@@ -24,7 +24,7 @@ from registry.metadata.tags.details import find_tag_details
 from registry.oci.digest import Digest
 from registry.services.changes import Change
 from registry.services.events import RegistryEvent, publish
-from registry.services.images.deletion import delete_image, delete_unlisted, referenced
+from registry.services.images.deletion import drop_image, drop_unlisted, referenced
 from registry.services.repositories.locks import lock_visible_repository
 from registry.services.tags.pointers import drop_tag
 from registry.services.tags.prefix_index import prefix_index_of
@@ -181,7 +181,7 @@ def delete_image_unless_pinned(
     pins = {} if force else images.pins_of(tx, repository.id, [manifest.id], change.now)
     if pins:
         raise _pinned(pins[manifest.id])
-    publish(tx, change, repository, delete_image(tx, repository, manifest, change))
+    publish(tx, change, repository, drop_image(tx, repository, manifest, change))
 
 
 def delete_batch(
@@ -239,7 +239,7 @@ def _delete_images(
         free = [each for each in waiting if each not in kept]
         if not free:
             break
-        events += delete_unlisted(tx, repository, [requested[each][1] for each in free], change)
+        events += drop_unlisted(tx, repository, [requested[each][1] for each in free], change)
         outcome.deleted.extend(DeletedItem(requested[each][1].digest, tags[each]) for each in free)
         waiting = [each for each in waiting if each in kept]
     for each in ids:

@@ -28,7 +28,7 @@ from registry.services.access import Rights
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
 from registry.services.events import IMAGE_PUSHED, RegistryEvent, publish
-from registry.services.images.deletion import delete_image
+from registry.services.images.deletion import drop_image
 from registry.services.images.manifest_damage import is_small_and_whole
 from registry.services.repositories.locks import lock_known_repository, lock_named_repository
 from registry.services.repositories.names import get_named_repository, repository_for_push
@@ -119,7 +119,7 @@ def delete_manifest(tx: Connection, name: Name, digest: Digest, change: Change) 
     manifest = manifests.find_manifest(tx, repository.id, canonical) if canonical else None
     if manifest is None:
         raise _unknown(name, digest)
-    publish(tx, change, repository, delete_image(tx, repository, manifest, change))
+    publish(tx, change, repository, drop_image(tx, repository, manifest, change))
 
 
 def _get(tx: Connection, name: Name, reference: str | Digest) -> StoredManifest:

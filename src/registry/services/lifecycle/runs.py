@@ -30,7 +30,7 @@ from registry.services.access import repository_crn
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
 from registry.services.events import LIFECYCLE_COMPLETED, RegistryEvent, publish
-from registry.services.images.deletion import delete_image
+from registry.services.images.deletion import drop_image
 from registry.services.lifecycle.plans import Cursor, Plan, Plans, divided_subjects
 from registry.services.lifecycle.policies import RUN_EVERY, no_policy
 from registry.services.lifecycle.rules import CompiledPolicy, policy_of
@@ -219,7 +219,7 @@ def _delete(
     freed = 0
     for name in ids:
         freed += lifecycle_images.sole_bytes(tx, name)
-        events += delete_image(tx, repository, rows[digests[name]], change)
+        events += drop_image(tx, repository, rows[digests[name]], change)
     return events, {"expired": len(ids), "freed_bytes": freed}
 
 
