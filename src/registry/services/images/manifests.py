@@ -63,7 +63,9 @@ class PutResult(NamedTuple):
     """Digests whose descriptor gives a size other than that of the stored blob."""
 
 
-async def get_manifest(ctx: ServiceContext, name: Name, reference: str | Digest) -> StoredManifest:
+async def get_whole_manifest(
+    ctx: ServiceContext, name: Name, reference: str | Digest
+) -> StoredManifest:
     """Return a manifest by tag or digest.
 
     The bytes are hashed before the answer, large ones in a thread: no transaction waits for that.
@@ -80,7 +82,7 @@ async def get_manifest(ctx: ServiceContext, name: Name, reference: str | Digest)
     return found
 
 
-async def put_manifest(
+async def push_manifest(
     ctx: ServiceContext, name: Name, rights: Rights, put: ManifestPut
 ) -> PutResult:
     """Store a manifest and point its tags to it (end-7a, end-7b).
