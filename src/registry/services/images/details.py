@@ -77,7 +77,7 @@ def list_images(
         return _list_under_prefix(tx, found, prefix, before, limit)
     if prefix is not None:
         status = TagStatus.TAGGED  # every tag starts with the empty prefix
-    rows = images.list_images(tx, found.repository.id, status, before, limit)
+    rows = images.list_image_rows(tx, found.repository.id, status, before, limit)
     return ImagePage(rows, _total(found, status))
 
 

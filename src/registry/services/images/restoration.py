@@ -25,8 +25,8 @@ from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.deleted import (
     find_deleted_repository,
     lock_deleted_repository,
+    undelete_repository,
 )
-from registry.metadata.repositories.deleted import restore_repository as undelete_repository
 from registry.metadata.repositories.details import RepositoryDetails, find_repository_details
 from registry.metadata.repositories.live import Counts, Repository, lock_repository
 from registry.metadata.tags.deleted import attach_deleted_tags, find_deleted_tag

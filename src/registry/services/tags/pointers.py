@@ -83,7 +83,7 @@ def point_tag(
     _require(precondition, tag, current)
     if current is not None and current.manifest_id == manifest.id:
         if current.pushed_digest != pushed_digest:
-            tags.put_tag(tx, repository.id, tag, manifest.id, pushed_digest, change.now)
+            tags.upsert_tag(tx, repository.id, tag, manifest.id, pushed_digest, change.now)
         return None
     if current is not None and is_immutable(repository, tag):
         raise TagImmutable(
@@ -135,7 +135,7 @@ def _point(
     if current is not None and manifests.add_to_tag_count(tx, current.manifest_id, -1) == 0:
         tagged -= 1
     uncounted = 0
-    if tags.put_tag(tx, repository.id, tag, manifest.id, pushed_digest, change.now):
+    if tags.upsert_tag(tx, repository.id, tag, manifest.id, pushed_digest, change.now):
         uncounted = remove_deleted_tag(tx, repository.id, tag)
     if manifests.add_to_tag_count(tx, manifest.id, 1) == 1:
         tagged += 1
