@@ -46,7 +46,8 @@ async def find_damage(reader: BlobReader, object_id: str, size: int) -> str | No
 async def note_damage(ctx: ServiceContext, link: Link, found: str) -> bool:
     """Mark a link's object; return False if it was marked before, was replaced, or is gone.
 
-    The first to find the damage counts it and logs it as an error. If the database cannot take the
+    The first to find the damage counts it and logs it as an error, once that is committed: so this
+    owns its transaction. If the database cannot take the
     mark, clients are answered the same.
     """
     try:

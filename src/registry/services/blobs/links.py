@@ -134,7 +134,8 @@ async def mount_blob(
 
     Without `source`, this repository and then others the caller may pull from are searched.
     Returns None when there is nothing to mount, whatever the reason, damage among them: a refusal
-    must not tell what exists.
+    must not tell what exists. It takes several transactions: rights are evaluated outside of any,
+    and the store is asked last.
 
     Raises:
         Unauthenticated: see `Rights.sources`.

@@ -86,6 +86,8 @@ async def start_upload(
 ) -> str:
     """Open an upload session and return its id (end-4a, end-4c).
 
+    It takes several transactions: what may refuse is read before the one that writes.
+
     Raises:
         NameUnknown: there is no such repository, and none is made.
         TooManyUploads: the repository or its account has as many open as it may.

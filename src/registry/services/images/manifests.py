@@ -87,7 +87,9 @@ async def push_manifest(
 ) -> PutResult:
     """Store a manifest and point its tags to it (end-7a, end-7b).
 
-    If the manifest exists, its stored bytes are compared, and replaced if they are damaged.
+    If the manifest exists, its stored bytes are compared, and replaced if they are damaged. It is
+    parsed before the transaction, in another process if it is large; a first push creates the
+    repository in a transaction of its own, before.
 
     Raises:
         ManifestInvalid: see `parse_manifest`; or its tree exceeds `TREE_BOUNDS`, or the same bytes

@@ -44,6 +44,9 @@ def get_named_repository(tx: Connection, name: Name) -> Repository:
 async def repository_for_push(ctx: ServiceContext, name: Name, rights: Rights) -> Repository:
     """Return the repository of this name; create it if the account and the caller's rights permit.
 
+    It takes several transactions: the caller's rights are evaluated outside of any, and a push to a
+    repository that exists writes nothing here.
+
     Raises:
         NameUnknown: there is no such repository, and it cannot be created: there is no such
             account, its auto-create is off, or the caller may not create repositories.
@@ -76,7 +79,8 @@ async def list_catalog(
 ) -> NamePage:
     """Return a page of the full names of an account's repositories that sort after `after`.
 
-    Repositories that the caller may not describe are left out.
+    Repositories that the caller may not describe are left out. Each batch is a transaction of its
+    own: policies are evaluated between them, and other requests run.
     """
     prefix = f"{handle}/"
     if not after.startswith(prefix):
