@@ -36,16 +36,21 @@ class CountingConnection:
 
 
 class CountingDatabase:
-    """Counts what it passes on: `seen` holds the statements, `changes` the number of writes."""
+    """Counts what it passes on.
+
+    `seen` holds the statements, `reads` and `changes` are the numbers of transactions.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self.seen: list[Statement] = []
+        self.reads = 0
         self.changes = 0
 
     def start(self) -> None:
         """Count from nothing."""
         self.seen.clear()
+        self.reads = 0
         self.changes = 0
 
     def _counting(
@@ -60,6 +65,7 @@ class CountingDatabase:
         self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Read."""
+        self.reads += 1
         return await self._database.read(self._counting(query), *args, **kwargs)
 
     async def write(

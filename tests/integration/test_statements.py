@@ -21,6 +21,7 @@ from registry.oci.media_types import OCI_MANIFEST
 from tests.integration.counting import open_counting
 
 BLOB: Final = b"layer"
+UNUSED: Final = b"a layer of no image"
 DESCRIPTOR: Final = {"mediaType": "application/x", "digest": digest_of(BLOB), "size": len(BLOB)}
 BODY: Final = json.dumps({"schemaVersion": 2, "config": DESCRIPTOR, "layers": []}).encode()
 DIGEST: Final = digest_of(BODY)
@@ -111,6 +112,8 @@ def test_postgresql_takes_every_statement(postgresql_database: str) -> None:
         ("POST", "blobs/uploads/", b"", 3, 1),
         ("POST", f"blobs/uploads/?digest={digest_of(BLOB)}", BLOB, 6, 1),
         ("PUT", "manifests/v1", BODY, 5, 1),
+        ("DELETE", "manifests/v1", b"", 9, 1),
+        ("DELETE", f"manifests/{DIGEST}", b"", 18, 1),
     ],
 )
 def test_a_request_takes_few_statements(
@@ -128,6 +131,39 @@ def test_a_request_takes_few_statements(
             texts = [statement.sqlite for statement in counted.seen]
             assert len(texts) <= count, texts
             assert counted.changes == changes
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        ("GET", "manifests/v1"),
+        ("HEAD", f"manifests/{DIGEST}"),
+        ("GET", f"blobs/{digest_of(BLOB)}"),
+        ("HEAD", f"blobs/{digest_of(BLOB)}"),
+        ("GET", "tags/list?n=10"),
+        ("GET", f"referrers/{DIGEST}"),
+        ("DELETE", "manifests/v1"),
+        ("DELETE", f"manifests/{DIGEST}"),
+        ("DELETE", f"blobs/{digest_of(UNUSED)}"),
+        ("GET", "manifests/none"),
+        ("DELETE", "manifests/none"),
+        ("DELETE", f"manifests/{digest_of(UNUSED)}"),
+    ],
+)
+def test_a_request_takes_one_transaction(sqlite_database: str, method: str, target: str) -> None:
+    async def scenario() -> None:
+        async with open_counting(sqlite_database) as (registry, counted):
+            ask = registry.client.request
+            for blob in (BLOB, UNUSED):
+                push = f"/v2/dev/app/blobs/uploads/?digest={digest_of(blob)}"
+                assert (await ask("POST", push, blob)).status == 201
+            assert (await ask("PUT", "/v2/dev/app/manifests/v1", BODY, KIND)).status == 201
+            counted.start()
+            answer = await ask(method, f"/v2/dev/app/{target}")
+            assert answer.status in (200, 202, 404)
+            assert counted.reads + counted.changes == 1
 
     asyncio.run(scenario())
 

@@ -25,7 +25,7 @@ from registry.metadata.repositories.live import add_account, add_repository, fin
 from registry.oci.digest import Digest, digest_of
 from registry.oci.reference import parse_name
 from registry.services.blobs import uploads
-from registry.services.blobs.upload_leases import LEASE, Leases
+from registry.services.blobs.upload_leases import LEASE, Leases, get_upload
 from registry.services.blobs.uploads import Chunk, Span
 from registry.services.changes import RegistryHost
 from registry.services.context import ServiceContext
@@ -196,7 +196,7 @@ class World:
         if node.action == "cancel":
             await uploads.cancel_upload(ctx, NAME, self.upload_id)
             return
-        session = await uploads.find_upload(ctx, NAME, self.upload_id)
+        session = await ctx.database.read(get_upload, NAME, self.upload_id, ctx.clock())
         first = session.received_bytes + (node.action == "out of order")
         data, node.sent = node.sent, b""
         chunk = Chunk(
@@ -232,7 +232,9 @@ class World:
         last.action, last.sent = "finish", b""
         self.nodes.append(last)
         try:
-            session = drive(uploads.find_upload(last.ctx, NAME, self.upload_id))
+            session = drive(
+                last.ctx.database.read(get_upload, NAME, self.upload_id, last.ctx.clock())
+            )
         except UploadUnknown:
             assert self.ended_by or self.now > START + IDLE_SECONDS * MICROSECONDS
         else:

@@ -39,7 +39,7 @@ from registry.metadata.tags.history import forget_tag_events
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.changes import Change, RegistryHost
-from registry.services.images.deletion import delete_image
+from registry.services.images.deletion import drop_image
 from registry.services.images.details import list_images
 from registry.services.images.restoration import restore_image
 from registry.services.tags import prefix_index as carriers
@@ -152,7 +152,7 @@ class History:
             elif kind == "drop":
                 drop_tag(tx, repository, tag, None, act)
             elif kind == "delete" and found:
-                delete_image(tx, repository, found, act)
+                drop_image(tx, repository, found, act)
             elif kind == "restore":
                 restore_image(tx, repository, digest, act)
         except PlatformError:

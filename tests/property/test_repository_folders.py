@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cloudcore.db.base import Connection, Database
-from registry.metadata.repositories.deleted import list_deleted_repositories, restore_repository
+from registry.metadata.repositories.deleted import list_deleted_repositories, undelete_repository
 from registry.metadata.repositories.details import (
     NameRange,
     NewRepository,
@@ -42,7 +42,7 @@ def toggle(
     deleted = list_deleted_repositories(tx, account_id, 1, None, 100)
     again = [each for each in deleted if each.name == name]
     if restores and again:
-        assert restore_repository(tx, again[0], 1)
+        assert undelete_repository(tx, again[0], 1)
     else:
         new = NewRepository(name, None, {}, "mutable", [])
         assert add_repository(tx, f"{account_id[:30]}{number:06d}", account_id, new, 1)

@@ -14,7 +14,7 @@ from registry.gc.recovery import recover_blob
 from registry.main import Registry, prepare
 from registry.oci.digest import Digest
 from registry.oci.reference import Name, parse_name
-from registry.services.repositories.names import find_repository
+from registry.services.repositories.names import get_named_repository
 from registry.settings import Settings
 
 _NOT_THERE: Final = (
@@ -47,5 +47,5 @@ def run_recovery(settings: Settings, repository: str, digest: str) -> int:
 async def _recover(settings: Settings, name: Name, digest: Digest) -> None:
     async with Registry(settings).open() as process:
         ctx = process.ctx
-        found = await find_repository(ctx, name)
+        found = await ctx.database.read(get_named_repository, name)
         await recover_blob(ctx, found.account_id, found.id, digest)

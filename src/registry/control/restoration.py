@@ -11,7 +11,7 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import NotFound, PlatformError
+from cloudcore.errors import NotFound
 from cloudcore.identity.rows.accounts import Account, find_account
 from cloudcore.uuids import Uuid
 from cloudcore.web.callers import account_of
@@ -27,24 +27,18 @@ from registry.control.repositories import (
     uri_of,
 )
 from registry.control.visible_repositories import authorized_own
-from registry.metadata.blobs import objects as blobs
 from registry.metadata.images.tombstones import Tombstone, count_tombstones, list_tombstones
 from registry.metadata.repositories.deleted import (
     DeletedRepository,
     count_deleted_repositories,
     list_deleted_repositories,
 )
-from registry.metadata.repositories.details import RepositoryDetails
-from registry.metadata.repositories.live import lock_repository
 from registry.metadata.tags.deleted import DeletedTag, count_deleted_tags, list_deleted_tags
 from registry.metadata.tags.history import TagEvent, count_tag_events, list_tag_events
 from registry.metadata.tags.pointers import find_tag
 from registry.services.access import repository_crn
-from registry.services.changes import Change
-from registry.services.events import RegistryEvent, publish
 from registry.services.images import restoration
-from registry.services.images.restoration import Restored
-from registry.services.repositories.details import get_repository
+from registry.services.images.restoration import RestorationBatch
 
 _REPOSITORY: Final = "/v1/repositories/{repository_id:str}"
 _Digest = Annotated[str, Meta(max_length=135)]
@@ -208,7 +202,7 @@ async def restore_repository(
     )
     ctx.authorize(repository_crn(ctx.settings.region, account_id, name))
     return await ctx.commit(
-        _restore_repository,
+        restoration.restore_repository,
         account_id,
         repository_id,
         change_of(ctx),
@@ -250,7 +244,7 @@ async def restore_images(
     """Restore deleted images, each as it was, with those of its tags that are not in use."""
     repository = await authorized_repository(ctx, repository_id)
     return await ctx.commit(
-        _restore_images, repository, data.digests, change_of(ctx), wrap=lambda outcome: outcome
+        restoration.restore_images, repository, data.digests, change_of(ctx), wrap=_outcome
     )
 
 
@@ -286,7 +280,7 @@ async def restore_tag(
     """Point a deleted tag to the image it pointed to."""
     repository = await authorized_repository(ctx, repository_id)
     return await ctx.commit(
-        _restore_tag,
+        restoration.restore_tag,
         repository,
         tag,
         change_of(ctx),
@@ -317,52 +311,6 @@ async def get_tag_history(
     return ManyTagChanges(history=[_change(each) for each in found], meta=meta)
 
 
-def _restore_repository(
-    tx: Connection, account_id: str, repository_id: str, change: Change
-) -> RepositoryDetails:
-    restoration.restore_repository(tx, account_id, repository_id, change)
-    return get_repository(tx, account_id, repository_id)
-
-
-def _restore_images(
-    tx: Connection, record: RepositoryDetails, digests: Sequence[str], change: Change
-) -> RestoreOutcome:
-    repository = lock_repository(tx, record.id)
-    if repository is None:
-        raise NotFound("there is no such repository")
-    restored: list[Restored] = []
-    failures: list[NotRestored] = []
-    events: list[RegistryEvent] = []
-    for requested in dict.fromkeys(digests):
-        digest = blobs.canonical_digest(tx, record.handle, requested) or requested
-        if any(each.digest == digest for each in restored):
-            continue  # restored as a child of an index before it
-        try:
-            limit = restoration.MAX_RESTORED - len(restored)
-            images, more_events = restoration.restore_image(tx, repository, digest, change, limit)
-        except PlatformError as error:
-            _, code = rendering(type(error))
-            failures.append(NotRestored(digest=requested, code=code, message=error.message))
-            continue
-        restored += images
-        events += more_events
-    publish(tx, change, repository, events)
-    return RestoreOutcome(
-        restored=[RestoredImage(digest=each.digest, tags=each.tags) for each in restored],
-        failures=failures,
-    )
-
-
-def _restore_tag(tx: Connection, record: RepositoryDetails, tag: str, change: Change) -> str:
-    repository = lock_repository(tx, record.id)
-    if repository is None:
-        raise NotFound("there is no such repository")
-    event = restoration.restore_tag(tx, repository, tag, change)
-    publish(tx, change, repository, [event])
-    assert event.digest is not None
-    return event.digest
-
-
 def _repository(
     ctx: RequestContext, handle: str, found: DeletedRepository
 ) -> DeletedRepositoryAnswer:
@@ -378,6 +326,20 @@ def _repository(
         deleted_at=rfc3339(found.deleted_at),
         deleted_by=found.deleted_by or None,
         restorable_until=rfc3339(found.restorable_until),
+    )
+
+
+def _outcome(batch: RestorationBatch) -> RestoreOutcome:
+    return RestoreOutcome(
+        restored=[RestoredImage(digest=each.digest, tags=each.tags) for each in batch.restored],
+        failures=[
+            NotRestored(
+                digest=each.digest,
+                code=rendering(type(each.error))[1],
+                message=each.error.message,
+            )
+            for each in batch.failures
+        ],
     )
 
 

@@ -183,7 +183,7 @@ async def get_storage_usage(ctx: NamedDependency[RequestContext]) -> OneStorageU
     query = ctx.query(UsageQuery)
     ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
     measured = await storage.measure_account(ctx.database, account_id, ctx.clock())
-    damaged = await list_damaged(ctx.database, account_id)
+    damaged = await ctx.database.read(list_damaged, account_id)
     return OneStorageUsage(
         storage_usage=StorageUsageAnswer(
             logical_bytes=measured.logical_bytes,

@@ -24,6 +24,7 @@ from registry.metadata.tags.details import TagDetails
 from registry.oci.digest import Digest
 from registry.oci.reference import parse_tag
 from registry.services.tags import details as tag_details
+from registry.services.tags import pointers
 from registry.services.tags.pointers import Precondition, is_immutable
 from registry.services.tags.preconditions import tag_precondition
 
@@ -156,7 +157,7 @@ async def delete_tag(
     """Delete a tag, not its image; with `If-Match: "sha256:..."` only if it points there."""
     found = await authorized_visible_repository(ctx, repository_id)
     await ctx.database.write(
-        tag_details.delete_tag_in_repository, found, tag, _precondition(request), change_of(ctx)
+        pointers.delete_tag, found, tag, _precondition(request), change_of(ctx)
     )
 
 

@@ -50,7 +50,7 @@ async def authorized_visible_repository(
 
 
 async def authorized_own(ctx: RequestContext, repository_id: str) -> VisibleRepository:
-    """Return the repository as `authorized` does, but only if it is of the caller's account.
+    """Return a repository of the caller's own account; see `authorized_visible_repository`.
 
     Other accounts must not see what was deleted and by whom, nor what an image shares with other
     repositories.

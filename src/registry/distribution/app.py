@@ -61,13 +61,13 @@ ROUTES: Final[dict[Endpoint, dict[str, Route]]] = {
         "HEAD": Route(blobs.get_blob, PROBE),
         "DELETE": Route(blobs.delete_blob, DELETE),
     },
-    Endpoint.UPLOADS: {"POST": Route(uploads.start_upload, MOUNT)},
+    Endpoint.UPLOADS: {"POST": Route(uploads.post_upload, MOUNT)},
     Endpoint.UPLOAD: {
         "GET": Route(uploads.get_upload, PUSH),
         "HEAD": Route(uploads.get_upload, PUSH),
-        "PATCH": Route(uploads.append_chunk, PUSH),
-        "PUT": Route(uploads.finish_upload, PUSH),
-        "DELETE": Route(uploads.cancel_upload, PUSH),
+        "PATCH": Route(uploads.patch_upload, PUSH),
+        "PUT": Route(uploads.put_upload, PUSH),
+        "DELETE": Route(uploads.delete_upload, PUSH),
     },
     Endpoint.MANIFEST: {
         "GET": Route(manifests.get_manifest, PULL),

@@ -48,5 +48,5 @@ async def get_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
 async def delete_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-10: DELETE of a blob; the link goes, the bytes are left to the collector."""
     require_match(request, request.digest)
-    await blobs.detach_blob(ctx, request.name, request.digest)
+    await ctx.database.write(blobs.detach_blob, request.name, request.digest, ctx.clock())
     return empty(202)

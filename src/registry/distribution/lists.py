@@ -12,8 +12,8 @@ from registry.distribution.response import Response, json_headers, json_response
 from registry.metadata.images.manifests import Referrer
 from registry.oci.media_types import OCI_INDEX
 from registry.services.context import ServiceContext
-from registry.services.images.referrers import ReferrerPage, list_referrers
-from registry.services.repositories.names import NamePage, list_repositories
+from registry.services.images.referrers import ReferrerPage, list_described_referrers
+from registry.services.repositories.names import NamePage, list_catalog
 from registry.services.tags.pointers import list_tag_names
 
 MAX_PAGE: Final = 1000
@@ -23,7 +23,8 @@ MAX_REFERRERS: Final = 200
 async def get_tags(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-8a, end-8b: list tags in byte order, paged by ``n`` and ``last``."""
     limit = page_size(request.query, MAX_PAGE, MAX_PAGE)
-    page = await list_tag_names(ctx, request.name, page_cursor(request.query), limit)
+    after = page_cursor(request.query)
+    page = await ctx.database.read(list_tag_names, request.name, after, limit)
     body = msgspec.json.encode({"name": str(request.name), "tags": page.names})
     return json_response(body, *_next(f"/v2/{request.name}/tags/list", page, limit))
 
@@ -33,7 +34,7 @@ async def get_catalog(ctx: ServiceContext, request: DataPlaneRequest) -> Respons
     limit = page_size(request.query, MAX_PAGE, MAX_PAGE)
     after = page_cursor(request.query)
     listing = await request.grant.listing()
-    page = await list_repositories(ctx, listing.account, after, limit, listing.may_describe)
+    page = await list_catalog(ctx, listing.account, after, limit, listing.may_describe)
     body = msgspec.json.encode({"repositories": page.names})
     return json_response(body, *_next("/v2/_catalog", page, limit))
 
@@ -45,7 +46,9 @@ async def get_referrers(ctx: ServiceContext, request: DataPlaneRequest) -> Respo
     after = page_cursor(request.query)
     page = ReferrerPage([], has_more=False)
     if artifact_type.isprintable():
-        page = await list_referrers(ctx, request.name, subject, artifact_type, after, MAX_REFERRERS)
+        page = await ctx.database.read(
+            list_described_referrers, request.name, subject, artifact_type, after, MAX_REFERRERS
+        )
     descriptors = [_descriptor(*each) for each in page.referrers]
     index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": descriptors}
     body = msgspec.json.encode(index)

@@ -30,7 +30,7 @@ MAX_WARNINGS: Final = 20
 async def get_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-3: return the stored bytes and media type; ``Accept`` is ignored."""
     reference = _existing(request)
-    found = await manifests.get_manifest(ctx, request.name, reference)
+    found = await manifests.get_whole_manifest(ctx, request.name, reference)
     digest = reference if isinstance(reference, Digest) else found.pushed_digest
     require_match(request, digest)
     headers = [etag(digest), (b"docker-content-digest", digest.encode())]
@@ -59,7 +59,7 @@ async def put_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Respon
             tags=names,
             precondition=precondition,
         )
-        result = await manifests.put_manifest(ctx, request.name, request.grant, put)
+        result = await manifests.push_manifest(ctx, request.name, request.grant, put)
     headers: Headers = [
         (b"location", f"/v2/{request.name}/manifests/{result.digest}".encode()),
         (b"docker-content-digest", result.digest.encode()),
@@ -76,14 +76,13 @@ async def put_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Respon
 async def delete_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-9: delete a tag alone, or a manifest by digest with all its tags."""
     reference = _existing(request)
+    change = ctx.change_by(request.grant.principal)
     if isinstance(reference, Digest):
         require_match(request, reference)
-        await manifests.delete_manifest(ctx, request.name, reference, request.grant.principal)
+        await ctx.database.write(manifests.delete_manifest, request.name, reference, change)
     else:
         precondition = tag_precondition(request)
-        await tags.delete_tag_by_reference(
-            ctx, request.name, reference, precondition, request.grant.principal
-        )
+        await ctx.database.write(tags.delete_tag, request.name, reference, precondition, change)
     return empty(202)
 
 

@@ -12,14 +12,14 @@ from registry.distribution.response import Headers, Response, empty
 from registry.errors import DigestInvalid, NameInvalid, UploadOutOfOrder, UploadUnknown
 from registry.oci.digest import Digest, parse_algorithm
 from registry.oci.reference import Name, parse_name
-from registry.services.blobs import uploads
+from registry.services.blobs import upload_leases, uploads
 from registry.services.blobs.links import mount_blob
 from registry.services.context import ServiceContext
 
 _UPLOAD_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-async def start_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
+async def post_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-4a, end-4b, end-4c, end-11: POST; a mount that cannot be had becomes an upload."""
     algorithm = request.query.one("digest-algorithm", DigestInvalid)
     if algorithm is not None:
@@ -40,7 +40,7 @@ async def start_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Respon
     return empty(202, *_session(request.name, upload_id, 0))
 
 
-async def append_chunk(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
+async def patch_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-5: PATCH; with ``Content-Range`` a chunk in its place, without it a stream."""
     upload_id = _upload_id(request)
     try:
@@ -51,7 +51,7 @@ async def append_chunk(ctx: ServiceContext, request: DataPlaneRequest) -> Respon
     return empty(202, *_session(request.name, upload_id, received))
 
 
-async def finish_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
+async def put_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-6: PUT ``?digest=``; a body, if any, is the last chunk."""
     upload_id = _upload_id(request)
     expected = _digest(request, "digest")
@@ -65,11 +65,12 @@ async def finish_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Respo
 
 async def get_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-13: GET and HEAD of a session: how far it has come."""
-    upload = await uploads.find_upload(ctx, request.name, _upload_id(request))
+    upload_id = _upload_id(request)
+    upload = await ctx.database.read(upload_leases.get_upload, request.name, upload_id, ctx.clock())
     return Response(204, _session(request.name, upload.id, upload.received_bytes))
 
 
-async def cancel_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
+async def delete_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-14: DELETE of a session."""
     await uploads.cancel_upload(ctx, request.name, _upload_id(request))
     return Response(204, [])
@@ -90,7 +91,7 @@ async def _out_of_order(
     ctx: ServiceContext, request: DataPlaneRequest, upload_id: str, error: UploadOutOfOrder
 ) -> Response:
     """Answer 416 and say where the session is, which spares the client a request."""
-    upload = await uploads.find_upload(ctx, request.name, upload_id)
+    upload = await ctx.database.read(upload_leases.get_upload, request.name, upload_id, ctx.clock())
     answer = render(error)
     answer.headers.extend(_session(request.name, upload_id, upload.received_bytes))
     return answer

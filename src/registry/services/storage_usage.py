@@ -130,7 +130,10 @@ def measure_image(
 async def measure_repository(
     database: Database, account_id: str, repository_id: str
 ) -> RepositoryStorage:
-    """Return the storage of a repository; the cost grows with its blobs."""
+    """Return the storage of a repository; the cost grows with its blobs.
+
+    Each slice is a transaction of its own, so that other requests run in between.
+    """
     sums = RepositoryStorage()
     after: str | None = ""
     while after is not None:
@@ -150,7 +153,8 @@ async def measure_restorable(
 ) -> int:
     """Return the bytes that only restorable images of a repository need.
 
-    The cost grows with the number of its restorable images.
+    The cost grows with the number of its restorable images. They are read in slices, as by
+    `measure_repository`.
     """
     sizes: dict[str, int] = {}
     after = (-1, "")
@@ -167,8 +171,8 @@ async def measure_restorable(
 async def measure_account(database: Database, account_id: str, now: int) -> StorageUsage:
     """Return the storage of an account.
 
-    It reads each object and each link once: about 1 s per 100,000. Other requests run between its
-    slices, so the result is not of a single moment.
+    It reads each object and each link once: about 1 s per 100,000. Each slice is a transaction of
+    its own, and other requests run in between, so the result is not of a single moment.
     """
     sums = _Sums()
     after, limit = "", min(_FIRST, _SLICE)

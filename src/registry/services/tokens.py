@@ -123,7 +123,11 @@ class PolicySource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BearerTokens:
-    """The token service of one process."""
+    """The token service of one process.
+
+    Its calls take several transactions: policies come from their own source, and are evaluated
+    outside of any, in turns with other requests.
+    """
 
     database: Database
     clock: Clock

@@ -14,7 +14,7 @@ from registry.metadata.repositories import purge
 from registry.metadata.repositories.live import Repository
 from registry.metadata.tags.history import remove_tag_events
 from registry.services.context import ServiceContext
-from registry.services.images.deletion import drop_manifests
+from registry.services.images.deletion import remove_unlisted
 
 _BATCH: Final = 50
 _EVENTS: Final = 500
@@ -57,7 +57,7 @@ def _purge_batch(tx: Connection, repository_id: str, now: int) -> bool:
         return True
     roots = purge.root_manifests(tx, repository_id, _BATCH)
     if roots:
-        drop_manifests(tx, repository, roots, now)
+        remove_unlisted(tx, repository, roots, now)
     return (
         bool(roots)
         or _unlink(tx, repository, now)

@@ -115,7 +115,7 @@ _PINS: Final = Statement(
 )
 
 
-def list_images(
+def list_image_rows(
     tx: Connection, repository_id: str, status: TagStatus, before: str, limit: int
 ) -> list[ImageRow]:
     """Return up to `limit` images with ids below `before`, newest first."""

@@ -52,13 +52,15 @@ _FORGET: Final = Statement(
 )
 
 
-def list_pins(tx: Connection, repository_id: str, manifest_id: str, now: int) -> list[Pin]:
+def list_unexpired_pins(
+    tx: Connection, repository_id: str, manifest_id: str, now: int
+) -> list[Pin]:
     """Return the pins of an image that are in force, by name; their number is small."""
     rows = tx.rows(_LIST, repository_id=repository_id, manifest_id=manifest_id, now=now)
     return [Pin(*row) for row in rows]
 
 
-def put_pin(tx: Connection, pin: Pin) -> None:
+def upsert_pin(tx: Connection, pin: Pin) -> None:
     """Insert a pin, or replace the image's pin of the same name."""
     tx.execute(_PUT, **pin._asdict())
 

@@ -67,7 +67,7 @@ _POSTPONE: Final = Statement(
 )
 
 
-def put_policy(
+def store_policy(
     tx: Connection, repository_id: str, document: str, now: int, next_run_at: int
 ) -> StoredLifecyclePolicy:
     """Insert or replace a repository's policy, and return it.

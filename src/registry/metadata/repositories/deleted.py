@@ -99,7 +99,7 @@ def lock_deleted_repository(
     return DeletedRepository(*row) if row else None
 
 
-def restore_repository(tx: Connection, found: DeletedRepository, now: int) -> bool:
+def undelete_repository(tx: Connection, found: DeletedRepository, now: int) -> bool:
     """Undelete a repository; return False if another repository has taken its name."""
     if not tx.execute(_RESTORE, repository_id=found.id, now=now):
         return False

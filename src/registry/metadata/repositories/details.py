@@ -233,7 +233,9 @@ def count_repository_details(tx: Connection, account_id: str, names: NameRange) 
     return int(row[0])
 
 
-def update_repository(tx: Connection, repository_id: str, changed: NewRepository, now: int) -> None:
+def store_repository_settings(
+    tx: Connection, repository_id: str, changed: NewRepository, now: int
+) -> None:
     """Update a repository's settings, except its name."""
     tx.execute(
         _UPDATE,

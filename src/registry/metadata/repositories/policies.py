@@ -89,7 +89,7 @@ _TARGET: Final = Statement(
 )
 
 
-def put_policy(
+def store_policy(
     tx: Connection, repository_id: str, new: NewPolicy, now: int
 ) -> StoredResourcePolicy:
     """Insert or replace a repository's policy, and return it.

@@ -93,7 +93,7 @@ def find_tag(tx: Connection, repository_id: str, name: str) -> Tag | None:
     return Tag(*row) if row else None
 
 
-def put_tag(
+def upsert_tag(
     tx: Connection, repository_id: str, name: str, manifest_id: str, pushed_digest: str, now: int
 ) -> bool:
     """Insert or move a tag; return True if there is a deleted tag with its name."""

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from cloudcore.db.base import Database
+from cloudcore.db.base import Connection
 from cloudcore.errors import Unavailable
 from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
 from registry.metadata.blobs import damage
@@ -46,7 +46,8 @@ async def find_damage(reader: BlobReader, object_id: str, size: int) -> str | No
 async def note_damage(ctx: ServiceContext, link: Link, found: str) -> bool:
     """Mark a link's object; return False if it was marked before, was replaced, or is gone.
 
-    The first to find the damage counts it and logs it as an error. If the database cannot take the
+    The first to find the damage counts it and logs it as an error, once that is committed: so this
+    owns its transaction. If the database cannot take the
     mark, clients are answered the same.
     """
     try:
@@ -67,15 +68,15 @@ async def note_damage(ctx: ServiceContext, link: Link, found: str) -> bool:
     return is_new
 
 
-async def list_damaged(
-    database: Database, account_id: str
+def list_damaged(
+    tx: Connection, account_id: str
 ) -> Sequence[tuple[DamagedObject, Sequence[DamagedImage]]]:
     """Return the first damaged blobs of an account, each with images that need it."""
-    objects = await database.read(damage.damaged_objects, account_id, MAX_LISTED)
+    objects = damage.damaged_objects(tx, account_id, MAX_LISTED)
     if not objects:
         return []
     ids = [each.id for each in objects]
     images: dict[str, list[DamagedImage]] = defaultdict(list)
-    for image in await database.read(damage.images_of, account_id, ids, MAX_LISTED):
+    for image in damage.images_of(tx, account_id, ids, MAX_LISTED):
         images[image.object_id].append(image)
     return [(each, images[each.id]) for each in objects]

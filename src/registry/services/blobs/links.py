@@ -19,11 +19,8 @@ from registry.oci.reference import Name
 from registry.services.access import Rights
 from registry.services.blobs.damage import find_damage, note_damage
 from registry.services.context import ServiceContext
-from registry.services.repositories.names import (
-    lock_named_repository,
-    name_unknown,
-    repository_for_push,
-)
+from registry.services.repositories.locks import lock_named_repository
+from registry.services.repositories.names import name_unknown, repository_for_push
 
 T = TypeVar("T")
 
@@ -137,7 +134,8 @@ async def mount_blob(
 
     Without `source`, this repository and then others the caller may pull from are searched.
     Returns None when there is nothing to mount, whatever the reason, damage among them: a refusal
-    must not tell what exists.
+    must not tell what exists. It takes several transactions: rights are evaluated outside of any,
+    and the store is asked last.
 
     Raises:
         Unauthenticated: see `Rights.sources`.
@@ -156,7 +154,7 @@ async def mount_blob(
     return link
 
 
-async def detach_blob(ctx: ServiceContext, name: Name, digest: Digest) -> None:
+def detach_blob(tx: Connection, name: Name, digest: Digest, now: int) -> None:
     """Remove a blob from a repository; its bytes are left to the collector (end-10).
 
     Raises:
@@ -165,7 +163,15 @@ async def detach_blob(ctx: ServiceContext, name: Name, digest: Digest) -> None:
         NameUnknown: there is no such repository.
 
     """
-    await ctx.database.write(_detach, name, digest, ctx.clock())
+    lock_named_repository(tx, name)
+    link = _find(tx, name, digest)  # under the lock, or another who deletes it may be before us
+    lock_objects(tx, link.account_id, [link.object_id])
+    if not blobs.unlink(tx, link.repository_id, link.digest):
+        raise BlobReferenced(
+            f"a manifest in {name} references {digest}; delete the manifest first",
+            digest=str(digest),
+        )
+    condemn(tx, link.account_id, [link.object_id], now)
 
 
 def _find(tx: Connection, name: Name, digest: Digest) -> Link:
@@ -217,21 +223,6 @@ def _source_link(
         if may_pull(Name(name.handle, repository)):
             return link
     return None
-
-
-def _detach(tx: Connection, name: Name, digest: Digest, now: int) -> None:
-    repository = repositories.find_repository(tx, name.handle, name.repository)
-    if repository is None:
-        raise name_unknown(name)
-    lock_named_repository(tx, name, repository.id)
-    link = _find(tx, name, digest)  # under the lock, or another who deletes it may be before us
-    lock_objects(tx, link.account_id, [link.object_id])
-    if not blobs.unlink(tx, link.repository_id, link.digest):
-        raise BlobReferenced(
-            f"a manifest in {name} references {digest}; delete the manifest first",
-            digest=str(digest),
-        )
-    condemn(tx, link.account_id, [link.object_id], now)
 
 
 def _unknown(name: Name, digest: str) -> BlobUnknown:

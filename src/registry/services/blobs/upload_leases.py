@@ -96,7 +96,7 @@ class Leases:
 
         """
         if self.is_writing(upload_id):
-            await find_upload(database, clock, name, upload_id)
+            await database.read(get_upload, name, upload_id, clock())
             raise busy()
         claim = self._claims[upload_id] = _Claim()
         try:
@@ -152,7 +152,7 @@ class Leases:
         self, database: Database, clock: Clock, name: Name, upload_id: str
     ) -> None:
         """Refuse a session that somebody holds, without a change."""
-        upload = await find_upload(database, clock, name, upload_id)
+        upload = await database.read(get_upload, name, upload_id, clock())
         if not (self.is_abandoned(upload) or has_run_out(upload, clock())):
             raise busy()
 
@@ -197,16 +197,14 @@ def has_run_out(upload: Upload, now: int) -> bool:
     return upload.leased_until is None or upload.leased_until <= now
 
 
-async def find_upload(database: Database, clock: Clock, name: Name, upload_id: str) -> Upload:
-    """Return an open session of a repository (end-13).
+def get_upload(tx: Connection, name: Name, upload_id: str, now: int) -> Upload:
+    """Return a session of a repository that is open at `now` (end-13).
 
     Raises:
         UploadUnknown: no such session here, or it has ended.
 
     """
-    found = await database.read(
-        uploads.find_upload, name.handle, name.repository, upload_id, clock()
-    )
+    found = uploads.find_upload(tx, name.handle, name.repository, upload_id, now)
     if found is None:
         raise unknown(upload_id)
     return found

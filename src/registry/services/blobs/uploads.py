@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from cloudcore.db.base import OutcomeUnknown
+from cloudcore.db.base import Connection, OutcomeUnknown
 from registry.blobstore.base import ObjectUnknown, StageBusy, Staged, Stored
 from registry.errors import (
     BlobTooLarge,
@@ -30,10 +30,16 @@ from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.access import Rights
 from registry.services.blobs.recording import record_blob
-from registry.services.blobs.upload_leases import UploadHold, UploadLeaseLost, busy, unknown
-from registry.services.blobs.upload_leases import find_upload as find_session
+from registry.services.blobs.upload_leases import (
+    UploadHold,
+    UploadLeaseLost,
+    busy,
+    get_upload,
+    unknown,
+)
 from registry.services.context import ServiceContext
 from registry.services.repositories.names import repository_for_push
+from registry.settings import Limits
 
 T = TypeVar("T")
 
@@ -81,6 +87,8 @@ async def start_upload(
 ) -> str:
     """Open an upload session and return its id (end-4a, end-4c).
 
+    It takes several transactions: what may refuse is read before the one that writes.
+
     Raises:
         NameUnknown: there is no such repository, and none is made.
         TooManyUploads: the repository or its account has as many open as it may.
@@ -89,7 +97,7 @@ async def start_upload(
     repository = await repository_for_push(ctx, name, rights)
     upload_id = ctx.new_id()
     now = ctx.clock()
-    await _check_open_uploads(ctx, repository, now)
+    await ctx.database.read(_check_open_uploads, repository, now, ctx.limits)
     await ctx.database.write_relaxed(
         uploads.add_upload,
         upload_id,
@@ -102,32 +110,20 @@ async def start_upload(
     return upload_id
 
 
-async def _check_open_uploads(ctx: ServiceContext, repository: Repository, now: int) -> None:
+def _check_open_uploads(tx: Connection, repository: Repository, now: int, limits: Limits) -> None:
     """Refuse one more session where too many are open.
 
     Read before the change, so that refusals cost the one writer nothing; concurrent requests may
     exceed the bound by a few.
     """
-    most = ctx.limits.max_open_uploads_per_repository, ctx.limits.max_open_uploads
-    full = await ctx.database.read(
-        uploads.find_full, repository.id, repository.account_id, now, *most
-    )
+    most = limits.max_open_uploads_per_repository, limits.max_open_uploads
+    full = uploads.find_full(tx, repository.id, repository.account_id, now, *most)
     if full is not None:
         raise TooManyUploads(
             f"the {full} has {most[full == 'account']} uploads open, and may have no more; finish"
             " some, cancel some, or wait until they expire",
             retry_after=_RETRY_SECONDS,
         )
-
-
-async def find_upload(ctx: ServiceContext, name: Name, upload_id: str) -> Upload:
-    """Return an open session of this repository (end-13).
-
-    Raises:
-        UploadUnknown: no such session here, or it has ended.
-
-    """
-    return await find_session(ctx.database, ctx.clock, name, upload_id)
 
 
 async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: Chunk) -> int:
@@ -341,7 +337,7 @@ async def _advance(ctx: ServiceContext, hold: UploadHold, progress: _Progress) -
         if hold.has_copy and not may_be_named:
             with suppress(StageBusy, StoreUnavailable):
                 await ctx.writer.discard(hold.stage_id)
-        raise await _lost(ctx, hold)
+        raise await ctx.database.read(_lost, hold, ctx.clock())
     if hold.has_copy:
         await _drop_received(ctx, hold)
 
@@ -358,19 +354,19 @@ async def _record(ctx: ServiceContext, hold: UploadHold, stored: Stored) -> None
     except UploadLeaseLost:
         if hold.has_copy:
             await ctx.writer.remove_duplicate(stored.object_id)
-        raise await _lost(ctx, hold) from None
+        raise await ctx.database.read(_lost, hold, ctx.clock()) from None
     if hold.has_copy:
         await _drop_received(ctx, hold)
 
 
-async def _lost(ctx: ServiceContext, hold: UploadHold) -> UploadBusy:
+def _lost(tx: Connection, hold: UploadHold, now: int) -> UploadBusy:
     """Return the error of a holder that has lost its lease.
 
     Raises:
         UploadUnknown: the session has ended.
 
     """
-    await find_session(ctx.database, ctx.clock, hold.name, hold.upload.id)
+    get_upload(tx, hold.name, hold.upload.id, now)
     return busy()
 
 

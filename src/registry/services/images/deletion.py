@@ -1,7 +1,7 @@
 """Delete images: hidden from every read at once, restorable until `restorable_until`.
 
-Every deletion (by a client, the control plane or a lifecycle run) calls `delete_image` or
-`delete_unlisted` inside the transaction that holds the repository's lock.
+Every deletion (by a client, the control plane or a lifecycle run) calls `drop_image` or
+`drop_unlisted` inside the transaction that holds the repository's lock.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ from registry.services.events import IMAGE_DELETED, TAG_DELETED, RegistryEvent, 
 _DAY: Final = 24 * 3600 * MICROSECONDS
 
 
-def delete_image(
+def drop_image(
     tx: Connection, repository: Repository, manifest: ManifestRow, change: Change
 ) -> list[RegistryEvent]:
     """Delete a manifest and every tag that points to it; return the events to publish.
+
+    The caller holds the repository's lock.
 
     Raises:
         ManifestReferenced: an index here lists it.
@@ -40,7 +42,7 @@ def delete_image(
     """
     if manifests.listed_of(tx, [manifest.id]):
         raise referenced(tx, repository, manifest)
-    return delete_unlisted(tx, repository, [manifest], change)
+    return drop_unlisted(tx, repository, [manifest], change)
 
 
 def referenced(tx: Connection, repository: Repository, manifest: ManifestRow) -> ManifestReferenced:
@@ -51,10 +53,10 @@ def referenced(tx: Connection, repository: Repository, manifest: ManifestRow) ->
     )
 
 
-def delete_unlisted(
+def drop_unlisted(
     tx: Connection, repository: Repository, images: Sequence[ManifestRow], change: Change
 ) -> list[RegistryEvent]:
-    """Delete manifests that no index lists; see `delete_image`.
+    """Delete manifests that no index lists; see `drop_image`.
 
     Cost: one statement for each image, and a fixed number for all of them.
     """
@@ -66,7 +68,7 @@ def delete_unlisted(
     restorable = (
         _soft_delete(tx, repository, images, tags, until, change) if until > change.now else None
     )
-    drop_manifests(tx, repository, images, change.now, restorable)
+    remove_unlisted(tx, repository, images, change.now, restorable)
     return [
         event
         for each in images
@@ -119,7 +121,7 @@ def restorable_until(tx: Connection, account_id: str, now: int) -> int:
     return now + find_settings(tx, account_id).undelete_days * _DAY
 
 
-def drop_manifests(
+def remove_unlisted(
     tx: Connection,
     repository: Repository,
     images: Sequence[ManifestRow],

@@ -18,13 +18,14 @@ from registry.metadata.images import details as images
 from registry.metadata.images import manifests
 from registry.metadata.images.details import ImageRow, ManifestDocument, TagStatus
 from registry.metadata.images.manifests import ManifestRow
-from registry.metadata.repositories.live import Repository, lock_repository
+from registry.metadata.repositories.live import Repository
 from registry.metadata.repositories.visible import VisibleRepository
 from registry.metadata.tags.details import find_tag_details
 from registry.oci.digest import Digest
 from registry.services.changes import Change
 from registry.services.events import RegistryEvent, publish
-from registry.services.images.deletion import delete_image, delete_unlisted, referenced
+from registry.services.images.deletion import drop_image, drop_unlisted, referenced
+from registry.services.repositories.locks import lock_visible_repository
 from registry.services.tags.pointers import drop_tag
 from registry.services.tags.prefix_index import prefix_index_of
 
@@ -76,7 +77,7 @@ def list_images(
         return _list_under_prefix(tx, found, prefix, before, limit)
     if prefix is not None:
         status = TagStatus.TAGGED  # every tag starts with the empty prefix
-    rows = images.list_images(tx, found.repository.id, status, before, limit)
+    rows = images.list_image_rows(tx, found.repository.id, status, before, limit)
     return ImagePage(rows, _total(found, status))
 
 
@@ -164,19 +165,6 @@ def get_manifest_row(tx: Connection, found: VisibleRepository, reference: str) -
     return manifest
 
 
-def lock_visible_repository(tx: Connection, found: VisibleRepository) -> Repository:
-    """Lock the repository until the end of the transaction, and return it.
-
-    Raises:
-        ManifestUnknown: it was deleted meanwhile.
-
-    """
-    repository = lock_repository(tx, found.repository.id)
-    if repository is None:
-        raise ManifestUnknown("there is no such repository")
-    return repository
-
-
 def delete_image_unless_pinned(
     tx: Connection, found: VisibleRepository, reference: str, change: Change, *, force: bool
 ) -> None:
@@ -193,7 +181,7 @@ def delete_image_unless_pinned(
     pins = {} if force else images.pins_of(tx, repository.id, [manifest.id], change.now)
     if pins:
         raise _pinned(pins[manifest.id])
-    publish(tx, change, repository, delete_image(tx, repository, manifest, change))
+    publish(tx, change, repository, drop_image(tx, repository, manifest, change))
 
 
 def delete_batch(
@@ -251,7 +239,7 @@ def _delete_images(
         free = [each for each in waiting if each not in kept]
         if not free:
             break
-        events += delete_unlisted(tx, repository, [requested[each][1] for each in free], change)
+        events += drop_unlisted(tx, repository, [requested[each][1] for each in free], change)
         outcome.deleted.extend(DeletedItem(requested[each][1].digest, tags[each]) for each in free)
         waiting = [each for each in waiting if each in kept]
     for each in ids:

@@ -28,13 +28,10 @@ from registry.services.access import Rights
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
 from registry.services.events import IMAGE_PUSHED, RegistryEvent, publish
-from registry.services.images.deletion import delete_image
+from registry.services.images.deletion import drop_image
 from registry.services.images.manifest_damage import is_small_and_whole
-from registry.services.repositories.names import (
-    find_repository,
-    lock_named_repository,
-    repository_for_push,
-)
+from registry.services.repositories.locks import lock_known_repository, lock_named_repository
+from registry.services.repositories.names import get_named_repository, repository_for_push
 from registry.services.tags.pointers import Precondition, point_tag
 
 MAX_TAGS: Final = 50
@@ -66,8 +63,12 @@ class PutResult(NamedTuple):
     """Digests whose descriptor gives a size other than that of the stored blob."""
 
 
-async def get_manifest(ctx: ServiceContext, name: Name, reference: str | Digest) -> StoredManifest:
+async def get_whole_manifest(
+    ctx: ServiceContext, name: Name, reference: str | Digest
+) -> StoredManifest:
     """Return a manifest by tag or digest.
+
+    The bytes are hashed before the answer, large ones in a thread: no transaction waits for that.
 
     Raises:
         ManifestUnknown: there is no such tag or manifest; or its bytes are damaged until it is
@@ -75,21 +76,20 @@ async def get_manifest(ctx: ServiceContext, name: Name, reference: str | Digest)
         NameUnknown: there is no such repository.
 
     """
-    found = await ctx.database.read(_find, name, reference)
-    if found is None:
-        await find_repository(ctx, name)
-        raise _unknown(name, reference)
+    found = await ctx.database.read(_get, name, reference)
     if not is_small_and_whole(found.body, found.digest):
         await ctx.manifest_damage.check(found.body, found.digest, name, ctx.on_damage)
     return found
 
 
-async def put_manifest(
+async def push_manifest(
     ctx: ServiceContext, name: Name, rights: Rights, put: ManifestPut
 ) -> PutResult:
     """Store a manifest and point its tags to it (end-7a, end-7b).
 
-    If the manifest exists, its stored bytes are compared, and replaced if they are damaged.
+    If the manifest exists, its stored bytes are compared, and replaced if they are damaged. It is
+    parsed before the transaction, in another process if it is large; a first push creates the
+    repository in a transaction of its own, before.
 
     Raises:
         ManifestInvalid: see `parse_manifest`; or its tree exceeds `TREE_BOUNDS`, or the same bytes
@@ -110,7 +110,7 @@ async def put_manifest(
     return result
 
 
-async def delete_manifest(ctx: ServiceContext, name: Name, digest: Digest, principal: str) -> None:
+def delete_manifest(tx: Connection, name: Name, digest: Digest, change: Change) -> None:
     """Delete a manifest and every tag that points to it (end-9).
 
     Raises:
@@ -118,8 +118,20 @@ async def delete_manifest(ctx: ServiceContext, name: Name, digest: Digest, princ
         ManifestUnknown, NameUnknown.
 
     """
-    repository = await find_repository(ctx, name)
-    await ctx.database.write(_delete, name, repository.id, digest, ctx.change_by(principal))
+    repository = lock_named_repository(tx, name)
+    canonical = blobs.canonical_digest(tx, name.handle, digest)
+    manifest = manifests.find_manifest(tx, repository.id, canonical) if canonical else None
+    if manifest is None:
+        raise _unknown(name, digest)
+    publish(tx, change, repository, drop_image(tx, repository, manifest, change))
+
+
+def _get(tx: Connection, name: Name, reference: str | Digest) -> StoredManifest:
+    found = _find(tx, name, reference)
+    if found is None:
+        get_named_repository(tx, name)
+        raise _unknown(name, reference)
+    return found
 
 
 def _find(tx: Connection, name: Name, reference: str | Digest) -> StoredManifest | None:
@@ -140,7 +152,7 @@ def _put(
     manifest_id: str,
     change: Change,
 ) -> tuple[PutResult, KeptBody]:
-    repository = lock_named_repository(tx, name, repository_id)
+    repository = lock_known_repository(tx, name, repository_id)
     parsed, digest = read.manifest, read.digest
     pushed = put.expected or digest
     wrong_sizes: tuple[str, ...] = ()
@@ -260,15 +272,6 @@ def _size_of_tree(tx: Connection, children: Sequence[str]) -> int:
             f"the images under an index have at most {TREE_BOUNDS.blobs} layers and configs"
         )
     return found.size_bytes
-
-
-def _delete(tx: Connection, name: Name, repository_id: str, digest: Digest, change: Change) -> None:
-    repository = lock_named_repository(tx, name, repository_id)
-    canonical = blobs.canonical_digest(tx, name.handle, digest)
-    manifest = manifests.find_manifest(tx, repository.id, canonical) if canonical else None
-    if manifest is None:
-        raise _unknown(name, digest)
-    publish(tx, change, repository, delete_image(tx, repository, manifest, change))
 
 
 def _unknown(name: Name, reference: str) -> ManifestUnknown:

@@ -12,7 +12,8 @@ from registry.metadata.images import pins
 from registry.metadata.images.pins import Pin
 from registry.metadata.repositories.visible import VisibleRepository
 from registry.services.changes import Change
-from registry.services.images.details import get_manifest_row, lock_visible_repository
+from registry.services.images.details import get_manifest_row
+from registry.services.repositories.locks import lock_visible_repository
 
 MAX_PINS: Final = 50
 """The most pins that one image can have."""
@@ -74,7 +75,7 @@ def put_pin(
         raise Conflict(f"an image has at most {MAX_PINS} pins", limit=MAX_PINS)
     fresh = Pin(manifest.id, name, found.repository.id, expires_at, change.principal, change.now)
     pin = held.get(name, fresh)._replace(expires_at=expires_at)
-    pins.put_pin(tx, pin)
+    pins.upsert_pin(tx, pin)
     return Pinned(pin, manifest.digest, is_new=name not in held)
 
 
@@ -109,4 +110,4 @@ def delete_pin(
 
 def list_held(tx: Connection, found: VisibleRepository, manifest_id: str, now: int) -> list[Pin]:
     """Return the unexpired pins of a manifest of this repository."""
-    return pins.list_pins(tx, found.repository.id, manifest_id, now)
+    return pins.list_unexpired_pins(tx, found.repository.id, manifest_id, now)

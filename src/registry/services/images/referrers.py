@@ -12,7 +12,6 @@ from registry.metadata.images.manifests import Referrer
 from registry.metadata.repositories import live as repositories
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
-from registry.services.context import ServiceContext
 
 MAX_BYTES: Final = 3 * 1024 * 1024
 """The most bytes of all manifests on a page, which bounds their annotations; a page always has at
@@ -33,8 +32,8 @@ class ReferrerPage(NamedTuple):
     has_more: bool
 
 
-async def list_referrers(
-    ctx: ServiceContext, name: Name, subject: Digest, artifact_type: str, after: str, limit: int
+def list_described_referrers(
+    tx: Connection, name: Name, subject: Digest, artifact_type: str, after: str, limit: int
 ) -> ReferrerPage:
     """Return a page of the manifests with this subject (end-12); it is empty if there are none.
 
@@ -42,12 +41,6 @@ async def list_referrers(
     does not filter. A missing repository gives an empty page too, as clients ask before the first
     push.
     """
-    return await ctx.database.read(_list, name, subject, artifact_type, after, limit)
-
-
-def _list(
-    tx: Connection, name: Name, subject: Digest, artifact_type: str, after: str, limit: int
-) -> ReferrerPage:
     repository = repositories.find_repository(tx, name.handle, name.repository)
     if repository is None:
         return ReferrerPage([], has_more=False)

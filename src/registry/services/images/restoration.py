@@ -6,10 +6,11 @@ is restored with those of its children that were deleted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, NotFound
+from cloudcore.errors import Conflict, NotFound, PlatformError
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.images import manifests
 from registry.metadata.images.manifests import ManifestRow
@@ -22,17 +23,17 @@ from registry.metadata.images.tombstones import (
 )
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.deleted import (
-    DeletedRepository,
     find_deleted_repository,
     lock_deleted_repository,
+    undelete_repository,
 )
-from registry.metadata.repositories.deleted import restore_repository as undelete_repository
-from registry.metadata.repositories.details import find_repository_details
+from registry.metadata.repositories.details import RepositoryDetails, find_repository_details
 from registry.metadata.repositories.live import Counts, Repository, lock_repository
 from registry.metadata.tags.deleted import attach_deleted_tags, find_deleted_tag
 from registry.metadata.tags.pointers import find_tag
 from registry.services.changes import Change
 from registry.services.events import IMAGE_PUSHED, REPOSITORY_CREATED, RegistryEvent, publish
+from registry.services.repositories.details import get_repository
 from registry.services.tags.pointers import point_restored_tag
 
 
@@ -44,9 +45,60 @@ class Restored(NamedTuple):
     """The tags that point to it again."""
 
 
+class RestorationFailure(NamedTuple):
+    """Why an image was not restored; `digest` as it was given."""
+
+    digest: str
+    error: PlatformError
+
+
+class RestorationBatch(NamedTuple):
+    """The restored images, children among them, and the failures of a batch."""
+
+    restored: list[Restored]
+    failures: list[RestorationFailure]
+
+
 MAX_RESTORED: Final = 200
 """The most images that one transaction restores: an index may have thousands of deleted children,
 and each takes a dozen statements while other writers wait."""
+
+
+def restore_images(
+    tx: Connection, record: RepositoryDetails, digests: Sequence[str], change: Change
+) -> RestorationBatch:
+    """Restore images one by one, each by any digest that its content was verified with.
+
+    An image that was restored as the child of an index before it is skipped.
+
+    Raises:
+        NotFound: the repository was deleted meanwhile.
+
+    """
+    repository = _locked(tx, record)
+    batch = RestorationBatch([], [])
+    events: list[RegistryEvent] = []
+    for requested in dict.fromkeys(digests):
+        digest = blobs.canonical_digest(tx, record.handle, requested) or requested
+        if any(each.digest == digest for each in batch.restored):
+            continue
+        try:
+            most = MAX_RESTORED - len(batch.restored)
+            images, image_events = restore_image(tx, repository, digest, change, most)
+        except PlatformError as error:
+            batch.failures.append(RestorationFailure(requested, error))
+            continue
+        batch.restored.extend(images)
+        events += image_events
+    publish(tx, change, repository, events)
+    return batch
+
+
+def _locked(tx: Connection, record: RepositoryDetails) -> Repository:
+    repository = lock_repository(tx, record.id)
+    if repository is None:
+        raise NotFound("there is no such repository")
+    return repository
 
 
 def restore_image(
@@ -118,14 +170,15 @@ def _with_children(
     return tombstone, children_of(tx, tombstone.id) if tombstone.is_index else []
 
 
-def restore_tag(tx: Connection, repository: Repository, tag: str, change: Change) -> RegistryEvent:
-    """Point a deleted tag to its former image; return the event to publish.
+def restore_tag(tx: Connection, record: RepositoryDetails, tag: str, change: Change) -> str:
+    """Point a deleted tag to its former image; return the image's digest.
 
     Raises:
-        NotFound: the repository has no restorable tag of this name.
+        NotFound: the repository has no restorable tag of this name, or was deleted meanwhile.
         Conflict: a tag of this name exists, or the image is deleted too.
 
     """
+    repository = _locked(tx, record)
     deleted = find_deleted_tag(tx, repository.id, tag, change.now)
     if deleted is None:
         if find_tag(tx, repository.id, tag) is not None:
@@ -136,10 +189,10 @@ def restore_tag(tx: Connection, repository: Repository, tag: str, change: Change
     if manifest is None:
         raise Conflict(f"its image was deleted; restore {digest}", digest=digest)
     event = point_restored_tag(tx, repository, tag, manifest, deleted.pushed_digest, change)
-    assert (
-        event is not None
-    )  # there is no live tag of the same name: setting one removes the deleted one
-    return event
+    # There is no live tag of the same name: setting one removes the deleted one.
+    assert event is not None
+    publish(tx, change, repository, [event])
+    return digest
 
 
 def name_to_restore(tx: Connection, account_id: str, repository_id: str, now: int) -> str:
@@ -159,8 +212,8 @@ def name_to_restore(tx: Connection, account_id: str, repository_id: str, now: in
 
 def restore_repository(
     tx: Connection, account_id: str, repository_id: str, change: Change
-) -> DeletedRepository:
-    """Restore a deleted repository with its content.
+) -> RepositoryDetails:
+    """Restore a deleted repository with its content, and return it.
 
     Raises:
         NotFound: the account has no such repository, live or restorable.
@@ -176,7 +229,7 @@ def restore_repository(
     repository = lock_repository(tx, repository_id)
     assert repository is not None
     publish(tx, change, repository, [RegistryEvent(REPOSITORY_CREATED)])
-    return found
+    return get_repository(tx, account_id, repository_id)
 
 
 def _restorable(tx: Connection, repository: Repository, digest: str, now: int) -> Tombstone | None:

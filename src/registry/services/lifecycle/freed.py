@@ -23,7 +23,10 @@ them up."""
 async def freed_bytes(
     database: Database, repository_id: str, ids: Sequence[str], images: int
 ) -> int:
-    """Return the bytes freed by deleting `ids`, out of a repository of `images` images."""
+    """Return the bytes freed by deleting `ids`, out of a repository of `images` images.
+
+    Each chunk is a transaction of its own, so that other requests run in between.
+    """
     references: Counter[str] = Counter()
     for start in range(0, len(ids), _CHUNK):
         chunk = ids[start : start + _CHUNK]

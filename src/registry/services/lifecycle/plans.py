@@ -104,7 +104,7 @@ async def divided_subjects(
     """Return the digests to store in the cursor at each position between portions.
 
     `orphaned` are the subjects from the cursor of an earlier plan; they stay until the last
-    referrer.
+    referrer. Each chunk is a transaction of its own, so that other requests run in between.
     """
     order = list(selection.expired)
     divided = _divided(selection.expired, order)

@@ -31,7 +31,7 @@ def put_policy(
     document = check_rules(rules)
     if lock_repository(tx, repository_id) is None:
         raise NotFound("there is no such repository")
-    return lifecycle.put_policy(tx, repository_id, document, now, now + RUN_EVERY)
+    return lifecycle.store_policy(tx, repository_id, document, now, now + RUN_EVERY)
 
 
 def get_policy(tx: Connection, repository_id: str) -> StoredLifecyclePolicy:

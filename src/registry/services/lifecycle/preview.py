@@ -84,7 +84,10 @@ class Previews:
 async def preview(
     database: Database, repository_id: str, policy: CompiledPolicy, now: int
 ) -> Preview:
-    """Return the images that a policy would expire in a repository at `now`."""
+    """Return the images that a policy would expire in a repository at `now`.
+
+    It takes many reads: see `read_all`.
+    """
     images, children = await read_all(database, repository_id, policy, now)
     selection = await asyncio.to_thread(select, policy, images, children, now)
     expired = selection.expired

@@ -30,7 +30,7 @@ from registry.services.access import repository_crn
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
 from registry.services.events import LIFECYCLE_COMPLETED, RegistryEvent, publish
-from registry.services.images.deletion import delete_image
+from registry.services.images.deletion import drop_image
 from registry.services.lifecycle.plans import Cursor, Plan, Plans, divided_subjects
 from registry.services.lifecycle.policies import RUN_EVERY, no_policy
 from registry.services.lifecycle.rules import CompiledPolicy, policy_of
@@ -105,7 +105,8 @@ def get_run(tx: Connection, repository_id: str, run_id: str) -> Run:
 async def start_due_runs(ctx: ServiceContext) -> int:
     """Start the runs that are due; return their number.
 
-    Safe in several processes at once: each run is started by one of them.
+    Safe in several processes at once: each run is started by one of them. Each is started in a
+    transaction of its own, which locks one repository.
     """
     started = 0
     while due := await ctx.database.read(lifecycle.list_due, ctx.clock(), _DUE):
@@ -124,7 +125,7 @@ def _start_due_run(tx: Connection, repository_id: str, run_id: str, change: Chan
 
 
 async def run_step(ctx: ServiceContext, plans: Plans, run: Run, job: Job) -> Next | Done:
-    """Plan a run, or delete the next portion of its plan."""
+    """Plan a run, in many reads, or return the change that deletes the next portion of its plan."""
     policy = policy_of(run.arguments)
     cursor = None if job.cursor is None else msgspec.convert(job.cursor, Cursor)
     plan = None if cursor is None else plans.find(cursor.plan)
@@ -150,7 +151,10 @@ async def run_step(ctx: ServiceContext, plans: Plans, run: Run, job: Job) -> Nex
 async def make_plan(
     ctx: ServiceContext, run: Run, policy: CompiledPolicy, subjects: Collection[str] = ()
 ) -> Plan:
-    """Return the plan of a run; referrers of the digests in `subjects` expire too."""
+    """Return the plan of a run; referrers of the digests in `subjects` expire too.
+
+    It takes many reads: see `read_all`.
+    """
     now = ctx.clock()
     read = await read_all(ctx.database, run.scope_id, policy, now, frozenset(subjects))
     selection = await asyncio.to_thread(select, policy, *read, now)
@@ -219,7 +223,7 @@ def _delete(
     freed = 0
     for name in ids:
         freed += lifecycle_images.sole_bytes(tx, name)
-        events += delete_image(tx, repository, rows[digests[name]], change)
+        events += drop_image(tx, repository, rows[digests[name]], change)
     return events, {"expired": len(ids), "freed_bytes": freed}
 
 

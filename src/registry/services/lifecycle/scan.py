@@ -36,7 +36,10 @@ async def read_all(
     now: int,
     subjects: Collection[str] = frozenset(),
 ) -> Images:
-    """Return the images of a repository; `subjects` are digests of images already expired."""
+    """Return the images of a repository; `subjects` are digests of images already expired.
+
+    Each page is a transaction of its own, so that other requests run in between.
+    """
     tagging = Tagging(policy)
     after = ""
     while page := await database.read(rows.page_of_tags, repository_id, after, PAGE):

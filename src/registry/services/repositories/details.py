@@ -57,7 +57,7 @@ def update_repository(
     lock_repository(tx, repository_id)
     found = get_repository(tx, account_id, repository_id)
     known = {name: getattr(found, name) for name in NewRepository._fields}
-    rows.update_repository(tx, repository_id, NewRepository(**known | dict(changes)), now)
+    rows.store_repository_settings(tx, repository_id, NewRepository(**known | dict(changes)), now)
     return get_repository(tx, account_id, repository_id)
 
 

@@ -28,14 +28,14 @@ def name_unknown(name: Name) -> NameUnknown:
     return NameUnknown(f"there is no repository {name}", name=str(name))
 
 
-async def find_repository(ctx: ServiceContext, name: Name) -> Repository:
+def get_named_repository(tx: Connection, name: Name) -> Repository:
     """Return the repository of this name.
 
     Raises:
         NameUnknown: there is no such repository.
 
     """
-    found = await ctx.database.read(repositories.find_repository, name.handle, name.repository)
+    found = repositories.find_repository(tx, name.handle, name.repository)
     if found is None:
         raise name_unknown(name)
     return found
@@ -43,6 +43,9 @@ async def find_repository(ctx: ServiceContext, name: Name) -> Repository:
 
 async def repository_for_push(ctx: ServiceContext, name: Name, rights: Rights) -> Repository:
     """Return the repository of this name; create it if the account and the caller's rights permit.
+
+    It takes several transactions: the caller's rights are evaluated outside of any, and a push to a
+    repository that exists writes nothing here.
 
     Raises:
         NameUnknown: there is no such repository, and it cannot be created: there is no such
@@ -67,7 +70,7 @@ def _create(tx: Connection, name: Name, repository_id: str, change: Change) -> R
     return found
 
 
-async def list_repositories(
+async def list_catalog(
     ctx: ServiceContext,
     handle: str,
     after: str,
@@ -76,7 +79,8 @@ async def list_repositories(
 ) -> NamePage:
     """Return a page of the full names of an account's repositories that sort after `after`.
 
-    Repositories that the caller may not describe are left out.
+    Repositories that the caller may not describe are left out. Each batch is a transaction of its
+    own: policies are evaluated between them, and other requests run.
     """
     prefix = f"{handle}/"
     if not after.startswith(prefix):
@@ -92,16 +96,3 @@ async def list_repositories(
             break
         last = batch[-1]
     return NamePage([prefix + name for name in found[:limit]], has_more=len(found) > limit)
-
-
-def lock_named_repository(tx: Connection, name: Name, repository_id: str) -> Repository:
-    """Lock the repository until the end of the transaction, and return it.
-
-    Raises:
-        NameUnknown: it was deleted meanwhile.
-
-    """
-    found = repositories.lock_repository(tx, repository_id)
-    if found is None:
-        raise name_unknown(name)
-    return found

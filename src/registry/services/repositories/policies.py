@@ -77,7 +77,7 @@ def put_policy(
     if setter is not None:
         _check_lock_out(tx, repository_id, policy, setter)
     new = NewPolicy(msgspec.Raw(stored.text.encode()), {**stored.ids, **own}, visibility(policy))
-    return policies.put_policy(tx, repository_id, new, now)
+    return policies.store_policy(tx, repository_id, new, now)
 
 
 def delete_policy(tx: Connection, repository_id: str) -> bool:

@@ -1,6 +1,6 @@
-"""List, read, move and delete the tags of a repository for ``/v1``.
+"""List, read and move the tags of a repository for ``/v1``.
 
-Moving and deleting follow the rules of `services.tags.pointers`, as on the data plane.
+Moving follows the rules of `services.tags.pointers`, as on the data plane.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from registry.metadata.tags import details as tag_rows
 from registry.metadata.tags.details import TagDetails
 from registry.services.changes import Change
 from registry.services.events import publish
-from registry.services.images.details import get_manifest_row, lock_visible_repository
-from registry.services.tags.pointers import Precondition, drop_tag, point_tag
+from registry.services.images.details import get_manifest_row
+from registry.services.repositories.locks import lock_visible_repository
+from registry.services.tags.pointers import Precondition, point_tag
 from registry.services.tags.prefix_index import prefix_index_of
 
 
@@ -80,22 +81,3 @@ def put_tag(
     record = get_tag(tx, found, tag)
     publish(tx, change, repository, [event] if event else [])
     return PointedTag(record, is_new)
-
-
-def delete_tag_in_repository(
-    tx: Connection,
-    found: VisibleRepository,
-    tag: str,
-    precondition: Precondition | None,
-    change: Change,
-) -> None:
-    """Delete a tag; its image stays, even if this was its last tag.
-
-    Raises:
-        TagDeleteForbidden: the tag is immutable.
-        PreconditionFailed: the tag does not meet `precondition`.
-        ManifestUnknown: the repository has no tag of this name.
-
-    """
-    repository = lock_visible_repository(tx, found)
-    publish(tx, change, repository, [drop_tag(tx, repository, tag, precondition, change)])

@@ -20,21 +20,17 @@ from registry.metadata.images import manifests
 from registry.metadata.images.manifests import ManifestRow
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Counts, Repository
+from registry.metadata.repositories.visible import VisibleRepository
 from registry.metadata.tags import pointers as tags
 from registry.metadata.tags.deleted import add_deleted_tags, remove_deleted_tag
 from registry.metadata.tags.history import add_tag_event
 from registry.metadata.tags.pointers import Tag
 from registry.oci.reference import Name
 from registry.services.changes import Change
-from registry.services.context import ServiceContext
 from registry.services.events import TAG_DELETED, TAG_MOVED, RegistryEvent, descriptions, publish
 from registry.services.images.deletion import restorable_until
-from registry.services.repositories.names import (
-    NamePage,
-    find_repository,
-    lock_named_repository,
-    name_unknown,
-)
+from registry.services.repositories.locks import lock_named_repository, lock_visible_repository
+from registry.services.repositories.names import NamePage, name_unknown
 
 
 class Precondition(NamedTuple):
@@ -87,7 +83,7 @@ def point_tag(
     _require(precondition, tag, current)
     if current is not None and current.manifest_id == manifest.id:
         if current.pushed_digest != pushed_digest:
-            tags.put_tag(tx, repository.id, tag, manifest.id, pushed_digest, change.now)
+            tags.upsert_tag(tx, repository.id, tag, manifest.id, pushed_digest, change.now)
         return None
     if current is not None and is_immutable(repository, tag):
         raise TagImmutable(
@@ -139,7 +135,7 @@ def _point(
     if current is not None and manifests.add_to_tag_count(tx, current.manifest_id, -1) == 0:
         tagged -= 1
     uncounted = 0
-    if tags.put_tag(tx, repository.id, tag, manifest.id, pushed_digest, change.now):
+    if tags.upsert_tag(tx, repository.id, tag, manifest.id, pushed_digest, change.now):
         uncounted = remove_deleted_tag(tx, repository.id, tag)
     if manifests.add_to_tag_count(tx, manifest.id, 1) == 1:
         tagged += 1
@@ -161,7 +157,7 @@ def _point(
     return RegistryEvent(TAG_MOVED, manifest.digest, tag, *described[manifest.id])
 
 
-async def list_tag_names(ctx: ServiceContext, name: Name, after: str, limit: int) -> NamePage:
+def list_tag_names(tx: Connection, name: Name, after: str, limit: int) -> NamePage:
     """Return a page of tag names that sort after `after`, in byte order (end-8).
 
     The tag `after` need not exist.
@@ -170,38 +166,34 @@ async def list_tag_names(ctx: ServiceContext, name: Name, after: str, limit: int
         NameUnknown: there is no such repository.
 
     """
-    names = await ctx.database.read(tags.list_tags, name.handle, name.repository, after, limit + 1)
+    names = tags.list_tags(tx, name.handle, name.repository, after, limit + 1)
     if names is None:
         raise name_unknown(name)
     return NamePage(names[:limit], has_more=len(names) > limit)
 
 
-async def delete_tag_by_reference(
-    ctx: ServiceContext, name: Name, tag: str, precondition: Precondition | None, principal: str
-) -> None:
-    """Delete a tag; its manifest stays, even if this was its last tag (end-9).
-
-    Raises:
-        ManifestUnknown: there is no such tag.
-        PreconditionFailed: the tag does not meet `precondition`.
-        TagDeleteForbidden: the tag is immutable.
-        NameUnknown: there is no such repository.
-
-    """
-    repository = await find_repository(ctx, name)
-    change = ctx.change_by(principal)
-    await ctx.database.write(_delete, name, repository.id, tag, precondition, change)
-
-
-def _delete(
+def delete_tag(
     tx: Connection,
-    name: Name,
-    repository_id: str,
+    place: Name | VisibleRepository,
     tag: str,
     precondition: Precondition | None,
     change: Change,
 ) -> None:
-    repository = lock_named_repository(tx, name, repository_id)
+    """Delete a tag; its manifest stays, even if this was its last tag (end-9).
+
+    `place` is the repository's name, or the repository on which the caller was authorized.
+
+    Raises:
+        ManifestUnknown: there is no such tag, or a `place` by id was deleted meanwhile.
+        PreconditionFailed: the tag does not meet `precondition`.
+        TagDeleteForbidden: the tag is immutable.
+        NameUnknown: there is no repository of this name.
+
+    """
+    if isinstance(place, Name):
+        repository = lock_named_repository(tx, place)
+    else:
+        repository = lock_visible_repository(tx, place)
     publish(tx, change, repository, [drop_tag(tx, repository, tag, precondition, change)])
 
 
