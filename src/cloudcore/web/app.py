@@ -100,11 +100,11 @@ class ControlPlane:
         self.routes = list(routes_of(self._app))
         for route in self.routes:
             if route.handler.resolve_before_request() != self._before_handler:
-                raise RouteError(f"{route.facts.operation}: its before_request would be no guard")
-            if platform is None and not route.facts.public:
-                raise RouteError(f"{route.facts.operation}: there is no platform to ask who comes")
+                raise RouteError(f"{route.spec.operation}: its before_request would be no guard")
+            if platform is None and not route.spec.public:
+                raise RouteError(f"{route.spec.operation}: there is no platform to ask who comes")
         self._guard.learn(
-            {route.handler: route.facts for route in self.routes},
+            {route.handler: route.spec for route in self.routes},
             {path.path_format: allowed(path.methods) for path in self._app.routes},
         )
         self._tails = tails_of(self.routes)
@@ -168,9 +168,9 @@ def _platform_error(
 ) -> errors.PlatformError | None:
     """Return our name for what happened; None when it is a bug."""
     if isinstance(error, errors.NotFound) and exchange.hides_absence:
-        assert exchange.facts is not None
-        assert exchange.facts.action is not None
-        return refusal(exchange.facts.action)
+        assert exchange.spec is not None
+        assert exchange.spec.action is not None
+        return refusal(exchange.spec.action)
     if isinstance(error, errors.PlatformError):
         return error
     if isinstance(error, ConstraintViolated):
@@ -211,22 +211,22 @@ def _error_headers(error: errors.PlatformError, exchange: RequestState) -> dict[
 async def _read_request(request: Request[Any, Any, Any]) -> Reply[Any] | None:
     """Read the body and claim the ``Idempotency-Key``; return the reply when it has one already."""
     exchange = exchange_of(request.scope)
-    facts, context = exchange.facts, exchange.context
-    if facts is None or context is None:
+    spec, context = exchange.spec, exchange.context
+    if spec is None or context is None:
         return None
-    if facts.body is not None:
+    if spec.body is not None:
         _check_content_type(request.scope, await request.body())
-    if facts.idempotent:
-        reply = await _claim(request, context, facts)
+    if spec.idempotent:
+        reply = await _claim(request, context, spec)
         if reply is not None:
             return reply
-    if facts.is_body_required and not await request.body():
+    if spec.is_body_required and not await request.body():
         raise errors.InvalidInput("the body is missing", field="body", reason="missing")
     return None
 
 
 async def _claim(
-    request: Request[Any, Any, Any], context: RequestContext, facts: RouteSpec
+    request: Request[Any, Any, Any], context: RequestContext, spec: RouteSpec
 ) -> Reply[Any] | None:
     scope = request.scope
     key = idempotency.parse_key(
@@ -236,7 +236,7 @@ async def _claim(
         return None
     assert context.caller is not None
     claim = idempotency.Claim(
-        idempotency.Scope(context.caller.id, facts.operation, key),
+        idempotency.Scope(context.caller.id, spec.operation, key),
         idempotency.fingerprint(_raw_path(scope), scope["query_string"], await request.body()),
         context.new_id(),
     )
@@ -247,7 +247,7 @@ async def _claim(
         return None
     outcome = idempotency.Outcome.open(sealed, context.keyring, claim.scope)
     for action, resource in outcome.authorized:
-        policy = await facts.resource_policy(context, resource) if facts.resource_policy else None
+        policy = await spec.resource_policy(context, resource) if spec.resource_policy else None
         context.authorize(resource, action=action, resource_policy=policy)
     context.is_committed = True
     return Reply(
@@ -282,8 +282,8 @@ def _context(scope: Scope) -> RequestContext:
 def _stream(scope: Scope) -> RequestStream:
     """Provide the body of a request to a route that takes it unread."""
     exchange = exchange_of(scope)
-    assert exchange.facts is not None
-    limit = exchange.facts.max_stream_bytes
+    assert exchange.spec is not None
+    limit = exchange.spec.max_stream_bytes
     return RequestStream(scope, exchange.receive, _context(scope), limit)
 
 
@@ -299,12 +299,12 @@ class _Request(Request[Any, Any, Any]):
 
     async def json(self) -> Any:  # noqa: ANN401 - the type the handler asks for
         """Return the body as what the handler takes."""
-        facts = exchange_of(self.scope).facts
-        assert facts is not None
+        spec = exchange_of(self.scope).spec
+        assert spec is not None
         body = await self.body()
         if len(body) <= INLINE_BYTES:
-            return decode(body, facts.body)
-        return await asyncio.to_thread(decode, body, facts.body)
+            return decode(body, spec.body)
+        return await asyncio.to_thread(decode, body, spec.body)
 
 
 class _Response(Response[Any]):

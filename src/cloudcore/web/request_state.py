@@ -37,7 +37,7 @@ class RequestState:
 
     def __init__(self, scope: HTTPScope, receive: Receive, send: Send, request_id: str) -> None:
         self.request_id = request_id
-        self.facts: RouteSpec | None = None
+        self.spec: RouteSpec | None = None
         self.context: RequestContext | None = None
         self.standing: RateLimitStatus | None = None
         self.bearer_came = False
@@ -91,7 +91,7 @@ class RequestState:
 
     def _fault(self) -> str | None:
         """Return why a success must not be sent, or None."""
-        spec, context = self.facts, self.context
+        spec, context = self.spec, self.context
         if spec is None or context is None:
             return None if spec is not None and spec.public else "an answer without a guard"
         if spec.action is not None and not context.authorized:
