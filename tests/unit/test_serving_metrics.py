@@ -13,7 +13,7 @@ from registry.planes import PLANES
 
 
 def record(method: str, path: bytes, status: int, seconds: float) -> RequestRecord:
-    """Return the record of an exchange that received 3 bytes and sent 5."""
+    """Return the record of a request cycle that received 3 bytes and sent 5."""
     return RequestRecord(0.0, seconds, "", method, path, b"", status, 3, 5, "", PLANES.find(path))
 
 

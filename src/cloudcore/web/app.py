@@ -30,7 +30,7 @@ from cloudcore.web.context import Platform, Reply, RequestContext, refusal
 from cloudcore.web.envelope import ENVELOPE, ErrorShape
 from cloudcore.web.guard import Guard
 from cloudcore.web.reference import ReferencePages
-from cloudcore.web.request_state import RequestState, exchange_of
+from cloudcore.web.request_state import RequestState, request_state_of
 from cloudcore.web.route_spec import RouteError, RouteSpec, allowed, routes_of, tails_of
 from cloudcore.web.streams import RequestStream
 from cloudcore.web.strict_json import decode
@@ -118,23 +118,22 @@ class ControlPlane:
             await self._app(scope, receive, send)
 
     async def _answer(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
-        state = scope.setdefault("state", {})
-        request_id = state.setdefault("request_id", str(uuid4()))
+        request_id = scope.setdefault("state", {}).setdefault("request_id", str(uuid4()))
         for name, value in scope["headers"]:
             if name == b"x-request-id":
                 _log.info("request %s is the client's %r", request_id, value.decode("latin-1"))
-        exchange = RequestState(scope, receive, send, request_id)
+        state = RequestState(scope, receive, send, request_id)
         if scope["method"] == "HEAD":
             scope = {**scope, "method": "GET"}
         path = _raw_path(scope)
         if tailed := self._tails.find(path):
-            exchange.tail = tailed.tail
+            state.tail = tailed.tail
             scope = {**scope, "path": tailed.head + PLACEHOLDER}
         elif is_crooked(path):
             scope = {**scope, "path": "/\0"}
         with body_budget.BODIES.hold() as hold:
             metered = hold.metered(cast("body_budget.Receive", receive))
-            await self._app(scope, cast("Receive", metered), exchange.send)
+            await self._app(scope, cast("Receive", metered), state.send)
 
     async def _before_handler(self, request: Request[Any, Any, Any]) -> Reply[Any] | None:
         """Let a request in, and answer it when its answer is known."""
@@ -142,41 +141,39 @@ class ControlPlane:
         return await _read_request(request)
 
     def _answer_error(self, request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
-        exchange = exchange_of(request.scope)
-        known = _platform_error(error, exchange, self._absent)
+        state = request_state_of(request.scope)
+        known = _platform_error(error, state, self._absent)
         if known is None:
-            _log.error(
-                "unexpected failure", exc_info=error, extra={"request_id": exchange.request_id}
-            )
+            _log.error("unexpected failure", exc_info=error, extra={"request_id": state.request_id})
             known = errors.PlatformError("")
         path = request.scope["path"]
         shape = next(
             (shape for prefix, shape in self._error_shapes.items() if path.startswith(prefix)),
             ENVELOPE,
         )
-        status, body = shape.render(known, exchange.request_id)
+        status, body = shape.render(known, state.request_id)
         return Response(
             body,
             status_code=status,
             media_type="application/json",
-            headers={**shape.headers, **_error_headers(known, exchange)},
+            headers={**shape.headers, **_error_headers(known, state)},
         )
 
 
 def _platform_error(
-    error: Exception, exchange: RequestState, absent: str
+    error: Exception, state: RequestState, absent: str
 ) -> errors.PlatformError | None:
     """Return our name for what happened; None when it is a bug."""
-    if isinstance(error, errors.NotFound) and exchange.hides_absence:
-        assert exchange.spec is not None
-        assert exchange.spec.action is not None
-        return refusal(exchange.spec.action)
+    if isinstance(error, errors.NotFound) and state.hides_absence:
+        assert state.spec is not None
+        assert state.spec.action is not None
+        return refusal(state.spec.action)
     if isinstance(error, errors.PlatformError):
         return error
     if isinstance(error, ConstraintViolated):
         # A change looks before it writes; this is for what another did in between.
         _log.warning(
-            "a constraint refused a change: %s", error, extra={"request_id": exchange.request_id}
+            "a constraint refused a change: %s", error, extra={"request_id": state.request_id}
         )
         return errors.Conflict("the present state of things forbids this")
     if not isinstance(error, HTTPException) or error.status_code >= 500:
@@ -193,10 +190,10 @@ def _platform_error(
             return errors.InvalidInput("the request cannot be read")
 
 
-def _error_headers(error: errors.PlatformError, exchange: RequestState) -> dict[str, str]:
+def _error_headers(error: errors.PlatformError, state: RequestState) -> dict[str, str]:
     """Return the headers that tell what to do about an error (RFC 6750 §3 for 401)."""
     match error:
-        case errors.Unauthenticated() if exchange.bearer_came:
+        case errors.Unauthenticated() if state.bearer_came:
             return {"WWW-Authenticate": 'Bearer error="invalid_token"'}
         case errors.Unauthenticated():
             return {"WWW-Authenticate": "Bearer"}
@@ -210,8 +207,8 @@ def _error_headers(error: errors.PlatformError, exchange: RequestState) -> dict[
 
 async def _read_request(request: Request[Any, Any, Any]) -> Reply[Any] | None:
     """Read the body and claim the ``Idempotency-Key``; return the reply when it has one already."""
-    exchange = exchange_of(request.scope)
-    spec, context = exchange.spec, exchange.context
+    state = request_state_of(request.scope)
+    spec, context = state.spec, state.context
     if spec is None or context is None:
         return None
     if spec.body is not None:
@@ -273,7 +270,7 @@ def _check_content_type(scope: Scope, body: bytes) -> None:
 
 def _context(scope: Scope) -> RequestContext:
     """Provide the context that the guard made."""
-    context = exchange_of(scope).context
+    context = request_state_of(scope).context
     if context is None:
         raise RouteError("there is no platform, so there is no context")
     return context
@@ -281,10 +278,10 @@ def _context(scope: Scope) -> RequestContext:
 
 def _stream(scope: Scope) -> RequestStream:
     """Provide the body of a request to a route that takes it unread."""
-    exchange = exchange_of(scope)
-    assert exchange.spec is not None
-    limit = exchange.spec.max_stream_bytes
-    return RequestStream(scope, exchange.receive, _context(scope), limit)
+    state = request_state_of(scope)
+    assert state.spec is not None
+    limit = state.spec.max_stream_bytes
+    return RequestStream(scope, state.receive, _context(scope), limit)
 
 
 class _Request(Request[Any, Any, Any]):
@@ -299,7 +296,7 @@ class _Request(Request[Any, Any, Any]):
 
     async def json(self) -> Any:  # noqa: ANN401 - the type the handler asks for
         """Return the body as what the handler takes."""
-        spec = exchange_of(self.scope).spec
+        spec = request_state_of(self.scope).spec
         assert spec is not None
         body = await self.body()
         if len(body) <= INLINE_BYTES:

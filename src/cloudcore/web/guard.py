@@ -27,7 +27,7 @@ from cloudcore.serving.source_address import rate_subject, source_address
 from cloudcore.uuids import parse_uuid
 from cloudcore.web.context import Origin, Platform, RequestContext, refusal
 from cloudcore.web.ratelimit import count_request
-from cloudcore.web.request_state import RequestState, exchange_of
+from cloudcore.web.request_state import RequestState, request_state_of
 from cloudcore.web.route_spec import RouteSpec
 from cloudcore.web.tail import PLACEHOLDER
 
@@ -63,15 +63,15 @@ class Guard:
         if spec is None:  # the framework's own answer to OPTIONS
             allow = self._allow[connection.scope["path_template"]]
             raise MethodNotAllowed("the path does not take this method", allow=allow)
-        exchange = exchange_of(connection.scope)
-        exchange.spec = spec
+        state = request_state_of(connection.scope)
+        state.spec = spec
         if spec.tail is not None:
-            _show_tail(spec.tail, exchange.tail, connection.scope)
+            _show_tail(spec.tail, state.tail, connection.scope)
         if self._platform is None:
             return
         _lower_ids(spec, connection.scope)
-        await self._admit(self._platform, exchange, connection, spec)
-        if spec.tail is not None and exchange.tail is None:
+        await self._admit(self._platform, state, connection, spec)
+        if spec.tail is not None and state.tail is None:
             raise InvalidInput(
                 f"{spec.tail} is percent-encoded UTF-8 without null characters",
                 field=spec.tail,
@@ -80,16 +80,16 @@ class Guard:
         _check_ids(spec, connection.scope["path_params"])
 
     async def _admit(
-        self, platform: Platform, exchange: RequestState, connection: Connection, spec: RouteSpec
+        self, platform: Platform, state: RequestState, connection: Connection, spec: RouteSpec
     ) -> None:
         headers = connection.scope["headers"]
         client = connection.scope.get("client")
         platform.proxy_watch.note(
             client[0] if client else None, headers, platform.settings.trusted_proxies
         )
-        context = exchange.context = RequestContext(
+        context = state.context = RequestContext(
             platform,
-            request_id=exchange.request_id,
+            request_id=state.request_id,
             source_ip=source_address(
                 client[0] if client else None,
                 _values(headers, b"x-forwarded-for"),
@@ -102,20 +102,20 @@ class Guard:
         )
         credentials = _values(headers, b"authorization")
         if not spec.public:
-            context.caller = await _authenticate(platform, exchange, context, credentials)
+            context.caller = await _authenticate(platform, state, context, credentials)
         elif spec.rate_limited and credentials:
             # Counted by who it is; a credential that is not valid is nobody's.
             with suppress(Unauthenticated):
-                context.caller = await _authenticate(platform, exchange, context, credentials)
+                context.caller = await _authenticate(platform, state, context, credentials)
         if context.caller is not None:
             connection.scope["state"]["principal"] = context.caller.crn  # for the access log
         if spec.action is not None:
-            await self._check_action(platform, exchange, context, spec.action)
+            await self._check_action(platform, state, context, spec.action)
         if spec.rate_limited:
-            await _count(exchange, context, spec)
+            await _count(state, context, spec)
 
     async def _check_action(
-        self, platform: Platform, exchange: RequestState, context: RequestContext, action: str
+        self, platform: Platform, state: RequestState, context: RequestContext, action: str
     ) -> None:
         """Refuse whom no policy could allow the action on anything, before anything is looked up.
 
@@ -127,35 +127,35 @@ class Guard:
         if not could_allow(context.policies, action, context.source_ip, context.clock()):
             if action not in self._shared_actions:
                 raise refusal(action)
-            exchange.hides_absence = True
+            state.hides_absence = True
             context.allowed_somewhere = False
 
 
 async def _authenticate(
-    platform: Platform, exchange: RequestState, context: RequestContext, credentials: list[bytes]
+    platform: Platform, state: RequestState, context: RequestContext, credentials: list[bytes]
 ) -> Principal:
     if len(credentials) != 1:
         raise Unauthenticated(
             "send one Authorization header" if credentials else "send Authorization: Bearer <token>"
         )
     bearer = _BEARER.fullmatch(credentials[0])
-    exchange.bearer_came = credentials[0][:6].lower() == b"bearer"
+    state.bearer_came = credentials[0][:6].lower() == b"bearer"
     if bearer is None:
         raise Unauthenticated("only bearer tokens are accepted")
     origin = Origin(context.request_id, context.source_ip)
     return await platform.authenticator.authenticate(bearer[1].decode("ascii"), origin)
 
 
-async def _count(exchange: RequestState, context: RequestContext, spec: RouteSpec) -> None:
+async def _count(state: RequestState, context: RequestContext, spec: RouteSpec) -> None:
     if context.caller is not None:
         subject = f"principal:{context.caller.id}"
     else:
         subject = f"address:{rate_subject(context.source_ip)}"
-    exchange.standing = await context.database.write_relaxed(
+    state.rate_limit = await context.database.write_relaxed(
         count_request, spec.operation, subject, context.settings.budget, context.clock()
     )
-    if exchange.standing.is_refused:
-        raise RateLimited("too many requests", retry_after=exchange.standing.reset)
+    if state.rate_limit.is_refused:
+        raise RateLimited("too many requests", retry_after=state.rate_limit.reset)
 
 
 def _show_tail(name: str, tail: str | None, scope: Any) -> None:  # noqa: ANN401 - the framework's
