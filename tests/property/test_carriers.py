@@ -43,7 +43,7 @@ from registry.services.images.deletion import delete_image
 from registry.services.images.details import list_images
 from registry.services.images.restoration import restore_image
 from registry.services.tags import prefix_index as carriers
-from registry.services.tags.details import list_tag_details
+from registry.services.tags.details import list_tag_page
 from registry.services.tags.pointers import drop_tag, point_tag
 from tests.databases import add_account
 from tests.integration.counting import CountingConnection
@@ -196,7 +196,7 @@ class History:
             page = list_images(tx, found, TagStatus.TAGGED, prefix, before, 2)
             digests += [image.digest for image in page.images]
             if len(page.images) < 2:
-                return digests, page.total, list_tag_details(tx, found, prefix, "", 1).total
+                return digests, page.total, list_tag_page(tx, found, prefix, "", 1).total
             before = page.images[-1].id
 
 
