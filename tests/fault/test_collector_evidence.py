@@ -138,7 +138,7 @@ def test_an_older_database_loses_nothing_it_knows(sqlite_database: str) -> None:
 def test_many_bytes_of_a_later_database_are_left_alone(
     sqlite_database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The database is another one altogether: all the bytes look like leaks."""
+    """The database is another one altogether: all the bytes look like orphans."""
     store = MemoryStore()
     path = Path(sqlite_database.removeprefix("sqlite:///"))
     backup = path.read_bytes()
