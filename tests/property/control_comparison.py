@@ -115,9 +115,9 @@ class ComparingMachine(RuleBasedStateMachine):
                 (each["digest"], sorted(each["tags"]), each["size_bytes"]) for each in told
             ] == [(d, repository.tags_of(d), BY_DIGEST[d].size) for d in expected]
         prefix = PREFIXES[self.steps % len(PREFIXES)]
-        carriers = {to for tag, (to, _) in repository.tags.items() if tag.startswith(prefix)}
+        tagged = {to for tag, (to, _) in repository.tags.items() if tag.startswith(prefix)}
         told = self.walk(path, "images", tag_prefix=prefix)
-        assert [each["digest"] for each in told] == [d for d in by_status["any"] if d in carriers]
+        assert [each["digest"] for each in told] == [d for d in by_status["any"] if d in tagged]
         for digest in by_status["any"][self.steps % 4 :: 4]:
             answer = self.send("GET", f"{repository.name}/manifests/{digest}")
             assert (answer.status, answer.body) == (200, BY_DIGEST[digest].body)
