@@ -15,8 +15,8 @@ from registry.blobstore.memory import MemoryStore
 from registry.gc.collector.consistency_check import IndexIncomplete
 from registry.oci.digest import digest_of
 from tests.fault.collected import (
-    BURIED,
     CONFIG,
+    DELETED,
     KEPT,
     check_image,
     clean,
@@ -27,7 +27,7 @@ from tests.fault.collected import (
 )
 from tests.inprocess import Registry, open_registry
 
-NEEDED: Final = {CONFIG, KEPT, BURIED}
+NEEDED: Final = {CONFIG, KEPT, DELETED}
 NO_REFERENCES: Final = "UPDATE repository_blobs SET manifest_refs = 0"
 CONDEMN_ALL: Final = "UPDATE blob_objects SET state = 'condemned', condemned_at = 0"
 
