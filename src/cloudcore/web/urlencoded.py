@@ -28,15 +28,10 @@ def parse_fields(
     not_utf8: NotUtf8 = "strict",
     unambiguous: bool = False,
 ) -> list[tuple[str, str]]:
-    """Return name and value of each field, in order; empty fields (``&&``) are left out.
+    """Return name and value of each field, in order, without the empty fields of ``&&``.
 
-    Args:
-        encoded: the query string, or the body of the form.
-        max_fields: refuse more.
-        counts_empty: empty fields count towards `max_fields`.
-        plus_is_blank: see `decode_text`.
-        not_utf8: see `decode_text`.
-        unambiguous: refuse repeated names too; see `decode_text`.
+    The empty ones count towards `max_fields` if `counts_empty`. With `unambiguous`, no name may be
+    repeated. For the other options see `decode_text`.
 
     Raises:
         InvalidInput: there are too many fields, or one is refused.
@@ -78,14 +73,9 @@ def decode_text(
 ) -> str:
     """Percent-decode a name or a value, once.
 
-    Args:
-        encoded: as sent.
-        plus_is_blank: read ``+`` as a blank, not as a plus.
-        not_utf8: refuse or replace bytes that are not UTF-8.
-        unambiguous: refuse percent signs that begin no escape, and null characters.
-
     Raises:
-        InvalidInput.
+        InvalidInput: it is not UTF-8, unless that is replaced. With `unambiguous`: a percent sign
+            begins no escape, or there is a null character.
 
     """
     if unambiguous and _BROKEN_ESCAPE.search(encoded):
