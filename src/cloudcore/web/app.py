@@ -93,7 +93,7 @@ class ControlPlane:
                 "ctx": Provide(_context, sync_to_thread=False),
                 "stream": Provide(_stream, sync_to_thread=False),
             },
-            request_class=_Request,
+            request_class=_CheckedRequest,
             response_class=_Response,
             request_max_body_size=MAX_BODY_BYTES,
         )
@@ -284,7 +284,7 @@ def _stream(scope: Scope) -> RequestStream:
     return RequestStream(scope, state.receive, _context(scope), limit)
 
 
-class _Request(Request[Any, Any, Any]):
+class _CheckedRequest(Request[Any, Any, Any]):
     """A request whose body is read and decoded by our rules."""
 
     async def body(self) -> bytes:
