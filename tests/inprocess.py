@@ -126,16 +126,16 @@ class Client:
             "headers": [(k.encode(), v.encode("latin-1")) for k, v in given.items()],
             "extensions": self._extensions,
         }
-        exchange = _Exchange(_parts(body), comes_at_once=isinstance(body, bytes))
-        await self._app(scope, exchange.receive, exchange.send)
-        answer = exchange.answer()
+        cycle = _RequestCycle(_parts(body), comes_at_once=isinstance(body, bytes))
+        await self._app(scope, cycle.receive, cycle.send)
+        answer = cycle.answer()
         check_form(method, answer)
         assert answer.status != 500 or self._expects_bugs, answer.body
         return answer
 
 
 @dataclass
-class _Exchange:
+class _RequestCycle:
     """The server's side of one request."""
 
     parts: AsyncIterator[bytes]

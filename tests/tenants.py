@@ -215,8 +215,8 @@ class Install:
     async def add_repository(self, account: Account, name: str, *statements: Statement) -> str:
         """Add a repository, with a policy of these statements if there are any."""
         new = NewRepository(name, None, {}, "mutable", [])
-        act = self.ctx.change_by("")
-        made = await self.database.write(create_repository, account.id, uuid7(), new, act)
+        change = self.ctx.change_by("")
+        made = await self.database.write(create_repository, account.id, uuid7(), new, change)
         if statements:
             await self.share(made.id, account, *statements)
         return made.id

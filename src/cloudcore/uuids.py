@@ -22,3 +22,8 @@ Uuid = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
 def parse_uuid(text: str) -> str | None:
     """Return a UUID in lower case, or None if `text` is not one."""
     return text.lower() if _UUID.fullmatch(text) else None
+
+
+def is_canonical_uuid(text: str) -> bool:
+    """Return True if `text` is a UUID in lower case, as ids are stored."""
+    return parse_uuid(text) == text

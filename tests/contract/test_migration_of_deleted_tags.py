@@ -14,7 +14,7 @@ from tests.recount import check_counters, querying
 
 DAY: Final = 24 * 3600 * 10**6
 NOW: Final = time.time_ns() // 1000
-HERE, BURIED, LOST = (f"sha256:{letter * 64}" for letter in "abc")
+HERE, DELETED, LOST = (f"sha256:{letter * 64}" for letter in "abc")
 REPOSITORIES: Final[tuple[tuple[str, str, str, int | None], ...]] = (
     ("r1", "acme", "team/app", None),
     ("r2", "acme", "team/web/shop", None),
@@ -29,7 +29,7 @@ EVENTS: Final = (
     ("r1", "back", "deleted", None, HERE, 2),
     ("r1", "back", "created", HERE, None, 1),
     ("r1", "old", "deleted", None, HERE, 8),
-    ("r1", "waits", "deleted", None, BURIED, 1),
+    ("r1", "waits", "deleted", None, DELETED, 1),
     ("r1", "lost", "deleted", None, LOST, 1),
     ("r3", "with-repository", "deleted", None, HERE, 2),
     ("r4", "old", "deleted", None, HERE, 8),
@@ -63,7 +63,7 @@ def fill(connection: Connection) -> None:
             created_at=0,
         )
         add("manifest_bodies", account_id=handle, digest=HERE, body=b"{}")
-    add("manifest_bodies", account_id="acme", digest=BURIED, body=b"{}")
+    add("manifest_bodies", account_id="acme", digest=DELETED, body=b"{}")
     settings = {"undelete_days": 30, "uncounted_pullers": "[]", "updated_at": 0}
     add("registry_settings", account_id="slow", **settings)
     for number, (repository, account, name, deleted_at) in enumerate(REPOSITORIES):
@@ -84,7 +84,7 @@ def fill(connection: Connection) -> None:
         add("manifests", id=f"m{number}", digest=HERE, tag_count=tags, **of, **image)
     add(
         "deleted_manifests",
-        **{"id": "t", "digest": BURIED, "repository_id": "r1", "account_id": "acme", **image},
+        **{"id": "t", "digest": DELETED, "repository_id": "r1", "account_id": "acme", **image},
         tags="[]",
         deleted_at=NOW - 5 * DAY,
         deleted_by="",
@@ -119,7 +119,7 @@ def test_deleted_tags_are_found_and_all_is_counted(bare_url: str) -> None:
             (row[0], row[1]): (row[2], bool(row[3]), row[4] - NOW, row[5]) for row in found
         } == {
             ("r1", "gone"): (HERE, True, 6 * DAY, 4),
-            ("r1", "waits"): (BURIED, False, 2 * DAY, 8),
+            ("r1", "waits"): (DELETED, False, 2 * DAY, 8),
             ("r3", "with-repository"): (HERE, True, 5 * DAY, 10),
             ("r4", "old"): (HERE, True, 22 * DAY, 11),
         }

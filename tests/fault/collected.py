@@ -25,7 +25,7 @@ from tests.inprocess import Registry
 
 CONFIG: Final = b"{}"
 KEPT: Final = b"a layer that an image has " * 9
-BURIED: Final = b"a layer that a deleted image has " * 9
+DELETED: Final = b"a layer that a deleted image has " * 9
 GARBAGE: Final = (b"swept", b"condemned", b"unreferenced")
 MARK, SWEEP = 1, 2
 
@@ -66,8 +66,8 @@ async def account_of(registry: Registry) -> str:
 async def fill(registry: Registry, store: BlobStore) -> None:
     """Push, delete and collect until every stage holds something; and leave orphans."""
     await push_image(registry, KEPT)
-    await push_image(registry, BURIED)
-    path = f"/v2/dev/app/manifests/{digest_of(document(BURIED))}"
+    await push_image(registry, DELETED)
+    path = f"/v2/dev/app/manifests/{digest_of(document(DELETED))}"
     assert (await registry.client.request("DELETE", path)).status == 202
     phases: Sequence[Sequence[int]] = ((MARK, SWEEP), (MARK,), ())
     for data, numbers in zip(GARBAGE, phases, strict=True):
@@ -121,12 +121,12 @@ async def check_clean(registry: Registry, store: BlobStore) -> None:
     assert len([each async for each in store.list_objects()]) == 3  # a config and two layers
     assert [each async for each in store.list_staged()] == []
     await registry.ctx.database.write(_restore, registry.ctx.change_by(""))
-    await check_image(registry, BURIED)
+    await check_image(registry, DELETED)
     await check_needed(registry, store)
 
 
-def _restore(tx: Connection, act: Change) -> None:
+def _restore(tx: Connection, change: Change) -> None:
     repository = find_repository(tx, "dev", "app")
     assert repository is not None
     assert lock_repository(tx, repository.id) is not None
-    restore_image(tx, repository, str(digest_of(document(BURIED))), act)
+    restore_image(tx, repository, str(digest_of(document(DELETED))), change)

@@ -25,7 +25,7 @@ from registry.gc.fsck import check
 from registry.oci.digest import digest_of
 from tests.collecting import at_once, collect
 from tests.databases import add_account, with_database
-from tests.fault.collected import BURIED, KEPT, account_of, check_image, document, push_image
+from tests.fault.collected import DELETED, KEPT, account_of, check_image, document, push_image
 from tests.fault.small_disk import free_bytes, small_disk, take_the_rest
 from tests.inprocess import Answer, Registry, open_registry
 
@@ -64,7 +64,7 @@ def play(url: str, disk: Path, scenario: Scenario) -> None:
     async def run(store: FilesystemStore) -> None:
         async with open_registry(url, store) as registry:
             await push_image(registry, KEPT)
-            await push_image(registry, BURIED)
+            await push_image(registry, DELETED)
             rng = random.Random(0)
             for size in (BLOB_BYTES, BLOB_BYTES // 64):
                 while (answer := await push(registry, rng.randbytes(size))).status == 201:
@@ -88,7 +88,7 @@ async def push(registry: Registry, data: bytes) -> Answer:
 
 async def delete(registry: Registry) -> Answer:
     """Delete the image that need not stay."""
-    path = f"/v2/dev/app/manifests/{digest_of(document(BURIED))}"
+    path = f"/v2/dev/app/manifests/{digest_of(document(DELETED))}"
     return await registry.client.request("DELETE", path)
 
 
@@ -124,7 +124,7 @@ def test_at_the_last_byte_pulls_go_on_and_room_heals(disk: Path, database_on_dis
         check_refused(await push(registry, b"small"), "full")
         check_refused(await delete(registry), "full")
         await check_image(registry, KEPT)
-        await check_image(registry, BURIED)
+        await check_image(registry, DELETED)
         taken.unlink()
         await check_emptied(registry, store, disk)
 

@@ -40,9 +40,9 @@ BODIES: Final[dict[str, Any]] = {
 }
 
 
-def fields_of(facts: RouteSpec) -> set[str]:
+def fields_of(spec: RouteSpec) -> set[str]:
     """Return the fields that the body of an operation may have."""
-    shapes = [each for each in (facts.body, *get_args(facts.body)) if isinstance(each, type)]
+    shapes = [each for each in (spec.body, *get_args(spec.body)) if isinstance(each, type)]
     return {
         name
         for shape in shapes

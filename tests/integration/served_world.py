@@ -157,7 +157,7 @@ class Served:
     keyring: Keyring
     tokens: AccessTokens
     clock: ManualClock
-    facts: list[RouteSpec]
+    specs: list[RouteSpec]
     """Of the control plane's routes."""
     acme: Tenant = field(init=False)
     globex: Tenant = field(init=False)
@@ -403,8 +403,8 @@ async def open_served(data: Path, database_url: str = "") -> AsyncIterator[Serve
         await keys.refresh()
         app = dispatcher(planes.data, planes.control)
         control = cast("ControlPlane", planes.control)
-        facts = [route.facts for route in control.routes]
-        served = Served(app, database, keyring, AccessTokens(keys, URL, clock), clock, facts)
+        specs = [route.spec for route in control.routes]
+        served = Served(app, database, keyring, AccessTokens(keys, URL, clock), clock, specs)
         served.acme = await served.add_tenant("acme")
         served.globex = await served.add_tenant("globex")
         yield served

@@ -193,11 +193,11 @@ class RunningServer:
         return cast("set[HttpProtocol]", self.state.connections)
 
     @property
-    def exchange(self) -> RequestCycle:
+    def cycle(self) -> RequestCycle:
         """Return what is under way on the only connection."""
         (connection,) = self.connections
-        assert connection.exchange is not None
-        return connection.exchange
+        assert connection.cycle is not None
+        return connection.cycle
 
     def sweep(self, now: float) -> None:
         """Have the time limits enforced as if the monotonic clock said `now`."""

@@ -11,9 +11,9 @@ import pytest
 
 from tests.conformance.content import Content, blob, image_index, image_manifest
 from tests.integration.bad_input.case import Case
-from tests.integration.bad_input.exchange import Answer
 from tests.integration.bad_input.manifests import manifest_cases
 from tests.integration.bad_input.names import name_cases, tag_cases
+from tests.integration.bad_input.raw_request import Answer
 from tests.integration.bad_input.reads import (
     delete_and_mount_cases,
     list_cases,

@@ -14,8 +14,8 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.identity.jws import sign
 from cloudcore.serving.limits import ServerLimits
 from registry.services.bearers import BEARERS
-from tests.integration.bad_input.exchange import send
 from tests.integration.bad_input.identity import CASES, GROUPS
+from tests.integration.bad_input.raw_request import send
 from tests.integration.id_places import BODIES, PLACES, filled, token_of
 from tests.integration.oauth_world import VERIFIER, World, authorization_query
 from tests.integration.oauth_world import play as play_oauth

@@ -59,7 +59,7 @@ def play(data: Path, scenario: Callable[[Site], Awaitable[None]], **settings: st
     asyncio.run(run())
 
 
-def figures(answer: httpx.Response) -> tuple[int, ...]:
+def rate_limits(answer: httpx.Response) -> tuple[int, ...]:
     return tuple(int(answer.headers[name]) for name in HEADERS)
 
 
@@ -95,7 +95,7 @@ def test_an_entity_tag_saves_the_body(tmp_path: Path) -> None:
             for condition in ('"other"', etag.strip('"'), ""):
                 assert (await site.ask(path, If_None_Match=condition)).status_code == 200
             # Of the requests above, none was free.
-            assert figures(await site.ask(path))[1] == LIMIT - 10
+            assert rate_limits(await site.ask(path))[1] == LIMIT - 10
 
     play(tmp_path / "data", scenario)
 
@@ -104,19 +104,19 @@ def test_each_endpoint_and_each_caller_has_its_own_window(tmp_path: Path) -> Non
     async def scenario(site: Site) -> None:
         for left in range(LIMIT - 1, -1, -1):
             answer = await site.ask("/v1/regions")
-            assert (answer.status_code, figures(answer)) == (200, (LIMIT, left, 60))
+            assert (answer.status_code, rate_limits(answer)) == (200, (LIMIT, left, 60))
         site.clock.advance(20)
         refused = await site.ask("/v1/regions", "HEAD")
         assert refused.status_code == 429
-        assert figures(refused) == (LIMIT, 0, 40)
+        assert rate_limits(refused) == (LIMIT, 0, 40)
         assert refused.headers["retry-after"] == "40"
-        assert figures(await site.ask("/v1/prices"))[1] == LIMIT - 1
-        assert figures(await site.ask("/v1/regions", peer="203.0.113.1"))[1] == LIMIT - 1
+        assert rate_limits(await site.ask("/v1/prices"))[1] == LIMIT - 1
+        assert rate_limits(await site.ask("/v1/regions", peer="203.0.113.1"))[1] == LIMIT - 1
         site.clock.advance(39)
         sooner = await site.ask("/v1/regions")  # which begins the window anew
         assert (sooner.status_code, sooner.headers["retry-after"]) == (429, "60")
         site.clock.advance(60)
-        assert figures(await site.ask("/v1/regions")) == (LIMIT, LIMIT - 1, 60)
+        assert rate_limits(await site.ask("/v1/regions")) == (LIMIT, LIMIT - 1, 60)
 
     play(tmp_path / "data", scenario)
 
@@ -130,7 +130,7 @@ def test_the_address_is_what_a_trusted_proxy_names(tmp_path: Path) -> None:
             ("10.0.0.1", "2001:db8:0:1::1"),
             ("198.51.100.7", "2001:db8::1"),  # a stranger names whom it likes
         ):
-            left.append(figures(await site.ask(path, peer=peer, X_Forwarded_For=client))[1])
+            left.append(rate_limits(await site.ask(path, peer=peer, X_Forwarded_For=client))[1])
         assert left == [LIMIT - 1, LIMIT - 2, LIMIT - 1, LIMIT - 1]
 
     play(tmp_path / "data", scenario, trusted_proxies="10.0.0.0/8")
@@ -154,7 +154,7 @@ def test_what_is_no_credential_is_counted_by_address(tmp_path: Path) -> None:
         for credential in ("Bearer nonsense", "Basic dTpw", "", "Bearer"):
             answer = await site.ask(path, Authorization=credential)
             assert answer.status_code == 200
-            left.append(figures(answer)[1])
+            left.append(rate_limits(answer)[1])
         assert left == [LIMIT - 1, LIMIT - 2, LIMIT - 3, LIMIT - 4]
 
     play(tmp_path / "data", scenario)

@@ -43,7 +43,7 @@ def serving(data: Path) -> Iterator[httpx.Client]:
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Return the data of a registry with a blob, and where an upload in it goes on."""
-    data = tmp_path_factory.mktemp("leaks") / "data"
+    data = tmp_path_factory.mktemp("orphans") / "data"
     with serving(data) as client:
         answer = client.post(UPLOADS, params={"digest": DIGEST}, content=KEPT)
         assert answer.status_code == 201
@@ -58,7 +58,7 @@ def data(sound: tuple[Path, str], tmp_path: Path) -> Path:
     return Path(shutil.copytree(sound[0], tmp_path / "data"))
 
 
-def leak(data: Path, place: str | None = None, hours: int = 2) -> Path:
+def add_orphan(data: Path, place: str | None = None, hours: int = 2) -> Path:
     """Leave bytes without a row, as a process does that dies at the wrong moment."""
     object_id = uuid7(system_clock() - hours * HOUR)
     if place is not None:
@@ -69,7 +69,7 @@ def leak(data: Path, place: str | None = None, hours: int = 2) -> Path:
     return file
 
 
-def remove_leaks(data: Path, option: str = "--remove-orphans") -> int:
+def remove_orphans(data: Path, option: str = "--remove-orphans") -> int:
     return main(("fsck", "--quick", option, "--data", str(data)))
 
 
@@ -77,15 +77,15 @@ def stored(data: Path) -> int:
     return sum(each.is_file() for each in (data / "blobs").rglob("*"))
 
 
-def test_leaks_are_removed_beside_the_registry(
+def test_orphans_are_removed_beside_the_registry(
     data: Path, sound: tuple[Path, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with serving(data) as client:
         location = client.post(UPLOADS).headers["location"]
         assert client.patch(location, content=KEPT).status_code == 202
-        old = [leak(data, "00"), leak(data, "ff"), leak(data)]
-        young = [leak(data, "00", hours=0), leak(data, hours=0)]
-        assert remove_leaks(data) == 0
+        old = [add_orphan(data, "00"), add_orphan(data, "ff"), add_orphan(data)]
+        young = [add_orphan(data, "00", hours=0), add_orphan(data, hours=0)]
+        assert remove_orphans(data) == 0
         assert capsys.readouterr().out.splitlines()[-2:] == [
             "1 blobs and 0 manifests checked: 0 violations, 5 leaks",
             "3 leaks set aside for 168 h; 2 may be uploads under way",
@@ -93,7 +93,7 @@ def test_leaks_are_removed_beside_the_registry(
         assert [each.exists() for each in (*old, *young)] == [False] * 3 + [True] * 2
         for each in young:
             each.unlink()
-        assert remove_leaks(data, "--remove-leaks") == 0
+        assert remove_orphans(data, "--remove-leaks") == 0
         assert capsys.readouterr().out.splitlines()[-1] == "0 leaks set aside"
         assert client.get(f"/v2/dev/app/blobs/{DIGEST}").content == KEPT
         for under_way in (location, sound[1]):
@@ -107,10 +107,10 @@ def test_files_of_another_database_are_left_alone(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    leak(data, "00")
+    add_orphan(data, "00")
     before = stored(data)
     monkeypatch.setenv("ENTREPOT_DATABASE_URL", f"sqlite:///{tmp_path / 'other.db'}")
-    assert remove_leaks(data) == 1
+    assert remove_orphans(data) == 1
     told = capsys.readouterr()
     assert " 3 leaks\n" in told.out
     assert told.err.splitlines()[-1].startswith(
@@ -119,30 +119,30 @@ def test_files_of_another_database_are_left_alone(
     assert stored(data) == before
 
 
-def test_many_leaks_are_no_leaks(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_orphans_are_none(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One in each of many places, so that each place alone looks well."""
     for place in range(21):
-        leak(data, f"{place:02x}")
+        add_orphan(data, f"{place:02x}")
     before = stored(data)
-    assert remove_leaks(data) == 1
+    assert remove_orphans(data) == 1
     assert "21 of 23 stored files belong to no row" in capsys.readouterr().err
     assert stored(data) == before
 
 
-def test_a_place_full_of_leaks_is_left_alone(
+def test_a_place_full_of_orphans_is_left_alone(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    owned = [leak(data, "aa").name for _ in range(300)]
+    owned = [add_orphan(data, "aa").name for _ in range(300)]
     with closing(sqlite3.connect(data / "metadata.db", timeout=30)) as raw, raw:
         raw.executemany(
             "INSERT INTO quarantined_objects SELECT ?, id, ?, 8, 8, 'plain', ?, NULL FROM accounts",
             [(each, f"sha256:{number:064x}", system_clock()) for number, each in enumerate(owned)],
         )
-    gone = leak(data, "00")
+    gone = add_orphan(data, "00")
     for _ in range(21):
-        leak(data)
+        add_orphan(data)
     before = stored(data)
-    assert remove_leaks(data) == 1
+    assert remove_orphans(data) == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
         "entrepot: 1 leaks set aside, but none from uploads: of the files there more belong to "
         "no row than crashes leave; is this the right database?"
@@ -156,10 +156,10 @@ def test_a_place_full_of_leaks_is_left_alone(
 def test_nothing_is_removed_while_something_is_wrong(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    old = leak(data, "00")
+    old = add_orphan(data, "00")
     with closing(sqlite3.connect(data / "metadata.db", timeout=30)) as raw, raw:
         raw.execute("UPDATE repositories SET size_bytes = 1")
-    assert remove_leaks(data) == 1
+    assert remove_orphans(data) == 1
     told = capsys.readouterr()
     assert told.out.startswith("I8 ")
     assert told.err.splitlines()[-1] == (

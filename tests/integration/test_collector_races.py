@@ -150,11 +150,11 @@ class Linker:
         assert (await self.ask("DELETE", f"blobs/{digest}")).status in (202, 404, 405)
 
 
-def _restore(tx: Connection, name: str, digest: str, act: Change) -> None:
+def _restore(tx: Connection, name: str, digest: str, change: Change) -> None:
     repository = find_repository(tx, "dev", name)
     assert repository is not None
     assert lock_repository(tx, repository.id) is not None
-    restore_image(tx, repository, digest, act)
+    restore_image(tx, repository, digest, change)
 
 
 @time_limit(120)

@@ -50,7 +50,7 @@ def test_a_family_is_added_by_one_line(tmp_path: Path) -> None:
             made, planes = await resources.enter_async_context(registry.open_planes())
             process = cast("ServingProcess", made)
             control = cast("ControlPlane", planes.control)
-            found = {route.facts.operation for route in control.routes}
+            found = {route.spec.operation for route in control.routes}
             assert len([each for each in found if "/things" in each]) == 7
             assert len(found) > len(HANDLERS) + 100  # those of all other families are there
             transport = httpx.ASGITransport(cast("Any", dispatcher(planes.data, planes.control)))

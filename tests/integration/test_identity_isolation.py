@@ -41,27 +41,27 @@ def operations() -> Iterator[RouteSpec]:
         authenticator=cast("Authenticator", None),
     )
     for route in create_app(HANDLERS, platform).routes:
-        if not route.facts.public:  # the kernel's own
-            yield route.facts
+        if not route.spec.public:  # the kernel's own
+            yield route.spec
 
 
-FACTS: Final = sorted(operations(), key=lambda facts: facts.operation)
+SPECS: Final = sorted(operations(), key=lambda spec: spec.operation)
 
 
 def test_bodies_stand_for_all_operations_that_read_one() -> None:
-    assert {facts.operation for facts in FACTS if facts.method in ("POST", "PUT", "PATCH")} == set(
+    assert {spec.operation for spec in SPECS if spec.method in ("POST", "PUT", "PATCH")} == set(
         BODIES
     )
-    assert len(FACTS) == len(HANDLERS) >= 49
+    assert len(SPECS) == len(HANDLERS) >= 49
 
 
-def is_of_persons(facts: RouteSpec) -> bool:
-    is_on_people = facts.path.startswith("/v1/users") and facts.method != "GET"
-    return is_on_people or facts.path.startswith(OF_PERSONS)
+def is_of_persons(spec: RouteSpec) -> bool:
+    is_on_people = spec.path.startswith("/v1/users") and spec.method != "GET"
+    return is_on_people or spec.path.startswith(OF_PERSONS)
 
 
-def token_for(facts: RouteSpec, program: str = "admin", person: str = "person") -> str:
-    return person if is_of_persons(facts) else program
+def token_for(spec: RouteSpec, program: str = "admin", person: str = "person") -> str:
+    return person if is_of_persons(spec) else program
 
 
 Ids = dict[str, str]
@@ -97,8 +97,8 @@ async def furnish(world: World, program: str, person: str) -> Ids:
     }
 
 
-def path_of(facts: RouteSpec, ids: Ids) -> str:
-    return re.sub(r"\{(\w+?)(?::str)?\}", lambda match: ids[match[1]], facts.path)
+def path_of(spec: RouteSpec, ids: Ids) -> str:
+    return re.sub(r"\{(\w+?)(?::str)?\}", lambda match: ids[match[1]], spec.path)
 
 
 Scenario = Callable[[World, Ids, Ids], Awaitable[None]]
@@ -113,21 +113,21 @@ def play_furnished(url: str, scenario: Scenario) -> None:
     play(url, furnished)
 
 
-@pytest.mark.parametrize("facts", FACTS, ids=lambda facts: facts.operation)
-def test_own_ids_are_found(sqlite_database: str, facts: RouteSpec) -> None:
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.operation)
+def test_own_ids_are_found(sqlite_database: str, spec: RouteSpec) -> None:
     """The control group of the next test: with own ids each operation gets to its work."""
 
     async def scenario(world: World, own: Ids, _: Ids) -> None:
-        if facts.path.endswith("/assignments/{user_id}"):
+        if spec.path.endswith("/assignments/{user_id}"):
             body = {"user": own["user_id"]}
             await world.make(f"/v1/roles/{own['role_id']}/assignments", body)
         answer = await world.ask(
-            facts.method, path_of(facts, own), BODIES.get(facts.operation), token=token_for(facts)
+            spec.method, path_of(spec, own), BODIES.get(spec.operation), token=token_for(spec)
         )
         expected = {200, 201, 204, 409}
-        if facts.path.endswith("/password"):
+        if spec.path.endswith("/password"):
             expected = {400}  # nobody here knows a password
-        elif facts.path.endswith("/accept"):
+        elif spec.path.endswith("/accept"):
             expected = {404}  # nor a code
         assert answer.status_code in expected, answer.text
 
@@ -139,17 +139,17 @@ def test_foreign_ids_are_as_unknown_ones(database_url: str) -> None:
 
     async def scenario(world: World, own: Ids, foreign: Ids) -> None:
         asked = 0
-        for facts in FACTS:
-            for parameter in facts.id_parameters:
+        for spec in SPECS:
+            for parameter in spec.id_parameters:
                 told = []
                 for other in (foreign[parameter], UNKNOWN):
                     answer = await world.ask(
-                        facts.method,
-                        path_of(facts, own | {parameter: other}),
-                        BODIES.get(facts.operation),
-                        token=token_for(facts),
+                        spec.method,
+                        path_of(spec, own | {parameter: other}),
+                        BODIES.get(spec.operation),
+                        token=token_for(spec),
                     )
-                    assert answer.status_code == 404, (facts.operation, parameter, answer.text)
+                    assert answer.status_code == 404, (spec.operation, parameter, answer.text)
                     error = answer.json()["error"]
                     told.append({name: error[name] for name in error if name != "request_id"})
                     asked += 1
@@ -161,16 +161,16 @@ def test_foreign_ids_are_as_unknown_ones(database_url: str) -> None:
 
 def test_malformed_ids_are_unknown_ones(sqlite_database: str) -> None:
     async def scenario(world: World, own: Ids, _: Ids) -> None:
-        for facts in FACTS:
-            for parameter in facts.id_parameters:
+        for spec in SPECS:
+            for parameter in spec.id_parameters:
                 for wrong in ("admin", own[parameter][:-1], own[parameter].replace("-", "")):
                     answer = await world.ask(
-                        facts.method,
-                        path_of(facts, own | {parameter: wrong}),
-                        BODIES.get(facts.operation),
-                        token=token_for(facts),
+                        spec.method,
+                        path_of(spec, own | {parameter: wrong}),
+                        BODIES.get(spec.operation),
+                        token=token_for(spec),
                     )
-                    assert answer.status_code == 404, (facts.operation, wrong)
+                    assert answer.status_code == 404, (spec.operation, wrong)
 
     play_furnished(sqlite_database, scenario)
 
@@ -179,20 +179,20 @@ def test_every_operation_needs_its_action(database_url: str) -> None:
     """G15: all rights but the one, and then the one alone."""
 
     async def scenario(world: World, own: Ids, foreign: Ids) -> None:
-        actions = sorted({facts.action for facts in FACTS if facts.action})
+        actions = sorted({spec.action for spec in SPECS if spec.action})
         for index, action in enumerate(actions):
             deny = {"effect": "deny", "actions": [action], "resources": ["*"]}
             await world.program(f"all-but-{index}", ALLOW_ALL, deny)
-        for facts in FACTS:
-            assert facts.action is not None
-            if is_of_persons(facts):
+        for spec in SPECS:
+            assert spec.action is not None
+            if is_of_persons(spec):
                 continue
-            token = f"all-but-{actions.index(facts.action)}"
+            token = f"all-but-{actions.index(spec.action)}"
             for ids in (own, foreign):
                 answer = await world.ask(
-                    facts.method, path_of(facts, ids), BODIES.get(facts.operation), token=token
+                    spec.method, path_of(spec, ids), BODIES.get(spec.operation), token=token
                 )
-                assert answer.status_code == 403, facts.operation
+                assert answer.status_code == 403, spec.operation
                 assert answer.json()["error"]["code"] == "ACCESS_DENIED"
 
     play_furnished(database_url, scenario)
@@ -204,14 +204,14 @@ def test_a_right_on_another_thing_is_none(database_url: str) -> None:
     async def scenario(world: World, own: Ids, _: Ids) -> None:
         other = ALLOW_ALL | {"resources": [f"crn:iam::{own['account_id']}:*/other"]}
         await world.program("elsewhere", other)
-        for facts in FACTS:
+        for spec in SPECS:
             answer = await world.ask(
-                facts.method,
-                path_of(facts, own),
-                BODIES.get(facts.operation),
+                spec.method,
+                path_of(spec, own),
+                BODIES.get(spec.operation),
                 token="elsewhere",
             )
-            assert answer.status_code == 403, facts.operation
+            assert answer.status_code == 403, spec.operation
 
     play_furnished(database_url, scenario)
 
@@ -240,15 +240,15 @@ def test_fields_that_are_not_the_callers_are_refused(database_url: str) -> None:
     async def scenario(world: World, own: Ids, _: Ids) -> None:
         before = await world.database.read(dump)
         sent = 0
-        for facts in FACTS:
-            body = BODIES.get(facts.operation)
+        for spec in SPECS:
+            body = BODIES.get(spec.operation)
             if body is None:
                 continue
-            for name in {"surprise", *SERVER_OWNED} - fields_of(facts):
+            for name in {"surprise", *SERVER_OWNED} - fields_of(spec):
                 answer = await world.ask(
-                    facts.method, path_of(facts, own), body | {name: "x"}, token=token_for(facts)
+                    spec.method, path_of(spec, own), body | {name: "x"}, token=token_for(spec)
                 )
-                assert answer.status_code == 400, (facts.operation, name)
+                assert answer.status_code == 400, (spec.operation, name)
                 params = answer.json()["error"]["params"]
                 assert params == {"field": name, "reason": "unknown_field"}
                 sent += 1
@@ -261,8 +261,8 @@ def test_fields_that_are_not_the_callers_are_refused(database_url: str) -> None:
 def test_bodies_of_wrong_types_are_refused(sqlite_database: str) -> None:
     async def scenario(world: World, own: Ids, _: Ids) -> None:
         before = await world.database.read(dump)
-        for facts in FACTS:
-            body = BODIES.get(facts.operation)
+        for spec in SPECS:
+            body = BODIES.get(spec.operation)
             if not body:
                 continue
             for name in body:
@@ -270,17 +270,17 @@ def test_bodies_of_wrong_types_are_refused(sqlite_database: str) -> None:
                     if isinstance(body[name], bool) and wrong is True:
                         continue
                     answer = await world.ask(
-                        facts.method,
-                        path_of(facts, own),
+                        spec.method,
+                        path_of(spec, own),
                         body | {name: wrong},
-                        token=token_for(facts),
+                        token=token_for(spec),
                     )
-                    assert answer.status_code == 400, (facts.operation, name, wrong)
+                    assert answer.status_code == 400, (spec.operation, name, wrong)
             for whole in ([], [body], "text", 1):
                 answer = await world.ask(
-                    facts.method, path_of(facts, own), whole, token=token_for(facts)
+                    spec.method, path_of(spec, own), whole, token=token_for(spec)
                 )
-                assert answer.status_code == 400, (facts.operation, whole)
+                assert answer.status_code == 400, (spec.operation, whole)
         assert await world.database.read(dump) == before
 
     play_furnished(sqlite_database, scenario)

@@ -219,27 +219,27 @@ def test_a_batch_takes_one_more_statement_for_each_image(sqlite_database: str) -
         images = [(await world.push_image(f"{n}", f"v{n}"))["digest"] for n in range(9)]
         found = await world.install.database.read(find_visible_repository, world.repository_id)
         assert found is not None
-        act = Change("", world.install.clock(), RegistryHost("local", "localhost"))
+        change = Change("", world.install.clock(), RegistryHost("local", "localhost"))
 
-        async def count(change: Callable[[Connection], object]) -> int:
+        async def count(work: Callable[[Connection], object]) -> int:
             seen: list[Statement] = []
-            await world.install.database.write(lambda tx: change(CountingConnection(tx, seen)))
+            await world.install.database.write(lambda tx: work(CountingConnection(tx, seen)))
             return len(seen)
 
         def delete(*digests: str) -> Callable[[Connection], object]:
-            return lambda tx: delete_batch(tx, found, digests, [], act, force=False)
+            return lambda tx: delete_batch(tx, found, digests, [], change, force=False)
 
         few, many = await count(delete(*images[:2])), await count(delete(*images[2:8]))
         assert few <= 21
         assert many - few == 4
         assert (
             await count(
-                lambda tx: delete_image_unless_pinned(tx, found, images[8], act, force=False)
+                lambda tx: delete_image_unless_pinned(tx, found, images[8], change, force=False)
             )
             <= 18
         )
         for digest in (images[0], images[8]):
-            back = partial(restore_image, repository=found.repository, digest=digest, change=act)
+            back = partial(restore_image, repository=found.repository, digest=digest, change=change)
             assert await count(back) <= 18
 
     run(sqlite_database, scenario)

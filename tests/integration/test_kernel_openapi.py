@@ -87,7 +87,7 @@ def test_statuses_are_those_that_can_occur(sqlite_database: str) -> None:
     }
 
 
-def test_facts_are_described(sqlite_database: str) -> None:
+def test_route_specs_are_described(sqlite_database: str) -> None:
     described = play(sqlite_database, description)
     create = described["paths"]["/v1/things"]["post"]
     assert create["x-iam-action"] == "test:CreateThing"

@@ -1,4 +1,4 @@
-"""Limited endpoints: figures in headers, windows that forging does not open (G34; F11, F12)."""
+"""Limited endpoints: counts in headers, windows that forging does not open (G34; F11, F12)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def weather(
     return await world.ask(method, "/v1/weather", token=token, headers=headers)
 
 
-def figures(answer: httpx.Response) -> tuple[int, int, int]:
+def rate_limits(answer: httpx.Response) -> tuple[int, int, int]:
     limit, remaining, reset = (
         int(answer.headers[f"x-ratelimit-{name}"]) for name in ("limit", "remaining", "reset")
     )
@@ -32,18 +32,18 @@ def test_the_headers_tell_the_window(database_url: str) -> None:
         for remaining in (2, 1, 0):
             answer = await weather(world)
             assert answer.status_code == 200
-            assert figures(answer) == (LIMIT, remaining, 60)
+            assert rate_limits(answer) == (LIMIT, remaining, 60)
         world.pass_time(20)
         refused = await weather(world)
         assert refused.status_code == 429
         assert refused.json()["error"]["code"] == "RATE_LIMITED"
-        assert figures(refused) == (LIMIT, 0, 40)
+        assert rate_limits(refused) == (LIMIT, 0, 40)
         assert refused.headers["retry-after"] == "40"
         world.pass_time(39.5)
         sooner = await weather(world)
         assert (sooner.status_code, sooner.headers["retry-after"]) == (429, "60")
         world.pass_time(60)
-        assert figures(await weather(world)) == (LIMIT, 2, 60)
+        assert rate_limits(await weather(world)) == (LIMIT, 2, 60)
 
     play(database_url, scenario)
 
@@ -53,7 +53,7 @@ def test_many_at_once_share_one_budget(database_url: str) -> None:
         answers = await asyncio.gather(*(weather(world) for _ in range(20)))
         assert Counter(answer.status_code for answer in answers) == {200: LIMIT, 429: 17}
         let_in = [answer for answer in answers if answer.status_code == 200]
-        assert sorted(figures(answer)[1] for answer in let_in) == [0, 1, 2]
+        assert sorted(rate_limits(answer)[1] for answer in let_in) == [0, 1, 2]
 
     play(database_url, scenario)
     assert count_rows(database_url, "rate_windows") == 1
@@ -72,7 +72,7 @@ def test_a_trusted_proxy_speaks_for_its_clients(sqlite_database: str) -> None:
     async def scenario(world: World) -> None:
         world.peer = "10.0.0.1"
         for address in ("192.0.2.1", "192.0.2.2"):
-            assert figures(await weather(world, f"198.51.100.1, {address}"))[1] == 2
+            assert rate_limits(await weather(world, f"198.51.100.1, {address}"))[1] == 2
 
     play(sqlite_database, scenario, Options(proxies=("10.0.0.0/8",)))
     assert count_rows(sqlite_database, "rate_windows") == 2
@@ -83,7 +83,7 @@ def test_an_ipv6_network_is_one_subject(sqlite_database: str) -> None:
         remaining = []
         for peer in ("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"):
             world.peer = peer
-            remaining.append(figures(await weather(world))[1])
+            remaining.append(rate_limits(await weather(world))[1])
         assert remaining == [2, 1, 2]
 
     play(sqlite_database, scenario)
@@ -91,24 +91,24 @@ def test_an_ipv6_network_is_one_subject(sqlite_database: str) -> None:
 
 def test_who_signs_in_is_counted_by_name(sqlite_database: str) -> None:
     async def scenario(world: World) -> None:
-        assert figures(await weather(world, token="writer"))[1] == 2
+        assert rate_limits(await weather(world, token="writer"))[1] == 2
         world.peer = "203.0.113.1"
-        assert figures(await weather(world, token="writer"))[1] == 1
-        assert figures(await weather(world, token="stranger"))[1] == 2
-        assert figures(await weather(world))[1] == 2
+        assert rate_limits(await weather(world, token="writer"))[1] == 1
+        assert rate_limits(await weather(world, token="stranger"))[1] == 2
+        assert rate_limits(await weather(world))[1] == 2
 
 
 def test_a_credential_that_is_not_valid_is_nobodys(sqlite_database: str) -> None:
     """It opens no window of its own, and does not keep anyone out."""
 
     async def scenario(world: World) -> None:
-        assert figures(await weather(world))[1] == 2
+        assert rate_limits(await weather(world))[1] == 2
         unknown = await weather(world, token="nobody")
         assert unknown.status_code == 200
-        assert figures(unknown)[1] == 1
+        assert rate_limits(unknown)[1] == 1
         basic = [("Authorization", "Basic dDp4"), ("Authorization", "Bearer a b")]
         answer = await world.ask("GET", "/v1/weather", token=None, headers=basic)
-        assert figures(answer)[1] == 0
+        assert rate_limits(answer)[1] == 0
         refused = await weather(world, token="nobody")
         assert refused.status_code == 429
         assert "www-authenticate" not in refused.headers

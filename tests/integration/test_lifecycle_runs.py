@@ -24,7 +24,7 @@ UNTAGGED: Final = {"priority": 1, "selector": "untagged", "older_than_days": 7}
 STALE: Final = {"priority": 2, "selector": "any", "not_pulled_for_days": 7}
 NEWEST: Final = {"priority": 3, "selector": "any", "keep_last": 2}
 
-Act = Callable[[LifecycleWorld, Descriptor], Awaitable[object]]
+Meddling = Callable[[LifecycleWorld, Descriptor], Awaitable[object]]
 
 
 async def tag(world: LifecycleWorld, image: Descriptor) -> None:
@@ -66,7 +66,7 @@ async def pin_a_newer_one(world: LifecycleWorld, _: Descriptor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "act"),
+    ("rule", "meddling"),
     [
         (UNTAGGED, tag),
         (STALE, tag),
@@ -83,7 +83,7 @@ async def pin_a_newer_one(world: LifecycleWorld, _: Descriptor) -> None:
     ],
 )
 def test_what_happens_between_selection_and_deletion_saves_the_image(
-    database_url: str, rule: dict[str, Any], act: Act
+    database_url: str, rule: dict[str, Any], meddling: Meddling
 ) -> None:
     async def scenario(world: LifecycleWorld) -> None:
         other, image = [await world.world.push_image(name) for name in ("other", "image")]
@@ -93,7 +93,7 @@ def test_what_happens_between_selection_and_deletion_saves_the_image(
                 await world.world.push_image(name)
         await world.pass_days(4)
         assert set(await world.previewed(rule)) == {image["digest"], other["digest"]}
-        run = await world.run(rule, meddle=lambda: act(world, image))
+        run = await world.run(rule, meddle=lambda: meddling(world, image))
         left = await world.digests()
         assert run["status"] == "succeeded"
         assert image["digest"] in left
@@ -178,7 +178,7 @@ async def delete_the_repository(world: LifecycleWorld) -> None:
 
 
 @pytest.mark.parametrize(
-    ("act", "fault"),
+    ("meddling", "fault"),
     [
         (take_the_policy_away, "POLICY_CHANGED"),
         (change_the_policy, "POLICY_CHANGED"),
@@ -186,14 +186,14 @@ async def delete_the_repository(world: LifecycleWorld) -> None:
     ],
 )
 def test_a_run_stops_when_it_is_no_longer_wanted(
-    database_url: str, act: Callable[[LifecycleWorld], Awaitable[None]], fault: str
+    database_url: str, meddling: Callable[[LifecycleWorld], Awaitable[None]], fault: str
 ) -> None:
     async def scenario(world: LifecycleWorld) -> None:
         await world.world.push_image("image")
         await world.pass_days(8)
         await world.put(UNTAGGED)
         assert (await world.world.control.post(f"{world.policy}/runs")).status_code == 202
-        await world.work(meddle=lambda: act(world))
+        await world.work(meddle=lambda: meddling(world))
         with querying(database_url) as query:
             ((state, words, counts),) = query("SELECT state, fault, counts FROM runs")
             assert query("SELECT count(*) FROM manifests") == [(1,)]

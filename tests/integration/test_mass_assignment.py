@@ -44,15 +44,15 @@ def test_no_field_of_the_servers_is_taken(tmp_path: Path) -> None:
     """G35: 0 changes."""
 
     async def scenario(served: Served) -> None:
-        by_place = {_place(facts): facts for facts in served.facts}
+        by_place = {_place(spec): spec for spec in served.specs}
         paths = {place.operation.place: filled(place, served.acme) for place in PLACES}
         before, sent = await served.database.read(dump), 0
         for number, operation in enumerate(OPERATIONS):
-            facts = by_place.get(operation.place)
-            if facts is None or facts.public or facts.body is None:
+            spec = by_place.get(operation.place)
+            if spec is None or spec.public or spec.body is None:
                 continue
             body = BODIES.get(operation.place, {})  # an unknown field is told before a missing one
-            for name in sorted(names_for(number) - fields_of(facts) - {*(body or ())}):
+            for name in sorted(names_for(number) - fields_of(spec) - {*(body or ())}):
                 answer = await served.ask(
                     operation.method,
                     paths.get(operation.place, operation.path),
@@ -80,10 +80,10 @@ def test_no_shape_of_a_body_takes_other_fields(tmp_path: Path) -> None:
     strict = []
 
     async def scenario(served: Served) -> None:
-        for facts in served.facts:
-            shapes = [each for each in (facts.body, *get_args(facts.body)) if is_struct(each)]
+        for spec in served.specs:
+            shapes = [each for each in (spec.body, *get_args(spec.body)) if is_struct(each)]
             for shape in shapes:
-                assert shape.__struct_config__.forbid_unknown_fields, facts.operation
+                assert shape.__struct_config__.forbid_unknown_fields, spec.operation
                 strict.append(shape)
 
     play(tmp_path / "data", scenario)
@@ -94,5 +94,5 @@ def is_struct(shape: object) -> bool:
     return isinstance(shape, type) and issubclass(shape, msgspec.Struct)
 
 
-def _place(facts: RouteSpec) -> str:
-    return f"{facts.method} {re.sub(r'{[^}]*}', '{}', facts.path)}"
+def _place(spec: RouteSpec) -> str:
+    return f"{spec.method} {re.sub(r'{[^}]*}', '{}', spec.path)}"

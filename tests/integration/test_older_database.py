@@ -110,7 +110,7 @@ class Site:
         folder = self.data / "blobs" / "orphans"
         return {each.name.rpartition(".")[2] for each in folder.iterdir()}
 
-    def remove_leaks(self) -> int:
+    def remove_orphans(self) -> int:
         """Run ``entrepot fsck --quick --remove-leaks``."""
         return main(("fsck", "--quick", "--remove-leaks", "--data", str(self.data)))
 
@@ -154,7 +154,7 @@ def test_nothing_is_lost_beside_an_older_database(
     site.push(BEFORE, BEFORE + more, notes=notes)
     right, files = site.copy("right.db"), site.files()
     site.bring(older)
-    assert site.remove_leaks() == 1
+    assert site.remove_orphans() == 1
     assert "gc accept-database" in capsys.readouterr().err
     with caplog.at_level(logging.ERROR):
         site.play(scan_all, later=2 * HOUR, notes=notes)
@@ -165,7 +165,7 @@ def test_nothing_is_lost_beside_an_older_database(
     site.check_pulls(BEFORE + more)
 
 
-def test_what_is_taken_for_leaks_waits_for_the_right_database(site: Site) -> None:
+def test_what_is_taken_for_orphans_waits_for_the_right_database(site: Site) -> None:
     """Nobody noticed: the older database got rows of its own, and the scan set aside the rest."""
     site.push(0, 20, notes=False)
     older = site.copy("older.db")
@@ -289,9 +289,9 @@ def test_an_operator_accepts_the_older_database(
     right, files = site.copy("right.db"), site.files()
     site.bring(older)
     data = ("--data", str(site.data))
-    assert site.remove_leaks() == 1
+    assert site.remove_orphans() == 1
     assert main(("gc", "accept-database", *data)) == 0
-    assert site.remove_leaks() == 0
+    assert site.remove_orphans() == 0
     assert len(site.orphans()) == 30
     capsys.readouterr()
     assert main(("gc", "orphans", *data)) == 0
@@ -305,7 +305,7 @@ def test_an_operator_accepts_the_older_database(
     assert main(("gc", "restore-orphans", *data)) == 2
     assert main(("gc", "restore-orphans", "--all", *data)) == 0
     assert site.files() == files
-    assert site.remove_leaks() == 0
+    assert site.remove_orphans() == 0
     site.bring(right)
     assert main(("fsck", "--quick", *data)) == 1
     told = capsys.readouterr().out
@@ -337,7 +337,7 @@ def test_processes_that_note_generations_at_once_raise_no_alarm(site: Site) -> N
 
     site.push(0, 1)
     site.play(scenario)
-    assert site.remove_leaks() == 0
+    assert site.remove_orphans() == 0
 
 
 def test_a_database_that_went_back_cannot_hide_it_by_going_on(site: Site) -> None:
@@ -348,9 +348,9 @@ def test_a_database_that_went_back_cannot_hide_it_by_going_on(site: Site) -> Non
     site.bring(older)
     for number in range(4, 7):
         site.push(number, number + 1)
-    assert site.remove_leaks() == 1
+    assert site.remove_orphans() == 1
     site.play(_accept)
-    assert site.remove_leaks() == 0
+    assert site.remove_orphans() == 0
 
 
 async def _accept(registry: Registry, store: FilesystemStore) -> None:

@@ -17,4 +17,4 @@ def test_every_route_is_in_the_table_and_the_other_way_round(tmp_path: Path) -> 
     prepare(settings)
     create_root_key(settings.root_key)
     control = asyncio.run(routes_of_the_whole(settings))
-    assert differences([route.facts for route in control.routes], OPERATIONS) == []
+    assert differences([route.spec for route in control.routes], OPERATIONS) == []

@@ -37,7 +37,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     prepare(settings)
     create_root_key(settings.root_key)
     control = asyncio.run(routes_of_the_whole(settings))
-    routes = [route for route in control.routes if route.facts.path.startswith("/v1/")]
+    routes = [route for route in control.routes if route.spec.path.startswith("/v1/")]
     return document(routes, {}, ENVELOPE)
 
 

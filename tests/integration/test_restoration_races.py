@@ -19,7 +19,7 @@ import pytest
 
 from registry.gc.purge.images import purge_tombstones
 from tests.property.control_documents import CONTENTS, DOCUMENTS, Document
-from tests.property.control_model import Act, Outcome, Repository
+from tests.property.control_model import ChangeContext, Outcome, Repository
 from tests.property.control_world import Tenant, World, open_world
 from tests.property.lifecycle_oracle import DAY, HOUR
 from tests.recount import check_counters
@@ -79,7 +79,7 @@ def delete(document: Document) -> Change:
     def apply(repository: Repository, moment: Moment) -> Status:
         refusal = repository.refusal(document.digest, moment.now, heeds_pins=False)
         if refusal is None:
-            repository.bury(document.digest, Act("", moment.now), UNDELETE // DAY)
+            repository.soft_delete(document.digest, ChangeContext("", moment.now), UNDELETE // DAY)
         return {None: 202, Outcome.UNKNOWN: 404, Outcome.LISTED: 405}[refusal]
 
     return Change("delete", ask, of_live(apply))
@@ -98,7 +98,7 @@ def restore(document: Document) -> Change:
             return {Outcome.UNKNOWN: "NOT_FOUND", Outcome.CONFLICT: "CONFLICT"}[plan]
         children = sorted(plan - {document.digest}, reverse=moment.is_reversed)
         for digest in [*children, document.digest]:
-            repository.exhume(digest, Act("", moment.now))
+            repository.restore_image(digest, ChangeContext("", moment.now))
         return "RESTORED"
 
     return Change("restore", ask, of_live(apply))
@@ -113,7 +113,7 @@ def push(document: Document, tag: str) -> Change:
             child not in repository.images for child in document.children
         ):
             return 404
-        repository.put(document, [tag], Act("", moment.now))
+        repository.put(document, [tag], ChangeContext("", moment.now))
         return 201
 
     return Change("push", ask, of_live(apply))
@@ -124,7 +124,7 @@ def move(tag: str, document: Document) -> Change:
         return int((await at.ask("PUT", f"/tags/{tag}", {"digest": document.digest})).status)
 
     def apply(repository: Repository, moment: Moment) -> Status:
-        outcome = repository.retag(tag, document.digest, Act("", moment.now))
+        outcome = repository.retag(tag, document.digest, ChangeContext("", moment.now))
         return {Outcome.NEW: 201, Outcome.DONE: 200, **STATUSES}[outcome]
 
     return Change("move", ask, of_live(apply))
@@ -135,7 +135,7 @@ def delete_tag(tag: str) -> Change:
         return int((await at.ask("DELETE", f"/tags/{tag}")).status)
 
     def apply(repository: Repository, moment: Moment) -> Status:
-        outcome = repository.delete_tag(tag, Act("", moment.now), UNDELETE // DAY)
+        outcome = repository.delete_tag(tag, ChangeContext("", moment.now), UNDELETE // DAY)
         return {Outcome.DONE: 204, **STATUSES}[outcome]
 
     return Change("delete tag", ask, of_live(apply))
@@ -146,7 +146,7 @@ def restore_tag(tag: str) -> Change:
         return int((await at.ask("POST", f"/tags/{tag}/restore")).status)
 
     def apply(repository: Repository, moment: Moment) -> Status:
-        outcome = repository.restore_tag(tag, Act("", moment.now))
+        outcome = repository.restore_tag(tag, ChangeContext("", moment.now))
         return {Outcome.DONE: 200, **STATUSES}[outcome]
 
     return Change("restore tag", ask, of_live(apply))
@@ -242,7 +242,7 @@ async def prepare(
 async def race(place: Place, model: Repository, changes: Sequence[Change]) -> None:
     """Make changes at once, and find an order that explains what came of it."""
     clock = place.tenant.world.clock
-    near = min((grave.until for grave in model.graves.values()), default=0)
+    near = min((tombstone.until for tombstone in model.tombstones.values()), default=0)
     if near and PURGE in changes:
         clock.now = near - HOUR
         await place.tenant.sign_in()
@@ -278,7 +278,7 @@ def applied(model: Repository, change: Change, moment: Moment) -> tuple[Status, 
     """Return what a change answers, and what the model is after it."""
     after = copy.copy(model)
     after.images, after.tags = dict(model.images), dict(model.tags)
-    after.graves, after.history = dict(model.graves), list(model.history)
+    after.tombstones, after.history = dict(model.tombstones), list(model.history)
     after.deleted = dict(model.deleted)
     return change.apply(after, moment), after
 
@@ -293,7 +293,9 @@ async def state_of(place: Place) -> Any:  # noqa: ANN401 - compared with `snapsh
         " WHERE t.repository_id = ?",
         place.id,
     )
-    graves = query("SELECT digest, tags FROM deleted_manifests WHERE repository_id = ?", place.id)
+    tombstones = query(
+        "SELECT digest, tags FROM deleted_manifests WHERE repository_id = ?", place.id
+    )
     history = query(
         "SELECT tag, action, digest, previous_digest FROM tag_events"
         " WHERE repository_id = ? ORDER BY sequence",
@@ -303,11 +305,13 @@ async def state_of(place: Place) -> Any:  # noqa: ANN401 - compared with `snapsh
         "SELECT name, digest, has_image FROM deleted_tags WHERE repository_id = ?", place.id
     )
     ((deleted_at,),) = query("SELECT deleted_at FROM repositories WHERE id = ?", place.id)
-    assert len(graves) == len({digest for digest, _ in graves}), "an image has two tombstones"
+    assert len(tombstones) == len({digest for digest, _ in tombstones}), (
+        "an image has two tombstones"
+    )
     return (
         {digest for (digest,) in images},
         {row[0]: row[1] for row in tags},
-        {digest: sorted(tag for tag, _ in json.loads(kept)) for digest, kept in graves},
+        {digest: sorted(tag for tag, _ in json.loads(kept)) for digest, kept in tombstones},
         {row[0]: (row[1], bool(row[2])) for row in deleted},
         {tag: [tuple(row[1:]) for row in history if row[0] == tag] for tag in TAGS},
         deleted_at is not None,
@@ -319,7 +323,7 @@ def snapshot(model: Repository) -> Any:  # noqa: ANN401 - compared with `state_o
     return (
         set(model.images),
         {tag: digest for tag, (digest, _) in model.tags.items()},
-        {digest: sorted(grave.tags) for digest, grave in model.graves.items()},
+        {digest: sorted(tombstone.tags) for digest, tombstone in model.tombstones.items()},
         {tag: (each.digest, each.digest in model.images) for tag, each in model.deleted.items()},
         {
             tag: [

@@ -76,7 +76,7 @@ def send(server: RunningServer, client: Client, content: bytes, fields: str) -> 
 def arrived(server: RunningServer) -> int:
     """Return how many bytes of the body have arrived, once someone waits for more."""
     wait_until(lambda: server_has_body(server))
-    body = server.exchange.body
+    body = server.cycle.body
     assert body is not None
     return body.arrived
 
@@ -84,7 +84,7 @@ def arrived(server: RunningServer) -> int:
 def server_has_body(server: RunningServer) -> bool:
     """Tell whether the server waits for more of the body of the only request."""
     for connection in server.connections:
-        body = None if connection.exchange is None else connection.exchange.body
+        body = None if connection.cycle is None else connection.cycle.body
         if body is not None:
             return body.waits or (body.job is not None and body.job.waiting)
     return False
@@ -92,9 +92,9 @@ def server_has_body(server: RunningServer) -> bool:
 
 def moved(server: RunningServer) -> int:
     """Return how many bytes of the response the client has."""
-    exchange = server.exchange
-    job = exchange.send_job
-    return exchange.sent + (0 if job is None else job.moved) - exchange.connection.waiting_bytes()
+    cycle = server.cycle
+    job = cycle.send_job
+    return cycle.sent + (0 if job is None else job.moved) - cycle.connection.waiting_bytes()
 
 
 @BODIES
@@ -283,9 +283,9 @@ def slow_reader(server: RunningServer, target: str) -> Client:
 
 def is_full(server: RunningServer) -> bool:
     """Tell whether the server waits for the client to read."""
-    exchange = server.exchange
-    job = exchange.send_job
-    return exchange.connection.write_paused if job is None else job.parked
+    cycle = server.cycle
+    job = cycle.send_job
+    return cycle.connection.write_paused if job is None else job.parked
 
 
 def read_until(server: RunningServer, client: Client, before: int) -> None:

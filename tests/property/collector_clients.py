@@ -27,7 +27,7 @@ PARTS: Final[Sequence[Sequence[int] | None]] = (None, (1,), (1, 2), (2,), (2, 3)
 """Phases of the collector: to the end, or only until something is condemned, or swept."""
 
 
-Acts = Sequence[Callable[["Client"], None]]
+Steps = Sequence[Callable[["Client"], None]]
 
 
 class Client:
@@ -37,16 +37,16 @@ class Client:
         self.yard = yard
         self.rng = random.Random(seed)
 
-    def prepare(self, acts: Acts) -> None:
-        """Do most of some acts, in order."""
-        for act in acts:
+    def prepare(self, steps: Steps) -> None:
+        """Do most of some steps, in order."""
+        for step in steps:
             if self.rng.random() < 0.8:
-                act(self)
+                step(self)
 
-    def work(self, acts: Acts, count: int) -> None:
-        """Do some acts of those there are."""
-        for act in self.rng.choices(acts, k=count):
-            act(self)
+    def work(self, steps: Steps, count: int) -> None:
+        """Do some steps of those there are."""
+        for step in self.rng.choices(steps, k=count):
+            step(self)
 
     def repository(self) -> str:
         """Return the name of a repository."""
@@ -181,25 +181,25 @@ class Client:
         """Restore an image."""
         repository, document = self.repository(), self.document()
         begun = self.yard.ledger.begin()
-        act = self.yard.ctx.change_by("")
+        change = self.yard.ctx.change_by("")
         write = self.yard.database.write
-        if drive(write(_restore_image, repository, document.digest, act)):
+        if drive(write(_restore_image, repository, document.digest, change)):
             self.yard.ledger.pushed(repository, document.digest, begun)
             self.yard.tally["restored"] += 1
 
     def delete_repository(self) -> None:
         """Delete a repository with all it holds."""
         repository = self.repository()
-        account_id, act = self.yard.account_id, self.yard.ctx.change_by("")
+        account_id, change = self.yard.account_id, self.yard.ctx.change_by("")
         with self.yard.ledger.deleting(image(repository, "")) as failed:
             write = self.yard.database.write
-            if not drive(write(_delete_repository, account_id, repository, act)):
+            if not drive(write(_delete_repository, account_id, repository, change)):
                 failed()
 
     def restore_repository(self) -> None:
         """Restore a repository that was deleted."""
-        account_id, act = self.yard.account_id, self.yard.ctx.change_by("")
-        drive(self.yard.database.write(_restore_repository, account_id, act))
+        account_id, change = self.yard.account_id, self.yard.ctx.change_by("")
+        drive(self.yard.database.write(_restore_repository, account_id, change))
 
     def recover(self) -> None:
         """Bring a blob back from the quarantine."""
@@ -236,24 +236,24 @@ class Client:
         self.yard.collect(self.rng.choice(PARTS))
 
 
-PUSHES: Final[Acts] = (Client.push, Client.push, Client.push_blob, Client.put, Client.pull)
-DELETIONS: Final[Acts] = (
+PUSHES: Final[Steps] = (Client.push, Client.push, Client.push_blob, Client.put, Client.pull)
+DELETIONS: Final[Steps] = (
     *(Client.delete_image, Client.delete_image, Client.delete_blob, Client.delete_tag),
     *(Client.restore_image, Client.restore_image, Client.delete_repository),
     *(Client.restore_repository, Client.recover),
 )
-CHORES: Final[Acts] = (
+CHORES: Final[Steps] = (
     *(Client.collect, Client.collect, Client.collect),
     *(Client.purge, Client.scan, Client.pass_time),
 )
-ALL: Final[Acts] = (*PUSHES, *DELETIONS, *CHORES)
+ALL: Final[Steps] = (*PUSHES, *DELETIONS, *CHORES)
 
 
 class Scene(NamedTuple):
-    """What was there before, most of it, and who meets then; each takes some of his acts."""
+    """What was there before, most of it, and who meets then; each takes some of its steps."""
 
-    before: Acts
-    tasks: Sequence[Acts]
+    before: Steps
+    tasks: Sequence[Steps]
 
 
 _BLOBS: Final = (Client.push_blob, Client.push_blob, Client.push_blob)
@@ -284,7 +284,7 @@ SCENES: Final = (
 )
 
 
-_RELYING: Final[Sequence[Acts]] = (
+_RELYING: Final[Sequence[Steps]] = (
     (Client.copy, Client.push_once),
     (Client.copy,),
     (Client.push_once,),
@@ -298,30 +298,30 @@ PROMISED: Final = (
 """With a grace: what a client was told of stays until its next request, if that comes in time."""
 
 
-def _restore_image(tx: Connection, name: str, digest: str, act: Change) -> bool:
+def _restore_image(tx: Connection, name: str, digest: str, change: Change) -> bool:
     repository = find_repository(tx, ACCOUNT, name)
     if repository is None or lock_repository(tx, repository.id) is None:
         return False
     try:
-        _, events = restore_image(tx, repository, digest, act)
+        _, events = restore_image(tx, repository, digest, change)
     except (Conflict, NotFound):
         return False
-    publish(tx, act, repository, events)
+    publish(tx, change, repository, events)
     return True
 
 
-def _delete_repository(tx: Connection, account_id: str, name: str, act: Change) -> bool:
+def _delete_repository(tx: Connection, account_id: str, name: str, change: Change) -> bool:
     found = find_repository(tx, ACCOUNT, name)
     if found is None:
         return False
     try:
-        delete_repository(tx, account_id, found.id, act, force=True)
+        delete_repository(tx, account_id, found.id, change, force=True)
     except NotFound:
         return False
     return True
 
 
-def _restore_repository(tx: Connection, account_id: str, act: Change) -> None:
-    for found in list_deleted_repositories(tx, account_id, act.now, None, 1):
+def _restore_repository(tx: Connection, account_id: str, change: Change) -> None:
+    for found in list_deleted_repositories(tx, account_id, change.now, None, 1):
         with suppress(Conflict, NotFound):
-            restore_repository(tx, account_id, found.id, act)
+            restore_repository(tx, account_id, found.id, change)

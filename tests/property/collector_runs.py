@@ -20,9 +20,9 @@ Task = tuple[str, Callable[[], None], int | None]
 def tasks_of(yard: Yard, scene: Scene, rng: random.Random) -> list[Task]:
     """Return who takes part in a run: the collector, and those of the scene."""
     works: list[tuple[str, Callable[[], None]]] = [("collector", yard.collect)]
-    for number, acts in enumerate(scene.tasks):
+    for number, steps in enumerate(scene.tasks):
         client = Client(yard, rng.getrandbits(32))
-        works.append((f"client {number}", partial(client.work, acts, rng.randint(1, 3))))
+        works.append((f"client {number}", partial(client.work, steps, rng.randint(1, 3))))
     victim = rng.randrange(len(works)) if rng.random() < DEADLY else None
     return [
         (name, work, rng.randint(1, 40) if number == victim else None)

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from tests.inprocess import Answer
 from tests.property.control_documents import BY_DIGEST, DOCUMENTS
-from tests.property.control_model import Act, Model, Outcome, Repository
+from tests.property.control_model import ChangeContext, Model, Outcome, Repository
 from tests.property.control_world import Reply, Tenant, World
 
 TAGS: Final = ("v1", "v2", "moving-1")
@@ -41,13 +41,13 @@ class ComparingMachine(RuleBasedStateMachine):
         return self.world.clock.now
 
     @property
-    def anyone(self) -> Act:
+    def anyone(self) -> ChangeContext:
         """What happens on the data plane, where nobody has signed in."""
-        return Act("", self.now)
+        return ChangeContext("", self.now)
 
     @property
-    def ours(self) -> Act:
-        return Act(self.tenant.principal, self.now)
+    def ours(self) -> ChangeContext:
+        return ChangeContext(self.tenant.principal, self.now)
 
     def send(self, method: str, path: str, body: bytes = b"", kind: str = "") -> Answer:
         """Send a request below ``/v2/<account>/``."""
@@ -115,17 +115,17 @@ class ComparingMachine(RuleBasedStateMachine):
                 (each["digest"], sorted(each["tags"]), each["size_bytes"]) for each in told
             ] == [(d, repository.tags_of(d), BY_DIGEST[d].size) for d in expected]
         prefix = PREFIXES[self.steps % len(PREFIXES)]
-        carriers = {to for tag, (to, _) in repository.tags.items() if tag.startswith(prefix)}
+        tagged = {to for tag, (to, _) in repository.tags.items() if tag.startswith(prefix)}
         told = self.walk(path, "images", tag_prefix=prefix)
-        assert [each["digest"] for each in told] == [d for d in by_status["any"] if d in carriers]
+        assert [each["digest"] for each in told] == [d for d in by_status["any"] if d in tagged]
         for digest in by_status["any"][self.steps % 4 :: 4]:
             answer = self.send("GET", f"{repository.name}/manifests/{digest}")
             assert (answer.status, answer.body) == (200, BY_DIGEST[digest].body)
 
     def compare_deleted(self, repository: Repository) -> None:
         path = f"{PATH}/{repository.id}"
-        graves = self.walk(f"{path}/images/deleted", "images")
-        told = {each["digest"]: sorted(each["tags"]) for each in graves}
+        tombstones = self.walk(f"{path}/images/deleted", "images")
+        told = {each["digest"]: sorted(each["tags"]) for each in tombstones}
         assert told == repository.restorable(self.now)
         tags = self.walk(f"{path}/deleted-tags", "tags")
         told_tags = {each["tag"]: each["previous_digest"] for each in tags}

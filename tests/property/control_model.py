@@ -33,14 +33,14 @@ class Outcome(Enum):
     CONFLICT = auto()
 
 
-class Act(NamedTuple):
+class ChangeContext(NamedTuple):
     """Who does something, when."""
 
     principal: str
     now: int
 
 
-class Change(NamedTuple):
+class TagEvent(NamedTuple):
     """An event of a tag."""
 
     tag: str
@@ -67,7 +67,7 @@ class Image:
 
 
 @dataclass
-class Grave:
+class Tombstone:
     """An image that was deleted."""
 
     document: Document
@@ -99,9 +99,9 @@ class Repository:
     """By sha256."""
     tags: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Where each points, since when."""
-    graves: dict[str, Grave] = field(default_factory=dict)
+    tombstones: dict[str, Tombstone] = field(default_factory=dict)
     deleted: dict[str, DeletedTag] = field(default_factory=dict)
-    history: list[Change] = field(default_factory=list)
+    history: list[TagEvent] = field(default_factory=list)
     rules: list[dict[str, Any]] | None = None
     next_run_at: int = 0
     deleted_at: int | None = None
@@ -128,36 +128,36 @@ class Repository:
 
     def restorable(self, now: int) -> dict[str, list[str]]:
         """Return the tags of each deleted image that can be had again."""
-        return {digest: each.tags for digest, each in self.graves.items() if each.until > now}
+        return {digest: each.tags for digest, each in self.tombstones.items() if each.until > now}
 
     # Tags
 
-    def put(self, document: Document, tags: Sequence[str], act: Act) -> Outcome:
+    def put(self, document: Document, tags: Sequence[str], change: ChangeContext) -> Outcome:
         """Store a manifest that has all it refers to, and point tags to it; or nothing."""
         if any(self._is_fixed_elsewhere(tag, document.digest) for tag in tags):
             return Outcome.IMMUTABLE
         is_new = document.digest not in self.images
         if is_new:
-            self.images[document.digest] = Image(document, act.now)
+            self.images[document.digest] = Image(document, change.now)
         for tag in tags:
-            self._point(tag, document.digest, act)
+            self._point(tag, document.digest, change)
         return Outcome.NEW if is_new else Outcome.DONE
 
-    def retag(self, tag: str, digest: str, act: Act) -> Outcome:
+    def retag(self, tag: str, digest: str, change: ChangeContext) -> Outcome:
         if digest not in self.images:
             return Outcome.UNKNOWN
         if self._is_fixed_elsewhere(tag, digest):
             return Outcome.IMMUTABLE
         is_new = tag not in self.tags
-        self._point(tag, digest, act)
+        self._point(tag, digest, change)
         return Outcome.NEW if is_new else Outcome.DONE
 
-    def delete_tag(self, tag: str, act: Act, undelete_days: int) -> Outcome:
+    def delete_tag(self, tag: str, change: ChangeContext, undelete_days: int) -> Outcome:
         if tag not in self.tags:
             return Outcome.UNKNOWN
         if not self.may_move(tag):
             return Outcome.IMMUTABLE
-        self._drop(tag, act, undelete_days)
+        self._drop(tag, change, undelete_days)
         return Outcome.DONE
 
     def deleted_tags(self, now: int) -> dict[str, str]:
@@ -168,35 +168,37 @@ class Repository:
             if deleted.until > now and deleted.digest in self.images
         }
 
-    def restore_tag(self, tag: str, act: Act) -> Outcome:
+    def restore_tag(self, tag: str, change: ChangeContext) -> Outcome:
         if tag in self.tags:
             return Outcome.CONFLICT
         deleted = self.deleted.get(tag)
-        if deleted is None or deleted.until <= act.now:
+        if deleted is None or deleted.until <= change.now:
             return Outcome.UNKNOWN
         if deleted.digest not in self.images:
             return Outcome.CONFLICT
-        self._set(tag, "restored", deleted.digest, None, act)
+        self._set(tag, "restored", deleted.digest, None, change)
         return Outcome.DONE
 
     def _is_fixed_elsewhere(self, tag: str, digest: str) -> bool:
         return tag in self.tags and self.tags[tag][0] != digest and not self.may_move(tag)
 
-    def _point(self, tag: str, digest: str, act: Act) -> None:
+    def _point(self, tag: str, digest: str, change: ChangeContext) -> None:
         current = self.tags[tag][0] if tag in self.tags else None
         if current != digest:
-            self._set(tag, "moved" if current else "created", digest, current, act)
+            self._set(tag, "moved" if current else "created", digest, current, change)
 
-    def _set(self, tag: str, action: str, digest: str, previous: str | None, act: Act) -> None:
-        self.tags[tag] = digest, act.now
+    def _set(
+        self, tag: str, action: str, digest: str, previous: str | None, change: ChangeContext
+    ) -> None:
+        self.tags[tag] = digest, change.now
         self.deleted.pop(tag, None)
-        self.history.append(Change(tag, action, digest, previous, *act))
+        self.history.append(TagEvent(tag, action, digest, previous, *change))
 
-    def _drop(self, tag: str, act: Act, undelete_days: int) -> None:
+    def _drop(self, tag: str, change: ChangeContext, undelete_days: int) -> None:
         digest, _ = self.tags.pop(tag)
         if undelete_days:
-            self.deleted[tag] = DeletedTag(digest, act.now + undelete_days * DAY)
-        self.history.append(Change(tag, "deleted", None, digest, *act))
+            self.deleted[tag] = DeletedTag(digest, change.now + undelete_days * DAY)
+        self.history.append(TagEvent(tag, "deleted", None, digest, *change))
 
     # Images
 
@@ -208,25 +210,27 @@ class Repository:
             return Outcome.PINNED
         return Outcome.LISTED if self.parents_of(digest) else None
 
-    def bury(self, digest: str, act: Act, undelete_days: int) -> None:
+    def soft_delete(self, digest: str, change: ChangeContext, undelete_days: int) -> None:
         """Delete an image with its tags; for a while it can be restored."""
         image, tags = self.images[digest], self.tags_of(digest)
         if undelete_days:
-            until = act.now + undelete_days * DAY
-            self.graves[digest] = Grave(image.document, image.pushed_at, tags, until)
+            until = change.now + undelete_days * DAY
+            self.tombstones[digest] = Tombstone(image.document, image.pushed_at, tags, until)
             for tag, deleted in self.deleted.items():
                 if deleted.digest == digest:
                     self.deleted[tag] = DeletedTag(digest, min(deleted.until, until))
         else:
             self._forget({digest})
         for tag in tags:
-            self._drop(tag, act, undelete_days)
+            self._drop(tag, change, undelete_days)
         del self.images[digest]
 
     def purge(self, now: int) -> None:
         """Do what the chores do."""
-        over = {digest for digest, grave in self.graves.items() if grave.until <= now}
-        self.graves = {d: grave for d, grave in self.graves.items() if d not in over}
+        over = {digest for digest, tombstone in self.tombstones.items() if tombstone.until <= now}
+        self.tombstones = {
+            d: tombstone for d, tombstone in self.tombstones.items() if d not in over
+        }
         self._forget(over - self.images.keys())
 
     def _forget(self, digests: set[str]) -> None:
@@ -236,29 +240,29 @@ class Repository:
 
     def plan(self, digest: str, now: int) -> Outcome | set[str]:
         """Return what must be restored with an image (itself too), or why it cannot be."""
-        graves = self.restorable(now)
+        tombstones = self.restorable(now)
         if digest in self.images:
             return Outcome.CONFLICT
-        if digest not in graves:
+        if digest not in tombstones:
             return Outcome.UNKNOWN
         found, waiting = set[str](), [digest]
         while waiting:
             one = waiting.pop()
-            if one not in graves:
+            if one not in tombstones:
                 return Outcome.CONFLICT
             found.add(one)
             waiting += [child for child in BY_DIGEST[one].children if child not in self.images]
         return found
 
-    def exhume(self, digest: str, act: Act) -> list[str]:
+    def restore_image(self, digest: str, change: ChangeContext) -> list[str]:
         """Restore an image whose children are there; return the tags that point to it again."""
-        grave = self.graves.pop(digest)
-        assert all(child in self.images for child in grave.document.children)
-        self.images[digest] = Image(grave.document, grave.pushed_at, act.now)
-        self.blobs |= grave.document.blobs
-        tags = [tag for tag in grave.tags if tag not in self.tags]
+        tombstone = self.tombstones.pop(digest)
+        assert all(child in self.images for child in tombstone.document.children)
+        self.images[digest] = Image(tombstone.document, tombstone.pushed_at, change.now)
+        self.blobs |= tombstone.document.blobs
+        tags = [tag for tag in tombstone.tags if tag not in self.tags]
         for tag in tags:
-            self._set(tag, "restored", digest, None, act)
+            self._set(tag, "restored", digest, None, change)
         return tags
 
     def expiring(self, now: int) -> set[str]:
@@ -327,7 +331,7 @@ class Model:
         for each in list(self.deleted.values()):
             if each.until > now:
                 continue
-            each.images, each.tags, each.graves, each.blobs = {}, {}, {}, set()
+            each.images, each.tags, each.tombstones, each.blobs = {}, {}, {}, set()
             each.deleted = {}
             each.history = []
             assert each.deleted_at is not None

@@ -21,7 +21,7 @@ from registry.distribution.auth import OpenAccess
 from registry.services.lifecycle.runs import lifecycle_kind
 from tests.inprocess import Client, ManualClock
 from tests.jobs import until
-from tests.property.control_model import Change, Repository
+from tests.property.control_model import Repository, TagEvent
 from tests.recount import Query, querying
 from tests.tenants import ALLOW_ALL, Install, open_install
 
@@ -50,7 +50,7 @@ SELECT r.id, t.name, m.digest FROM tags t
   JOIN manifests m ON m.id = t.manifest_id AND m.repository_id = t.repository_id
   JOIN repositories r ON r.id = t.repository_id {_OF_ACCOUNT}
 """
-_GRAVES: Final = f"""
+_TOMBSTONES: Final = f"""
 SELECT r.id, d.digest, d.tags,
        (SELECT count(*) FROM deleted_manifest_blobs b WHERE b.manifest_id = d.id),
        (SELECT count(*) FROM deleted_manifest_children c WHERE c.manifest_id = d.id)
@@ -249,14 +249,20 @@ def check_rows(query: Query, handle: str, everything: Sequence[Repository], now:
     assert _rows(query(_TAGS, handle)) == sorted(
         (each.id, tag, digest) for each in everything for tag, (digest, _) in each.tags.items()
     )
-    graves = [
+    tombstones = [
         (row[0], row[1], sorted(tag for tag, _ in json.loads(row[2])), *row[3:])
-        for row in query(_GRAVES, handle)
+        for row in query(_TOMBSTONES, handle)
     ]
-    assert sorted(graves) == sorted(
-        (each.id, digest, grave.tags, len(grave.document.blobs), len(grave.document.children))
+    assert sorted(tombstones) == sorted(
+        (
+            each.id,
+            digest,
+            tombstone.tags,
+            len(tombstone.document.blobs),
+            len(tombstone.document.children),
+        )
         for each in everything
-        for digest, grave in each.graves.items()
+        for digest, tombstone in each.tombstones.items()
     )
     assert _rows(query(_DELETED_TAGS, handle, now)) == sorted(
         (each.id, tag, deleted.digest, deleted.digest in each.images)
@@ -290,8 +296,8 @@ def _check_history(rows: Sequence[Sequence[Any]], everything: Sequence[Repositor
     assert kept == told
 
 
-def _row(change: Change) -> Sequence[Any]:
-    return change.action, change.digest, change.previous, change.principal
+def _row(event: TagEvent) -> Sequence[Any]:
+    return event.action, event.digest, event.previous, event.principal
 
 
 def _rows(found: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:

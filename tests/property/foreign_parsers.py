@@ -184,6 +184,14 @@ PARSERS: Final[dict[str, Parser]] = {
             (b"n=", b"+", b""),
         ],
     ),
+    "form of /v2": (
+        lambda text: Query(text, is_form=True),
+        [(b"scope=", b"+", b""), (b"scope=", b"%41", b""), b"&", b"a=1&", b"%", b"="],
+    ),
+    "query of the console": (
+        lambda text: browser_request.query_of(_scope([], query_string=text)),
+        [(b"q=", b"%41", b""), (b"q=", b"\xff", b""), b"&", b"a=1&", b"%", b"=", b"+"],
+    ),
     "query of /v1": (
         lambda text: query.parse_query(text, PageQuery),
         [(b"limit=", b"1", b""), (b"marker=", b"%41", b""), b"&", b"a=1&", b"%", b"=", b"+"],

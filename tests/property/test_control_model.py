@@ -26,7 +26,7 @@ from registry.gc.purge.tags import purge_deleted_tags
 from registry.services.lifecycle.runs import start_due_runs
 from tests.property.control_comparison import PATH, STATUSES, TAGS, ComparingMachine
 from tests.property.control_documents import BY_DIGEST, CONTENTS, DOCUMENTS, Document
-from tests.property.control_model import Act, Outcome, Repository
+from tests.property.control_model import ChangeContext, Outcome, Repository
 from tests.property.control_world import check_rows, open_world, work
 from tests.property.lifecycle_oracle import DAY
 from tests.recount import check_counters
@@ -111,7 +111,7 @@ class ControlMachine(ComparingMachine):
     def push(self, data: st.DataObject) -> None:
         name = data.draw(NAMES)
         here = self.model.live.get(name)
-        again = [BY_DIGEST[digest] for digest in here.graves] if here else []
+        again = [BY_DIGEST[digest] for digest in here.tombstones] if here else []
         document = data.draw(st.sampled_from(again if again and not likely(data, 2) else DOCUMENTS))
         self.put(name, document, data.draw(st.lists(TAG, max_size=2, unique=True)))
 
@@ -177,8 +177,8 @@ class ControlMachine(ComparingMachine):
             refusal = repository.refusal(digest, self.now, heeds_pins=not force)
             self.expect(reply, refusal or Outcome.DONE, 204)
         if refusal is None:
-            act = self.anyone if on_data_plane else self.ours
-            repository.bury(digest, act, self.model.undelete_days)
+            change = self.anyone if on_data_plane else self.ours
+            repository.soft_delete(digest, change, self.model.undelete_days)
 
     def delete_tag(self, data: st.DataObject) -> None:
         repository, tag = self.draw_repository(data), data.draw(TAG)
@@ -212,7 +212,7 @@ class ControlMachine(ComparingMachine):
         waiting = list(digests)
         while free := [d for d in waiting if not repository.refusal(d, self.now, heeds_pins=True)]:
             deleted.append((free[0], repository.tags_of(free[0])))
-            repository.bury(free[0], self.ours, self.model.undelete_days)
+            repository.soft_delete(free[0], self.ours, self.model.undelete_days)
             waiting.remove(free[0])
         refusals = {d: repository.refusal(d, self.now, heeds_pins=True) for d in waiting}
         failures = {digest: STATUSES[why][1] for digest, why in refusals.items() if why}
@@ -244,7 +244,7 @@ class ControlMachine(ComparingMachine):
         repository = self.draw_repository(data)
         if repository.images and not repository.restorable(self.now):
             self.delete(data, repository, repository.newest_first()[0])
-        digests = [self.draw_digest(data, list(repository.graves)) for _ in range(2)]
+        digests = [self.draw_digest(data, list(repository.tombstones)) for _ in range(2)]
         if not likely(data):
             self.let_pass(SPANS[3])
         path = f"{PATH}/{repository.id}/images/restore"
@@ -265,7 +265,7 @@ class ControlMachine(ComparingMachine):
             back, restored = restored[: len(plan)], restored[len(plan) :]
             assert {each for each, _ in back} == plan
             for each, tags in back:
-                assert sorted(tags) == sorted(repository.exhume(each, self.ours))
+                assert sorted(tags) == sorted(repository.restore_image(each, self.ours))
         assert (restored, failures) == ([], [])
 
     def restore_tag(self, data: st.DataObject) -> None:
@@ -401,7 +401,9 @@ class ControlMachine(ComparingMachine):
         assert (run["status"], run["expired"]) == ("succeeded", len(gone)), run
         principal = f"crn:registry:local:{self.tenant.account.id}:lifecycle-run/{run['id']}"
         for digest in gone:
-            repository.bury(digest, Act(principal, self.now), self.model.undelete_days)
+            repository.soft_delete(
+                digest, ChangeContext(principal, self.now), self.model.undelete_days
+            )
 
     # Time
 

@@ -249,7 +249,7 @@ OPERATIONS: Final = tuple(
 def differences(routes: Iterable[RouteSpec], operations: Iterable[Operation]) -> list[str]:
     """Return what routes and table do not agree on, sorted; nothing when they are the same."""
     wanted = {operation.place: operation for operation in operations if operation.is_built}
-    found = {_place(facts.method, facts.path): facts for facts in routes}
+    found = {_place(spec.method, spec.path): spec for spec in routes}
     return sorted(
         [f"{place}: no route" for place in wanted.keys() - found.keys()]
         + [f"{place}: not in the table" for place in found.keys() - wanted.keys()]
@@ -261,14 +261,14 @@ def differences(routes: Iterable[RouteSpec], operations: Iterable[Operation]) ->
     )
 
 
-def _compare(operation: Operation, facts: RouteSpec) -> Iterator[str]:
-    success = frozenset(status for status in statuses(facts) if status < 400)
+def _compare(operation: Operation, spec: RouteSpec) -> Iterator[str]:
+    success = frozenset(status for status in statuses(spec) if status < 400)
     for name, wanted, found in [
-        ("action", operation.action, facts.action),
+        ("action", operation.action, spec.action),
         ("success", sorted(operation.success), sorted(success)),
-        ("key", operation.takes_key, facts.idempotent),
-        ("public", operation.is_public, facts.public),
-        ("limited", operation.is_limited, facts.rate_limited),
+        ("key", operation.takes_key, spec.idempotent),
+        ("public", operation.is_public, spec.public),
+        ("limited", operation.is_limited, spec.rate_limited),
     ]:
         if wanted != found:
             yield f"{name} is {found}, not {wanted}"

@@ -27,7 +27,7 @@ def test_keys_arrive_byte_for_byte(tmp_path: Path) -> None:
     options = Options(more=file_routes(Shelf(tmp_path)))
     routes = make_world(cast("Database", None), options).app.routes
     described = document(
-        [route for route in routes if route.facts.path not in OWN_PATHS], {}, ENVELOPE
+        [route for route in routes if route.spec.path not in OWN_PATHS], {}, ENVELOPE
     )
     schema = schemathesis.openapi.from_dict(described)
     (operation,) = [

@@ -34,31 +34,31 @@ THINGS = [
 
 
 @pytest.fixture(scope="module")
-def facts() -> list[RouteSpec]:
+def specs() -> list[RouteSpec]:
     app = make_world(cast("Database", None)).app  # which nobody asks here
-    return [route.facts for route in app.routes if route.facts.path not in OWN_PATHS]
+    return [route.spec for route in app.routes if route.spec.path not in OWN_PATHS]
 
 
-def changed(place: str, **facts: Any) -> list[Operation]:  # noqa: ANN401 - of any field
+def changed(place: str, **fields: Any) -> list[Operation]:  # noqa: ANN401 - of any field
     return [
-        operation._replace(**facts) if operation.place == place else operation
+        operation._replace(**fields) if operation.place == place else operation
         for operation in THINGS
     ]
 
 
-def test_routes_as_in_the_table_do_not_differ(facts: list[RouteSpec]) -> None:
-    assert differences(facts, THINGS) == []
+def test_routes_as_in_the_table_do_not_differ(specs: list[RouteSpec]) -> None:
+    assert differences(specs, THINGS) == []
 
 
-def test_a_missing_route_and_a_route_too_many_are_found(facts: list[RouteSpec]) -> None:
-    fewer = [fact for fact in facts if fact.operation != "POST /v1/things"]
+def test_a_missing_route_and_a_route_too_many_are_found(specs: list[RouteSpec]) -> None:
+    fewer = [spec for spec in specs if spec.operation != "POST /v1/things"]
     assert differences(fewer, THINGS) == ["POST /v1/things: no route"]
-    assert differences(facts, THINGS[1:]) == ["POST /v1/things: not in the table"]
+    assert differences(specs, THINGS[1:]) == ["POST /v1/things: not in the table"]
 
 
-def test_a_route_before_its_time_is_found(facts: list[RouteSpec]) -> None:
+def test_a_route_before_its_time_is_found(specs: list[RouteSpec]) -> None:
     early = changed("GET /v1/weather", is_built=False)
-    assert differences(facts, early) == ["GET /v1/weather: not in the table"]
+    assert differences(specs, early) == ["GET /v1/weather: not in the table"]
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ def test_a_route_before_its_time_is_found(facts: list[RouteSpec]) -> None:
     ],
 )
 def test_every_fact_is_compared(
-    facts: list[RouteSpec], place: str, name: str, value: object, words: str
+    specs: list[RouteSpec], place: str, name: str, value: object, words: str
 ) -> None:
-    (difference,) = differences(facts, changed(place, **{name: value}))
+    (difference,) = differences(specs, changed(place, **{name: value}))
     assert difference.startswith(f"{place}: {words}")
 
 

@@ -132,7 +132,7 @@ def test_two_shapes_of_one_name_are_refused() -> None:
 def test_a_client_that_leaves_in_the_middle_is_no_failure_of_ours(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    start, _ = exchange(
+    start, _ = call_asgi(
         "POST",
         "/v1/plain",
         {"type": "http.request", "body": b"{", "more_body": True},
@@ -144,13 +144,13 @@ def test_a_client_that_leaves_in_the_middle_is_no_failure_of_ours(
 
 def test_no_body_follows_a_head() -> None:
     """Asked for over ASGI itself: clients drop the body of an answer to HEAD."""
-    start, *bodies = exchange("HEAD", "/v1/openapi.json")
+    start, *bodies = call_asgi("HEAD", "/v1/openapi.json")
     assert start["status"] == 200
     assert int(dict(start["headers"])[b"content-length"]) > 0
     assert b"".join(body["body"] for body in bodies) == b""
 
 
-def exchange(method: str, path: str, *received: dict[str, Any]) -> list[Any]:
+def call_asgi(method: str, path: str, *received: dict[str, Any]) -> list[Any]:
     """Speak ASGI with the application and return the messages it sends."""
     messages = iter(received)
     sent: list[Any] = []

@@ -86,8 +86,8 @@ def test_what_a_dead_push_left_is_removed(sqlite_database: str) -> None:
         steps.strike_at(pushing.index("before _record_rows"), die)
         with pytest.raises(Died):
             await push_blob(registry, DATA)
-        (leak,) = [each for each, data in store.files.objects.items() if data == DATA]
-        place = leak[-2:]
+        (orphan,) = [each for each, data in store.files.objects.items() if data == DATA]
+        place = orphan[-2:]
         assert await set_orphans_aside(registry.ctx, store, place) == 0  # it is young
         registry.clock.advance(2 * HOUR)
         assert await set_orphans_aside(registry.ctx, store, place) == 1
@@ -184,7 +184,7 @@ def test_the_quarantined_are_left_alone(sqlite_database: str) -> None:
 def test_too_many_are_not_believed(
     sqlite_database: str, caplog: pytest.LogCaptureFixture, count: int, removed: int
 ) -> None:
-    """An older database, or another's: what looks like leaks is in use."""
+    """An older database, or another's: what looks like orphans is in use."""
 
     async def scenario(registry: Registry, store: MemoryStore) -> None:
         leave(registry, store, count)
@@ -220,7 +220,7 @@ async def scan_all(registry: Registry, store: MemoryStore) -> int:
 
 @pytest.mark.parametrize("count", [1, 15, 30])
 def test_the_blobs_of_another_database_are_left_alone(sqlite_database: str, count: int) -> None:
-    """A small registry has one file in a place: each by itself would look like a leak."""
+    """A small registry has one file in a place: each by itself would look like an orphan."""
 
     async def scenario(registry: Registry, store: MemoryStore) -> None:
         spread(registry, store, count)
@@ -232,7 +232,7 @@ def test_the_blobs_of_another_database_are_left_alone(sqlite_database: str, coun
     play(sqlite_database, scenario)
 
 
-def test_a_leak_among_blobs_is_removed_by_the_scan(sqlite_database: str) -> None:
+def test_an_orphan_among_blobs_is_removed_by_the_scan(sqlite_database: str) -> None:
     async def scenario(registry: Registry, store: MemoryStore) -> None:
         await push_blob(registry, b"one that is ours")
         spread(registry, store, 21)

@@ -1,4 +1,4 @@
-"""Figures: counted by each worker, summed over all, shown in the text format of Prometheus."""
+"""Counters: counted by each worker, summed over all, shown in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from registry.planes import PLANES
 
 
 def record(method: str, path: bytes, status: int, seconds: float) -> RequestRecord:
-    """Return the record of an exchange that received 3 bytes and sent 5."""
+    """Return the record of a request cycle that received 3 bytes and sent 5."""
     return RequestRecord(0.0, seconds, "", method, path, b"", status, 3, 5, "", PLANES.find(path))
 
 
-def scrape(figures: Counters, path: str = "/metrics") -> tuple[int, str]:
+def scrape(counters: Counters, path: str = "/metrics") -> tuple[int, str]:
     """Return status and text of an answer of the metrics application."""
     sent: list[Message] = []
 
@@ -28,19 +28,19 @@ def scrape(figures: Counters, path: str = "/metrics") -> tuple[int, str]:
         raise AssertionError
 
     scope: dict[str, Any] = {"type": "http", "method": "GET", "path": path}
-    asyncio.run(MetricsApplication(figures)(scope, receive, send))
+    asyncio.run(MetricsApplication(counters)(scope, receive, send))
     return sent[0]["status"], sent[1]["body"].decode()
 
 
 def test_the_counts_of_all_workers_are_added_up() -> None:
-    figures = Counters(3, PLANES)
+    counters = Counters(3, PLANES)
     for slot in range(3):
-        counter = figures.counter(slot)
+        counter = counters.counter(slot)
         counter(record("GET", b"/v2/a", 200, 0.002))
         counter(record("PUT", b"/v1/a", 404, 7.0))
         counter.count_damage()
         counter.publish(in_flight=slot)
-    lines = scrape(figures)[1].splitlines()
+    lines = scrape(counters)[1].splitlines()
     for line in (
         'entrepot_http_requests_total{method="GET",plane="data",status_class="2xx"} 3.0',
         'entrepot_http_requests_total{method="PUT",plane="control",status_class="4xx"} 3.0',
@@ -59,31 +59,31 @@ def test_the_counts_of_all_workers_are_added_up() -> None:
 
 
 def test_a_restarted_worker_goes_on_counting() -> None:
-    figures = Counters(1, PLANES)
+    counters = Counters(1, PLANES)
     for _ in range(2):
-        counter = figures.counter(0)
+        counter = counters.counter(0)
         counter(record("GET", b"/v2/", 200, 0.1))
         counter.publish(in_flight=0)
-    assert figures.totals("data").requests == {("GET", "2xx"): 2}
+    assert counters.totals("data").requests == {("GET", "2xx"): 2}
 
 
 def test_a_tls_hello_is_no_request() -> None:
-    figures = Counters(1, PLANES)
-    counter = figures.counter(0)
+    counters = Counters(1, PLANES)
+    counter = counters.counter(0)
     counter(record("", b"", 400, 0.0)._replace(reason=TLS_HELLO))
     counter.publish(in_flight=0)
-    assert figures.totals("control").requests == {}
+    assert counters.totals("control").requests == {}
 
 
 def test_odd_requests_are_counted_too() -> None:
-    figures = Counters(1, PLANES)
-    counter = figures.counter(0)
+    counters = Counters(1, PLANES)
+    counter = counters.counter(0)
     counter(record("", b"", 400, 0.0))
     counter(record("GET", b"/v2/", 0, 1e6))
     counter.publish(in_flight=0)
-    assert figures.totals("control").requests == {("other", "4xx"): 1}
-    assert figures.totals("data").requests == {("GET", "none"): 1}
-    assert figures.totals("data").durations[-1] == 1
+    assert counters.totals("control").requests == {("other", "4xx"): 1}
+    assert counters.totals("data").requests == {("GET", "none"): 1}
+    assert counters.totals("data").durations[-1] == 1
 
 
 def test_only_metrics_are_served() -> None:

@@ -74,7 +74,7 @@ class _Parameters(NamedTuple):
     salt: bytes
 
 
-class _Kept(NamedTuple):
+class _StoredPassword(NamedTuple):
     """A stored password, parsed."""
 
     parameters: _Parameters
@@ -109,7 +109,7 @@ def match_passwords(password: str, kept: Sequence[str]) -> list[bool]:
     return [hmac.compare_digest(derived[each.parameters], each.expected) for each in parsed]
 
 
-def _derivations(kept: Sequence[_Kept]) -> Iterator[_Parameters]:
+def _derivations(kept: Sequence[_StoredPassword]) -> Iterator[_Parameters]:
     """Yield the parameters to derive with, padded with unused costs so that all attempts match."""
     needed = dict.fromkeys(each.parameters for each in kept)
     yield from needed
@@ -119,10 +119,10 @@ def _derivations(kept: Sequence[_Kept]) -> Iterator[_Parameters]:
     yield from (_Parameters(cost, _UNUSED_SALT) for cost in unused[: max(0, padding)])
 
 
-def _parse(kept: str) -> _Kept:
+def _parse(kept: str) -> _StoredPassword:
     _, log_n, r, p, salt, expected = kept.split("$")
     cost = Cost(int(log_n), int(r), int(p))
-    return _Kept(_Parameters(cost, base64.b64decode(salt)), base64.b64decode(expected))
+    return _StoredPassword(_Parameters(cost, base64.b64decode(salt)), base64.b64decode(expected))
 
 
 class Asker(NamedTuple):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
-from urllib.parse import unquote_to_bytes
 
 from cloudcore.basic_credentials import decode_basic
 from cloudcore.errors import InvalidInput, Unauthenticated
+from cloudcore.web.urlencoded import decode_text, parse_fields
 
 MAX_FORM_BYTES: Final = 64 * 1024
 CLI: Final = "cli"
@@ -25,7 +25,6 @@ PUBLIC: Final = frozenset({CLI, CONSOLE})
 _FORM: Final = re.compile(
     rb'application/x-www-form-urlencoded(?:[ \t]*;[ \t]*charset="?utf-8"?)?[ \t]*', re.IGNORECASE
 )
-_CRIPPLED: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _MAX_PARAMETERS: Final = 32
 
 Form = dict[str, str]
@@ -58,17 +57,9 @@ def parse_form(content_types: Sequence[bytes], body: bytes) -> Form:
 
 def parse_parameters(encoded: bytes) -> Form:
     """Parse the parameters of a form or query string; see `parse_form`."""
-    found: Form = {}
-    parts = [part for part in encoded.split(b"&") if part]
-    if len(parts) > _MAX_PARAMETERS:
-        raise InvalidInput("there are too many parameters")
-    for part in parts:
-        name, _, value = part.partition(b"=")
-        parameter = _text(name)
-        if parameter in found:
-            raise InvalidInput("a parameter is given more than once")
-        found[parameter] = _text(value)
-    return found
+    return dict(
+        parse_fields(encoded, max_fields=_MAX_PARAMETERS, counts_empty=False, unambiguous=True)
+    )
 
 
 def parse_client(authorizations: Sequence[bytes], form: Form) -> OAuthClient:
@@ -111,7 +102,7 @@ def _basic(header: bytes) -> tuple[str, str]:
     if pair is None:
         raise wrong_client()
     try:
-        return _text(pair[0]), _text(pair[1])
+        return decode_text(pair[0], unambiguous=True), decode_text(pair[1], unambiguous=True)
     except InvalidInput:
         raise wrong_client() from None
 
@@ -119,15 +110,3 @@ def _basic(header: bytes) -> tuple[str, str]:
 def wrong_client() -> Unauthenticated:
     """Return the error for wrong client credentials, the same whatever is wrong with them."""
     return Unauthenticated("the client is unknown, or its secret is wrong")
-
-
-def _text(encoded: bytes) -> str:
-    if _CRIPPLED.search(encoded):
-        raise InvalidInput("a percent sign begins no escape")
-    try:
-        text = unquote_to_bytes(encoded.replace(b"+", b" ")).decode()
-    except UnicodeDecodeError:
-        raise InvalidInput("the parameters are not UTF-8") from None
-    if "\0" in text:
-        raise InvalidInput("a parameter holds a null character")
-    return text

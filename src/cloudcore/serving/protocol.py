@@ -45,8 +45,8 @@ class HttpProtocol(asyncio.Protocol):
 
     __slots__ = (
         "_application", "_buffer", "_deadline", "_drain_waiter", "_draining", "_reader",
-        "_reading", "_state", "_unsent", "app_state", "client", "closing", "discarded",
-        "exchange", "loop", "peer_closed", "server", "server_state", "tasks", "transport",
+        "_reading", "_state", "_unsent", "app_state", "client", "closing", "cycle",
+        "discarded", "loop", "peer_closed", "server", "server_state", "tasks", "transport",
         "worker", "write_paused",
     )  # fmt: skip
 
@@ -67,7 +67,7 @@ class HttpProtocol(asyncio.Protocol):
         self.transport: asyncio.Transport
         self.server: tuple[str, int] | None = None
         self.client: tuple[str, int] | None = None
-        self.exchange: RequestCycle | None = None
+        self.cycle: RequestCycle | None = None
         self.closing = False
         self.peer_closed = False
         self.write_paused = False
@@ -102,7 +102,7 @@ class HttpProtocol(asyncio.Protocol):
         self._deadline = NEVER
         unsent = self._unsent
         self.resume_writing()
-        cycle, self.exchange = self.exchange, None
+        cycle, self.cycle = self.cycle, None
         if cycle is None:
             return
         cycle.unsent = unsent
@@ -133,9 +133,9 @@ class HttpProtocol(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Note that the client sends no more; return True to keep our side open."""
         self.peer_closed = True
-        if self.exchange is None:
+        if self.cycle is None:
             return False
-        self.exchange.peer_closed()
+        self.cycle.peer_closed()
         return True
 
     def pause_writing(self) -> None:
@@ -155,13 +155,13 @@ class HttpProtocol(asyncio.Protocol):
     def shutdown(self) -> None:
         """Close as soon as the current request has ended (called by uvicorn)."""
         self.closing = True
-        if self.exchange is None and self._state is ConnectionState.HEAD:
+        if self.cycle is None and self._state is ConnectionState.HEAD:
             self._close()
 
     def sweep(self, now: float) -> None:
         """Enforce the time limits."""
-        if self.exchange is not None:
-            self.exchange.sweep(now, self.worker.limits, crowded=self.worker.crowded)
+        if self.cycle is not None:
+            self.cycle.sweep(now, self.worker.limits, crowded=self.worker.crowded)
         elif now > self._deadline:
             self._expire()
 
@@ -239,14 +239,14 @@ class HttpProtocol(asyncio.Protocol):
         """Close at once and drop unsent bytes; `reason` is for the log."""
         if self.transport.is_closing():
             return
-        if self.exchange is not None:
-            self.exchange.reason = reason or self.exchange.reason
+        if self.cycle is not None:
+            self.cycle.reason = reason or self.cycle.reason
             self._unsent = self.waiting_bytes()
         self.transport.abort()
 
     def refuse(self, status: int, message: str) -> None:
         """Send an error response instead of the application's, and close."""
-        cycle = self.exchange
+        cycle = self.cycle
         if cycle is None:
             method, path = self._buffer[:5].partition(b" ")[0], guess_path(self._buffer)
             request_id = str(uuid4())
@@ -268,7 +268,7 @@ class HttpProtocol(asyncio.Protocol):
         if cycle is not None:
             cycle.status, cycle.sent, cycle.finished = status, size, True
             cycle.keep_alive, cycle.reason = False, message
-            self.exchange_ended(cycle)
+            self.cycle_ended(cycle)
         else:
             self._record_refusal(request_id, METHODS.get(method, ""), path, status, size, message)
             self._linger()
@@ -287,9 +287,9 @@ class HttpProtocol(asyncio.Protocol):
         for observe in self.worker.observers:
             observe(record)
 
-    def exchange_ended(self, cycle: RequestCycle) -> None:
+    def cycle_ended(self, cycle: RequestCycle) -> None:
         """Continue with the next request, or close."""
-        self.exchange = None
+        self.cycle = None
         self.server_state.total_requests += 1
         self.record(cycle)
         body = cycle.body
@@ -357,12 +357,12 @@ class HttpProtocol(asyncio.Protocol):
             if traits.chunked or (traits.content_length or 0) > len(raw):
                 self.pause_reading()
         self._state = ConnectionState.BUSY
-        self.exchange = cycle = RequestCycle(self, head, raw)
+        self.cycle = cycle = RequestCycle(self, head, raw)
         task = cycle.task = self.loop.create_task(cycle.run(self._application))
         self.tasks.add(task)
 
     def _take_ahead(self, data: bytes) -> None:
-        cycle = self.exchange
+        cycle = self.cycle
         body = None if cycle is None else cycle.body
         if body is not None and not body.framing.complete:
             body.feed(data)

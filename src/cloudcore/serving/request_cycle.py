@@ -335,7 +335,7 @@ class RequestCycle:
             raise ResponseError("the response is shorter than its Content-Length")
         self.finished = True
         self._wake()
-        self.connection.exchange_ended(self)
+        self.connection.cycle_ended(self)
 
     def _wake(self) -> None:
         if self._gone is not None and not self._gone.done():

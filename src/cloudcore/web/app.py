@@ -30,7 +30,7 @@ from cloudcore.web.context import Platform, Reply, RequestContext, refusal
 from cloudcore.web.envelope import ENVELOPE, ErrorShape
 from cloudcore.web.guard import Guard
 from cloudcore.web.reference import ReferencePages
-from cloudcore.web.request_state import RequestState, exchange_of
+from cloudcore.web.request_state import RequestState, request_state_of
 from cloudcore.web.route_spec import RouteError, RouteSpec, allowed, routes_of, tails_of
 from cloudcore.web.streams import RequestStream
 from cloudcore.web.strict_json import decode
@@ -93,18 +93,18 @@ class ControlPlane:
                 "ctx": Provide(_context, sync_to_thread=False),
                 "stream": Provide(_stream, sync_to_thread=False),
             },
-            request_class=_Request,
+            request_class=_CheckedRequest,
             response_class=_Response,
             request_max_body_size=MAX_BODY_BYTES,
         )
         self.routes = list(routes_of(self._app))
         for route in self.routes:
             if route.handler.resolve_before_request() != self._before_handler:
-                raise RouteError(f"{route.facts.operation}: its before_request would be no guard")
-            if platform is None and not route.facts.public:
-                raise RouteError(f"{route.facts.operation}: there is no platform to ask who comes")
+                raise RouteError(f"{route.spec.operation}: its before_request would be no guard")
+            if platform is None and not route.spec.public:
+                raise RouteError(f"{route.spec.operation}: there is no platform to ask who comes")
         self._guard.learn(
-            {route.handler: route.facts for route in self.routes},
+            {route.handler: route.spec for route in self.routes},
             {path.path_format: allowed(path.methods) for path in self._app.routes},
         )
         self._tails = tails_of(self.routes)
@@ -118,23 +118,22 @@ class ControlPlane:
             await self._app(scope, receive, send)
 
     async def _answer(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
-        state = scope.setdefault("state", {})
-        request_id = state.setdefault("request_id", str(uuid4()))
+        request_id = scope.setdefault("state", {}).setdefault("request_id", str(uuid4()))
         for name, value in scope["headers"]:
             if name == b"x-request-id":
                 _log.info("request %s is the client's %r", request_id, value.decode("latin-1"))
-        exchange = RequestState(scope, receive, send, request_id)
+        state = RequestState(scope, receive, send, request_id)
         if scope["method"] == "HEAD":
             scope = {**scope, "method": "GET"}
         path = _raw_path(scope)
         if tailed := self._tails.find(path):
-            exchange.tail = tailed.tail
+            state.tail = tailed.tail
             scope = {**scope, "path": tailed.head + PLACEHOLDER}
         elif is_crooked(path):
             scope = {**scope, "path": "/\0"}
         with body_budget.BODIES.hold() as hold:
             metered = hold.metered(cast("body_budget.Receive", receive))
-            await self._app(scope, cast("Receive", metered), exchange.send)
+            await self._app(scope, cast("Receive", metered), state.send)
 
     async def _before_handler(self, request: Request[Any, Any, Any]) -> Reply[Any] | None:
         """Let a request in, and answer it when its answer is known."""
@@ -142,41 +141,39 @@ class ControlPlane:
         return await _read_request(request)
 
     def _answer_error(self, request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
-        exchange = exchange_of(request.scope)
-        known = _platform_error(error, exchange, self._absent)
+        state = request_state_of(request.scope)
+        known = _platform_error(error, state, self._absent)
         if known is None:
-            _log.error(
-                "unexpected failure", exc_info=error, extra={"request_id": exchange.request_id}
-            )
+            _log.error("unexpected failure", exc_info=error, extra={"request_id": state.request_id})
             known = errors.PlatformError("")
         path = request.scope["path"]
         shape = next(
             (shape for prefix, shape in self._error_shapes.items() if path.startswith(prefix)),
             ENVELOPE,
         )
-        status, body = shape.render(known, exchange.request_id)
+        status, body = shape.render(known, state.request_id)
         return Response(
             body,
             status_code=status,
             media_type="application/json",
-            headers={**shape.headers, **_error_headers(known, exchange)},
+            headers={**shape.headers, **_error_headers(known, state)},
         )
 
 
 def _platform_error(
-    error: Exception, exchange: RequestState, absent: str
+    error: Exception, state: RequestState, absent: str
 ) -> errors.PlatformError | None:
     """Return our name for what happened; None when it is a bug."""
-    if isinstance(error, errors.NotFound) and exchange.hides_absence:
-        assert exchange.facts is not None
-        assert exchange.facts.action is not None
-        return refusal(exchange.facts.action)
+    if isinstance(error, errors.NotFound) and state.hides_absence:
+        assert state.spec is not None
+        assert state.spec.action is not None
+        return refusal(state.spec.action)
     if isinstance(error, errors.PlatformError):
         return error
     if isinstance(error, ConstraintViolated):
         # A change looks before it writes; this is for what another did in between.
         _log.warning(
-            "a constraint refused a change: %s", error, extra={"request_id": exchange.request_id}
+            "a constraint refused a change: %s", error, extra={"request_id": state.request_id}
         )
         return errors.Conflict("the present state of things forbids this")
     if not isinstance(error, HTTPException) or error.status_code >= 500:
@@ -193,10 +190,10 @@ def _platform_error(
             return errors.InvalidInput("the request cannot be read")
 
 
-def _error_headers(error: errors.PlatformError, exchange: RequestState) -> dict[str, str]:
+def _error_headers(error: errors.PlatformError, state: RequestState) -> dict[str, str]:
     """Return the headers that tell what to do about an error (RFC 6750 §3 for 401)."""
     match error:
-        case errors.Unauthenticated() if exchange.bearer_came:
+        case errors.Unauthenticated() if state.bearer_came:
             return {"WWW-Authenticate": 'Bearer error="invalid_token"'}
         case errors.Unauthenticated():
             return {"WWW-Authenticate": "Bearer"}
@@ -210,23 +207,23 @@ def _error_headers(error: errors.PlatformError, exchange: RequestState) -> dict[
 
 async def _read_request(request: Request[Any, Any, Any]) -> Reply[Any] | None:
     """Read the body and claim the ``Idempotency-Key``; return the reply when it has one already."""
-    exchange = exchange_of(request.scope)
-    facts, context = exchange.facts, exchange.context
-    if facts is None or context is None:
+    state = request_state_of(request.scope)
+    spec, context = state.spec, state.context
+    if spec is None or context is None:
         return None
-    if facts.body is not None:
+    if spec.body is not None:
         _check_content_type(request.scope, await request.body())
-    if facts.idempotent:
-        reply = await _claim(request, context, facts)
+    if spec.idempotent:
+        reply = await _claim(request, context, spec)
         if reply is not None:
             return reply
-    if facts.is_body_required and not await request.body():
+    if spec.is_body_required and not await request.body():
         raise errors.InvalidInput("the body is missing", field="body", reason="missing")
     return None
 
 
 async def _claim(
-    request: Request[Any, Any, Any], context: RequestContext, facts: RouteSpec
+    request: Request[Any, Any, Any], context: RequestContext, spec: RouteSpec
 ) -> Reply[Any] | None:
     scope = request.scope
     key = idempotency.parse_key(
@@ -236,7 +233,7 @@ async def _claim(
         return None
     assert context.caller is not None
     claim = idempotency.Claim(
-        idempotency.Scope(context.caller.id, facts.operation, key),
+        idempotency.Scope(context.caller.id, spec.operation, key),
         idempotency.fingerprint(_raw_path(scope), scope["query_string"], await request.body()),
         context.new_id(),
     )
@@ -247,7 +244,7 @@ async def _claim(
         return None
     outcome = idempotency.Outcome.open(sealed, context.keyring, claim.scope)
     for action, resource in outcome.authorized:
-        policy = await facts.resource_policy(context, resource) if facts.resource_policy else None
+        policy = await spec.resource_policy(context, resource) if spec.resource_policy else None
         context.authorize(resource, action=action, resource_policy=policy)
     context.is_committed = True
     return Reply(
@@ -273,7 +270,7 @@ def _check_content_type(scope: Scope, body: bytes) -> None:
 
 def _context(scope: Scope) -> RequestContext:
     """Provide the context that the guard made."""
-    context = exchange_of(scope).context
+    context = request_state_of(scope).context
     if context is None:
         raise RouteError("there is no platform, so there is no context")
     return context
@@ -281,13 +278,13 @@ def _context(scope: Scope) -> RequestContext:
 
 def _stream(scope: Scope) -> RequestStream:
     """Provide the body of a request to a route that takes it unread."""
-    exchange = exchange_of(scope)
-    assert exchange.facts is not None
-    limit = exchange.facts.max_stream_bytes
-    return RequestStream(scope, exchange.receive, _context(scope), limit)
+    state = request_state_of(scope)
+    assert state.spec is not None
+    limit = state.spec.max_stream_bytes
+    return RequestStream(scope, state.receive, _context(scope), limit)
 
 
-class _Request(Request[Any, Any, Any]):
+class _CheckedRequest(Request[Any, Any, Any]):
     """A request whose body is read and decoded by our rules."""
 
     async def body(self) -> bytes:
@@ -299,12 +296,12 @@ class _Request(Request[Any, Any, Any]):
 
     async def json(self) -> Any:  # noqa: ANN401 - the type the handler asks for
         """Return the body as what the handler takes."""
-        facts = exchange_of(self.scope).facts
-        assert facts is not None
+        spec = request_state_of(self.scope).spec
+        assert spec is not None
         body = await self.body()
         if len(body) <= INLINE_BYTES:
-            return decode(body, facts.body)
-        return await asyncio.to_thread(decode, body, facts.body)
+            return decode(body, spec.body)
+        return await asyncio.to_thread(decode, body, spec.body)
 
 
 class _Response(Response[Any]):

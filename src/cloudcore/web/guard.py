@@ -1,6 +1,6 @@
 """Who may come in: first 401, then 403, and only then what is there (rule G3).
 
-Runs for every route before its body is read. Default deny: a route has facts or is none.
+Runs for every route before its body is read. Default deny: a route has a spec or is none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cloudcore.serving.source_address import rate_subject, source_address
 from cloudcore.uuids import parse_uuid
 from cloudcore.web.context import Origin, Platform, RequestContext, refusal
 from cloudcore.web.ratelimit import count_request
-from cloudcore.web.request_state import RequestState, exchange_of
+from cloudcore.web.request_state import RequestState, request_state_of
 from cloudcore.web.route_spec import RouteSpec
 from cloudcore.web.tail import PLACEHOLDER
 
@@ -44,12 +44,12 @@ class Guard:
     ) -> None:
         self._platform = platform
         self._shared_actions = frozenset[str]().union(*(rules.actions for rules in resource_rules))
-        self._facts: Mapping[BaseRouteHandler, RouteSpec] = {}
+        self._specs: Mapping[BaseRouteHandler, RouteSpec] = {}
         self._allow: Mapping[str, str] = {}
 
-    def learn(self, facts: Mapping[BaseRouteHandler, RouteSpec], allow: Mapping[str, str]) -> None:
-        """Take the facts of each route, and the methods of each path template."""
-        self._facts = facts
+    def learn(self, specs: Mapping[BaseRouteHandler, RouteSpec], allow: Mapping[str, str]) -> None:
+        """Take the spec of each route, and the methods of each path template."""
+        self._specs = specs
         self._allow = allow
 
     async def admit(self, connection: Connection) -> None:
@@ -59,63 +59,63 @@ class Guard:
             Unauthenticated, AccessDenied, RateLimited, NotFound, InvalidInput: or do not.
 
         """
-        facts = self._facts.get(connection.scope["route_handler"])
-        if facts is None:  # the framework's own answer to OPTIONS
+        spec = self._specs.get(connection.scope["route_handler"])
+        if spec is None:  # the framework's own answer to OPTIONS
             allow = self._allow[connection.scope["path_template"]]
             raise MethodNotAllowed("the path does not take this method", allow=allow)
-        exchange = exchange_of(connection.scope)
-        exchange.facts = facts
-        if facts.tail is not None:
-            _show_tail(facts.tail, exchange.tail, connection.scope)
+        state = request_state_of(connection.scope)
+        state.spec = spec
+        if spec.tail is not None:
+            _show_tail(spec.tail, state.tail, connection.scope)
         if self._platform is None:
             return
-        _lower_ids(facts, connection.scope)
-        await self._admit(self._platform, exchange, connection, facts)
-        if facts.tail is not None and exchange.tail is None:
+        _lower_ids(spec, connection.scope)
+        await self._admit(self._platform, state, connection, spec)
+        if spec.tail is not None and state.tail is None:
             raise InvalidInput(
-                f"{facts.tail} is percent-encoded UTF-8 without null characters",
-                field=facts.tail,
+                f"{spec.tail} is percent-encoded UTF-8 without null characters",
+                field=spec.tail,
                 reason="malformed",
             )
-        _check_ids(facts, connection.scope["path_params"])
+        _check_ids(spec, connection.scope["path_params"])
 
     async def _admit(
-        self, platform: Platform, exchange: RequestState, connection: Connection, facts: RouteSpec
+        self, platform: Platform, state: RequestState, connection: Connection, spec: RouteSpec
     ) -> None:
         headers = connection.scope["headers"]
         client = connection.scope.get("client")
         platform.proxy_watch.note(
             client[0] if client else None, headers, platform.settings.trusted_proxies
         )
-        context = exchange.context = RequestContext(
+        context = state.context = RequestContext(
             platform,
-            request_id=exchange.request_id,
+            request_id=state.request_id,
             source_ip=source_address(
                 client[0] if client else None,
                 _values(headers, b"x-forwarded-for"),
                 platform.settings.trusted_proxies,
             ),
-            action=facts.action,
-            status=facts.status,
+            action=spec.action,
+            status=spec.status,
             path=connection.scope["path"],
             query_string=connection.scope["query_string"],
         )
         credentials = _values(headers, b"authorization")
-        if not facts.public:
-            context.caller = await _authenticate(platform, exchange, context, credentials)
-        elif facts.rate_limited and credentials:
+        if not spec.public:
+            context.caller = await _authenticate(platform, state, context, credentials)
+        elif spec.rate_limited and credentials:
             # Counted by who it is; a credential that is not valid is nobody's.
             with suppress(Unauthenticated):
-                context.caller = await _authenticate(platform, exchange, context, credentials)
+                context.caller = await _authenticate(platform, state, context, credentials)
         if context.caller is not None:
             connection.scope["state"]["principal"] = context.caller.crn  # for the access log
-        if facts.action is not None:
-            await self._check_action(platform, exchange, context, facts.action)
-        if facts.rate_limited:
-            await _count(exchange, context, facts)
+        if spec.action is not None:
+            await self._check_action(platform, state, context, spec.action)
+        if spec.rate_limited:
+            await _count(state, context, spec)
 
     async def _check_action(
-        self, platform: Platform, exchange: RequestState, context: RequestContext, action: str
+        self, platform: Platform, state: RequestState, context: RequestContext, action: str
     ) -> None:
         """Refuse whom no policy could allow the action on anything, before anything is looked up.
 
@@ -127,35 +127,35 @@ class Guard:
         if not could_allow(context.policies, action, context.source_ip, context.clock()):
             if action not in self._shared_actions:
                 raise refusal(action)
-            exchange.hides_absence = True
+            state.hides_absence = True
             context.allowed_somewhere = False
 
 
 async def _authenticate(
-    platform: Platform, exchange: RequestState, context: RequestContext, credentials: list[bytes]
+    platform: Platform, state: RequestState, context: RequestContext, credentials: list[bytes]
 ) -> Principal:
     if len(credentials) != 1:
         raise Unauthenticated(
             "send one Authorization header" if credentials else "send Authorization: Bearer <token>"
         )
     bearer = _BEARER.fullmatch(credentials[0])
-    exchange.bearer_came = credentials[0][:6].lower() == b"bearer"
+    state.bearer_came = credentials[0][:6].lower() == b"bearer"
     if bearer is None:
         raise Unauthenticated("only bearer tokens are accepted")
     origin = Origin(context.request_id, context.source_ip)
     return await platform.authenticator.authenticate(bearer[1].decode("ascii"), origin)
 
 
-async def _count(exchange: RequestState, context: RequestContext, facts: RouteSpec) -> None:
+async def _count(state: RequestState, context: RequestContext, spec: RouteSpec) -> None:
     if context.caller is not None:
         subject = f"principal:{context.caller.id}"
     else:
         subject = f"address:{rate_subject(context.source_ip)}"
-    exchange.standing = await context.database.write_relaxed(
-        count_request, facts.operation, subject, context.settings.budget, context.clock()
+    state.rate_limit = await context.database.write_relaxed(
+        count_request, spec.operation, subject, context.settings.budget, context.clock()
     )
-    if exchange.standing.is_refused:
-        raise RateLimited("too many requests", retry_after=exchange.standing.reset)
+    if state.rate_limit.is_refused:
+        raise RateLimited("too many requests", retry_after=state.rate_limit.reset)
 
 
 def _show_tail(name: str, tail: str | None, scope: Any) -> None:  # noqa: ANN401 - the framework's
@@ -165,23 +165,23 @@ def _show_tail(name: str, tail: str | None, scope: Any) -> None:  # noqa: ANN401
     scope["path_params"] = {**scope["path_params"], name: tail}  # which the framework shares
 
 
-def _lower_ids(facts: RouteSpec, scope: Any) -> None:  # noqa: ANN401 - the framework's
+def _lower_ids(spec: RouteSpec, scope: Any) -> None:  # noqa: ANN401 - the framework's
     """Put the ids of a path into the lower case they are stored in."""
     parameters = scope["path_params"]
     segments = scope["path"].split("/")
-    for place, segment in enumerate(facts.path.split("/")):
+    for place, segment in enumerate(spec.path.split("/")):
         name = segment[1:-1]
-        found = parse_uuid(parameters[name]) if name in facts.id_parameters else None
+        found = parse_uuid(parameters[name]) if name in spec.id_parameters else None
         if found is not None:
             parameters[name] = segments[place] = found
     scope["path"] = "/".join(segments)
 
 
-def _check_ids(facts: RouteSpec, parameters: Mapping[str, Any]) -> None:
-    for name in facts.id_parameters:
+def _check_ids(spec: RouteSpec, parameters: Mapping[str, Any]) -> None:
+    for name in spec.id_parameters:
         if parse_uuid(parameters[name]) is not None:
             continue
-        if facts.malformed_id == 400:
+        if spec.malformed_id == 400:
             raise InvalidInput(f"{name} is a UUID", field=name, reason="malformed")
         raise NotFound("there is no such thing")
 

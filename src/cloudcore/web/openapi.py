@@ -71,9 +71,9 @@ def document(
     for route in routes:
         shape = default
         for prefix, other in error_shapes.items():
-            shape = other if route.facts.path.startswith(prefix) else shape
+            shape = other if route.spec.path.startswith(prefix) else shape
         operation = _operation(route, types, shape)
-        paths.setdefault(route.facts.path, {})[route.facts.method.lower()] = operation
+        paths.setdefault(route.spec.path, {})[route.spec.method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {"title": "Entrepot control plane", "version": VERSION},
@@ -101,29 +101,29 @@ def check_names(routes: Sequence[KernelRoute]) -> None:
     named: set[str] = set()
     for route in routes:
         if route.handler.fn.__name__ in named:
-            raise RouteError(f"{route.facts.operation}: another operation has its name")
+            raise RouteError(f"{route.spec.operation}: another operation has its name")
         named.add(route.handler.fn.__name__)
 
 
-def statuses(facts: RouteSpec) -> list[int]:
+def statuses(spec: RouteSpec) -> list[int]:
     """Return every status that an operation can answer."""
     can = {
-        401: not facts.public,
-        304: facts.entity_tag,
-        403: facts.action is not None,
-        400: bool(facts.body or facts.form or facts.query or facts.idempotent)
-        or bool(facts.id_parameters and facts.malformed_id == 400)
-        or facts.tail is not None
-        or facts.takes_stream,
-        404: "{" in facts.path and facts.malformed_id == 404,
-        409: facts.idempotent,
-        412: facts.conditional,
-        413: bool(facts.body or facts.form or facts.max_stream_bytes is not None),
-        415: facts.body is not None,
-        422: facts.idempotent,
-        429: facts.rate_limited,
+        401: not spec.public,
+        304: spec.entity_tag,
+        403: spec.action is not None,
+        400: bool(spec.body or spec.form or spec.query or spec.idempotent)
+        or bool(spec.id_parameters and spec.malformed_id == 400)
+        or spec.tail is not None
+        or spec.takes_stream,
+        404: "{" in spec.path and spec.malformed_id == 404,
+        409: spec.idempotent,
+        412: spec.conditional,
+        413: bool(spec.body or spec.form or spec.max_stream_bytes is not None),
+        415: spec.body is not None,
+        422: spec.idempotent,
+        429: spec.rate_limited,
     }
-    always = {facts.status, 500, 503, *facts.statuses}
+    always = {spec.status, 500, 503, *spec.statuses}
     return sorted(always | {status for status, does in can.items() if does})
 
 
@@ -167,8 +167,8 @@ def _sized(schema: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def _shapes(routes: Sequence[KernelRoute]) -> list[Any]:
-    facts = [route.facts for route in routes]
-    given = [shape for fact in facts for shape in (fact.body, fact.form) if shape]
+    specs = [route.spec for route in routes]
+    given = [shape for spec in specs for shape in (spec.body, spec.form) if shape]
     return given + [shape for route in routes if (shape := _answered(route)) is not None]
 
 
@@ -194,56 +194,56 @@ def _is_framework(annotation: Any) -> bool:  # noqa: ANN401 - a type
 
 
 def _operation(route: KernelRoute, types: _Types, errors: ErrorShape) -> Json:
-    facts, handler = route.facts, route.handler
+    spec, handler = route.spec, route.handler
     summary, _, description = cleandoc(handler.fn.__doc__ or "").partition("\n")
     operation: Json = {
         "operationId": handler.fn.__name__,
         "summary": summary,
-        "tags": [facts.action.partition(":")[0] if facts.action else facts.path.split("/")[2]],
+        "tags": [spec.action.partition(":")[0] if spec.action else spec.path.split("/")[2]],
     }
     if description.strip():
         operation["description"] = description.strip()
-    if facts.action:
-        operation["x-iam-action"] = facts.action
-    if facts.public:
-        operation["security"] = [{}, {"bearer": []}] if facts.rate_limited else []
-    if parameters := _parameters(facts):
+    if spec.action:
+        operation["x-iam-action"] = spec.action
+    if spec.public:
+        operation["security"] = [{}, {"bearer": []}] if spec.rate_limited else []
+    if parameters := _parameters(spec):
         operation["parameters"] = parameters
-    if body := _request_body(facts, types):
+    if body := _request_body(spec, types):
         operation["requestBody"] = body
     operation["responses"] = {
-        str(status): _response(status, route, types, errors) for status in statuses(facts)
+        str(status): _response(status, route, types, errors) for status in statuses(spec)
     }
     return operation
 
 
-def _parameters(facts: RouteSpec) -> list[Json]:
+def _parameters(spec: RouteSpec) -> list[Json]:
     found: list[Json] = [
         {
             "name": segment[1:-1],
             "in": "path",
             "required": True,
-            **_path_schema(facts, segment[1:-1]),
+            **_path_schema(spec, segment[1:-1]),
         }
-        for segment in facts.path.split("/")
+        for segment in spec.path.split("/")
         if segment.startswith("{")
     ]
-    if facts.query is not None:
-        found.extend(_query_parameters(facts.query))
-    if facts.idempotent:
+    if spec.query is not None:
+        found.extend(_query_parameters(spec.query))
+    if spec.idempotent:
         found.append(_IDEMPOTENCY_KEY)
     found.extend(
         {"name": name, "in": "header", "description": words, "schema": {"type": "string"}}
         for name, words in _CONDITIONS.items()
-        if facts.conditional or (facts.entity_tag and name == "If-None-Match")
+        if spec.conditional or (spec.entity_tag and name == "If-None-Match")
     )
     return found
 
 
-def _path_schema(facts: RouteSpec, name: str) -> Json:
-    if name in facts.id_parameters:
+def _path_schema(spec: RouteSpec, name: str) -> Json:
+    if name in spec.id_parameters:
         return {"schema": {"type": "string", "format": "uuid"}}
-    if name == facts.tail:
+    if name == spec.tail:
         return {"description": _TAIL, "schema": _TAIL_SCHEMA, "x-entrepot-tail": True}
     return {"schema": {"type": "string"}}
 
@@ -273,23 +273,23 @@ def _without_null(schema: Json) -> Json:
     return kept
 
 
-def _request_body(facts: RouteSpec, types: _Types) -> Json | None:
-    if facts.takes_stream:
+def _request_body(spec: RouteSpec, types: _Types) -> Json | None:
+    if spec.takes_stream:
         return {"required": False, "content": _BYTES}
-    if facts.body is not None:
-        content = {"application/json": {"schema": types.schema(facts.body)}}
-        return {"required": facts.is_body_required, "content": content}
-    if facts.form is not None:
-        content = {"application/x-www-form-urlencoded": {"schema": types.schema(facts.form)}}
-        is_required = any(field.required for field in msgspec.structs.fields(facts.form))
+    if spec.body is not None:
+        content = {"application/json": {"schema": types.schema(spec.body)}}
+        return {"required": spec.is_body_required, "content": content}
+    if spec.form is not None:
+        content = {"application/x-www-form-urlencoded": {"schema": types.schema(spec.form)}}
+        is_required = any(field.required for field in msgspec.structs.fields(spec.form))
         return {"required": is_required, "content": content}
     return None
 
 
 def _response(status: int, route: KernelRoute, types: _Types, errors: ErrorShape) -> Json:
-    facts = route.facts
-    headers = _headers(_header_names(status, facts))
-    if status in facts.pages:
+    spec = route.spec
+    headers = _headers(_header_names(status, spec))
+    if status in spec.pages:
         content = {"text/html": {"schema": {"type": "string"}}}
         return {"description": HTTPStatus(status).phrase, "headers": headers, "content": content}
     if status >= 400:
@@ -300,9 +300,9 @@ def _response(status: int, route: KernelRoute, types: _Types, errors: ErrorShape
             "content": {"application/json": {"schema": types.schema(errors.schema)}},
         }
     response: Json = {"description": HTTPStatus(status).phrase, "headers": headers}
-    if facts.media_types:
-        response["content"] = {each: {"schema": {"type": "object"}} for each in facts.media_types}
-    if _gives_stream(route) and status < 300 and not facts.media_types:
+    if spec.media_types:
+        response["content"] = {each: {"schema": {"type": "object"}} for each in spec.media_types}
+    if _gives_stream(route) and status < 300 and not spec.media_types:
         response["content"] = _BYTES
     shape = _answered(route)
     if shape is not None and status not in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
@@ -310,17 +310,17 @@ def _response(status: int, route: KernelRoute, types: _Types, errors: ErrorShape
     return response
 
 
-def _header_names(status: int, facts: RouteSpec) -> tuple[str, ...]:
+def _header_names(status: int, spec: RouteSpec) -> tuple[str, ...]:
     names = (*_ERROR_HEADERS.get(status, ()), "X-Request-Id")
-    if facts.rate_limited and (status < 300 or status == HTTPStatus.TOO_MANY_REQUESTS):
+    if spec.rate_limited and (status < 300 or status == HTTPStatus.TOO_MANY_REQUESTS):
         names += _RATE_HEADERS
-    if facts.entity_tag and status < 400:
+    if spec.entity_tag and status < 400:
         names += ("ETag",)
-    if facts.idempotent and (status < 300 or status in RECORDED_STATUSES):
+    if spec.idempotent and (status < 300 or status in RECORDED_STATUSES):
         names += ("Idempotency-Replayed",)
-    if facts.idempotent and status == HTTPStatus.CONFLICT:  # while the first attempt runs
+    if spec.idempotent and status == HTTPStatus.CONFLICT:  # while the first attempt runs
         names += ("Retry-After",)
-    if facts.method == "POST" and status in (HTTPStatus.CREATED, HTTPStatus.ACCEPTED):
+    if spec.method == "POST" and status in (HTTPStatus.CREATED, HTTPStatus.ACCEPTED):
         names += ("Location",)
     return names
 

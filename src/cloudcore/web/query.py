@@ -12,13 +12,13 @@ import re
 from collections.abc import Hashable
 from functools import cache
 from typing import Any, Final, TypeVar, cast
-from urllib.parse import unquote_to_bytes
 
 import msgspec
 from msgspec import inspect
 
 from cloudcore.errors import InvalidInput
 from cloudcore.web.strict_json import convert
+from cloudcore.web.urlencoded import decode_text, split_fields
 
 T = TypeVar("T")
 
@@ -38,16 +38,14 @@ def parse_query(query: bytes, shape: type[T]) -> T:
     """
     kinds, pluses = _kinds(cast("Hashable", shape)), _pluses(cast("Hashable", shape))
     found: dict[str, Any] = {}
-    for part in query.split(b"&"):
-        name, _, value = part.partition(b"=")
-        parameter = _text(name, None)
+    for name, value in split_fields(query):
+        parameter = decode_text(name, not_utf8="replace")
         if parameter not in kinds:
             continue
         if parameter in found:
             raise _refusal(parameter, "duplicate", "is given more than once")
-        if parameter in pluses:
-            value = value.replace(b"+", b"%2B")
-        found[parameter] = _value(parameter, _text(value, parameter), kinds[parameter])
+        text = _text(parameter, value, plus_is_blank=parameter not in pluses)
+        found[parameter] = _value(parameter, text, kinds[parameter])
     return convert(found, shape)
 
 
@@ -63,16 +61,13 @@ def _value(parameter: str, text: str, kind: type[inspect.Type]) -> object:
     return text
 
 
-def _text(encoded: bytes, parameter: str | None) -> str:
-    """Percent-decode; reject invalid UTF-8 and null characters in known parameters only."""
-    raw = unquote_to_bytes(encoded.replace(b"+", b" "))
+def _text(parameter: str, encoded: bytes, *, plus_is_blank: bool) -> str:
+    """Decode the value of a known parameter; reject invalid UTF-8 and null characters."""
     try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        if parameter is None:
-            return ""
+        text = decode_text(encoded, plus_is_blank=plus_is_blank)
+    except InvalidInput:
         raise _refusal(parameter, "invalid_text", "is not UTF-8") from None
-    if parameter is not None and "\0" in text:
+    if "\0" in text:
         raise _refusal(parameter, "invalid_text", "holds a null character")
     return text
 

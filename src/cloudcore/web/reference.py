@@ -20,7 +20,7 @@ from cloudcore.web.route_spec import KernelRoute
 
 OWN_PATHS: Final = frozenset({"/v1/openapi.json", "/v1/reference"})
 
-_FACTS: Final = {"action": None, "public": True}
+_OPT: Final = {"action": None, "public": True}
 _SECURITY: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none';"
     " form-action 'none'; frame-ancestors 'none'",
@@ -56,7 +56,7 @@ class ReferencePages:
         self._routes = [
             route
             for route in routes
-            if route.facts.path.startswith("/v1/") and route.facts.path not in OWN_PATHS
+            if route.spec.path.startswith("/v1/") and route.spec.path not in OWN_PATHS
         ]
         self._error_shapes = error_shapes
         check_names(self._routes)
@@ -73,12 +73,12 @@ class ReferencePages:
     def handlers(self) -> list[HTTPRouteHandler]:
         """Return the two routes."""
 
-        @get("/v1/openapi.json", opt=_FACTS)
+        @get("/v1/openapi.json", opt=_OPT)
         async def get_openapi() -> Response[bytes]:
             """Return the OpenAPI document."""
             return Response(self._made[0], media_type="application/json")
 
-        @get("/v1/reference", opt=_FACTS)
+        @get("/v1/reference", opt=_OPT)
         async def get_reference() -> Response[bytes]:
             """Return the page."""
             return Response(self._made[1], media_type="text/html", headers=_SECURITY)

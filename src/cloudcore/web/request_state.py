@@ -29,7 +29,7 @@ from cloudcore.web.route_spec import RouteSpec
 
 _log = logging.getLogger(__name__)
 
-_STATE: Final = "exchange"
+_STATE: Final = "request_state"
 
 
 class RequestState:
@@ -37,9 +37,9 @@ class RequestState:
 
     def __init__(self, scope: HTTPScope, receive: Receive, send: Send, request_id: str) -> None:
         self.request_id = request_id
-        self.facts: RouteSpec | None = None
+        self.spec: RouteSpec | None = None
         self.context: RequestContext | None = None
-        self.standing: RateLimitStatus | None = None
+        self.rate_limit: RateLimitStatus | None = None
         self.bearer_came = False
         """True if the request had a bearer token, valid or not."""
         self.hides_absence = False
@@ -84,14 +84,14 @@ class RequestState:
             except idempotency.InProgress as taken_over:  # the other attempt's outcome counts
                 start, body = self._answer(taken_over, b"%d" % taken_over.retry_after)
         headers = [*start["headers"], (b"x-request-id", self.request_id.encode())]
-        if self.standing is not None and (start["status"] < 300 or start["status"] == 429):
-            headers.extend(_rate_headers(self.standing))
+        if self.rate_limit is not None and (start["status"] < 300 or start["status"] == 429):
+            headers.extend(_rate_headers(self.rate_limit))
         start["headers"] = headers
         return start, body
 
     def _fault(self) -> str | None:
         """Return why a success must not be sent, or None."""
-        spec, context = self.facts, self.context
+        spec, context = self.spec, self.context
         if spec is None or context is None:
             return None if spec is not None and spec.public else "an answer without a guard"
         if spec.action is not None and not context.authorized:
@@ -146,7 +146,7 @@ class RequestState:
             _log.exception("no outcome recorded", extra={"request_id": self.request_id})
 
 
-def exchange_of(scope: Any) -> RequestState:  # noqa: ANN401 - any of the framework's scopes
+def request_state_of(scope: Any) -> RequestState:  # noqa: ANN401 - any of the framework's scopes
     """Return the state of the request that a scope belongs to."""
     found: RequestState = scope["state"][_STATE]
     return found

@@ -67,7 +67,7 @@ class RouteError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteSpec:
-    """The facts of one route, checked."""
+    """What one route declares, checked."""
 
     operation: str
     """Method and route template: ``POST /v1/things/{thing_id}/parts``."""
@@ -109,7 +109,7 @@ class RouteSpec:
 class KernelRoute:
     """One method of one path."""
 
-    facts: RouteSpec
+    spec: RouteSpec
     handler: HTTPRouteHandler
     allow: str
     """The methods of the path, as the header ``Allow`` lists them."""
@@ -128,7 +128,7 @@ def routes_of(app: Litestar) -> Iterator[KernelRoute]:
         allow = allowed(path.methods)
         for handler in path.route_handlers:
             if handler.http_methods != {"OPTIONS"}:
-                yield KernelRoute(_facts(path, handler), handler, allow)
+                yield KernelRoute(_spec(path, handler), handler, allow)
 
 
 def tails_of(routes: Sequence[KernelRoute]) -> Tails:
@@ -138,12 +138,12 @@ def tails_of(routes: Sequence[KernelRoute]) -> Tails:
         RouteError: a route with a tail and another one share paths.
 
     """
-    paths = {route.facts.path for route in routes}
-    tailed = sorted({route.facts.path for route in routes if route.facts.tail is not None})
+    paths = {route.spec.path for route in routes}
+    tailed = sorted({route.spec.path for route in routes if route.spec.tail is not None})
     for route in routes:
-        facts = route.facts
-        if facts.path in tailed and facts.tail is None:
-            raise RouteError(f"{facts.operation}: another method of the path has a tail")
+        spec = route.spec
+        if spec.path in tailed and spec.tail is None:
+            raise RouteError(f"{spec.operation}: another method of the path has a tail")
     for path in tailed:
         if other := collision(path, paths):
             raise RouteError(f"{path}: its tail and {other} share paths")
@@ -156,25 +156,25 @@ def allowed(methods: Any) -> str:  # noqa: ANN401 - an iterable of names, howeve
     return ", ".join(sorted(names | {"HEAD"} if "GET" in names else names))
 
 
-def _facts(path: HTTPRoute, handler: HTTPRouteHandler) -> RouteSpec:
+def _spec(path: HTTPRoute, handler: HTTPRouteHandler) -> RouteSpec:
     template = path.path_format
     if len(handler.http_methods) != 1:
         raise RouteError(f"{template}: a handler answers one method")
     operation = f"{next(iter(handler.http_methods))} {template}"
     try:
         _check_opt(handler.opt)
-        facts = RouteSpec(
+        spec = RouteSpec(
             operation=operation,
             id_parameters=tuple(name for name in path.path_parameters if name.endswith("_id")),
             status=handler.status_code,
             **_body(handler),
             **handler.opt,
         )
-        _check_sense(facts, handler)
+        _check_sense(spec, handler)
         _check_parameters(path, handler)
     except RouteError as error:
         raise RouteError(f"{operation}: {error}") from None
-    return facts
+    return spec
 
 
 def _check_opt(opt: dict[str, Any]) -> None:
@@ -188,26 +188,26 @@ def _check_opt(opt: dict[str, Any]) -> None:
             raise RouteError(f"opt has an unknown or wrong {name}")
 
 
-def _check_sense(facts: RouteSpec, handler: HTTPRouteHandler) -> None:
-    if facts.public and (facts.action or facts.idempotent):
+def _check_sense(spec: RouteSpec, handler: HTTPRouteHandler) -> None:
+    if spec.public and (spec.action or spec.idempotent):
         raise RouteError("nobody can be asked for an action or owns a key where anyone may come")
     returned = handler.parsed_fn_signature.return_type
-    if facts.idempotent and not (returned.is_subclass_of(Reply) or returned.origin is Reply):
+    if spec.idempotent and not (returned.is_subclass_of(Reply) or returned.origin is Reply):
         raise RouteError("an idempotent handler returns the Reply of Context.commit")
 
-    _check_stream(facts, "stream" in handler.parsed_fn_signature.parameters)
-    if facts.tail is not None and not facts.path.endswith(f"/{{{facts.tail}}}"):
-        raise RouteError(f"the tail {facts.tail} is not the last segment of the path")
-    if facts.tail in facts.id_parameters:
-        raise RouteError(f"the tail {facts.tail} is named like a UUID")
+    _check_stream(spec, "stream" in handler.parsed_fn_signature.parameters)
+    if spec.tail is not None and not spec.path.endswith(f"/{{{spec.tail}}}"):
+        raise RouteError(f"the tail {spec.tail} is not the last segment of the path")
+    if spec.tail in spec.id_parameters:
+        raise RouteError(f"the tail {spec.tail} is named like a UUID")
 
 
-def _check_stream(facts: RouteSpec, has_parameter: bool) -> None:  # noqa: FBT001 - of one caller
-    if facts.takes_stream != has_parameter:
+def _check_stream(spec: RouteSpec, has_parameter: bool) -> None:  # noqa: FBT001 - of one caller
+    if spec.takes_stream != has_parameter:
         raise RouteError("opt's takes_stream and a parameter called stream need one another")
-    if facts.takes_stream and (facts.body is not None or facts.form or facts.idempotent):
+    if spec.takes_stream and (spec.body is not None or spec.form or spec.idempotent):
         raise RouteError("a stream is no other body, and no reply to it is kept")
-    if facts.max_stream_bytes is not None and not facts.takes_stream:
+    if spec.max_stream_bytes is not None and not spec.takes_stream:
         raise RouteError("opt's max_stream_bytes bounds no stream")
 
 

@@ -17,7 +17,7 @@ from litestar.types import Receive, Scope, Send
 from cloudcore.errors import InvalidInput, PayloadTooLarge
 from cloudcore.serving.body import HeldBody, Sink, receive_into
 from cloudcore.web.context import RequestContext
-from cloudcore.web.request_state import exchange_of
+from cloudcore.web.request_state import request_state_of
 
 T = TypeVar("T")
 
@@ -141,7 +141,7 @@ class StreamReply:
     ) -> None:
         """Send it (ASGI)."""
         try:
-            if exchange_of(scope).is_head:
+            if request_state_of(scope).is_head:
                 await send(self._start)
                 await send(_part(b""))
             elif isinstance(self._body, FileRange):

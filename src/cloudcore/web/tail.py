@@ -7,14 +7,14 @@ framework is shown `PLACEHOLDER` in its place.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
-from urllib.parse import unquote, unquote_to_bytes
+from urllib.parse import unquote
+
+from cloudcore.errors import InvalidInput
+from cloudcore.web.urlencoded import decode_text
 
 PLACEHOLDER: Final = "-"
-
-_BROKEN_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 class TailedPath(NamedTuple):
@@ -78,13 +78,10 @@ def _fits(expected: str, segment: bytes) -> bool:
 
 
 def _decoded(tail: bytes) -> str | None:
-    if _BROKEN_ESCAPE.search(tail):
-        return None
     try:
-        text = unquote_to_bytes(tail).decode("utf-8")
-    except UnicodeDecodeError:
+        return decode_text(tail, plus_is_blank=False, unambiguous=True)
+    except InvalidInput:
         return None
-    return None if "\0" in text else text
 
 
 def _collide(head: Sequence[str], other: Sequence[str]) -> bool:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final
 
+from cloudcore.uuids import is_canonical_uuid
 from registry.blobstore.base import DataKey, KeyNotTaken, ObjectDamaged
 from registry.errors import DigestMismatch
 from registry.oci.digest import Digest, Hasher, new_hasher
 
 IDENTITY: Final = "sha256"
-_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
 def is_canonical_id(name: str) -> bool:
     """Return whether `name` is a lower-case UUID with its dashes."""
-    return _ID.fullmatch(name) is not None
+    return is_canonical_uuid(name)
 
 
 def canonical_id(name: str) -> str:

@@ -26,7 +26,7 @@ Query = Mapping[str, str | int | bool | None]
 _Send = Callable[[str, str, Mapping[str, str], bytes | None], T]
 
 
-class _Request(NamedTuple):
+class _ApiRequest(NamedTuple):
     """A request without its token."""
 
     method: str
@@ -96,7 +96,7 @@ class ApiClient:
         """Return the bytes of the answer at `path`."""
         return self._signed(self._transport.fetch, _request("GET", path, None, None))
 
-    def _signed(self, send: _Send[T], request: _Request) -> T:
+    def _signed(self, send: _Send[T], request: _ApiRequest) -> T:
         """Send a request with a token; on 401, once more with a renewed one."""
         token = self._tokens.token()
         try:
@@ -109,7 +109,7 @@ class ApiClient:
         # A 401 has no effect, so the same request may be sent again.
         return self._sent(send, request, self._tokens.renewed_token(token))
 
-    def _sent(self, send: _Send[T], request: _Request, token: str) -> T:
+    def _sent(self, send: _Send[T], request: _ApiRequest, token: str) -> T:
         """Send a request; if its answer was lost and repeating it is safe, send it once more."""
         headers = request.headers | bearer(token)
         try:
@@ -144,7 +144,7 @@ def open_client(options: argparse.Namespace) -> ApiClient:
     return ApiClient(transport, SignIn(transport, path))
 
 
-def _is_repeatable(request: _Request) -> bool:
+def _is_repeatable(request: _ApiRequest) -> bool:
     """Return True if a request may be sent again after it may have taken effect.
 
     A conditional PUT may not: after it took effect its condition no longer holds, so the second
@@ -155,10 +155,10 @@ def _is_repeatable(request: _Request) -> bool:
     return request.method == "GET" or "Idempotency-Key" in request.headers
 
 
-def _request(method: str, path: str, document: object, query: Query | None) -> _Request:
+def _request(method: str, path: str, document: object, query: Query | None) -> _ApiRequest:
     body = None if document is None else msgspec.json.encode(document)
     headers = {} if body is None else {"Content-Type": "application/json"}
-    return _Request(method, path + _query_string(query or {}), headers, body)
+    return _ApiRequest(method, path + _query_string(query or {}), headers, body)
 
 
 def _query_string(query: Query) -> str:

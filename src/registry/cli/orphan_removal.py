@@ -27,7 +27,7 @@ async def set_all_orphans_aside(ctx: ServiceContext, sweeper: BlobSweeper, show:
     """Set the orphans of every place aside, and return how many there were.
 
     Count them all before moving the first: with the wrong database, each place of a small
-    registry may have few leaks, but all places together have too many.
+    registry may have few orphans, but all places together have too many.
 
     Raises:
         CommandFailure: the database seems to be the wrong one, or more files belong to no row

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import parse_qsl
 
 from litestar import Request
 from litestar.exceptions import InternalServerException
 
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.oauth_forms import parse_form, values_of
+from cloudcore.web.urlencoded import parse_fields
 
 Scope = Any
 """An ASGI scope."""
@@ -50,17 +50,14 @@ def cookies_of(scope: Scope) -> dict[str, str]:
 
 
 def query_of(scope: Scope) -> dict[str, str]:
-    """Return the parameters of the query; of several with one name, the last.
+    """Return the parameters of the query that have a value; of several with one name, the last.
 
     Raises:
         InvalidInput: there are too many.
 
     """
-    query = scope["query_string"].decode("latin-1")
-    try:
-        return dict(parse_qsl(query, max_num_fields=_MAX_PARAMETERS, errors="replace"))
-    except ValueError:
-        raise InvalidInput("there are too many parameters") from None
+    fields = parse_fields(scope["query_string"], max_fields=_MAX_PARAMETERS, not_utf8="replace")
+    return {name: value for name, value in fields if value}
 
 
 async def form_of(request: Request[Any, Any, Any]) -> Mapping[str, str]:

@@ -92,7 +92,7 @@ async def list_tags(repository_id: FromPath[str], ctx: NamedDependency[RequestCo
     pager = ctx.pager(query)
     (after,) = pager.position or ("",)
     rows, total = await ctx.database.read(
-        tag_details.list_tag_details, found, query.prefix, after, pager.wanted
+        tag_details.list_tag_page, found, query.prefix, after, pager.wanted
     )
     cut, meta = pager.cut(rows, total, key=lambda row: (row.name,))
     return ManyTags(tags=[_answer(found, row) for row in cut], meta=meta)

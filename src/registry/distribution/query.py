@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import parse_qsl, quote
+from urllib.parse import quote
 
 from cloudcore.errors import InvalidInput
+from cloudcore.web.urlencoded import parse_fields
 from registry.errors import ListQueryInvalid, NameInvalid
 from registry.oci.reference import Name, parse_name
 
@@ -19,22 +20,22 @@ class Query:
     """The parameters of one request, each with all its values in order."""
 
     def __init__(self, query_string: bytes, *, is_form: bool = False) -> None:
-        """Read a query: a plus is a plus (RFC 3986), but in a form it stands for a blank."""
+        """Read a query, where a plus is a plus (RFC 3986), or a form, where it is a blank.
+
+        Raises:
+            InvalidInput: it has bytes beyond ASCII, is not UTF-8, or has too many parameters.
+
+        """
         self._values: dict[str, list[str]] = {}
         if not query_string:
             return
+        if not query_string.isascii():
+            raise _unreadable()
         try:
-            pairs = parse_qsl(
-                (query_string if is_form else query_string.replace(b"+", b"%2B")).decode("ascii"),
-                keep_blank_values=True,
-                max_num_fields=_MAX_PARAMETERS,
-                errors="strict",
-            )
-        except ValueError:
-            raise InvalidInput(
-                f"the query must be percent-encoded UTF-8 of at most {_MAX_PARAMETERS} parameters"
-            ) from None
-        for key, value in pairs:
+            fields = parse_fields(query_string, max_fields=_MAX_PARAMETERS, plus_is_blank=is_form)
+        except InvalidInput:
+            raise _unreadable() from None
+        for key, value in fields:
             self._values.setdefault(key, []).append(value)
 
     def has(self, key: str) -> bool:
@@ -101,3 +102,9 @@ def next_link(path: str, **parameters: str | int) -> tuple[bytes, bytes]:
     """Return the ``Link`` header to the next page (RFC 8288)."""
     query = "&".join(f"{key}={quote(str(value), safe='')}" for key, value in parameters.items())
     return (b"link", f'<{path}?{query}>; rel="next"'.encode())
+
+
+def _unreadable() -> InvalidInput:
+    return InvalidInput(
+        f"the query must be percent-encoded UTF-8 of at most {_MAX_PARAMETERS} parameters"
+    )

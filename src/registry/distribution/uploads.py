@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final
-
+from cloudcore.uuids import is_canonical_uuid
 from registry.distribution.errors import render
 from registry.distribution.ranges import parse_content_range
 from registry.distribution.request import DataPlaneRequest
@@ -15,8 +13,6 @@ from registry.oci.reference import Name, parse_name
 from registry.services.blobs import upload_leases, uploads
 from registry.services.blobs.links import mount_blob
 from registry.services.context import ServiceContext
-
-_UPLOAD_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 async def post_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
@@ -107,7 +103,7 @@ def _chunk(request: DataPlaneRequest, span: uploads.Span | None = None) -> uploa
 
 
 def _upload_id(request: DataPlaneRequest) -> str:
-    if not _UPLOAD_ID.fullmatch(request.argument):
+    if not is_canonical_uuid(request.argument):
         raise UploadUnknown("there is no such upload here, or it has ended")
     return request.argument
 

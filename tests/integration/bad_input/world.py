@@ -18,7 +18,7 @@ from tests.conformance.content import (
     image_index,
     image_manifest,
 )
-from tests.integration.bad_input.exchange import Answer, send
+from tests.integration.bad_input.raw_request import Answer, send
 
 ABSENT = "sha256:" + "0" * 64
 

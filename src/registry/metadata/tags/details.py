@@ -45,7 +45,7 @@ def find_tag_details(tx: Connection, repository_id: str, name: str) -> TagDetail
     return TagDetails(*row) if row else None
 
 
-def list_tag_records(
+def list_tag_details(
     tx: Connection, repository_id: str, prefix: str, after: str, limit: int
 ) -> list[TagDetails]:
     """Return up to `limit` tags with a prefix after the tag `after`, in byte order."""

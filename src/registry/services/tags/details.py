@@ -35,11 +35,11 @@ class PointedTag(NamedTuple):
     is_new: bool
 
 
-def list_tag_details(
+def list_tag_page(
     tx: Connection, found: VisibleRepository, prefix: str, after: str, limit: int
 ) -> TagPage:
     """Return the tags that start with `prefix` and sort after the tag `after`, in byte order."""
-    rows = tag_rows.list_tag_records(tx, found.repository.id, prefix, after, limit)
+    rows = tag_rows.list_tag_details(tx, found.repository.id, prefix, after, limit)
     if not prefix:
         return TagPage(rows, found.tag_count)
     return TagPage(rows, prefix_index_of(tx, found, prefix).tag_count)

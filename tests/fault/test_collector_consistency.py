@@ -15,8 +15,8 @@ from registry.blobstore.memory import MemoryStore
 from registry.gc.collector.consistency_check import IndexIncomplete
 from registry.oci.digest import digest_of
 from tests.fault.collected import (
-    BURIED,
     CONFIG,
+    DELETED,
     KEPT,
     check_image,
     clean,
@@ -27,7 +27,7 @@ from tests.fault.collected import (
 )
 from tests.inprocess import Registry, open_registry
 
-NEEDED: Final = {CONFIG, KEPT, BURIED}
+NEEDED: Final = {CONFIG, KEPT, DELETED}
 NO_REFERENCES: Final = "UPDATE repository_blobs SET manifest_refs = 0"
 CONDEMN_ALL: Final = "UPDATE blob_objects SET state = 'condemned', condemned_at = 0"
 
@@ -138,7 +138,7 @@ def test_an_older_database_loses_nothing_it_knows(sqlite_database: str) -> None:
 def test_many_bytes_of_a_later_database_are_left_alone(
     sqlite_database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The database is another one altogether: all the bytes look like leaks."""
+    """The database is another one altogether: all the bytes look like orphans."""
     store = MemoryStore()
     path = Path(sqlite_database.removeprefix("sqlite:///"))
     backup = path.read_bytes()

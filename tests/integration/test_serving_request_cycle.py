@@ -231,7 +231,7 @@ def test_a_response_nobody_reads_ends_with_the_connection(server: RunningServer)
     assert server.app.returned.wait(10)
 
 
-def test_finished_exchanges_are_told_to_the_observers(server: RunningServer) -> None:
+def test_finished_request_cycles_are_told_to_the_observers(server: RunningServer) -> None:
     with server.connect() as client:
         client.ask(request("PUT", "/v2/echo?n=1", "Content-Length: 5\r\n") + b"hello")
         client.ask(request("GET", "/v2/"))

@@ -34,7 +34,7 @@ from registry.metadata.repositories.live import (
 )
 from registry.metadata.repositories.visible import find_visible_repository
 from registry.metadata.settings import AccountSettings, put_settings
-from registry.metadata.tags import prefix_index as carrier_rows
+from registry.metadata.tags import prefix_index as prefix_index_rows
 from registry.metadata.tags.history import forget_tag_events
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
@@ -42,8 +42,8 @@ from registry.services.changes import Change, RegistryHost
 from registry.services.images.deletion import drop_image
 from registry.services.images.details import list_images
 from registry.services.images.restoration import restore_image
-from registry.services.tags import prefix_index as carriers
-from registry.services.tags.details import list_tag_details
+from registry.services.tags import prefix_index
+from registry.services.tags.details import list_tag_page
 from registry.services.tags.pointers import drop_tag, point_tag
 from tests.databases import add_account
 from tests.integration.counting import CountingConnection
@@ -52,7 +52,7 @@ from tests.recount import Query, querying
 T = TypeVar("T")
 Step = tuple[str, int, str, str]
 
-SITE: Final = RegistryHost("local", "localhost")
+HOST: Final = RegistryHost("local", "localhost")
 DAY: Final = 24 * 3600 * 10**6
 PREFIXES: Final = ("v", "v", "v1", "w", "v2-and-more", "%")
 TAGS: Final = ("v1", "v1.1", "v2", "w", "w1")
@@ -141,20 +141,20 @@ class History:
         self.now += 1
         repository = lock_repository(tx, self.id)
         assert repository is not None
-        act = Change("", self.now, SITE)
+        change = Change("", self.now, HOST)
         body = f"image {number}".encode()
         digest = digest_of(body)
         found = find_manifest(tx, self.id, digest)
         try:
             if kind.startswith("push"):
                 manifest = found or self._push(tx, repository, body)
-                point_tag(tx, repository, tag, manifest, digest, None, act)
+                point_tag(tx, repository, tag, manifest, digest, None, change)
             elif kind == "drop":
-                drop_tag(tx, repository, tag, None, act)
+                drop_tag(tx, repository, tag, None, change)
             elif kind == "delete" and found:
-                drop_image(tx, repository, found, act)
+                drop_image(tx, repository, found, change)
             elif kind == "restore":
-                restore_image(tx, repository, digest, act)
+                restore_image(tx, repository, digest, change)
         except PlatformError:
             return
         if kind == "push by an older release":
@@ -196,7 +196,7 @@ class History:
             page = list_images(tx, found, TagStatus.TAGGED, prefix, before, 2)
             digests += [image.digest for image in page.images]
             if len(page.images) < 2:
-                return digests, page.total, list_tag_details(tx, found, prefix, "", 1).total
+                return digests, page.total, list_tag_page(tx, found, prefix, "", 1).total
             before = page.images[-1].id
 
 
@@ -205,8 +205,8 @@ def test_what_is_kept_is_what_a_recount_finds(
     database_url: str, monkeypatch: pytest.MonkeyPatch, ids: int, changes: int
 ) -> None:
     """With room for everything; few changes followed, and room for hardly anything."""
-    monkeypatch.setattr(carriers, "MAX_IDS", ids)
-    for module in (carriers, carrier_rows):
+    monkeypatch.setattr(prefix_index, "MAX_IDS", ids)
+    for module in (prefix_index, prefix_index_rows):
         monkeypatch.setattr(module, "MAX_CHANGES", changes)
 
     @settings(
@@ -261,4 +261,4 @@ def test_what_happens_is_followed_and_nothing_found_anew(database_url: str) -> N
             world.loop.run_until_complete(world.database.read(asked))
             world.compare(history, "v")
             is_first = (kind, number, tag) == ("push", 0, "v1")
-            assert (carrier_rows._ALL in statements) == is_first, (kind, number, tag)
+            assert (prefix_index_rows._ALL in statements) == is_first, (kind, number, tag)
