@@ -1,4 +1,4 @@
-"""Sweep: objects that stayed condemned leave the metadata; their bytes are in quarantine."""
+"""Sweep: move objects that stayed condemned to the quarantine."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _BATCH: Final = 100
 
 
 async def sweep(ctx: ServiceContext, run: Run) -> bool:
-    """Sweep a batch of condemned objects, and say whether there may be more.
+    """Sweep a batch of condemned objects; return True if there may be more.
 
-    One that something refers to again lives on. Whatever the check before did not see, the
-    foreign keys do: they are the arbiter.
+    Objects that are referenced again become live. Foreign keys refuse to sweep objects whose
+    references this transaction does not see yet.
 
     Raises:
-        IndexIncomplete: a manifest needs one whose link is lost.
+        IndexIncomplete: a manifest references an object whose link is lost.
 
     """
     now = ctx.clock()
@@ -28,24 +28,24 @@ async def sweep(ctx: ServiceContext, run: Run) -> bool:
     try:
         return await ctx.database.write(_sweep, run, before, now)
     except ConstraintViolated:
-        # A reference came between the check and the deletion. It is committed: spared now.
-        await ctx.database.write(_spare, run, before)
+        # A reference was committed between the check and the deletion: the next check sees it.
+        await ctx.database.write(_unmark, run, before)
         return True
 
 
 def _sweep(tx: Connection, run: Run, before: int, now: int) -> bool:
     found = collection.lock_condemned(tx, run.account_id, before, _BATCH)
-    spared = collection.unmark_referred(tx, run.account_id, [one.id for one in found])
-    doomed = [one for one in found if one.id not in spared]
-    needed = collection.unlinked_edge(tx, run.account_id, [one.digest for one in doomed])
+    unmarked = collection.unmark_referred(tx, run.account_id, [one.id for one in found])
+    victims = [one for one in found if one.id not in unmarked]
+    needed = collection.unlinked_edge(tx, run.account_id, [one.digest for one in victims])
     if needed is not None:
         raise IndexIncomplete(f"a manifest needs {needed}, which its repository does not link")
-    swept = collection.sweep(tx, run.account_id, [one.id for one in doomed], now)
-    progress_run(tx, run.id, Progress({"swept": swept, "kept": len(spared)}))
+    swept = collection.sweep(tx, run.account_id, [one.id for one in victims], now)
+    progress_run(tx, run.id, Progress({"swept": swept, "kept": len(unmarked)}))
     return len(found) == _BATCH
 
 
-def _spare(tx: Connection, run: Run, before: int) -> None:
+def _unmark(tx: Connection, run: Run, before: int) -> None:
     found = collection.lock_condemned(tx, run.account_id, before, _BATCH)
-    spared = collection.unmark_referred(tx, run.account_id, [one.id for one in found])
-    progress_run(tx, run.id, Progress({"kept": len(spared)}))
+    unmarked = collection.unmark_referred(tx, run.account_id, [one.id for one in found])
+    progress_run(tx, run.id, Progress({"kept": len(unmarked)}))

@@ -114,7 +114,7 @@ _CONDEMNED: Final = Statement(
         .with_for_update(skip_locked=True)
     )
 )
-_SPARE: Final = Statement(
+_UNMARK_REFERRED: Final = Statement(
     blob_objects.update()
     .where(
         _o.account_id == bindparam("account_id"),
@@ -282,7 +282,7 @@ def lock_condemned(tx: Connection, account_id: str, before: int, limit: int) -> 
 
 def unmark_referred(tx: Connection, account_id: str, object_ids: Sequence[str]) -> set[str]:
     """Make those condemned objects live that are referenced again; return their ids."""
-    rows = tx.rows(_SPARE, account_id=account_id, ids=text_list(object_ids))
+    rows = tx.rows(_UNMARK_REFERRED, account_id=account_id, ids=text_list(object_ids))
     return {row[0] for row in rows}
 
 
