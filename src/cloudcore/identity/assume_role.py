@@ -40,7 +40,7 @@ CHAINED_SECONDS: Final = 3600
 MAX_OPEN: Final = 5_000
 """Maximum number of open sessions of one account's roles."""
 MAX_LINE: Final = 10
-"""Maximum length of a chain of sessions, each assumed from the one before."""
+"""Maximum length of a chain of sessions, each assumed from the previous one."""
 
 _ID_ALPHABET: Final = string.ascii_uppercase + "234567"
 _ASSIGNED: Final = Policy(

@@ -218,7 +218,7 @@ class RequestContext:
         return reply
 
     def check_authorized(self) -> None:
-        """Refuse to go on when the route has an action and nobody asked whether it is allowed."""
+        """Raise RuntimeError if the route has an action and `authorize` was not called."""
         if self.action is not None and not self.authorized:
             raise RuntimeError(f"{self.action} was never authorized")
 

@@ -1,7 +1,7 @@
-"""The OpenAPI 3.1 document, made of what the routes say of themselves and of nothing else.
+"""Generate the OpenAPI 3.1 document from the declarations of the routes alone.
 
-Statuses are those that can occur: an operation that takes no body is never told 415. What only
-the operation itself knows of (a conflict, say) it states in its ``opt``.
+It lists the statuses that can occur: no 415 for an operation without a body. Statuses that only the
+handler knows of, such as a conflict, are declared in its ``opt``.
 """
 
 from __future__ import annotations
@@ -92,10 +92,10 @@ def document(
 
 
 def check_names(routes: Sequence[KernelRoute]) -> None:
-    """Require that each operation has a name of its own.
+    """Check that operations have different names.
 
     Raises:
-        RouteError: one has not.
+        RouteError: two have the same.
 
     """
     named: set[str] = set()
@@ -128,7 +128,7 @@ def statuses(facts: RouteSpec) -> list[int]:
 
 
 class _Types:
-    """The schemas of all types, each under its name once."""
+    """The schemas of all types, by name."""
 
     def __init__(self, types: Sequence[Any]) -> None:
         unique = list({str(shape): shape for shape in types}.values())
@@ -142,12 +142,12 @@ class _Types:
         self._schemas = dict(zip(map(str, unique), schemas, strict=True))
 
     def schema(self, shape: Any) -> Json:  # noqa: ANN401 - a type
-        """Return the schema of a type, most often a reference."""
+        """Return the schema of a type, usually a reference to a named one."""
         return self._schemas[str(shape)]
 
 
 def _completed(schema: Json, words: Mapping[str, str]) -> Json:
-    """Return a Struct's schema with what its fields' docstrings say."""
+    """Return a Struct's schema with its fields' docstrings as descriptions."""
     properties: Mapping[str, Json] = schema.get("properties", {})
     told = {
         name: {"description": words[name], **_sized(each)} if name in words else _sized(each)
@@ -157,7 +157,7 @@ def _completed(schema: Json, words: Mapping[str, str]) -> Json:
 
 
 def _sized(schema: Any) -> Any:  # noqa: ANN401 - JSON
-    """Say of whole numbers that they take 64 bits; generators would think of 32."""
+    """Add the format ``int64`` to integers, for which generators assume 32 bits."""
     if isinstance(schema, list):
         return [_sized(each) for each in schema]
     if not isinstance(schema, dict):
@@ -173,7 +173,7 @@ def _shapes(routes: Sequence[KernelRoute]) -> list[Any]:
 
 
 def _answered(route: KernelRoute) -> Any:  # noqa: ANN401 - a type
-    """Return the shape of a success; None when it is no JSON of ours."""
+    """Return the type of a success's JSON body, or None if it has none."""
     returned = route.handler.parsed_fn_signature.return_type
     if returned.origin in (Reply, Response):
         returned = returned.inner_types[0]
@@ -263,7 +263,7 @@ def _query_parameters(shape: type[msgspec.Struct]) -> Iterator[Json]:
 
 
 def _without_null(schema: Json) -> Json:
-    """Return the schema of a query parameter, which is absent where a field would be null."""
+    """Return the schema of a query parameter: it is absent instead of null."""
     kept = {name: value for name, value in schema.items() if name not in ("anyOf", "default")}
     if schema.get("default") is not None:
         kept["default"] = schema["default"]
