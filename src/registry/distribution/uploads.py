@@ -1,4 +1,4 @@
-"""Uploads: started, mounted instead, continued, asked for, finished, cancelled."""
+"""Start, continue, finish and cancel uploads; mount blobs instead."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UPLOAD_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 async def start_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
-    """end-4a, end-4b, end-4c, end-11: POST; a mount that cannot be had becomes an upload."""
+    """end-4a, end-4b, end-4c, end-11: mount a blob, push one, or else start an upload."""
     algorithm = request.query.one("digest-algorithm", DigestInvalid)
     if algorithm is not None:
         parse_algorithm(algorithm)
@@ -41,7 +41,7 @@ async def start_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Respon
 
 
 async def append_chunk(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
-    """end-5: PATCH; with ``Content-Range`` a chunk in its place, without it a stream."""
+    """end-5: append the body; a ``Content-Range`` must begin at the end of what was received."""
     upload_id = _upload_id(request)
     try:
         chunk = _chunk(request, _span(request))
@@ -52,7 +52,7 @@ async def append_chunk(ctx: ServiceContext, request: DataPlaneRequest) -> Respon
 
 
 async def finish_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
-    """end-6: PUT ``?digest=``; a body, if any, is the last chunk."""
+    """end-6: append the body, if any, and make the upload a blob with the given digest."""
     upload_id = _upload_id(request)
     expected = _digest(request, "digest")
     try:
@@ -64,19 +64,19 @@ async def finish_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Respo
 
 
 async def get_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
-    """end-13: GET and HEAD of a session: how far it has come."""
+    """end-13: return what a session has received."""
     upload = await uploads.find_upload(ctx, request.name, _upload_id(request))
     return Response(204, _session(request.name, upload.id, upload.received_bytes))
 
 
 async def cancel_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
-    """end-14: DELETE of a session."""
+    """end-14: cancel a session."""
     await uploads.cancel_upload(ctx, request.name, _upload_id(request))
     return Response(204, [])
 
 
 async def _mount(ctx: ServiceContext, request: DataPlaneRequest, digest: Digest) -> bool:
-    """Try a mount; a source we cannot use is one we do not have (end-11)."""
+    """Mount a blob; return False if that is not possible, also for a malformed source (end-11)."""
     source: Name | None = None
     if request.query.has("from"):
         try:
@@ -89,7 +89,7 @@ async def _mount(ctx: ServiceContext, request: DataPlaneRequest, digest: Digest)
 async def _out_of_order(
     ctx: ServiceContext, request: DataPlaneRequest, upload_id: str, error: UploadOutOfOrder
 ) -> Response:
-    """Answer 416 and say where the session is, which spares the client a request."""
+    """Return a 416 with what the session has received, so that the client need not ask for it."""
     upload = await uploads.find_upload(ctx, request.name, upload_id)
     answer = render(error)
     answer.headers.extend(_session(request.name, upload_id, upload.received_bytes))
@@ -112,12 +112,17 @@ def _upload_id(request: DataPlaneRequest) -> str:
 
 
 def _digest(request: DataPlaneRequest, parameter: str) -> Digest:
-    """Return a digest of the query; absent, empty or given twice, it is invalid."""
+    """Return the digest in a query parameter.
+
+    Raises:
+        DigestInvalid: it is missing, empty, malformed or given more than once.
+
+    """
     return Digest.parse(request.query.one(parameter, DigestInvalid) or "")
 
 
 def _session(name: Name, upload_id: str, received_bytes: int) -> Headers:
-    """Return the headers that tell where a session is; no bytes yet are ``0-0`` too."""
+    """Return the headers with a session's location and range; ``0-0`` also for no bytes."""
     return [
         (b"location", f"/v2/{name}/blobs/uploads/{upload_id}".encode()),
         (b"range", b"0-%d" % max(0, received_bytes - 1)),
