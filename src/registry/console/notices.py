@@ -1,4 +1,4 @@
-"""What a page says about the change that led to it."""
+"""The notices that pages show after a change."""
 
 from __future__ import annotations
 
@@ -26,4 +26,4 @@ NOTICES: Final[Mapping[str, str]] = {
     "collection-started": "The collector is at work.",
     "sign-in-over": "Your sign-in was over already. If you sent a form, sign in and send it again.",
 }
-"""By the name in the page's address, which carries no text itself."""
+"""Texts by the name in the page's address, so that the address cannot contain a text."""
