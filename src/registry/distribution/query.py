@@ -19,7 +19,7 @@ class Query:
     """The parameters of one request, each with all its values in order."""
 
     def __init__(self, query_string: bytes, *, is_form: bool = False) -> None:
-        """Parse a query string, where ``+`` is literal (RFC 3986), or a form, where it is a space."""
+        """Parse a query, where ``+`` is literal (RFC 3986), or a form, where it is a space."""
         self._values: dict[str, list[str]] = {}
         if not query_string:
             return
