@@ -7,6 +7,7 @@ Each finding begins with the invariant that is violated:
 - I3      the bytes of every manifest exist and have its digest, and it has all its edges
 - I4      every tag points to a manifest, every link to an object
 - I6      stored bytes have a row; the orphan scan sets others aside, so they are no violation
+          (beside a serving registry, they may also be uploads in progress)
 - I8      every counter equals its recount
 
 It may run beside a serving registry: objects and sessions that look wrong are checked again before
