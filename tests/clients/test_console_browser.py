@@ -207,7 +207,7 @@ def test_an_account_is_set_up_by_mouse(world: World, browser: Browser) -> None:
         page.get_by_role("link", name="Storage").click()
         page.get_by_role("link", name="Garbage collection").click()
         press(window, "Collect now")
-        expect(page.locator(".said")).to_have_text("The collector is at work.")
+        expect(page.locator(".said")).to_have_text("A run of the collector has started.")
         window.check()
 
 

@@ -162,7 +162,7 @@ def _assume(
     role = _allowed_role(tx, asked)
     source = asked.source
     if source.sid is not None and sessions.count_line(tx, source.sid) >= MAX_LINE:
-        raise AccessDenied("this role was assumed in a role, and so on, too often")
+        raise AccessDenied("roles were assumed from one another too many times in a row")
     used = sessions.count_open_of_account(tx, role.account_id, asked.now, MAX_OPEN)
     if used >= MAX_OPEN:
         raise QuotaExceeded(
@@ -266,7 +266,9 @@ def _verdict(asked: _Asked, role: AssumableRole, policies: tuple[Policy, ...]) -
 def _role_crn(text: str) -> Crn:
     crn = Crn.parse(text)
     if crn.service != "iam" or crn.region or crn.type != "role":
-        raise InvalidInput("role names no role", field="role", reason="malformed_crn")
+        raise InvalidInput(
+            "role is not the UUID, name or CRN of a role", field="role", reason="malformed_crn"
+        )
     return crn
 
 

@@ -123,7 +123,7 @@ def wrong_client() -> Unauthenticated:
 
 def _text(encoded: bytes) -> str:
     if _CRIPPLED.search(encoded):
-        raise InvalidInput("a percent sign begins no escape")
+        raise InvalidInput("a percent sign is not followed by two hexadecimal digits")
     try:
         text = unquote_to_bytes(encoded.replace(b"+", b" ")).decode()
     except UnicodeDecodeError:

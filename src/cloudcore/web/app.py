@@ -99,9 +99,13 @@ class ControlPlane:
         self.routes = list(routes_of(self._app))
         for route in self.routes:
             if route.handler.resolve_before_request() != self._before_handler:
-                raise RouteError(f"{route.facts.operation}: its before_request would be no guard")
+                raise RouteError(
+                    f"{route.facts.operation}: its own before_request would replace the guard"
+                )
             if platform is None and not route.facts.public:
-                raise RouteError(f"{route.facts.operation}: there is no platform to ask who comes")
+                raise RouteError(
+                    f"{route.facts.operation}: without a platform, no caller can be authenticated"
+                )
         self._guard.learn(
             {route.handler: route.facts for route in self.routes},
             {path.path_format: allowed(path.methods) for path in self._app.routes},
@@ -121,7 +125,9 @@ class ControlPlane:
         request_id = state.setdefault("request_id", str(uuid4()))
         for name, value in scope["headers"]:
             if name == b"x-request-id":
-                _log.info("request %s is the client's %r", request_id, value.decode("latin-1"))
+                _log.info(
+                    "request %s is called %r by the client", request_id, value.decode("latin-1")
+                )
         exchange = RequestState(scope, receive, send, request_id)
         if scope["method"] == "HEAD":
             scope = {**scope, "method": "GET"}

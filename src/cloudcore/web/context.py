@@ -202,7 +202,7 @@ class RequestContext:
 
         """
         self.check_authorized()
-        assert not self.is_committed, "one request has one outcome"
+        assert not self.is_committed, "a request has only one outcome"
 
         def run(connection: Connection) -> Reply[B]:
             result = change(connection, *args)

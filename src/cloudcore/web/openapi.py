@@ -29,8 +29,11 @@ _HEADERS: Final = {
     "WWW-Authenticate": ("How to authenticate (RFC 6750).", "string"),
     "Retry-After": ("Seconds after which to try again, never 0.", "integer"),
     "ETag": ("The entity tag of the content (RFC 9110 §8.8.3).", "string"),
-    "Location": ("The path of what was made, or was begun.", "string"),
-    "X-RateLimit-Limit": ("Requests a window takes.", "integer"),
+    "Location": (
+        "The path of the resource that was created, or of the run that was started.",
+        "string",
+    ),
+    "X-RateLimit-Limit": ("Requests allowed in a window.", "integer"),
     "X-RateLimit-Remaining": ("Requests left in this window.", "integer"),
     "X-RateLimit-Reset": ("Seconds until the window ends.", "integer"),
     "Idempotency-Replayed": ("`true` when this is the outcome of an earlier request.", "string"),
@@ -44,7 +47,7 @@ _ERROR_HEADERS: Final = {
 _IDEMPOTENCY_KEY: Final[dict[str, Any]] = {
     "name": "Idempotency-Key",
     "in": "header",
-    "description": "Sent again within 24 hours, the request has the outcome of its first time.",
+    "description": "A request sent again with its key within 24 hours gets the first outcome.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
 }
 _CONDITIONS: Final = {

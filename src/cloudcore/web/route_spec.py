@@ -190,7 +190,7 @@ def _check_opt(opt: dict[str, Any]) -> None:
 
 def _check_sense(facts: RouteSpec, handler: HTTPRouteHandler) -> None:
     if facts.public and (facts.action or facts.idempotent):
-        raise RouteError("nobody can be asked for an action or owns a key where anyone may come")
+        raise RouteError("a public route has neither an action nor an Idempotency-Key")
     returned = handler.parsed_fn_signature.return_type
     if facts.idempotent and not (returned.is_subclass_of(Reply) or returned.origin is Reply):
         raise RouteError("an idempotent handler returns the Reply of Context.commit")
@@ -206,9 +206,9 @@ def _check_stream(facts: RouteSpec, has_parameter: bool) -> None:  # noqa: FBT00
     if facts.takes_stream != has_parameter:
         raise RouteError("opt's takes_stream and a parameter called stream need one another")
     if facts.takes_stream and (facts.body is not None or facts.form or facts.idempotent):
-        raise RouteError("a stream is no other body, and no reply to it is kept")
+        raise RouteError("a route with a stream has no other body, and is not idempotent")
     if facts.max_stream_bytes is not None and not facts.takes_stream:
-        raise RouteError("opt's max_stream_bytes bounds no stream")
+        raise RouteError("opt's max_stream_bytes needs a stream")
 
 
 def _check_parameters(path: HTTPRoute, handler: HTTPRouteHandler) -> None:

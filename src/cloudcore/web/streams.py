@@ -197,7 +197,7 @@ async def _send_file(body: FileRange, scope: Scope, send: Send) -> None:
         unit = min(UNIT_BYTES, end - offset)
         part = await asyncio.to_thread(os.pread, body.descriptor, unit, offset)
         if not part:
-            raise RuntimeError("the file is shorter than what was promised of it")
+            raise RuntimeError("the file is shorter than its announced length")
         offset += len(part)
         await send(_part(part, more=True))
     await send(_part(b""))

@@ -95,7 +95,7 @@ class TokenAccess:
         fields = dict(headers)
         credential = fields.get(b"authorization")
         if len(fields) < len(headers) and _is_repeated(headers, b"authorization"):
-            message = "the token came more than once"
+            message = "the request has more than one token"
             raise self._refusal(scope, name, need, "invalid_token", credential or b"", message)
         bearer = self._verified.get(credential or b"")
         if bearer is None or self._clock() >= bearer.expires_at:

@@ -103,7 +103,7 @@ class Generations:
             async with asyncio.timeout(_LAST_SECONDS):
                 await self._try()
         except TimeoutError:
-            _log.warning("the database took too long to note its last state")
+            _log.warning("recording the state of the database took too long")
 
     async def _try(self) -> None:
         try:
@@ -114,7 +114,7 @@ class Generations:
                 _log.error("%s", error)
             self._is_told = True
         except PlatformError as error:  # the next turn tries again
-            _log.warning("the state of the database could not be noted: %s", error)
+            _log.warning("the state of the database could not be recorded: %s", error)
         else:
             self._newest, self._is_told = newest, False
             self._renewed_at = self._ctx.clock()

@@ -46,7 +46,7 @@ async def create_rule(page: InjectedPage) -> PageResponse:
         "repository_prefix": form.get("repository_prefix", "").strip(),
     }
     if not body["event_types"]:
-        return await _page(page, 400, "Choose what the topic is told of.")
+        return await _page(page, 400, "Choose the events to send to the topic.")
     try:
         await page.api.post(_API, body)
     except Refused as error:

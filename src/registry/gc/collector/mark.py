@@ -32,7 +32,7 @@ async def mark(ctx: ServiceContext, run: Run) -> bool:
     try:
         await ctx.database.write(_unlink, run, links, before, now)
     except ConstraintViolated:
-        raise IndexIncomplete("a manifest references a blob that counts no reference") from None
+        raise IndexIncomplete("a manifest references a blob whose reference count is 0") from None
     return len(links) == _BATCH
 
 

@@ -89,7 +89,7 @@ async def record_blob(
         try:
             await ctx.writer.replace(kept.object_id, stored.object_id)
         except ObjectUnknown:
-            raise StoreUnavailable("the bytes were removed as they were stored") from None
+            raise StoreUnavailable("the bytes were removed while they were being stored") from None
         await ctx.database.write(damage.confirm, account_id, kept.object_id, ctx.clock())
     elif kept.object_id != stored.object_id:
         await ctx.writer.remove_duplicate(stored.object_id)

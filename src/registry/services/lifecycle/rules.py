@@ -179,7 +179,7 @@ def _check_tag_parts(rule: LifecycleRule, where: str) -> None:
     for name, grammar, characters in _TAG_PARTS:
         parts: list[str] = getattr(rule, name)
         if parts and rule.selector != "tagged":
-            words = f"the selector {rule.selector} looks at no tags"
+            words = f"the selector {rule.selector} does not look at tags"
             raise _refusal(f"{where}.{name}", "not_allowed", words)
         for number, part in enumerate(parts):
             if not grammar.fullmatch(part):
@@ -206,7 +206,7 @@ def _check_any_is_last(rules: Sequence[LifecycleRule]) -> None:
     last = max((rule.priority for rule in rules if rule.action == "expire"), default=0)
     for number, rule in enumerate(rules):
         if rule.action == "expire" and rule.selector == "any" and rule.priority < last:
-            words = "expire rules after the one for any would see nothing; give it the last turn"
+            words = "expire rules after the one for any would select nothing; make it the last"
             raise _refusal(f"rules[{number}].selector", "not_last", words)
 
 
