@@ -58,7 +58,7 @@ def test_pins_policies_and_runs_are_set_by_forms(site: Site, admin: Visitor) -> 
 def test_settings_are_told_and_changed(site: Site, admin: Visitor) -> None:
     first = admin.http.get(SETTINGS).text
     assert 'value="7"' in first
-    assert "those that every account begins with" in first
+    assert "and are the defaults" in first
     patterns = "crn:iam::acme:service-account/scan-*\r\n\r\n  *  \r\n"
     saved = admin.told(admin.send(SETTINGS, undelete_days="14", uncounted_pullers=patterns))
     assert "The settings were saved." in saved
