@@ -21,7 +21,6 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, OutcomeUnknown
-from cloudcore.errors import Unavailable
 from registry.blobstore.base import ObjectUnknown, Stored
 from registry.errors import NameUnknown, StoreUnavailable
 from registry.metadata.blobs import damage, uploads
@@ -73,7 +72,8 @@ async def record_blob(
 
     Raises:
         UploadLeaseLost: another holder has the lease, or the session has ended. The bytes stay.
-        OutcomeUnknown: without a lease, the rows may be written or not. With one, they are not.
+        OutcomeUnknown: without a lease, the rows may be written or not, also by a second try. With
+            one, they are not.
         NameUnknown: the repository was deleted meanwhile.
         StoreUnavailable: the store failed, or the new bytes are gone.
 
@@ -98,27 +98,44 @@ async def record_blob(
 async def _record(
     ctx: ServiceContext, repository_id: str, account_id: str, stored: Stored, lease: Lease | None
 ) -> _Kept | None:
+    lost: OutcomeUnknown | None = None
     while True:
         seen = await _look(ctx, account_id, stored)
         try:
-            return await ctx.database.write(
+            kept = await ctx.database.write(
                 _record_rows, repository_id, account_id, stored, lease, seen, ctx.clock()
             )
         except _NotSeenError:
             continue  # another push has recorded it since
-        except Unavailable as error:
-            # The connection may have died after the commit: read what is there now.
+        except OutcomeUnknown as error:
             if lease is not None:
-                await _check_ended(ctx, lease, error)
-            there = await ctx.database.read(blobs.linked_object, repository_id, stored.digest)
-            if there is None or not (
-                there.id == stored.object_id or _may_stay(there, seen, ctx.clock())
-            ):
+                return await _find_recorded(ctx, repository_id, stored, lease, seen, error)
+            if lost is not None:
                 raise
-            return _Kept(there.id)
+            lost = error
+            continue  # all that it writes may be written twice
+        if kept is None and lost is not None:
+            raise lost  # the first try may have written the object's row: keep its bytes
+        return kept
 
 
-async def _check_ended(ctx: ServiceContext, lease: Lease, error: Unavailable) -> None:
+async def _find_recorded(
+    ctx: ServiceContext,
+    repository_id: str,
+    stored: Stored,
+    lease: Lease,
+    seen: _Seen | None,
+    error: OutcomeUnknown,
+) -> _Kept:
+    """Return the object that a transaction of unknown outcome has recorded; else raise `error`."""
+    await _check_ended(ctx, lease, error)
+    there = await ctx.database.read(blobs.linked_object, repository_id, stored.digest)
+    if there is None or not (there.id == stored.object_id or _may_stay(there, seen, ctx.clock())):
+        raise error
+    return _Kept(there.id)
+
+
+async def _check_ended(ctx: ServiceContext, lease: Lease, error: OutcomeUnknown) -> None:
     """Raise `error` unless the session has ended: its blob is recorded by the same transaction.
 
     If that transaction may still commit, it has locked the session's row, and this waits for it.
@@ -127,8 +144,6 @@ async def _check_ended(ctx: ServiceContext, lease: Lease, error: Unavailable) ->
         UploadLeaseLost: another holder has taken the lease.
 
     """
-    if not isinstance(error, OutcomeUnknown):
-        raise error
     holder = await ctx.database.write(uploads.lock_holder, lease.upload_id)
     if holder == (lease.holder, lease.token):
         raise error
