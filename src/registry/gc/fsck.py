@@ -6,8 +6,8 @@ Each finding begins with the invariant that is violated:
 - I2      an upload session's acknowledged bytes are staged
 - I3      the bytes of every manifest exist and have its digest, and it has all its edges
 - I4      every tag points to a manifest, every link to an object
-- I6      stored bytes have a row; the orphan scan sets others aside, so they are no violation
-          (beside a serving registry, they may also be uploads in progress)
+- I6      stored bytes have a row, except those of an upload in progress; the orphan scan sets
+          others aside, so they are no violation
 - I8      every counter equals its recount
 
 It may run beside a serving registry: objects and sessions that look wrong are checked again before
@@ -25,6 +25,7 @@ from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from registry.blobstore.base import BlobStore
 from registry.gc.collector.consistency_check import manifest_problem
+from registry.gc.orphans.scan import SETTLED, begun_at, is_held
 from registry.gc.stored_objects import FileState, confirm, look
 from registry.metadata.blobs import damage
 from registry.metadata.collector import audit
@@ -171,44 +172,52 @@ async def _check_counts(database: Database, report: Report) -> None:
 
 async def _check_staged(database: Database, store: BlobStore, clock: Clock, report: Report) -> None:
     """Check the staged bytes of upload sessions; report staged bytes and objects without a row."""
-    sessions, lost = await _sessions(database, store, clock)
+    lost = await _lost_bytes(database, store, clock)
     if lost:  # a request may have changed or ended a session after its row was read
-        _, still_lost = await _sessions(database, store, clock)
+        still_lost = await _lost_bytes(database, store, clock)
         report.violations += [finding for finding in lost if finding in still_lost]
     async for found in store.list_staged():
-        if found.object_id not in sessions:
+        if await _is_orphan(database, store, clock, found.object_id):
             subject = f"staged bytes {found.object_id}"
             report.orphans.append(
                 Finding("I6", subject, f"{found.stored_size} bytes of no session")
             )
     async for found in store.list_objects():
-        if await database.read(audit.owned, [found.object_id]):
-            continue
-        subject = f"object {found.object_id}"
-        report.orphans.append(Finding("I6", subject, f"{found.stored_size} bytes of no blob"))
+        if await _is_orphan(database, store, clock, found.object_id):
+            subject = f"object {found.object_id}"
+            report.orphans.append(Finding("I6", subject, f"{found.stored_size} bytes of no blob"))
 
 
-async def _sessions(
-    database: Database, store: BlobStore, clock: Clock
-) -> tuple[set[str], list[Finding]]:
-    """Return the stage ids of all sessions, and a finding for each that has lost bytes.
+async def _is_orphan(database: Database, store: BlobStore, clock: Clock, object_id: str) -> bool:
+    """Return True if bytes have no row and nobody is writing them.
+
+    A writer locks its bytes until their row is written, so the row is looked up again after that.
+    """
+    if await database.read(audit.owned, [object_id]):
+        return False
+    is_recent = abs(clock() - begun_at(object_id)) < SETTLED  # clocks of machines differ
+    if is_recent or await is_held(store, object_id):
+        return False
+    return not await database.read(audit.owned, [object_id])
+
+
+async def _lost_bytes(database: Database, store: BlobStore, clock: Clock) -> list[Finding]:
+    """Return a finding for each session that has lost bytes.
 
     An expired session may have none: the purge deletes its bytes before its row.
     """
-    sessions: set[str] = set()
     lost: list[Finding] = []
     after = ""
     while page := await database.read(audit.sessions, after, _PAGE):
         after = page[-1][0]
         for upload_id, stage_id, received, expires_at in page:
-            sessions.add(stage_id)
             if expires_at <= clock():
                 continue
             there = await store.resumable(stage_id, received)
             if there < received:
                 problem = f"{received} bytes acknowledged, {there} staged"
                 lost.append(Finding("I2", f"upload {upload_id}", problem))
-    return sessions, lost
+    return lost
 
 
 async def _objects(database: Database) -> AsyncIterator[ObjectRow]:

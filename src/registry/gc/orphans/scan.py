@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from cloudcore.clock import MICROSECONDS
-from registry.blobstore.base import BlobSweeper, ObjectUnknown, StageBusy
+from registry.blobstore.base import BlobSweeper, BlobWriter, ObjectUnknown, StageBusy
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.orphans.quarantine import tend_orphans
 from registry.metadata.collector import audit, generations
@@ -30,7 +30,7 @@ RECENT: Final = 25 * 3600 * MICROSECONDS
 """Age, in microseconds, up to which a process's first turn scans objects of every partition; older
 ones wait for the turn of their partition."""
 _BATCH: Final = 500
-_SETTLED: Final = 300 * MICROSECONDS
+SETTLED: Final = 300 * MICROSECONDS
 """Microseconds for which bytes are skipped: they are most likely being written."""
 _SUSPICIOUS: Final = 20
 """Number of orphans that crashes may leave in any place."""
@@ -197,8 +197,8 @@ async def find_orphans(
     """
     files, unowned = await _find(ctx, _ids(sweeper, place), since)
     now = ctx.clock()
-    settled = [each for each in unowned if begun_at(each) + _SETTLED <= now]
-    orphans = [each for each in settled if not await _is_held(ctx, each)]
+    settled = [each for each in unowned if begun_at(each) + SETTLED <= now]
+    orphans = [each for each in settled if not await is_held(ctx.writer, each)]
     accepted_at = await ctx.database.read(generations.accepted_at) if orphans else 0
     accepted = sum(begun_at(each) < accepted_at for each in orphans)
     return Found(files, files - len(unowned), orphans, accepted)
@@ -215,7 +215,7 @@ async def check_newest(ctx: ServiceContext, sweeper: BlobSweeper, orphans: Seque
     """
     newest = await ctx.database.read(generations.newest_owner)
     accepted_at = await ctx.database.read(generations.accepted_at)
-    before = ctx.clock() - _SETTLED
+    before = ctx.clock() - SETTLED
 
     def is_new(object_id: str) -> bool:
         return object_id > newest and accepted_at <= begun_at(object_id) <= before
@@ -225,7 +225,7 @@ async def check_newest(ctx: ServiceContext, sweeper: BlobSweeper, orphans: Seque
     count = 0
     for place in places_of(sweeper):
         async for each in _ids(sweeper, place):
-            count += is_new(each) and not await _is_held(ctx, each)
+            count += is_new(each) and not await is_held(ctx.writer, each)
     if count > _NEW:
         raise TooNew(count)
 
@@ -233,6 +233,16 @@ async def check_newest(ctx: ServiceContext, sweeper: BlobSweeper, orphans: Seque
 def begun_at(object_id: str) -> int:
     """Return when the upload of an object began, in microseconds since the epoch (UUIDv7)."""
     return (UUID(object_id).int >> 80) * 1000
+
+
+async def is_held(writer: BlobWriter, object_id: str) -> bool:
+    """Return True if these bytes are locked by a writer, or gone."""
+    try:
+        staged = await writer.resume(object_id)
+    except (StageBusy, ObjectUnknown):
+        return True
+    await staged.aclose()
+    return False
 
 
 async def _may_judge(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
@@ -280,16 +290,6 @@ async def _find(
         owned = await ctx.database.read(audit.owned, batch)
         orphans += [object_id for object_id in batch if object_id not in owned]
     return len(listed), orphans
-
-
-async def _is_held(ctx: ServiceContext, object_id: str) -> bool:
-    """Return True if these bytes are locked by a writer, or gone."""
-    try:
-        staged = await ctx.writer.resume(object_id)
-    except (StageBusy, ObjectUnknown):
-        return True
-    await staged.aclose()
-    return False
 
 
 async def _set_aside(ctx: ServiceContext, sweeper: BlobSweeper, object_id: str) -> bool:
