@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloudcore.clock import MICROSECONDS, Clock
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection, Database, OutcomeUnknown
 from cloudcore.errors import Unavailable
 from registry.errors import UploadBusy, UploadUnknown
 from registry.metadata.blobs import uploads
@@ -83,6 +83,8 @@ class Leases:
         self._has_own_database = has_own_database
         self._claims: dict[str, _Claim] = {}
         self._unreleased: set[Lease] = set()
+        self._perhaps_taken: set[str] = set()
+        """Sessions whose lease was perhaps taken for a request that has ended."""
 
     @asynccontextmanager
     async def hold(
@@ -100,11 +102,7 @@ class Leases:
             raise busy()
         claim = self._claims[upload_id] = _Claim()
         try:
-            write = database.write_relaxed if self._has_own_database else database.write
-            hold = await write(self._take_free, name, upload_id, clock())
-            if hold is None:
-                await self._refuse_held(database, clock, name, upload_id)
-                hold = await write(self._take, claim, name, upload_id, clock())
+            hold = await self._take_lease(database, clock, claim, name, upload_id)
             claim.is_taken = True
             try:
                 yield hold
@@ -141,12 +139,57 @@ class Leases:
             until = clock() + LEASE
             await database.write_relaxed(uploads.renew_leases, held, self.holder, until)
         await self._release(database)
+        await self._release_perhaps_taken(database)
 
     async def _release(self, database: Database) -> None:
         for lease in tuple(self._unreleased):
             with suppress(Unavailable):  # `renew` tries again, until the lease expires
                 await database.write_relaxed(uploads.release_lease, lease)
                 self._unreleased.discard(lease)
+
+    async def _release_perhaps_taken(self, database: Database) -> None:
+        for upload_id in tuple(self._perhaps_taken):
+            self._perhaps_taken.discard(upload_id)
+            is_settled = False
+            try:
+                with suppress(Unavailable):
+                    is_settled = await database.write_relaxed(self._release_unclaimed, upload_id)
+            finally:
+                if not is_settled:
+                    self._perhaps_taken.add(upload_id)
+
+    def _release_unclaimed(self, tx: Connection, upload_id: str) -> bool:
+        """Release a lease of this process; return False if a request of it writes to the session.
+
+        The row is locked first. So this follows a change that has taken the lease, and a later
+        request takes it after this.
+        """
+        found = uploads.lock_holder(tx, upload_id)
+        if self.is_writing(upload_id):
+            return False
+        if found is not None and found[0] == self.holder:
+            uploads.release_lease(tx, Lease(upload_id, self.holder, found[1]))
+        return True
+
+    async def _take_lease(
+        self, database: Database, clock: Clock, claim: _Claim, name: Name, upload_id: str
+    ) -> UploadHold:
+        """Take the lease of an open session.
+
+        Raises:
+            UploadUnknown, UploadBusy: as `hold`.
+
+        """
+        write = database.write_relaxed if self._has_own_database else database.write
+        try:
+            hold = await write(self._take_free, claim, name, upload_id, clock())
+            if hold is None:
+                await self._refuse_held(database, clock, name, upload_id)
+                hold = await write(self._take, claim, name, upload_id, clock())
+        except (OutcomeUnknown, asyncio.CancelledError):
+            self._perhaps_taken.add(upload_id)  # `renew` releases it
+            raise
+        return hold
 
     async def _refuse_held(
         self, database: Database, clock: Clock, name: Name, upload_id: str
@@ -165,11 +208,21 @@ class Leases:
             return None
         return uploads.take(tx, upload_id, self.holder, now + LEASE, shared=True)
 
-    def _take_free(self, tx: Connection, name: Name, upload_id: str, now: int) -> UploadHold | None:
-        """Take the lease of an open session if it is free; else return None."""
+    def _take_free(
+        self, tx: Connection, claim: _Claim, name: Name, upload_id: str, now: int
+    ) -> UploadHold | None:
+        """Take the lease of an open session if it is free; else return None.
+
+        Raises:
+            UploadBusy: this request was cancelled.
+
+        """
         place = name.handle, name.repository, upload_id, now
         upload = uploads.take_free(tx, *place, self.holder, now + LEASE)
-        return None if upload is None else _hold(name, upload)
+        if upload is None:
+            return None
+        self._check_claim(upload_id, claim)
+        return _hold(name, upload)
 
     def _take(
         self, tx: Connection, claim: _Claim, name: Name, upload_id: str, now: int
@@ -184,14 +237,23 @@ class Leases:
         before = uploads.lock_upload(tx, name.handle, name.repository, upload_id, now)
         if before is None:
             raise unknown(upload_id)
-        if self._claims.get(upload_id) is not claim:
-            raise busy()  # this request was cancelled, and a later one may hold the session
+        self._check_claim(upload_id, claim)
         is_abandoned = self.is_abandoned(before)
         if not (is_abandoned or has_run_out(before, now)):
             raise busy()
         shared = before.stage_shared or not is_abandoned
         upload = uploads.take(tx, upload_id, self.holder, now + LEASE, shared=shared)
         return _hold(name, upload)
+
+    def _check_claim(self, upload_id: str, claim: _Claim) -> None:
+        """Check, once the session's row is locked, that the request that claims it still waits.
+
+        Raises:
+            UploadBusy: it was cancelled, and a later one may hold the session.
+
+        """
+        if self._claims.get(upload_id) is not claim:
+            raise busy()
 
 
 def _hold(name: Name, upload: Upload) -> UploadHold:
