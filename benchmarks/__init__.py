@@ -1,5 +1,5 @@
-"""Load tool for registries: measures any ``/v2`` base URL, and several side by side.
+"""Benchmarks: measure registries at ``/v2`` URLs, several of them side by side.
 
-It talks HTTP over plain sockets and imports nothing of the registry, so that a peer and our own
-server meet exactly the same client.
+The client uses plain sockets and imports nothing of the registry, so that Entrepot and its peers
+are measured by exactly the same client.
 """

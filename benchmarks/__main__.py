@@ -56,12 +56,12 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def progress(text: str) -> None:
-    """Tell on stderr what happens now."""
+    """Print a line of progress to stderr."""
     print(f"  {text}", file=sys.stderr, flush=True)
 
 
 def make_targets(options: argparse.Namespace) -> list[Target]:
-    """Return the targets named on the command line, none of them started yet."""
+    """Return the targets of the command line, not started."""
     maker = BodyMaker()
     found: list[Target] = []
     for text in options.targets:
@@ -82,7 +82,7 @@ def make_targets(options: argparse.Namespace) -> list[Target]:
 
 
 def run_row(row: Row, targets: list[Target], rounds: int, seconds: float) -> list[Outcome]:
-    """Measure `row` on all targets in turn, `rounds` times, so that drift hits all alike."""
+    """Measure `row` on all targets in turn, `rounds` times, so that drift affects all equally."""
     measured: dict[str, list[Measurement]] = {target.name: [] for target in targets}
     failures: dict[str, str] = {}
     for number in range(row.rounds(rounds)):
@@ -102,7 +102,7 @@ def run_row(row: Row, targets: list[Target], rounds: int, seconds: float) -> lis
 
 
 def run_once(row: Row, target: Target, seconds: float, *, check: bool) -> Measurement:
-    """Store what `row` needs, let the disk come to rest, and measure."""
+    """Store what `row` needs, wait for the disk if it writes, and measure."""
     plan = row.plan(target)
     if row.writes:
         os.sync()
@@ -155,7 +155,7 @@ def _brief(found: list[Outcome]) -> str:
 
 
 def show(about: dict[str, Any], outcomes: dict[str, list[Outcome]]) -> None:
-    """Print the tables and what they say in short."""
+    """Print the tables and a summary."""
     print("\n" + ", ".join(f"{key} {value}" for key, value in about["machine"].items()))
     for name, notes in about["targets"].items():
         print(f"{name}: {notes}")

@@ -1,9 +1,9 @@
-"""What a bearer costs: CPU of the server per manifest GET, with sign-in and without.
+"""Measure the server's CPU time of a manifest GET with and without a bearer token.
 
     python -m benchmarks.bearer_cost
 
-Runs ``entrepot dev`` and ``entrepot serve`` side by side, each with one worker and one manifest,
-and asks them in turn. Exits with 1 when signing in costs more than `LIMIT`.
+Run ``entrepot dev`` and ``entrepot serve`` side by side, each with one worker and one manifest, and
+send requests to them in turn. Exit with 1 if the token adds more than `LIMIT` to the CPU time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MANIFEST: Final = json.dumps(
 
 
 class Measured:
-    """A running registry, and the request that is measured on it."""
+    """A running registry, and the request that is measured."""
 
     def __init__(self, command: str, account: str, folder: Path) -> None:
         self.port = free_port()
@@ -65,7 +65,7 @@ class Measured:
         self.costs: list[float] = []
 
     def run(self) -> None:
-        """Ask `GETS` times and note the server's CPU time for each."""
+        """Send `GETS` requests; append the server's CPU time per request to `costs`."""
         processes = process_tree(self.process.pid)
         before = cpu_seconds(processes)
         for _ in range(GETS):
@@ -84,7 +84,7 @@ class Measured:
         return [sys.executable, "-m", "registry", command, "--data", str(self._data), *options]
 
     def _initialize(self, account: str) -> tuple[str, ...]:
-        """Make the install and return its first access key."""
+        """Run ``entrepot init``; return the id and secret of its access key."""
         shown = subprocess.run(
             self._command("init", "--account", account, "--admin-email", "a@example.org"),
             env=self._environment,
@@ -96,7 +96,7 @@ class Measured:
         return tuple(re.findall(rf"{label} +(\S+)", shown)[0] for label in labels)
 
     def _sign_in(self) -> dict[str, str]:
-        """Return the header of a bearer for the repository."""
+        """Return the header with a bearer token for the repository."""
         form = urllib.parse.urlencode({"grant_type": "client_credentials"}).encode()
         access = self._call("POST", "/v1/oauth/token", form, _basic(*self._secrets))
         headers = {"Authorization": f"Bearer {access['access_token']}"}
@@ -127,7 +127,7 @@ class Measured:
 
 
 def main() -> int:
-    """Measure, print, and say whether it is within the limit."""
+    """Measure and print; return 0 if within the limit, else 1."""
     with tempfile.TemporaryDirectory(prefix="bearer-cost-") as folder:
         plain = Measured("dev", "dev", Path(folder))
         signed = Measured("serve", "acme", Path(folder))

@@ -1,10 +1,9 @@
-"""Prepared upload bodies: each one unique, none of them costs hashing while the clock runs.
+"""Unique upload bodies whose digests cost no hashing during a measurement.
 
-A body of any size is a prefix that all bodies of that size share and a last block that ends in a
-number used once. The hash of the prefix is computed once and copied, so the digest of another
-unique gigabyte costs two microseconds. The prefix repeats a random pattern that lies in memory
-files twice: plain, and framed as the chunks of a chunked request, so that ``sendfile`` can send
-either without a copy.
+All bodies of a size have the same prefix; their last block ends in a unique number. The hash of the
+prefix is computed once and copied, so the digest of another unique gigabyte takes two microseconds.
+The prefix repeats a random pattern, which is in memory files twice: plain, and as the chunks of a
+chunked request, so that ``sendfile`` can send both without a copy.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ NONCE_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """One body that was never sent before: `prefix_blocks` of the pattern, then `last_block`."""
+    """A unique body: `prefix_blocks` of the pattern, then `last_block`."""
 
     size_bytes: int
     prefix_blocks: int
@@ -36,7 +35,7 @@ class Body:
 
 
 class BodyMaker:
-    """Makes unique bodies and sends them; safe to use from many threads."""
+    """Make unique bodies and send them. Safe for threads."""
 
     def __init__(self) -> None:
         self._pattern = os.urandom(BLOCK_BYTES * PATTERN_BLOCKS)
@@ -50,11 +49,11 @@ class BodyMaker:
         self._hashed = {0: sha256()}
 
     def prepare(self, size_bytes: int) -> None:
-        """Hash the shared part of bodies of `size_bytes` now, not at their first push."""
+        """Hash the common prefix of bodies of `size_bytes`, before the first push needs it."""
         self._prefix_hash(size_bytes)
 
     def make(self, size_bytes: int) -> Body:
-        """Return a body of `size_bytes` that was never made before."""
+        """Return a new unique body of `size_bytes`."""
         nonce = self._run + next(self._numbers).to_bytes(NONCE_BYTES // 2)
         prefix_blocks, last = divmod(size_bytes - 1, BLOCK_BYTES)
         last_block = self._pattern[: last + 1 - NONCE_BYTES] + nonce
@@ -63,7 +62,7 @@ class BodyMaker:
         return Body(size_bytes, prefix_blocks, last_block, f"sha256:{running.hexdigest()}")
 
     def send_plain(self, connection: Connection, request: bytes, body: Body) -> None:
-        """Send `request` and `body` as it is, under a ``Content-Length``."""
+        """Send `request` and `body` with a ``Content-Length``."""
         if not body.prefix_blocks:
             connection.send(request + body.last_block)
             return
@@ -72,7 +71,7 @@ class BodyMaker:
         connection.send(body.last_block)
 
     def send_chunked(self, connection: Connection, request: bytes, body: Body) -> None:
-        """Send `request` and `body` in chunks, as clients do that do not know the length."""
+        """Send `request` and `body` in chunks, as clients do if they do not know the length."""
         ending = chunk(body.last_block) + chunk(b"")
         if not body.prefix_blocks:
             connection.send(request + ending)

@@ -1,4 +1,4 @@
-"""What collecting garbage costs: its speed, what clients notice of it, and whether size counts.
+"""Measure the collector: its speed, how much it slows clients, and how it scales.
 
 python -m benchmarks.collector                       # both databases, about ten minutes
 python -m benchmarks.collector --database sqlite
@@ -38,9 +38,9 @@ from benchmarks.servers import UnavailableError
 from benchmarks.wire import ExchangeFailedError
 
 SLOWDOWN: Final = 1.3
-"""The most times that clients may be slower beside a run."""
+"""Limit of the rate of clients without a run, divided by their rate beside a run."""
 GROWTH: Final = 1.5
-"""The most times that a run may take longer in the large registry."""
+"""Limit of the time of a run in the large registry, divided by that in the small one."""
 SMALL: Final = 2 * BLOCK
 RUN_BLOBS: Final = 1_000
 
@@ -49,7 +49,7 @@ Open = Callable[[str], Store]
 
 @contextmanager
 def opened(database: str, folder: Path) -> Iterator[tuple[Open, int | None]]:
-    """Give what makes empty databases by their name, and the process of their server if any."""
+    """Give a function that creates an empty database by name, and the process id of its server."""
     if database == "sqlite":
         yield (lambda name: SqliteStore(folder / name / "metadata.db")), None
         return
@@ -58,7 +58,7 @@ def opened(database: str, folder: Path) -> Iterator[tuple[Open, int | None]]:
 
 
 def beside(site: Site, options: argparse.Namespace) -> list[Beside]:
-    """Measure clients with and without a run, round by round; the first round is for practice."""
+    """Measure clients without and beside a run, in each round; the first round does not count."""
     site.set_up(SMALL, SMALL, SMALL // 2)
     site.start()
     try:
@@ -77,7 +77,10 @@ def beside(site: Site, options: argparse.Namespace) -> list[Beside]:
 def by_size(
     sites: Sequence[Site], sizes: Sequence[int], pid: int | None, rounds: int
 ) -> list[tuple[Collected, ...]]:
-    """Collect the same in registries of several sizes, in turn, A B, B A …; likewise."""
+    """Collect the same number of blobs in registries of several sizes, in the order A B, B A, ….
+
+    The first round does not count.
+    """
     for site, size in zip(sites, sizes, strict=True):
         site.set_up(size, SMALL, SMALL // 2)
         progress(f"{site.name}: filled")
@@ -90,7 +93,7 @@ def by_size(
 
 
 def measure(database: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Measure on one kind of database, print it, and return it for a file."""
+    """Measure on one kind of database; print the results, and return them for the JSON file."""
     sizes = (options.small, options.large)
     with ExitStack() as stack:
         prefix = f"collector-{database}-"
@@ -125,7 +128,7 @@ def measure(database: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def show_beside(windows: Sequence[Beside]) -> None:
-    """Print what clients notice of a run: medians over the rounds."""
+    """Print the rates and latencies of clients without and beside a run: medians of the rounds."""
     lines = [["clients", "without /s", "beside /s", "times fewer", "p99 ms", "beside", ""]]
     for kind in ("pushes", "pulls"):
         slowdown = median(each.slowdown(kind) for each in windows)
@@ -143,7 +146,7 @@ def show_beside(windows: Sequence[Beside]) -> None:
 
 
 def show_by_size(costs: Sequence[tuple[Collected, ...]], sizes: Sequence[int]) -> None:
-    """Print what a run costs in the small and the large registry: medians over the rounds."""
+    """Print the times of a run in the small and the large registry: medians of the rounds."""
     lines = [[f"{RUN_BLOBS} blobs", *(f"of {size}, ms" for size in sizes), "ratio", ""]]
 
     def add(name: str, value: Callable[[Collected], float]) -> None:
@@ -163,7 +166,7 @@ def show_by_size(costs: Sequence[tuple[Collected, ...]], sizes: Sequence[int]) -
 
 
 def compare(options: argparse.Namespace) -> dict[str, Any]:
-    """Collect the same garbage as CNCF Distribution, which must be read-only meanwhile."""
+    """Collect the same number of blobs with Entrepot and with CNCF Distribution."""
     ours, theirs = [], []
     with tempfile.TemporaryDirectory(prefix="collector-peer-", dir=options.data) as name:
         folder = Path(name)
@@ -201,7 +204,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run from the command line: 0, 1 when a row is invalid, 2 when it cannot be run."""
+    """Run the command line; return 0, 1 if a row is invalid, or 2 if it cannot run."""
     options = arguments(argv)
     begun = datetime.now(UTC)
     options.data.mkdir(parents=True, exist_ok=True)

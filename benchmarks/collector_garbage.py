@@ -1,4 +1,4 @@
-"""Garbage for a registry: blobs that no manifest references, as rows and as files."""
+"""Make garbage: blobs that no manifest references, as rows and as files."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ SIZE: Final = 1024
 
 
 class Blob(NamedTuple):
-    """A blob that nothing needs."""
+    """A blob that nothing references."""
 
     id: str
     digest: str
 
 
 def add_garbage(site: Site, count: int) -> None:
-    """Store so many blobs in the large repository of a site, which may be served meanwhile."""
+    """Store `count` blobs in the large repository of a site, which may be served meanwhile."""
     blobs = [_blob() for _ in range(count)]
     objects = site.data / "blobs" / "objects"
     for blob in blobs:
         (objects / blob.id[-2:] / blob.id).write_bytes(bytes(SIZE))
-    os.sync()  # a blob that was pushed is on the disk long before it is garbage
+    os.sync()  # blobs that become garbage are on the disk
     for rows in _rows(site, blobs):
         site.store.add(rows)
 
 
 def add_foreign_garbage(data: Path, repository: str, count: int) -> None:
-    """Store so many blobs where CNCF Distribution keeps them."""
+    """Store `count` blobs in the folders of CNCF Distribution."""
     root = data / "docker" / "registry" / "v2"
     for blob in (_blob() for _ in range(count)):
         value = blob.digest.removeprefix("sha256:")
@@ -49,7 +49,7 @@ def add_foreign_garbage(data: Path, repository: str, count: int) -> None:
 
 
 def stored_files(site: Site) -> int:
-    """Return how many objects lie in the folders of a site."""
+    """Return the number of objects in the blob store of a site."""
     return sum(1 for _ in (site.data / "blobs" / "objects").glob("*/*"))
 
 

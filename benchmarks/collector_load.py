@@ -1,4 +1,4 @@
-"""Clients that push and pull while something else happens, counted by windows of time."""
+"""Clients that push and pull, and their latencies in windows of time."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ _NAME: Final = f"/v2/{HANDLE}/{REPOSITORY}"
 
 
 class Window(NamedTuple):
-    """What the clients did in a time."""
+    """What the clients did in a window of time."""
 
     seconds: float
     pushes: list[float]
-    """Seconds that each image took: a new blob in one POST, and its manifest."""
+    """Seconds of each push of an image: a new blob in one POST, and its manifest."""
     pulls: list[float]
-    """Likewise: a manifest by its tag, and its blob."""
+    """Seconds of each pull: a manifest by its tag, and its blob."""
 
     def rate(self, kind: str) -> float:
-        """Return how many were done a second."""
+        """Return the rate of ``pushes`` or ``pulls`` per second."""
         return len(getattr(self, kind)) / self.seconds
 
     def slowest(self, kind: str) -> float:
-        """Return the 99th percentile in milliseconds."""
+        """Return the 99th percentile of ``pushes`` or ``pulls``, in milliseconds."""
         return percentile(sorted(getattr(self, kind)), 99) * 1e3
 
 
 class Clients:
-    """Threads that push or pull, each on a connection of its own, until they are stopped."""
+    """Threads that push or pull, each over a connection of its own."""
 
     def __init__(self, site: Site, maker: BodyMaker) -> None:
         self._site = site
@@ -54,10 +54,10 @@ class Clients:
 
     @contextmanager
     def at_work(self, pushers: int, pullers: int) -> Iterator[None]:
-        """Keep so many clients at work meanwhile.
+        """Run this many clients during the block.
 
         Raises:
-            ExchangeFailedError: one of them was told something wrong.
+            ExchangeFailedError: one of them got a wrong answer.
 
         """
         self._authorization = self._site.bearer()
@@ -79,7 +79,7 @@ class Clients:
             raise ExchangeFailedError(f"a client failed: {self._failures[0]}")
 
     def watch(self, wait: Callable[[], object]) -> Window:
-        """Return what the clients at work do until `wait` returns."""
+        """Call `wait`; return what the clients did meanwhile."""
         begun = time.perf_counter()
         wait()
         ended = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Runs of the collector, in this process or beside clients, and that of CNCF Distribution."""
+"""Run the collector in this process or beside clients, and that of CNCF Distribution."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from registry.services.collector_runs import start_run
 from registry.settings import Delays, Settings
 
 DELAYS: Final = Delays(gc_condemned_seconds=0, gc_quarantine_seconds=0)
-"""A blob that is due goes in one run. The grace stays: what clients push must not be due."""
+"""One run removes every blob that is due. The grace period stays, so that pushed blobs are not."""
 ENVIRONMENT: Final = {
     "ENTREPOT_GC_CONDEMNED_SECONDS": "0",
     "ENTREPOT_GC_QUARANTINE_SECONDS": "0",
@@ -35,33 +35,33 @@ _RUNS: Final = "/v1/garbage-collection/runs"
 
 
 class Collected(NamedTuple):
-    """What one run over some blobs took, in seconds."""
+    """Seconds that the phases of a run took."""
 
     mark: float
     sweep: float
     removal: float
     cpu: float
-    """Of this process and the database's."""
+    """Seconds of CPU time of this process and the database server."""
 
 
 class Beside(NamedTuple):
-    """What clients did without a run, and beside one."""
+    """What clients did without a run (`quiet`) and beside one (`busy`)."""
 
     quiet: Window
     busy: Window
     blobs: int
-    """Collected meanwhile."""
+    """Number of blobs that the run has collected."""
 
     def slowdown(self, kind: str) -> float:
-        """Return how many times fewer were done beside the run."""
+        """Return the rate without a run divided by that beside it."""
         return self.quiet.rate(kind) / self.busy.rate(kind)
 
 
 def collect(site: Site, database_pid: int | None, blobs: int) -> Collected:
-    """Make so many blobs of a site garbage, and collect them in this process.
+    """Add `blobs` blobs of garbage to a site, and collect them in this process.
 
     Raises:
-        ExchangeFailedError: others were collected, or fewer.
+        ExchangeFailedError: fewer blobs were collected, or others.
 
     """
     before = stored_files(site)
@@ -77,7 +77,7 @@ def collect(site: Site, database_pid: int | None, blobs: int) -> Collected:
 
 
 async def _run(settings: Settings, account_id: str) -> list[float]:
-    """Return what mark, sweep and removal took."""
+    """Return the seconds of mark, sweep and removal."""
     async with Registry(settings).open() as process:
         ctx, sweeper = process.ctx, process.store
         run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.change_by(""))
@@ -88,18 +88,18 @@ async def _run(settings: Settings, account_id: str) -> list[float]:
                 pass
             seconds.append(time.perf_counter() - begun)
         await ctx.database.write(end_run, run.id, ctx.clock())
-    return seconds[1:]  # the first removal is of earlier runs, and finds nothing
+    return seconds[1:]  # the first phase removes what earlier runs have swept: nothing
 
 
 def collect_beside(site: Site, clients: Clients, blobs: int, seconds: float, turn: int) -> Beside:
-    """Let clients push and pull, for a while without a run and during one over so many blobs.
+    """Let clients push and pull, for `seconds` without a run, and during a run over `blobs` blobs.
 
-    Which comes first changes with the `turn`.
+    The run comes second if `turn` is odd.
     """
     add_garbage(site, blobs)
     found: dict[bool, Window] = {}
     with clients.at_work(PUSHERS, PULLERS):
-        time.sleep(1)  # all of them are at work by then
+        time.sleep(1)  # until all clients have begun
         for busy in (False, True) if turn % 2 else (True, False):
             found[busy] = clients.watch(
                 (lambda: _await_run(site, blobs)) if busy else (lambda: time.sleep(seconds))
@@ -117,13 +117,13 @@ def _await_run(site: Site, blobs: int) -> None:
 
 
 def collect_foreign(folder: Path, blobs: int) -> float:
-    """Return the seconds of Distribution's ``garbage-collect`` over so many blobs.
+    """Return the seconds of Distribution's ``garbage-collect`` over `blobs` blobs.
 
-    Nobody may push to it meanwhile, by its documentation; here nobody does anything.
+    Its documentation forbids pushes meanwhile; here it has no clients.
 
     Raises:
         UnavailableError: it is not installed.
-        ExchangeFailedError: it left some of the blobs.
+        ExchangeFailedError: it has not removed all of the blobs.
 
     """
     kind = KINDS["docker-registry"]

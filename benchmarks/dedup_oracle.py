@@ -1,10 +1,10 @@
-"""Whether the time of a push tells that somebody else has the bytes already (G17).
+"""Measure whether the time of a push reveals that another repository has the same bytes.
 
     python -m benchmarks.dedup_oracle
 
-Bytes are held once per account, so a push of what another repository holds has less to keep. The
-script pushes blobs that are held there and blobs that are new, in turn, each once, and compares
-the medians. Exits with 1 when they differ by more than `SHARE` and by more than `MILLISECONDS`.
+Bytes are stored once per account, so pushing a blob of another repository stores less. Push blobs
+of another repository and new blobs in turn, each once, and compare the medians. Exit with 1 if they
+differ by more than `SHARE` and by more than `MILLISECONDS`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Final
 from benchmarks.servers import ROOT, free_port
 
 PUSHES: Final = 2_000
-"""Of each size; half of them are of what is held elsewhere."""
+"""Number of pushes of each size; half of them are of blobs that another repository has."""
 SIZES: Final = (4 * 1024, 256 * 1024)
 SHARE: Final = 0.05
 MILLISECONDS: Final = 1.0
@@ -34,18 +34,18 @@ _BLOCK: Final = 1 << 10
 
 
 class Pusher:
-    """A connection to a registry, and a source of unlike blobs."""
+    """A connection to a registry, and a source of unique blobs."""
 
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         self._random = random.Random(17)
 
     def blob(self, size: int) -> bytes:
-        """Return bytes that nobody has pushed."""
+        """Return a new unique blob of `size` bytes."""
         return self._random.randbytes(_BLOCK) + bytes(size - _BLOCK)
 
     def push(self, repository: str, data: bytes) -> float:
-        """Push a blob in one request and return the milliseconds until its answer."""
+        """Push a blob in one request; return the milliseconds until the answer."""
         digest = hashlib.sha256(data).hexdigest()
         path = f"/v2/dev/{repository}/blobs/uploads/?digest=sha256:{digest}"
         begun = time.perf_counter()
@@ -59,7 +59,7 @@ class Pusher:
 
 
 def start(folder: Path, port: int) -> subprocess.Popen[bytes]:
-    """Start a registry and return it when it is ready."""
+    """Start a registry; return its process when it is ready."""
     command = [sys.executable, "-m", "registry", "dev", "--port", str(port), "--data", str(folder)]
     process = subprocess.Popen(
         command,
@@ -78,7 +78,7 @@ def start(folder: Path, port: int) -> subprocess.Popen[bytes]:
 
 
 def compare(pusher: Pusher, size: int) -> tuple[list[float], list[float]]:
-    """Return the milliseconds of pushes of what is held elsewhere, and of what is new."""
+    """Return the milliseconds of pushes of blobs that another repository has, and of new blobs."""
     held = [pusher.blob(size) for _ in range(PUSHES // 2)]
     for data in held:
         pusher.push("elsewhere", data)
@@ -92,7 +92,7 @@ def compare(pusher: Pusher, size: int) -> tuple[list[float], list[float]]:
 
 
 def is_silent(known: list[float], new: list[float]) -> bool:
-    """Print what was measured of one size and return whether it tells nothing."""
+    """Print the results of one size; return True if the difference is within the limits."""
     medians = statistics.median(known), statistics.median(new)
     gap = medians[0] - medians[1]
     share = abs(gap) / medians[1]
@@ -104,7 +104,7 @@ def is_silent(known: list[float], new: list[float]) -> bool:
 
 
 def main() -> int:
-    """Measure and judge."""
+    """Measure and print; return 0 if the goal is met, else 1."""
     with tempfile.TemporaryDirectory() as folder:
         process = start(Path(folder), port := free_port())
         try:

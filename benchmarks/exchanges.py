@@ -1,7 +1,7 @@
-"""What a client and a registry say to each other: one function per kind of exchange.
+"""Requests of a client to a registry: one function per kind of exchange.
 
-An exchange runs on one connection, checks every answer and returns the payload bytes it moved;
-anything but the right answer raises ExchangeFailedError (or OSError) and spoils the row.
+An exchange runs on one connection, checks every answer and returns the number of payload bytes.
+A wrong answer raises ExchangeFailedError (or OSError) and makes the row invalid.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ACCEPT_MANIFEST = f"Accept: {MANIFEST_TYPE}"  # Distribution answers 404 without
 
 
 def expect(head: Head, status: int, what: str) -> None:
-    """Raise unless `head` carries `status`."""
+    """Raise ExchangeFailedError unless `head` has this status."""
     if head.status != status:
         raise ExchangeFailedError(f"{what}: {head.status}, not {status}")
 
@@ -38,7 +38,7 @@ def read(connection: Connection, target: str, *headers: str) -> bytes:
 
 
 def pull(connection: Connection, request: Request) -> int:
-    """Send a prepared GET and drop its body."""
+    """Send a prepared request, and discard the body of the answer."""
     connection.send(request.data)
     head = connection.head()
     length = connection.discard(head)
@@ -48,7 +48,7 @@ def pull(connection: Connection, request: Request) -> int:
 
 
 def verify(connection: Connection, target: str, digest: str, *headers: str) -> None:
-    """GET `target` once and hash it: what the server sends must be what `digest` names."""
+    """GET `target`, and check that the body hashes to `digest`."""
     connection.send(connection.request("GET", target, *headers))
     head = connection.head()
     found = connection.body_digest(head)
@@ -95,7 +95,7 @@ def push_put(connection: Connection, repository: str, maker: BodyMaker, size_byt
 
 
 def takes_post(connection: Connection, repository: str, maker: BodyMaker) -> bool:
-    """Ask whether the server takes a blob in one POST; the specification lets it answer 202."""
+    """Push a blob in one POST; return False if the server answers 202 instead (end-4b)."""
     body = maker.make(4096)
     target = f"/v2/{repository}/blobs/uploads/?digest={body.digest}"
     request = connection.request("POST", target, f"Content-Length: {body.size_bytes}")
@@ -136,7 +136,7 @@ def digest_of(data: bytes) -> str:
 
 
 def open_upload(connection: Connection, repository: str) -> str:
-    """POST a new upload session and return its location."""
+    """POST a new upload session; return its location."""
     request = connection.request("POST", f"/v2/{repository}/blobs/uploads/", "Content-Length: 0")
     connection.send(request)
     return _location(_answer(connection, 202, "POST"))

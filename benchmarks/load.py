@@ -1,4 +1,4 @@
-"""Several clients at once against one server, and what came of it."""
+"""Run several clients at once against one server, and measure both."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ SAMPLE_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Plan:
-    """What the clients of one measurement do.
+    """The clients of one measurement.
 
-    Each of `exchanges` is one client with a thread, which repeats its exchange until the time is up
-    and finishes the last; its first error ends it. Each of `requests` is one client of a loop, for
-    small reads. Each of `background` is a client that runs beside them unmeasured and is cut off.
+    Each of `exchanges` is a client with a thread, which repeats its exchange until the time is up,
+    or until an error. Each of `requests` is a client of an event loop, for small reads. Each of
+    `background` is a client with a thread that is not measured, and is disconnected at the end.
     """
 
     exchanges: Sequence[Exchange] = ()
     requests: Sequence[Iterator[Request]] = ()
     background: Sequence[Exchange] = ()
-    check: Callable[[], None] = lambda: None  # proves afterwards that the server did the work
+    check: Callable[[], None] = lambda: None  # checks afterwards that the server did the work
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Measurement:
     exchanges: int
     payload_bytes: int
     seconds: float
-    latencies_ms: Sequence[float]  # in order of size
+    latencies_ms: Sequence[float]  # sorted
     client_cpu_seconds: float
     background_bytes: int = 0
     server_cpu_seconds: float | None = None
@@ -49,7 +49,7 @@ class Measurement:
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Return the nearest-rank percentile of an `ordered` sequence; nan when it is empty."""
+    """Return the nearest-rank percentile of an `ordered` sequence; nan if it is empty."""
     if not ordered:
         return math.nan
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
@@ -82,14 +82,14 @@ class _Clients:
         self._lock = threading.Lock()
 
     def begin(self) -> float:
-        """Start all clients at once and return the moment."""
+        """Start all clients at once; return the time (`time.perf_counter`)."""
         for thread in (*self.measured, *self.background):
             thread.start()
         self._begin.wait()
         return time.perf_counter()
 
     def cut(self) -> int:
-        """End the background clients in the middle of what they do; return the bytes they got."""
+        """Disconnect the background clients; return the number of bytes they received."""
         self.cutting = True
         received = sum(connection.received_bytes for connection in self.background_connections)
         for connection in self.background_connections:
@@ -177,7 +177,7 @@ def measure(url: str, pid: int | None, plan: Plan, seconds: float) -> Measuremen
 
 
 def _wait(clients: _Clients, watch: Watch | None, until: float) -> None:
-    """Sample the memory until all measured clients are done, or, without any, `until`."""
+    """Sample the memory until all measured clients have ended, or, if there are none, `until`."""
     while any(thread.is_alive() for thread in clients.measured) or (
         not clients.measured and time.perf_counter() < until
     ):

@@ -1,7 +1,7 @@
-"""Many clients in one thread, for exchanges of one small request and its answer.
+"""Many clients in one thread, for small requests and answers.
 
-Threads would spend more on handing the interpreter's lock around than on the requests; one epoll
-loop costs the machine about 20 µs a request, so that the server has nearly all of it.
+Threads would spend more time on the interpreter's lock than on requests. One epoll loop takes about
+20 µs of CPU per request, and leaves nearly all of it to the server.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.wire import (
 
 
 class Request(NamedTuple):
-    """One request, ready to be sent, and the answer it must get."""
+    """A request, ready to be sent, and the answer it must get."""
 
     data: bytes
     status: int
@@ -43,7 +43,7 @@ class _Client:
 
 
 class PolledClients:
-    """Clients that each repeat the requests of one iterator over one connection."""
+    """Clients that each send the requests of an iterator over one connection."""
 
     def __init__(self, pairs: Sequence[tuple[Connection, Iterator[Request]]]) -> None:
         self.latencies: list[float] = []
@@ -56,7 +56,7 @@ class PolledClients:
         }
 
     def run(self, seconds: float) -> None:
-        """Send for `seconds` and take the last answers; raise at the first wrong one."""
+        """Send requests for `seconds`; raise ExchangeFailedError at the first wrong answer."""
         deadline = time.perf_counter() + seconds
         with select.epoll() as poll:
             for number, client in self._clients.items():
@@ -89,7 +89,7 @@ class PolledClients:
         client.connection.socket.sendall(client.current.data)
 
     def _receive(self, client: _Client) -> bool:
-        """Take what has arrived; return whether the answer is complete."""
+        """Receive what has arrived; return True if the answer is complete."""
         if client.remaining < 0 and not self._take_head(client):
             return False
         while client.remaining:

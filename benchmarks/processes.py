@@ -1,4 +1,4 @@
-"""What a server's processes cost, read from ``/proc``: CPU time and peak memory."""
+"""CPU time and peak memory of a server's processes, from ``/proc``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FIELD = re.compile(r"^(VmHWM|VmRSS|RssAnon):\s+(\d+) kB", re.MULTILINE)
 
 
 def process_tree(root: int) -> list[int]:
-    """Return `root` and all its descendants that live now."""
+    """Return `root` and all its descendants."""
     found = [root]
     for pid in found:
         for task in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -27,7 +27,7 @@ def process_tree(root: int) -> list[int]:
 
 
 def cpu_seconds(pids: list[int]) -> float:
-    """Return the CPU time of `pids` so far, exact to the nanosecond; ended ones count nothing."""
+    """Return the total CPU time of `pids`, to the nanosecond; processes that have ended count 0."""
     total = 0.0
     for pid in pids:
         process_clock = (~pid << 3) | 2  # clock_getcpuclockid(3), which Python lacks
@@ -39,7 +39,7 @@ def cpu_seconds(pids: list[int]) -> float:
 
 
 def memory_bytes(pid: int) -> dict[str, int]:
-    """Return VmHWM, VmRSS and RssAnon of `pid`; empty when it has ended."""
+    """Return VmHWM, VmRSS and RssAnon of `pid`; an empty dict if it has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -59,7 +59,7 @@ class Watch:
     peak_anonymous_bytes: int = 0  # RssAnon of the largest process, sampled
 
     def start(self) -> None:
-        """Note where the counters stand; peaks restart where the kernel allows it."""
+        """Read the counters; reset the peaks of memory if the kernel allows it."""
         self.pids = process_tree(self.root)
         for pid in self.pids:
             try:
@@ -69,7 +69,7 @@ class Watch:
         self.cpu_seconds = -cpu_seconds(self.pids)
 
     def sample(self) -> None:
-        """Look at the memory once; called several times a second while the load runs."""
+        """Read the memory; call it several times a second during the load."""
         seen = [memory_bytes(pid) for pid in self.pids]
         self.peak_tree_bytes = max(self.peak_tree_bytes, sum(m.get("VmRSS", 0) for m in seen))
         anonymous = max(m.get("RssAnon", 0) for m in seen)
@@ -83,7 +83,7 @@ class Watch:
 
 
 def machine() -> dict[str, str | float]:
-    """Describe the machine as far as it decides the numbers."""
+    """Return the properties of the machine that affect the results."""
     cpu = Path("/proc/cpuinfo").read_text()
     model = re.search(r"^model name\s*:\s*(.+)$", cpu, re.MULTILINE)
     return {

@@ -1,4 +1,4 @@
-"""Medians, ratios, the table for the terminal and the JSON document."""
+"""Medians and ratios, tables for the terminal, and the JSON document."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ABSENT = "-"
 
 @dataclass(frozen=True)
 class Outcome:
-    """All rounds of one row on one target, or why there are none."""
+    """All rounds of one row on one target, or why it failed."""
 
     row: Row
     rounds: Sequence[Measurement]
@@ -27,13 +27,13 @@ class Outcome:
 
     @property
     def errors(self) -> list[str]:
-        """Return what went wrong; any error makes the row invalid."""
+        """Return all errors; one makes the row invalid."""
         failures = [self.failure] if self.failure else []
         return failures + [error for measured in self.rounds for error in measured.errors]
 
     @property
     def valid(self) -> bool:
-        """Tell whether its numbers may be shown."""
+        """Return True if there are rounds and no errors."""
         return bool(self.rounds) and not self.errors
 
     @property
@@ -47,7 +47,7 @@ class Outcome:
 
     @property
     def cpu(self) -> float | None:
-        """Return the server's CPU: µs for a request, or seconds for 10⁹ bytes."""
+        """Return the server's CPU time: µs per request, or seconds per 10⁹ bytes."""
         costs = [_cpu(self.row.unit, measured) for measured in self.rounds]
         known = [cost for cost in costs if cost is not None]
         return median(known) if known else None
@@ -82,7 +82,7 @@ def _cpu(unit: Unit, measured: Measurement) -> float | None:
 
 
 def ratios(ours: Outcome, peer: Outcome) -> list[float]:
-    """Return how many times better `ours` is, for each pair of rounds measured back to back."""
+    """Return how many times better `ours` is, for each pair of consecutive rounds."""
     if not (ours.valid and peer.valid) or ours.row.unit is Unit.MEMORY:
         return []  # memory has a limit of its own, and is not compared with a peer's
     pairs = zip(ours.values, peer.values, strict=True)
@@ -98,7 +98,7 @@ def ratio(ours: Outcome, peer: Outcome) -> float | None:
 
 
 def findings(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Tell what only several rows of one target show together."""
+    """Yield findings over several rows of one target."""
     first, late = (
         {
             o.row.name.split()[-1]: median(o.values)
@@ -175,7 +175,7 @@ def number(value: float | None) -> str:
 def document(
     about: dict[str, Any], outcomes: dict[str, list[Outcome]], first: str
 ) -> dict[str, Any]:
-    """Return everything that was measured, for a file; ratios are of target `first`."""
+    """Return all measurements for the JSON file; ratios compare target `first` with the others."""
     rows = []
     for at, outcome in enumerate(outcomes[first]):
         others = {

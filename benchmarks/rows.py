@@ -1,4 +1,4 @@
-"""The rows of the benchmark: what each one does, and which belong to the quick run."""
+"""The rows of the benchmark: what each does, and whether it belongs to the quick run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MEMORY_CLIENTS = 16
 
 
 class Unit(Enum):
-    """What a row counts."""
+    """The unit of a row's value."""
 
     REQUESTS = "req/s"
     MEGABYTES = "MB/s"
@@ -31,13 +31,13 @@ class Unit(Enum):
 
     @property
     def more_is_better(self) -> bool:
-        """Tell rates from costs."""
+        """Return True for rates, False for costs."""
         return self not in (Unit.P99, Unit.MEMORY)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the report; `plan` stores what it needs and says what the clients do."""
+    """One line of the report; `plan` stores what it needs and returns the plan of the clients."""
 
     name: str
     unit: Unit
@@ -48,7 +48,7 @@ class Row:
     least_bytes: int = 0  # moved at least, whatever the time: one blob for each client
 
     def rounds(self, asked: int) -> int:
-        """Return how often to measure: less where a round is long, or looks for a peak only."""
+        """Return the number of rounds: fewer if a round is long, or measures a peak."""
         if self.unit is Unit.MEMORY:
             return 1
         if self.least_bytes >= 4 * GIB:
@@ -56,21 +56,21 @@ class Row:
         return min(asked, 3) if self.least_bytes >= (64 * MIB if self.writes else GIB) else asked
 
     def seconds(self, asked: float) -> float:
-        """Return how long a round lasts: longer for a peak, and for percentiles under load."""
+        """Return the seconds of a round: more for a peak, and for percentiles under load."""
         if self.unit is Unit.MEMORY:
             return max(asked, 2)
         return max(asked, 1) if self.unit in (Unit.P99, Unit.BULK) else asked
 
 
 def select(*, full: bool) -> list[Row]:
-    """Return the rows of the full or the quick run, those that only read first."""
+    """Return the rows of the full or the quick run, reads before writes."""
     reads = [*_pulls(), _memory("pull"), *_small_reads(), *_tag_pages(), *_beside()]
     rows = [*reads, *_writes(), *_pushes(), _memory("push")]
     return [row for row in rows if full or row.quick]
 
 
 def size_name(size_bytes: int) -> str:
-    """Return a size as people write it."""
+    """Return a size with its unit, as in ``64 KiB``."""
     for unit_bytes, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
         if size_bytes >= unit_bytes:
             return f"{size_bytes // unit_bytes} {unit}"
@@ -100,7 +100,7 @@ def _pull_plan(size_bytes: int, clients: int) -> Callable[[Target], Plan]:
 
 
 def _pull(target: Target, size_bytes: int, first: int) -> exchanges.Exchange:
-    """Return an exchange that pulls the stored blobs of one size in turn, from the `first` on."""
+    """Return an exchange that pulls the stored blobs of one size in turn, beginning at `first`."""
     requests = _blob_requests(target, size_bytes, first)
     return lambda connection: exchanges.pull(connection, next(requests))
 
@@ -267,7 +267,7 @@ def _push_plan(size_bytes: int, clients: int, *, whole: bool) -> Callable[[Targe
 
 
 def _memory(direction: str) -> Row:
-    """Watch the memory while 1 GiB blobs move, which are cut off on their way."""
+    """Return the row of the memory during transfers of 1 GiB blobs, which are cut off."""
 
     def plan(target: Target) -> Plan:
         if direction == "pull":

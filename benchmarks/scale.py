@@ -1,4 +1,4 @@
-"""Whether size costs: a registry with 100,000 images beside one that is nearly empty.
+"""Measure how the registry scales: one with 100,000 images beside one that is nearly empty.
 
     python -m benchmarks.scale                       # both databases, about six minutes
     python -m benchmarks.scale --database sqlite
@@ -42,7 +42,7 @@ SLOW_ROUNDS: Final = 3
 
 @dataclass
 class Row:
-    """What one step took on both sites, round by round, the small one first."""
+    """The costs of one step in each round, on the small and the large site."""
 
     name: str
     rounds: list[tuple[Costs, Costs]] = field(default_factory=list)
@@ -50,25 +50,25 @@ class Row:
 
     @property
     def valid(self) -> bool:
-        """Tell whether its numbers may be shown."""
+        """Return True if there are rounds and no failure."""
         return bool(self.rounds) and not self.failure
 
     def latency_ms(self, site: int) -> float:
-        """Return the latency on a site, in milliseconds: the median over the rounds."""
+        """Return the latency on a site (0 small, 1 large), in ms: the median of the rounds."""
         return median(costs[site].latency for costs in self.rounds) * 1e3
 
     def cpu_us(self, site: int) -> float:
-        """Return the median of the processor time of a call, in microseconds."""
+        """Return the CPU time per call on a site, in microseconds: the median of the rounds."""
         return median(costs[site].cpu for costs in self.rounds) * 1e6
 
     @property
     def latency_ratio(self) -> float:
-        """Return how many times longer the large site takes: the median over the rounds."""
+        """Return the latency of the large site by that of the small one: the rounds' median."""
         return median(large.latency / small.latency for small, large in self.rounds)
 
     @property
     def cpu_ratio(self) -> float:
-        """Return how many times more processor time the large site takes, likewise."""
+        """Return the CPU time of the large site by that of the small one: the rounds' median."""
         return median(large.cpu / small.cpu for small, large in self.rounds)
 
     def cells(self) -> list[str]:
@@ -96,14 +96,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Waited:
-    """What something slow took."""
+    """The costs of a slow operation."""
 
     slow: Slow
     seconds: Sequence[float] = ()
     others: Sequence[float] = ()
-    """The slowest answer, in seconds, to somebody else meanwhile."""
+    """Seconds of the slowest answer to another client meanwhile."""
     cpu: Sequence[float] = ()
-    """Seconds of the registry's processes and the database's."""
+    """Seconds of CPU time of the registry and the database server."""
     failure: str = ""
 
     def cells(self) -> list[str]:
@@ -128,9 +128,9 @@ class Waited:
 
 
 def measure(case: Case, views: tuple[View, View], rounds: int) -> list[Row]:
-    """Do a case on both sites in turn, A B, B A …, and return its rows.
+    """Measure a case on both sites in the order A B, B A, …; return its rows.
 
-    A first round is for practice.
+    The first round does not count.
     """
     rows: dict[str, Row] = {}
     try:
@@ -153,7 +153,7 @@ def measure(case: Case, views: tuple[View, View], rounds: int) -> list[Row]:
 
 
 def wait_for(slow: Slow, view: View) -> Waited:
-    """Do something slow a few times on the large site."""
+    """Measure a slow operation a few times on the large site."""
     try:
         view.site.refresh()
         call, other = slow.call(view), quick(view)
@@ -166,7 +166,7 @@ def wait_for(slow: Slow, view: View) -> Waited:
 
 
 def run(views: tuple[View, View], only: str, rounds: int) -> tuple[list[Row], list[Waited]]:
-    """Measure all whose name matches."""
+    """Measure the cases and slow operations whose name matches the pattern `only`."""
     rows: list[Row] = []
     chosen = [case for case in CASES if re.search(only, case.name)]
     for at, case in enumerate(chosen, 1):
@@ -184,7 +184,7 @@ def run(views: tuple[View, View], only: str, rounds: int) -> tuple[list[Row], li
 
 @contextmanager
 def stores(database: str, folder: Path) -> Iterator[tuple[list[Store], int | None]]:
-    """Give two empty databases, and the process of their server if they have one."""
+    """Give two empty databases, and the server's process id, if any."""
     names = ("small", "large")
     if database == "sqlite":
         yield [SqliteStore(folder / name / "metadata.db") for name in names], None
@@ -194,7 +194,10 @@ def stores(database: str, folder: Path) -> Iterator[tuple[list[Store], int | Non
 
 
 def compare(database: str, options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
-    """Set two registries up on one kind of database, and measure; return what was found."""
+    """Set up and measure two registries on one kind of database.
+
+    Return the results for the JSON file, and True if they are valid.
+    """
     sizes = (
         (SMALL, SMALL, SMALL // 2),
         (options.images, options.tags, options.repositories),
@@ -233,14 +236,14 @@ def compare(database: str, options: argparse.Namespace) -> tuple[dict[str, Any],
 
 
 def _asked(sites: Sequence[Site]) -> str:
-    """Leave the registries as they are until somebody has looked; return what to measure again."""
+    """Keep the registries running until the user answers; return what to measure again."""
     for site in sites:
         print(f"{site.name}: {site.url} over {site.store.url}")
     return input("Measure again (a regular expression; nothing ends it): ")
 
 
 def show(database: str, rows: Sequence[Row], waited: Sequence[Waited]) -> None:
-    """Print the tables and what they say in short."""
+    """Print the tables and a summary."""
     print(f"\n{database}; ratios above {LIMIT} are marked: there size costs")
     header = ["row", "small ms", "large ms", "ratio", "small cpu", "large cpu", "ratio", ""]
     print(table([header, *(row.cells() for row in rows)]))
@@ -253,7 +256,7 @@ def show(database: str, rows: Sequence[Row], waited: Sequence[Waited]) -> None:
 
 
 def progress(text: str) -> None:
-    """Tell on stderr what happens now."""
+    """Print a line of progress to stderr."""
     print(f"  {text}", file=sys.stderr, flush=True)
 
 
@@ -274,7 +277,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run from the command line: 0, 1 when a row is invalid, 2 when it cannot be run."""
+    """Run the command line; return 0, 1 if a row is invalid, or 2 if it cannot run."""
     options = arguments(argv)
     begun = datetime.now(UTC)
     options.data.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,11 @@
-"""What a registry of a given size holds, row by row, as pushes of some months would have left it.
+"""The rows of a registry of a given size, as they are after three months of pushes.
 
 Of each block of 20 images, four are untagged: the two children of the index after them, one that
-nothing refers to, and the referrer (an SBOM) of the image before it. The other 16 have tags. Each
-image that is no index has a config of its own and two layers of a hundred that all share. Every
-other repository has one image, which the large one has too.
+nothing references, and the referrer (an SBOM) of the image before it. The other 16 have tags. Each
+image that is no index has a config of its own and two of a hundred shared layers. Each small
+repository has one image, which the large one has too.
 
-Blobs are rows only: nothing here reads or writes their bytes.
+Blobs are rows only, without bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 BLOCK: Final = 20
-"""Images of which the mix is made; a registry has a multiple of it."""
+"""Images of a block; a registry has a multiple of it."""
 SHARED_LAYERS: Final = 100
 DAY: Final = 24 * 3600 * 10**6
 SPAN: Final = 90 * DAY
@@ -36,7 +36,7 @@ _LAYER_SIZE: Final = 3_000_000
 
 
 class Rows(NamedTuple):
-    """Rows of one table, made as they are asked for."""
+    """The rows of one table, as an iterator."""
 
     table: str
     columns: str
@@ -69,21 +69,21 @@ class Image(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Return the sum of its distinct blobs, or of those of its children."""
+        """Return the size of its distinct blobs, or of those of its children."""
         blobs = {b.digest: b.size for each in (self, *self.children) for b in each.blobs}
         return sum(blobs.values())
 
 
 class Contents:
-    """Everything in a registry of one account, one large repository, and many small ones."""
+    """The content of a registry with one account, one large repository, and many small ones."""
 
     def __init__(
         self, account_id: str, images: int, tags: int, repositories: int, now: int
     ) -> None:
-        """Plan so many of each; `now` is in microseconds.
+        """Plan this many of each; `now` is in microseconds since the epoch.
 
         Raises:
-            ValueError: there are too few to have some of each kind.
+            ValueError: there are too few for some of each kind.
 
         """
         if images < 2 * BLOCK or images % BLOCK or tags < 2 * BLOCK or repositories < BLOCK:
@@ -97,37 +97,37 @@ class Contents:
         self.tombstones = max(BLOCK, images // 10)
         self.gone_tags = max(BLOCK, tags // 10)
         self.moves = max(BLOCK, images // 20)
-        """How often the tag `LATEST` moved, and events its history has after the first."""
+        """Number of moves of the tag `LATEST`, and of its events after the first."""
         self.deleted_repositories = max(BLOCK, repositories // 10)
 
     def moment(self, number: int) -> int:
-        """Return when the image of this number was pushed."""
+        """Return when the image of this number was pushed, in microseconds since the epoch."""
         return self.now - SPAN + SPAN * number // self.images
 
     def identifier(self, kind: int, number: int) -> str:
-        """Return a UUIDv7 of a moment, different for each kind and number."""
+        """Return a UUIDv7, different for each kind and number."""
         text = f"{(self.moment(number)) // 1000:012x}7{kind:03x}8{number:015x}"
         return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
     @staticmethod
     def is_tagged(number: int) -> bool:
-        """Say whether the image of this number has tags."""
+        """Return True if the image of this number has tags."""
         return number % BLOCK not in (0, 1, 3, BLOCK - 1)
 
     @staticmethod
     def is_plain(number: int) -> bool:
-        """Say whether it has tags, and nothing else refers to it or hangs on it."""
+        """Return True if the image has tags, but no parents, children or referrers."""
         return 4 <= number % BLOCK < BLOCK - 2
 
     def image(self, number: int) -> Image:
-        """Return the image of this number; the next one is newer."""
+        """Return the image of this number; greater numbers are newer."""
         place = number % BLOCK
         children = [self.image(number - 2), self.image(number - 1)] if place == 2 else []
         subject = self.image(number - 1).digest if place == BLOCK - 1 else None
         return self._made(1, number, children, subject)
 
     def copy(self, repository: int) -> Image:
-        """Return the only image of a small repository: one of the large one's."""
+        """Return the only image of a small repository: a copy of one of the large one."""
         image = self.image((repository * BLOCK + 4) % self.images)
         return image._replace(id=self.identifier(7, repository))
 
@@ -178,7 +178,7 @@ class Contents:
         return [config, *(self.layer(layer) for layer in sorted({first, second}))]
 
     def layer(self, number: int) -> Blob:
-        """Return one of the layers that images share."""
+        """Return one of the shared layers."""
         digest = digest_of(f"layer {number}".encode())
         size = _LAYER_SIZE + number
         return Blob(f"{_OCI}.layer.v1.tar+gzip", digest, size, self.identifier(5, number))
@@ -208,11 +208,11 @@ class Contents:
 
     @cached_property
     def tag_counts(self) -> Counter[int]:
-        """Return how many tags point to each image that has any."""
+        """Return the number of tags of each tagged image, by its number."""
         return Counter(self.carrier(tag) for tag in range(self.tags))
 
     def tables(self) -> Iterator[Rows]:
-        """Yield all rows of the registry, in the order in which foreign keys want them."""
+        """Yield all rows of the registry, in an order that satisfies the foreign keys."""
         yield Rows(
             "repositories",
             "id,account_id,name,tag_mutability,source,image_count,tag_count,tagged_image_count,"
@@ -393,12 +393,12 @@ class Contents:
     def _gone_tags(self) -> Iterator[tuple[Any, ...]]:
         for tag in range(self.gone_tags):
             digest = self.image(self.carrier(tag)).digest
-            event = self.tags - 1 + 2 * (tag + 1)  # they are numbered as they come
+            event = self.tags - 1 + 2 * (tag + 1)  # the number of its deletion, in order of time
             end = (self.now - DAY + tag, "", self.now + 6 * DAY + tag)
             yield self.repository_id, f"gone-{tag:06d}", event, digest, True, *end
 
     def _moves(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the history of the tag that moves with many pushes, and ends where it points."""
+        """Yield the events of the tag `LATEST`; the last one is its current image."""
         last = self.carrier(self.tags - 1)
         visited = [self.carrier(self.tags - 2 - n) for n in range(self.moves)]
         previous = None

@@ -1,7 +1,7 @@
-"""What is asked of a small registry and of a large one, with the same answer to be expected.
+"""The requests that are sent to a small and a large registry, with answers of equal size.
 
-Pages have `PAGE` rows, so that both can fill them. A case yields steps one after the other, each of
-them a row of the report; what one step has changed, a later one changes back.
+Pages have `PAGE` rows, so that both can fill them. A case yields steps, each a row of the report;
+what a step has changed, a later one changes back.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ RULES: Final = [
     {"priority": 4, "selector": "tagged", "tag_prefixes": ["mid-"], "not_pulled_for_days": 30},
     {"priority": 5, "selector": "any", "older_than_days": SPAN // (24 * 3600 * 10**6) - 30},
 ]
-"""Take most images older than a month; evaluated for all."""
+"""Lifecycle rules that select most images older than a month, and are evaluated for all."""
 
 
 class View:
-    """Where the things are that rows ask a site for."""
+    """The resources of a site that the requests use."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -53,26 +53,26 @@ class View:
 
     @cached_property
     def plain(self) -> list[int]:
-        """Return the numbers of the images that can be deleted without more ado."""
+        """Return the numbers of the images that can be deleted by themselves."""
         return [n for n in range(self.contents.images) if self.contents.is_plain(n)]
 
     def spread(self, count: int) -> list[Image]:
-        """Return so many plain images, from the oldest to the newest."""
+        """Return `count` plain images, spread from the oldest to the newest."""
         numbers = (self.plain[len(self.plain) * n // count] for n in range(count))
         return [self.contents.image(number) for number in numbers]
 
     def neighbours(self, count: int) -> list[Image]:
-        """Return so many plain images that were pushed one after the other, as a cleaner would."""
+        """Return `count` plain images that were pushed one after the other."""
         first = (len(self.plain) - count) // 2
         return [self.contents.image(number) for number in self.plain[first : first + count]]
 
     def tags(self, count: int) -> list[int]:
-        """Return the numbers of so many tags, none of them `LATEST`."""
+        """Return the numbers of `count` tags, without `LATEST`."""
         few = self.contents.tags - 2
         return [few // 2 + (few - few // 2) * n // count for n in range(count)]
 
     def page(self, path: str, query: str = "", marker: str = "", limit: int = PAGE) -> Call:
-        """Return a call for a page of a list of ``/v1``."""
+        """Return a call for a page of a ``/v1`` list."""
         marked = f"&marker={marker}" if marker else ""
         return Call("GET", f"{path}?limit={limit}{marked}{query}")
 
@@ -84,7 +84,7 @@ class View:
 
     def _marker_near_end(self, path: str) -> str:
         before, marker = "", ""
-        for limit in (_WALK, PAGE):  # giant steps to the last page, then small ones
+        for limit in (_WALK, PAGE):  # large pages up to the last, then small ones
             marker = before
             while marker is not None:
                 answer = self.site.ask_json(self.page(path, marker=marker, limit=limit))
@@ -96,16 +96,16 @@ class View:
 
 
 class Case(NamedTuple):
-    """A piece of work that is done over and over."""
+    """A sequence of steps that is repeated."""
 
     name: str
     steps: Callable[[View, int], Iterator[tuple[str, Sequence[Call]]]]
-    """Given a number of things, yields steps: their names, and a call for each thing."""
+    """Given a number of resources, yield steps: a name, and a call for each resource."""
     things: int
 
 
 def reading(name: str, calls: Callable[[View, int], Sequence[Call]], count: int = 20) -> Case:
-    """Return a case of one step, which changes nothing."""
+    """Return a case of one step of reads."""
 
     def steps(view: View, count: int) -> Iterator[tuple[str, Sequence[Call]]]:
         yield name, calls(view, count)
@@ -114,17 +114,17 @@ def reading(name: str, calls: Callable[[View, int], Sequence[Call]], count: int 
 
 
 def asking(name: str, target: Callable[[View], str]) -> Case:
-    """Return a case of reading one thing."""
+    """Return a case that reads one resource."""
     return reading(name, lambda view, count: [Call("GET", target(view))] * count)
 
 
 def listing(name: str, call: Callable[[View], Call]) -> Case:
-    """Return a case of reading one page."""
+    """Return a case that reads one page."""
     return reading(name, lambda view, count: [call(view)] * count)
 
 
 def each(name: str, target: Callable[[View, Image], str], method: str = "GET") -> Case:
-    """Return a case of reading something of images all over the repository."""
+    """Return a case that reads a target of images from all over the repository."""
 
     def calls(view: View, count: int) -> Sequence[Call]:
         return [Call(method, target(view, image)) for image in view.spread(count)]
@@ -133,7 +133,7 @@ def each(name: str, target: Callable[[View, Image], str], method: str = "GET") -
 
 
 def images(query: str) -> Callable[[View], Call]:
-    """Return what asks for the first page of images with a filter."""
+    """Return a function that makes a call for the first page of images with a filter."""
     return lambda view: view.page(f"{view.path}/images", query)
 
 
@@ -154,7 +154,7 @@ def _tag(view: View, number: int) -> str:
 
 
 def _move(view: View, number: int, to: int) -> Call:
-    """Return the call that points a tag to what another points to at the beginning."""
+    """Return the call that moves a tag to the original image of tag `to`."""
     digest = view.contents.image(view.contents.carrier(to)).digest
     body = _json({"digest": digest})
     return Call("PUT", f"{view.path}/tags/{_tag(view, number)}", body)
@@ -167,7 +167,7 @@ def _moving(view: View, count: int) -> Iterator[tuple[str, Sequence[Call]]]:
 
 
 def _changing(call: Callable[[View], Call]) -> Callable[[View, int], Sequence[Call]]:
-    """Return what asks for a page after a change each, of which nothing kept can tell."""
+    """Return a function that makes calls for a page, each after a change, so no cache helps."""
 
     def calls(view: View, count: int) -> Sequence[Call]:
         (number,) = view.tags(1)
@@ -194,7 +194,7 @@ def _restore(view: View, found: Sequence[Image]) -> Call:
 def _batching(
     place: str, choose: Callable[[View, int], list[Image]]
 ) -> Callable[[View, int], Iterator[tuple[str, Sequence[Call]]]]:
-    """Return the steps of batches of images that lie there."""
+    """Return the steps of batches of the images that `choose` selects."""
 
     def steps(view: View, count: int) -> Iterator[tuple[str, Sequence[Call]]]:
         found = choose(view, count * BATCH)
@@ -252,7 +252,7 @@ def _indexing(view: View, count: int) -> Iterator[tuple[str, Sequence[Call]]]:
 
 
 def _index(child: Image, number: int) -> bytes:
-    """Return a new index of one image that the repository has."""
+    """Return a new index of one existing image."""
     descriptor = {"mediaType": MANIFEST_TYPE, "digest": child.digest, "size": len(child.body)}
     return _json(
         {
@@ -265,7 +265,7 @@ def _index(child: Image, number: int) -> bytes:
 
 
 def _manifest(view: View, number: int) -> bytes:
-    """Return a new manifest over blobs that the repository has."""
+    """Return a new manifest of existing blobs."""
     document = json.loads(view.contents.image(view.plain[number % len(view.plain)]).body)
     document["annotations"] = {"org.opencontainers.image.version": f"new.{number}"}
     return _json(document)
@@ -379,7 +379,7 @@ CASES: Final = (
     Case("tag move", _moving, 10),
     Case("image delete, restore", _deleting, 10),
     Case("batch-delete, restore", _batching("neighbours", View.neighbours), 2),
-    # In a small repository ten images share the pages that a change writes; here they share none.
+    # In a small repository the rows of ten images share database pages; these rows share none.
     Case("batch-delete, restore, all over", _batching("all over", View.spread), 2),
     Case("push and delete", _pushing, 10),
     Case("push and delete of an index", _indexing, 10),
@@ -388,12 +388,12 @@ CASES: Final = (
 
 
 class Slow(NamedTuple):
-    """Something that may take its time, on the large registry."""
+    """A slow operation on the large registry."""
 
     name: str
     call: Callable[[View], Call]
     limit: float | None = None
-    """Seconds it should take at most."""
+    """Limit in seconds."""
 
 
 def _preview(view: View) -> Call:
@@ -413,5 +413,5 @@ SLOW: Final = (
 
 
 def quick(view: View) -> Call:
-    """Return a call whose wait shows whether something slow holds up others."""
+    """Return a quick call; its latency shows whether a slow operation delays other clients."""
     return Call("GET", f"{view.path}/images/{view.contents.image(0).digest}")

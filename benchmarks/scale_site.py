@@ -1,4 +1,4 @@
-"""A registry under test: set up, filled, served and signed in to, and what is asked of it."""
+"""A registry to be measured: set it up, fill it, serve it, sign in, and send requests."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from benchmarks.wire import Connection, ExchangeFailedError
 READY_SECONDS: Final = 60
 _PAUSE_SECONDS: Final = 0.02
 _BEARER_SECONDS: Final = 200
-"""After so long a bearer of ``/v2``, which lives five minutes, is fetched anew."""
+"""Age at which a bearer token of ``/v2`` is replaced; it is valid for five minutes."""
 
 
 class Call(NamedTuple):
-    """A request, and the only status that is right."""
+    """A request, and the expected status."""
 
     method: str
     target: str
@@ -39,25 +39,25 @@ class Call(NamedTuple):
     status: int = 200
     content_type: str = "application/json"
     before: Call | None = None
-    """What is asked first, unmeasured."""
+    """A request to send first, which is not measured."""
 
 
 class Costs(NamedTuple):
-    """What some calls took."""
+    """The costs of some calls."""
 
     latencies: Sequence[float]
-    """Seconds of each."""
+    """Seconds of each call."""
     cpu: float
-    """Seconds of the registry's processes and the database's, for one call."""
+    """Seconds of CPU time of the registry and the database server, per call."""
 
     @property
     def latency(self) -> float:
-        """Return the lower quartile, in seconds: what others do with the machine lifts the rest."""
+        """Return the lower quartile in seconds; other load on the machine raises the median."""
         return quantiles(self.latencies, n=4, method="inclusive")[0]
 
 
 class Site:
-    """A registry of some size, over a database of its own."""
+    """A registry with a database of its own."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Site:
         self.contents: Contents
 
     def set_up(self, images: int, tags: int, repositories: int) -> None:
-        """Make the install and fill it."""
+        """Run ``entrepot init`` and fill the database."""
         shown = subprocess.run(
             self._command("init", "--account", HANDLE, "--admin-email", "a@example.org"),
             env=self._environment,
@@ -103,7 +103,7 @@ class Site:
         self.store.fill(self.contents)
 
     def start(self) -> None:
-        """Serve it, and sign in."""
+        """Start serving, and sign in."""
         log = self.data / "log"
         with log.open("wb") as output:
             self._process = subprocess.Popen(
@@ -143,13 +143,13 @@ class Site:
 
     @property
     def pids(self) -> list[int]:
-        """Return the processes that work for it, the database's too."""
+        """Return the ids of its processes, and of those of the database server."""
         assert self._process is not None
         database = [] if self.database_pid is None else process_tree(self.database_pid)
         return process_tree(self._process.pid) + database
 
     def refresh(self) -> None:
-        """Fetch a new bearer of ``/v2`` when the last one is about to end."""
+        """Fetch a new bearer token of ``/v2`` if the last one is about to expire."""
         if time.monotonic() < self._bearer_until:
             return
         login = self.ask_json(Call("POST", "/v1/authorization-token", b""))
@@ -163,25 +163,25 @@ class Site:
         self._bearer_until = time.monotonic() + _BEARER_SECONDS
 
     def bearer(self) -> str:
-        """Return the header that signs requests to ``/v2``, good for some minutes."""
+        """Return the header with the bearer token of ``/v2``."""
         self.refresh()
         return f"Authorization: {self._signed['/v2']}"
 
     def ask(self, call: Call) -> bytes:
-        """Return the body of the answer.
+        """Send a request; return the body of the answer.
 
         Raises:
-            ExchangeFailedError: it has another status than the right one.
+            ExchangeFailedError: the answer has another status than expected.
 
         """
         return self._exchange(call, self._signed[call.target[:3]])
 
     def ask_json(self, call: Call) -> Any:  # noqa: ANN401
-        """Return the document of the answer."""
+        """Send a request; return the JSON of the answer."""
         return json.loads(self.ask(call))
 
     def measure(self, calls: Sequence[Call]) -> Costs:
-        """Make calls one after the other, and return what they took."""
+        """Make calls one after the other; return their costs."""
         pids = self.pids
         latencies = []
         cpu = -cpu_seconds(pids)
@@ -196,7 +196,10 @@ class Site:
         return Costs(latencies, (cpu + cpu_seconds(pids)) / len(calls))
 
     def measure_beside(self, slow: Call, quick: Call) -> tuple[float, float, float]:
-        """Return the seconds of a slow call, of the slowest `quick` one meanwhile, and of CPU."""
+        """Make a `slow` call, and `quick` ones meanwhile.
+
+        Return the seconds of the slow call, of the slowest quick one, and of CPU time.
+        """
         worst = 0.0
         pids = self.pids
         cpu = -cpu_seconds(pids)
@@ -210,7 +213,7 @@ class Site:
                     worst = max(worst, *self.measure([quick]).latencies)
                     time.sleep(_PAUSE_SECONDS)
             except BaseException:
-                other.abort()  # else the pool would wait for the answer
+                other.abort()  # otherwise the pool would wait for the answer
                 raise
             ended.result()
         return took[0], worst, cpu + cpu_seconds(pids)

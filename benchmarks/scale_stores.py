@@ -1,4 +1,4 @@
-"""Databases of registries under test: made, filled by plain SQL, and counted again."""
+"""Databases of registries to be measured: create, fill and recount them by plain SQL."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ RECOUNTS: Final = {
           AND NOT EXISTS (SELECT 1 FROM deleted_manifests d
             WHERE d.account_id = b.account_id AND d.digest = b.digest)""",
 }
-"""Queries that find no row, 0, when every counter is what a recount finds."""
+"""Queries that return 0 if every counter equals its recount."""
 
 
 class Store(Protocol):
-    """A database of one registry."""
+    """The database of a registry."""
 
     url: str
 
@@ -80,17 +80,17 @@ class Store(Protocol):
         """Return the id of its only account."""
 
     def fill(self, contents: Contents) -> None:
-        """Write all rows, as pushes would have, and let the planner know of them."""
+        """Insert all rows."""
 
     def add(self, rows: Rows) -> None:
-        """Write rows beside a registry that is being served."""
+        """Insert rows while the registry is served."""
 
     def miscounts(self) -> list[str]:
         """Return which counters differ from a recount."""
 
 
 class SqliteStore:
-    """The file in a data folder."""
+    """The SQLite file of a data folder."""
 
     def __init__(self, path: Path) -> None:
         self.url = f"sqlite:///{path}"
@@ -102,7 +102,7 @@ class SqliteStore:
             return str(raw.execute("SELECT id FROM accounts").fetchone()[0])
 
     def fill(self, contents: Contents) -> None:
-        """Write all rows; SQLite is told nothing of them, as a registry tells it nothing."""
+        """Insert all rows, without statistics for the planner, as a registry does."""
         with closing(sqlite3.connect(self._path, isolation_level=None)) as raw:
             raw.execute("PRAGMA journal_mode=OFF")
             raw.execute("PRAGMA synchronous=OFF")
@@ -117,7 +117,7 @@ class SqliteStore:
             raw.execute("PRAGMA journal_mode=WAL")
 
     def add(self, rows: Rows) -> None:
-        """Write rows beside a registry, under the lock that its processes write under."""
+        """Insert rows while the registry is served, under the write lock of its processes."""
         lock = self._path.with_name(f"{self._path.name}.lock")
         with lock.open("ab") as held, closing(sqlite3.connect(self._path, timeout=60)) as raw:
             while batch := list(islice(rows.rows, _BATCH)):
@@ -139,7 +139,7 @@ def _insertion(rows: Rows) -> str:
 
 
 class PostgresqlStore:
-    """A database of a server."""
+    """A database of a PostgreSQL server."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -149,7 +149,7 @@ class PostgresqlStore:
         return str(self._value("SELECT id FROM accounts"))
 
     def fill(self, contents: Contents) -> None:
-        """Write all rows and analyze them, as autovacuum would have long since."""
+        """Insert all rows and analyze the tables, as autovacuum does."""
         with psycopg.connect(self.url) as raw, raw.cursor() as cursor:
             for rows in contents.tables():
                 _copy(cursor, rows)
@@ -157,7 +157,7 @@ class PostgresqlStore:
             raw.execute("VACUUM (ANALYZE)")
 
     def add(self, rows: Rows) -> None:
-        """Write rows beside a registry."""
+        """Insert rows while the registry is served."""
         with psycopg.connect(self.url) as raw, raw.cursor() as cursor:
             _copy(cursor, rows)
 
@@ -181,14 +181,14 @@ def _copy(cursor: psycopg.Cursor, rows: Rows) -> None:
 
 
 class PostgresqlServer:
-    """A running server: who to ask for databases, and the process that its others descend from."""
+    """A running PostgreSQL server: its port, and its main process."""
 
     def __init__(self, port: int, pid: int) -> None:
         self._port = port
         self.pid = pid
 
     def create(self, name: str) -> PostgresqlStore:
-        """Return a new, empty database."""
+        """Create and return an empty database."""
         with psycopg.connect(self._url("postgres"), autocommit=True) as raw:
             raw.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         return PostgresqlStore(self._url(name))
@@ -199,10 +199,10 @@ class PostgresqlServer:
 
 @contextmanager
 def postgresql() -> Iterator[PostgresqlServer]:
-    """Run a PostgreSQL server of our own, durable, in a folder that goes with it.
+    """Run a PostgreSQL server with durable commits in a temporary folder.
 
     Raises:
-        UnavailableError: none is installed.
+        UnavailableError: PostgreSQL is not installed.
 
     """
     programs = _server_programs()
@@ -240,7 +240,7 @@ def _server_programs() -> Path:
 
 
 def _run(*command: str | Path, account: str | None) -> None:
-    # Into a file: a server that pg_ctl leaves behind would hold a pipe open for ever.
+    # Into a file: the server that pg_ctl starts would keep a pipe open.
     with tempfile.TemporaryFile() as output:
         done = subprocess.run(
             command, user=account, stdout=output, stderr=output, cwd="/", check=False

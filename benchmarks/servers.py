@@ -1,7 +1,6 @@
-"""Registries that the tool starts itself, each on a fresh folder, and stops again.
+"""Registries that the benchmarks start on an empty folder, and stop.
 
-A new peer is one more entry in `KINDS`. Logging of requests is off, or at warnings, in all of
-them: a benchmark of log files would say nothing.
+To add a peer, add an entry to `KINDS`.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ STOP_SECONDS = 35
 
 
 class UnavailableError(Exception):
-    """Say why a registry cannot be started: not installed, or not ready in time."""
+    """A registry cannot be started: it is not installed, or was not ready in time."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How to start one sort of registry."""
+    """How to start one kind of registry."""
 
-    notes: str  # what the reader must know about its settings
+    notes: str  # its settings, for the report
     command: Callable[[Path, int, int], list[str]]  # data folder, port, workers
     version: Callable[[], str]  # raises UnavailableError
 
 
 class Server:
-    """A registry that this run started over `folder`; it answers on `url`."""
+    """A registry over `folder`, which listens at `url` once started."""
 
     def __init__(self, kind: Kind, folder: Path, workers: int) -> None:
         self.kind = kind
@@ -51,12 +50,12 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """Return the id of its first process."""
+        """Return the id of its main process."""
         assert self._process is not None
         return self._process.pid
 
     def start(self) -> None:
-        """Start it over an empty folder and wait until it answers."""
+        """Start it with an empty folder, and wait until it is ready."""
         shutil.rmtree(self.folder, ignore_errors=True)
         data = self.folder / "data"
         data.mkdir(parents=True)
@@ -74,7 +73,7 @@ class Server:
         self._wait_ready()
 
     def stop(self) -> None:
-        """Stop it and remove what it stored."""
+        """Stop it and delete its folder."""
         if self._process is not None:
             self._process.terminate()
             try:
@@ -102,7 +101,7 @@ class Server:
 
 
 def free_port() -> int:
-    """Return a port nobody listens on now."""
+    """Return a free TCP port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

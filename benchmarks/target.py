@@ -1,4 +1,4 @@
-"""One registry under measurement: where it is, and what has been stored in it beforehand."""
+"""A registry to be measured: its URL, and what was stored in it beforehand."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ BLOB_COUNTS = {4 * KIB: 64, 64 * KIB: 64, MIB: 16, 64 * MIB: 4, GIB: 1}
 MANIFEST_COUNT = 64
 TAG_COUNT = 10_000
 SEEDING_CLIENTS = 4
-DISK_BYTES = 8 * GIB  # stored by pushes before a server of ours starts again on an empty folder
+DISK_BYTES = 8 * GIB  # after pushes of this size, restart our server on an empty folder
 
 
 @dataclass(frozen=True)
 class StoredManifest:
-    """A manifest that the target holds."""
+    """A manifest that the target has."""
 
     tag: str
     digest: str
@@ -33,7 +33,7 @@ class StoredManifest:
 
 @dataclass
 class Target:
-    """A registry, by its name in the report; `server` is set when this run started it."""
+    """A registry and its name in the report; `server` is set if this run starts it."""
 
     name: str
     notes: str
@@ -52,30 +52,30 @@ class Target:
 
     @property
     def url(self) -> str:
-        """Return the base URL it answers on now."""
+        """Return its base URL."""
         return self.server.url if self.server else self.base_url
 
     @property
     def pid(self) -> int | None:
-        """Return its first process, when that is known."""
+        """Return the id of its main process, or None if unknown."""
         return self.server.pid if self.server else self.known_pid
 
     @property
     def repository(self) -> str:
-        """Return the repository that pulls read from and pushes write to."""
+        """Return the name of the repository for pulls and pushes."""
         return f"{self.namespace}/bench"
 
     @property
     def tagged_repository(self) -> str:
-        """Return the repository that holds 10,000 tags."""
+        """Return the name of the repository with 10,000 tags."""
         return f"{self.namespace}/bench-tags"
 
     def connect(self) -> closing[Connection]:
-        """Return a new connection that closes itself at the end of a ``with``."""
+        """Return a new connection that is closed at the end of a ``with`` block."""
         return closing(Connection(self.url))
 
     def blobs(self, size_bytes: int) -> list[str]:
-        """Return digests of stored blobs of one size, each pulled and hashed once."""
+        """Return the digests of stored blobs of one size; store and verify them first."""
         if size_bytes not in self._blobs:
             self.progress(f"{self.name}: storing and verifying blobs of {size_bytes} bytes")
             with self.connect() as connection:
@@ -88,11 +88,11 @@ class Target:
         return self._blobs[size_bytes]
 
     def verify_blob(self, digest: str, connection: Connection) -> None:
-        """Pull one blob and hash it."""
+        """Pull a blob and check its digest."""
         exchanges.verify(connection, f"/v2/{self.repository}/blobs/{digest}", digest)
 
     def manifests(self) -> list[StoredManifest]:
-        """Return stored manifests, each under a tag of its own."""
+        """Return stored manifests, each with a tag of its own; store and verify them first."""
         if not self._manifests:
             manifest = self.manifest_maker(self.repository)
             with self.connect() as connection:
@@ -107,7 +107,7 @@ class Target:
         return self._manifests
 
     def manifest_maker(self, repository: str) -> Callable[[], bytes]:
-        """Store a config and a layer in `repository`; return a maker of unique manifests."""
+        """Store a config and a layer in `repository`; return a function that makes manifests."""
         with self.connect() as connection:
             config, layer = (
                 (exchanges.push_streamed(connection, repository, self.maker, size), size)
@@ -146,28 +146,28 @@ class Target:
         self._tagged = True
 
     def takes_post(self) -> bool:
-        """Tell whether it takes a blob in one POST (end-4b is optional)."""
+        """Return True if it takes a blob in one POST (end-4b is optional)."""
         if self._takes_post is None:
             with self.connect() as connection:
                 self._takes_post = exchanges.takes_post(connection, self.repository, self.maker)
         return self._takes_post
 
     def next_number(self) -> int:
-        """Return a number that names something new."""
+        """Return a number for a unique name."""
         return next(self._numbers)
 
     def start(self) -> None:
-        """Start it, when it is ours to start."""
+        """Start it if this run starts it."""
         if self.server:
             self.server.start()
 
     def stop(self) -> None:
-        """Stop it, when this run started it."""
+        """Stop it if this run started it."""
         if self.server:
             self.server.stop()
 
     def make_room(self, stored_bytes: int) -> None:
-        """Note that pushes stored `stored_bytes`; start again empty before the disk fills."""
+        """Count `stored_bytes` of pushes; restart the server empty before the disk is full."""
         self.pushed_bytes += stored_bytes
         if self.server and self.pushed_bytes > DISK_BYTES:
             self.server.stop()

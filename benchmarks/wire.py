@@ -1,8 +1,8 @@
-"""One keep-alive HTTP/1.1 connection that costs the machine as little as possible.
+"""A keep-alive HTTP/1.1 connection that uses as little CPU as possible.
 
-The client shares its cores with the server it measures, so bodies are dropped in the kernel
-(``MSG_TRUNC``), uploads leave through ``sendfile``, and a response head is searched, not parsed.
-It understands what registries answer (``Content-Length`` or chunked) and refuses the rest.
+The client shares its cores with the measured server. So the kernel drops the bodies of answers
+(``MSG_TRUNC``), uploads use ``sendfile``, and response heads are searched, not parsed. Answers must
+have a ``Content-Length`` or be chunked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHUNKED = re.compile(rb"\r\ntransfer-encoding:[ \t]*chunked", re.IGNORECASE)
 
 
 class ExchangeFailedError(Exception):
-    """Say that the server answered something else than the exchange needs."""
+    """The server gave a wrong answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Head:
     raw: bytes
 
     def value(self, name: str) -> str:
-        """Return the value of header `name`; raise ExchangeFailedError when it is absent."""
+        """Return the value of header `name`; raise ExchangeFailedError if it is absent."""
         pattern = rb"\r\n" + re.escape(name.encode()) + rb":[ \t]*([^\r\n]*)"
         found = re.search(pattern, self.raw, re.IGNORECASE)
         if not found:
@@ -45,7 +45,7 @@ class Head:
 
     @property
     def body_bytes(self) -> int | None:
-        """Return the length of the body, or None when it is chunked (RFC 9112 §6)."""
+        """Return the length of the body, or None if it is chunked (RFC 9112 §6)."""
         if _CHUNKED.search(self.raw):
             return None
         found = _LENGTH.search(self.raw)
@@ -60,7 +60,7 @@ def parse_head(raw: bytes) -> Head:
 
 
 class Connection:
-    """A blocking connection to the server at `url`; not for use by two threads at once."""
+    """A blocking connection to the server at `url`, for one thread at a time."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -70,7 +70,7 @@ class Connection:
         self.received_bytes = 0
         self.socket = socket.create_connection((parts.hostname, parts.port or 80))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A time-out of the socket module would add a poll() to each call; the kernel's is free.
+        # A timeout of the socket module would add a poll() to each call; the kernel's does not.
         stall = struct.pack("ll", STALL_SECONDS, 0)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, stall)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, stall)
@@ -78,21 +78,21 @@ class Connection:
         self._early = b""
 
     def abort(self) -> None:
-        """Make a call that another thread is blocked in fail at once."""
-        with suppress(OSError):  # the server may have been first
+        """Shut the connection down, so that a blocked call of another thread fails at once."""
+        with suppress(OSError):  # the server may have closed it
             self.socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection; only the thread that uses it may."""
+        """Close the connection; call it only from the thread that uses it."""
         self.socket.close()
 
     def request(self, method: str, target: str, *headers: str) -> bytes:
-        """Return the bytes of a request head, ready to be sent many times."""
+        """Return the bytes of a request head, which may be sent many times."""
         lines = [f"{method} {target} HTTP/1.1", f"Host: {self.host}", *headers, "", ""]
         return "\r\n".join(lines).encode()
 
     def send(self, data: bytes, *, more: bool = False) -> None:
-        """Send `data`; with `more`, let the kernel join it with what follows."""
+        """Send `data`; with `more`, the kernel may join it with what follows."""
         self.socket.sendall(data, socket.MSG_MORE if more else 0)
 
     def send_file(self, descriptor: int, count: int) -> None:
@@ -105,7 +105,7 @@ class Connection:
             offset += sent
 
     def head(self) -> Head:
-        """Receive one response head; what came along of its body is kept for the next call."""
+        """Receive a response head; keep the received part of its body for the next call."""
         received = self._early
         while (end := received.find(b"\r\n\r\n")) < 0:
             received += self._some()
@@ -113,7 +113,7 @@ class Connection:
         return parse_head(received[:end])
 
     def discard(self, head: Head) -> int:
-        """Drop the body that follows `head` and return its length."""
+        """Discard the body that follows `head`; return its length."""
         length = head.body_bytes
         if length is None:
             return len(self.body(head))
@@ -140,7 +140,7 @@ class Connection:
         return self._take(length)
 
     def body_digest(self, head: Head) -> str:
-        """Receive the body that follows `head` and return its sha256 digest."""
+        """Receive the body that follows `head`; return its sha256 digest."""
         length = head.body_bytes
         if length is None:
             return f"sha256:{sha256(self._chunked_body()).hexdigest()}"

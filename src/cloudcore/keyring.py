@@ -47,7 +47,7 @@ class Keyring:
 
         """
         if sealed[:1] != _VERSION or len(sealed) < 1 + _NONCE_BYTES:
-            raise KeyringError("the value is of no form this version seals")
+            raise KeyringError("the value was sealed in a format that this version does not know")
         nonce = sealed[1 : 1 + _NONCE_BYTES]
         try:
             return self._cipher.decrypt(nonce, sealed[1 + _NONCE_BYTES :], context.encode())

@@ -241,7 +241,7 @@ class Settings:
             elif name in top:
                 values[name] = Path(text) if name == "data" else text
             else:
-                raise SettingsError(f"{variable} is no setting; see the README for those there are")
+                raise SettingsError(f"{variable} is not a setting; the README lists them")
         values["limits"] = replace(defaults.limits, **numbers["limits"])
         values["delays"] = replace(defaults.delays, **numbers["delays"])
         return replace(defaults, **values)  # type: ignore[arg-type]

@@ -104,7 +104,7 @@ def test_a_person_finds_moves_tries_deletes_restores(world: World, browser: Brow
         page.fill("#keep_last", "2")
         page.get_by_role("button", name="Preview").first.click()
         found = page.locator("#result")
-        expect(found.locator(".figures li").first).to_have_text("6 of 18 images would go")
+        expect(found.locator(".figures li").first).to_have_text("6 of 18 images would expire")
         expect(found).to_contain_text("1.1")
         press(window, "Save as the policy")
         expect(page.locator(".said")).to_have_text("The policy was saved.")
@@ -207,7 +207,7 @@ def test_an_account_is_set_up_by_mouse(world: World, browser: Browser) -> None:
         page.get_by_role("link", name="Storage").click()
         page.get_by_role("link", name="Garbage collection").click()
         press(window, "Collect now")
-        expect(page.locator(".said")).to_have_text("The collector is at work.")
+        expect(page.locator(".said")).to_have_text("A run of the collector has started.")
         window.check()
 
 

@@ -58,7 +58,7 @@ def test_pins_policies_and_runs_are_set_by_forms(site: Site, admin: Visitor) -> 
 def test_settings_are_told_and_changed(site: Site, admin: Visitor) -> None:
     first = admin.http.get(SETTINGS).text
     assert 'value="7"' in first
-    assert "those that every account begins with" in first
+    assert "and are the defaults" in first
     patterns = "crn:iam::acme:service-account/scan-*\r\n\r\n  *  \r\n"
     saved = admin.told(admin.send(SETTINGS, undelete_days="14", uncounted_pullers=patterns))
     assert "The settings were saved." in saved
@@ -113,7 +113,7 @@ def test_event_rules_come_and_go(site: Site, admin: Visitor) -> None:
 
     again = admin.send(RULES, topic=rule["topic"]["crn"], repository_prefix="shop/", **ticked)
     assert again.status_code == 409
-    assert complaint_in(again) == "There is a rule that asks for the same."
+    assert complaint_in(again) == "There is an equal rule."
     assert again.text.count(" checked>") == len(ticked)
     both = {"registry.*": "on", "registry.image.pushed": "on"}
     admin.told(admin.send(RULES, topic=rule["topic"]["crn"], **both))
@@ -130,13 +130,13 @@ def test_event_rules_come_and_go(site: Site, admin: Visitor) -> None:
 @pytest.mark.parametrize(
     ("topic", "prefix", "ticked", "words"),
     [
-        ("t", "", (), "Choose what the topic is told of."),
-        ("t", "", ("registry.image.exploded",), "Choose what the topic is told of."),
+        ("t", "", (), "Choose the events to send to the topic."),
+        ("t", "", ("registry.image.exploded",), "Choose the events to send to the topic."),
         ("", "", ("registry.*",), "A topic is crn:notifications:"),
         ("two words", "", ("registry.*",), "A topic is crn:notifications:"),
         ("crn:iam::acme:role/admin", "", ("registry.*",), "A topic is crn:notifications:"),
         ("crn:notifications:local:other:topic/t", "", ("registry.*",), "The topic is in another"),
-        ("t", "Shop", ("registry.*",), "No repository's name begins so."),
+        ("t", "Shop", ("registry.*",), "No repository name can begin with this."),
     ],
 )
 def test_rules_that_cannot_be_are_told_beside_the_form(
@@ -277,7 +277,7 @@ def test_the_collector_is_shown_and_started(site: Site, admin: Visitor) -> None:
         assert shown == f"{held:,} bytes"
     assert ', unreferenced: 11 B, condemned: 7 B, in quarantine: 18 B"' in page
 
-    assert "The collector is at work." in admin.told(admin.send(COLLECTION))
+    assert "A run of the collector has started." in admin.told(admin.send(COLLECTION))
     pusher.collect()
     page = admin.http.get(COLLECTION).text
     assert "Collect now" in page

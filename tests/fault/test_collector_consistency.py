@@ -67,14 +67,14 @@ async def try_to_clean(registry: Registry, store: MemoryStore) -> str:
 @pytest.mark.parametrize(
     ("lost", "reason"),
     [
-        ([NO_REFERENCES], "counts no reference"),
+        ([NO_REFERENCES], "reference count is 0"),
         (["DELETE FROM manifest_blobs", NO_REFERENCES], "blobs are listed, 0 are held"),
         (
             [f"DELETE FROM manifest_blobs WHERE digest = '{digest_of(KEPT)}'", NO_REFERENCES],
             "2 blobs are listed, 1 are held",
         ),
         (["DELETE FROM deleted_manifest_blobs"], "blobs are listed, 0 are held"),
-        (["DELETE FROM deleted_manifest_blobs", NO_REFERENCES], "are held|counts no reference"),
+        (["DELETE FROM deleted_manifest_blobs", NO_REFERENCES], "are held|reference count is 0"),
         (["DELETE FROM manifest_bodies", NO_REFERENCES], "its bytes are gone"),
         (["UPDATE manifest_bodies SET body = x'7b7d'", NO_REFERENCES], "hash to something else"),
         (["DELETE FROM repository_blobs"], ""),

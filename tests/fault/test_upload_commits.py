@@ -182,6 +182,36 @@ def test_the_bytes_of_a_blob_stay_while_its_commit_is_undecided(
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_push_in_one_request_is_recorded_again(
+    postgresql_database: str, tmp_path: Path, *, is_kept: bool
+) -> None:
+    """The repository links these bytes already, but only this push verifies their sha512."""
+
+    async def scenario() -> None:
+        digests = digest_of(SECOND), digest_of(SECOND, "sha512")
+        path = "/v2/dev/app/blobs/uploads/?digest="
+        async with two_workers(postgresql_database, tmp_path) as site:
+            pushed = await site.second.client.request("POST", path + digests[0], SECOND)
+            assert pushed.status == 201
+            body = Held(SECOND)
+            asked = asyncio.create_task(
+                site.first.client.request("POST", path + digests[1], aiter(body))
+            )
+            await body.begun.wait()
+            site.proxy.arm("delayed")
+            body.go_on.set()
+            await site.wait_for_a_lock(asked)
+            if is_kept:
+                site.proxy.let_go()
+            else:
+                site.proxy.forget()
+            assert (await asked).status == 201
+            await site.check(digests[1], SECOND)
+
+    asyncio.run(scenario())
+
+
 def test_a_worker_that_lives_settles_the_outcome_itself(
     postgresql_database: str, tmp_path: Path
 ) -> None:

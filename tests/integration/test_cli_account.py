@@ -115,7 +115,7 @@ def test_a_lifecycle_policy_from_its_preview_to_its_end(
     heading, summary = tried.lines
     assert heading == "RULE DIGEST TAGS SIZE PUSHED LAST PULLED EXPIRES WITH"
     assert summary == (
-        "0 of 2 images would expire, which frees 0 B when they can be restored no longer; "
+        "0 of 2 images would expire, which frees 0 B once they can no longer be restored; "
         "kept: rule 1: 1, rule 3: 1"
     )
     ended = world.done("lifecycle", "set", app, "-", stdin=json.dumps(RULES))
@@ -151,11 +151,11 @@ def test_what_is_old_enough_is_previewed_and_expires(world: World, app: str) -> 
     assert row.startswith(f"2 {gone} w1 {size} B 20")
     assert summary == (
         f"1 of 4 images would expire (rule 2: 1), which frees {size} B "
-        "when they can be restored no longer; kept: rule 1: 1, rule 2: 1, rule 3: 1"
+        "once they can no longer be restored; kept: rule 1: 1, rule 2: 1, rule 3: 1"
     )
     assert world.done("lifecycle", "run", app, "--wait").text == (
         f"Succeeded: expired 1 of 4 images, which frees {size} B "
-        "when they can be restored no longer\n"
+        "once they can no longer be restored\n"
     )
     assert [each["digest"] for each in world.read("images", "list", app)] == [new, last, kept]
     (run,) = world.read("lifecycle", "runs", app)
@@ -168,7 +168,7 @@ def test_a_run_is_started_and_waited_for(world: World, app: str) -> None:
     world.done("lifecycle", "set", app, "-", stdin=json.dumps(RULES))
     ended = world.done("lifecycle", "run", app, "--wait")
     assert ended.text == (
-        "Succeeded: expired 0 of 1 images, which frees 0 B when they can be restored no longer\n"
+        "Succeeded: expired 0 of 1 images, which frees 0 B once they can no longer be restored\n"
     )
     (run,) = world.read("lifecycle", "runs", app)
     assert (run["status"], run["evaluated"]) == ("succeeded", 1)

@@ -244,7 +244,7 @@ def test_pins_hold_an_image_until_they_are_taken_away(world: World, app: str) ->
     assert world.done("images", "pins", f"{app}:v1").lines[3].startswith("test - crn:iam:")
     held = world.run("images", "delete", f"{app}@{digest}")
     assert held.status == 1
-    words = "CONFLICT: pins hold the image; take them away, or force "
+    words = "CONFLICT: the image is pinned; remove its pins, or force "
     words += "(pins: production, staging, test)"
     assert held.lines[1] == f"{digest} failed {words}"
     unpinned = world.done("images", "unpin", f"{app}:v1", "test")

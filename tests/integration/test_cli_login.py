@@ -145,7 +145,7 @@ def test_a_person_signs_in_by_the_code_of_the_page(install: Install, home: Home)
     # The code was for one attempt: a second spoils what the first gave (I7).
     again = Waiting(Home(home.folder / "again"), install.url).give(code)
     assert again.returncode == 1
-    assert again.stderr.startswith("entrepot: invalid_grant: the code is wrong, used or over")
+    assert again.stderr.startswith("entrepot: invalid_grant: the code is wrong, used or expired")
     over = home.run(*LIST)
     assert over.returncode == 4
     assert over.stderr == (

@@ -91,7 +91,7 @@ def test_what_might_be_done_twice_is_not(method: str) -> None:
     with dropping(1) as server, pytest.raises(Lost) as told:
         server.client.call(method, "/v1/x", {"a": 1})
     assert len(server.asked) == 1
-    words = "hung up before it had answered; see whether it is done all the same"
+    words = "hung up before it had answered; check whether it was done nevertheless"
     assert str(told.value).endswith(words)
 
 

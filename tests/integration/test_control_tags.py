@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from registry.oci.digest import digest_of
 from tests.integration.images_world import ABSENT, Reader, run
 from tests.integration.pushing import World, refused
 
@@ -44,6 +45,22 @@ def test_a_tag_has_dates_and_says_whether_it_may_move(database_url: str) -> None
             assert await world.get(f"/tags/{each['name']}") == {"tag": each}
 
     run(database_url, scenario, tag_mutability="immutable", immutable_tag_exclusions=["s*"])
+
+
+def test_a_push_under_another_digest_moves_no_tag(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        document = await world.image_document("one")
+        await world.push(document, "v1")
+        before = await world.get("/tags/v1")
+        await world.pass_seconds(60)
+        sha512 = digest_of(json.dumps(document).encode(), "sha512")
+        await world.push(document, "v1", reference=sha512)
+        assert await world.get("/tags/v1") == before
+        assert (await world.get("/tags/v1/history"))["meta"]["total"] == 1
+        answer = await world.docker.head(f"/v2/{world.name}/manifests/v1")
+        assert answer.headers["docker-content-digest"] == sha512
+
+    run(database_url, scenario)
 
 
 @pytest.mark.parametrize("limit", [2, 200])

@@ -409,7 +409,7 @@ def test_an_idle_hour_costs_next_to_nothing(database_url: str) -> None:
 def test_of_two_chores_of_one_name_none_runs(sqlite_database: str) -> None:
     async def scenario(database: Database) -> None:
         twice = [Chore().every(), Chore().every(3600)]
-        with pytest.raises(ValueError, match="one name"):
+        with pytest.raises(ValueError, match="the same name"):
             scheduler(database, *twice, clock=system_clock)
 
     with_jobs(sqlite_database, scenario)

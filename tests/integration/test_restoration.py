@@ -63,7 +63,7 @@ def test_a_deleted_image_comes_back_as_it_was(database_url: str) -> None:
                     {
                         "digest": digest,
                         "code": "CONFLICT",
-                        "message": f"the image {digest} is there",
+                        "message": f"the image {digest} is not deleted",
                     }
                 ],
             }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Final
 
 import pytest
 
+from cloudcore.db.base import Connection
 from cloudcore.errors import Unavailable
 from registry.blobstore.filesystem import FilesystemStore
 from registry.gc.orphans.scan import STAGED, set_orphans_aside
@@ -34,17 +36,21 @@ def anyio_backend() -> str:
 
 
 class Refusing(Steps):
-    """Refuses one step, by its name, once."""
+    """Refuses one step, or cancels the request at one, by its name, once."""
 
     def __init__(self) -> None:
         super().__init__()
         self.refused = ""
+        self.cancelled = ""
 
     def take(self, step: str) -> None:
-        """Take a step, or refuse it."""
+        """Take a step, or not."""
         if step == self.refused:
             self.refused = ""
             raise Unavailable("refused")
+        if step == self.cancelled:
+            self.cancelled = ""
+            raise asyncio.CancelledError
 
 
 @dataclass
@@ -170,6 +176,58 @@ async def test_a_lease_that_could_not_be_released_is_released_soon(nodes: Nodes)
     await nodes.first.ctx.leases.renew(nodes.first.ctx.database, nodes.clock)
     assert (await nodes.append(nodes.second, THREE)).status == 202
     await nodes.finish(ONE + THREE)
+
+
+@pytest.mark.parametrize("change", ["_take_free", "_take"])
+async def test_a_lease_that_was_taken_for_a_cancelled_request_is_released_soon(
+    nodes: Nodes, change: str
+) -> None:
+    if change == "_take":
+        nodes.steps.refused = "before advance_upload"
+        assert (await nodes.append(nodes.first, TWO)).status == 503
+    nodes.steps.cancelled = f"after {change}"
+    with pytest.raises(asyncio.CancelledError):
+        await nodes.append(nodes.first, TWO)
+    assert (await nodes.append(nodes.second, THREE)).status == 409
+    await nodes.first.ctx.leases.renew(nodes.first.ctx.database, nodes.clock)
+    assert (await nodes.append(nodes.second, THREE)).status == 202
+    await nodes.finish(ONE + THREE)
+
+
+async def test_a_lease_of_a_later_request_is_not_released_for_a_cancelled_one(
+    nodes: Nodes,
+) -> None:
+    nodes.steps.cancelled = "after _take_free"
+    with pytest.raises(asyncio.CancelledError):
+        await nodes.append(nodes.first, TWO)
+    body, later = await nodes.begin(nodes.first)
+    for _ in range(2):
+        await nodes.first.ctx.leases.renew(nodes.first.ctx.database, nodes.clock)
+        assert (await nodes.append(nodes.second, THREE)).status == 409
+    body.go_on.set()
+    assert (await later).status == 202
+    await nodes.finish(ONE + TWO)
+
+
+async def test_a_request_that_is_cancelled_before_its_change_runs_takes_no_lease(
+    nodes: Nodes,
+) -> None:
+    database, go_on = nodes.first.ctx.database, threading.Event()
+    occupying = asyncio.create_task(database.write(_wait_for, go_on))
+    asked = asyncio.create_task(nodes.append(nodes.first, TWO))
+    await asyncio.sleep(0)  # both have handed their changes to the writer
+    assert nodes.first.ctx.leases.is_writing(nodes.location.rpartition("/")[2])
+    asked.cancel()
+    with suppress(asyncio.CancelledError):
+        await asked
+    go_on.set()
+    await occupying
+    assert (await nodes.append(nodes.second, THREE)).status == 202
+    await nodes.finish(ONE + THREE)
+
+
+def _wait_for(_: Connection, event: threading.Event) -> None:
+    assert event.wait(30)
 
 
 async def test_a_process_takes_up_what_a_request_of_its_own_left(nodes: Nodes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from hypothesis import strategies as st
@@ -24,16 +25,23 @@ def _one_in(count: int) -> st.SearchStrategy[bool]:
 
 @st.composite
 def repositories(draw: st.DrawFn, most: int = 9) -> list[Image]:
-    """Draw a repository: indexes of earlier images, subjects of any, tags on one image each."""
+    """Draw a repository: indexes of earlier images, subjects of any, tags on one image each.
+
+    Some children of an index are also about it, as after a tag ``sha256-<digest of the index>``.
+    """
     count = draw(st.integers(0, most))
     names = [f"image-{number}" for number in range(count)]
     homes = {tag: draw(st.sampled_from([None, *names])) for tag in TAGS}
-    images = []
+    images: list[Image] = []
     for number, name in enumerate(names):
         pushed_at = NOW - draw(_ages) - draw(st.integers(0, 3)) * DAY
         others = [other for other in names if other != name]
         is_index = number > 0 and draw(_one_in(4))
         children = draw(st.lists(st.sampled_from(names[:number]), max_size=3)) if is_index else []
+        for child in children:
+            if draw(_one_in(2)):
+                place = names.index(child)
+                images[place] = replace(images[place], subject=name)
         has_subject = draw(_one_in(4))
         moved = {tag: NOW - draw(_ages) for tag, home in homes.items() if home == name}
         images.append(

@@ -91,7 +91,7 @@ def test_the_first_wrong_field_is_named(
     ("document", "words"),
     [
         (b"", "the file is not JSON"),
-        (b'{"regions": [], "regions": []}', "the file has an object that names a key twice"),
+        (b'{"regions": [], "regions": []}', "the file has an object with the same key twice"),
         (b"\xff", "the file is not UTF-8"),
         (b" " * (MAX_BYTES + 1), f"has more than {MAX_BYTES} bytes"),
         (b'{"prices": []}', "regions is required"),

@@ -58,18 +58,18 @@ async def skip_the_guard(_: object) -> None:
         (route(opt={"public": True}), "names no action"),
         (route(opt={"action": "create"}), "is no action"),
         (route(opt={"action": ""}), "is no action"),
-        (route(opt={"action": "a:B", "public": True}), "anyone may come"),
+        (route(opt={"action": "a:B", "public": True}), "neither an action"),
         (route(opt={"action": None, "pubic": True}), "pubic"),
         (route(opt={"action": None, "public": "yes"}), "public"),
         (route(opt={"action": "a:B", "idempotent": True}), "returns the Reply"),
-        (keyed(action=None, public=True), "anyone may come"),
+        (keyed(action=None, public=True), "neither an action"),
         (with_query, "declares query parameters"),
         (with_number, "is read as text"),
         (
             route(opt={"action": None, "public": True}, before_request=skip_the_guard),
-            "no guard",
+            "would replace the guard",
         ),
-        (route(opt={"action": "a:B"}), "no platform"),
+        (route(opt={"action": "a:B"}), "without a platform"),
     ],
 )
 def test_the_server_does_not_start(handler: HTTPRouteHandler, words: str) -> None:

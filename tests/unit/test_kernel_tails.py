@@ -144,7 +144,7 @@ def taking(**opt: object) -> HTTPRouteHandler:
         (at("/v1/x", tail="key"), "not the last segment"),
         (at("/v1/x/{key_id:str}", tail="key_id"), "named like a UUID"),
         (at("/v1/x", takes_stream=True), "need one another"),
-        (at("/v1/x", max_stream_bytes=1), "bounds no stream"),
+        (at("/v1/x", max_stream_bytes=1), "needs a stream"),
         (taking(), "need one another"),
         (taking(takes_stream=True, form=CreatePart), "no other body"),
     ],

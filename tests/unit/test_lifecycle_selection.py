@@ -182,6 +182,31 @@ def test_a_referrer_of_what_goes_may_be_held_by_other_things() -> None:
     assert taken(images, ci, keep) == {"image": 4}
 
 
+def test_a_child_about_its_own_index_is_counted_once() -> None:
+    keep = {"priority": 1, "selector": "any", "action": "keep", "keep_last": 2}
+    images = [
+        Image("index", OLD, children=("child",)),
+        Image("older", OLD + 2),
+        Image("newer", OLD + 3),
+        Image("child", OLD + 4, subject="index"),
+    ]
+    policy = compiled([keep, ANY])
+    found = selected(images, policy)
+    assert list(found.expired) == ["index", "older"]
+    assert sorted(found.newest[0]) == ["child", "newer"]
+
+
+def test_a_child_about_its_own_index_releases_its_children_once() -> None:
+    ci = {"priority": 2, "selector": "tagged", "tag_prefixes": ["ci-"], "older_than_days": 7}
+    images = [
+        tagged("index", OLD, "ci-1", children=("nested",)),
+        Image("nested", OLD, subject="index", children=("platform",)),
+        tagged("kept", OLD, "v1", children=("platform",)),
+        Image("platform", OLD),
+    ]
+    assert taken(images, ci, UNTAGGED) == {"index": 2, "nested": 2}
+
+
 def test_a_referrer_of_nothing_is_an_image_like_any_other() -> None:
     assert taken([Image("orphan", OLD, subject="absent")], UNTAGGED) == {"orphan": 1}
 

@@ -38,7 +38,7 @@ class Region(ResponseBody, forbid_unknown_fields=True):
     """A region, and where its services are reached."""
 
     name: RegionName
-    """The word that resource names carry."""
+    """As it appears in CRNs."""
     display_name: Label
     status: Literal["available", "degraded", "unavailable"]
     endpoints: dict[Word, Url]
@@ -49,7 +49,7 @@ class Price(ResponseBody, forbid_unknown_fields=True):
     """What one unit of something costs in a region."""
 
     sku: Sku
-    """What is counted; records of use name it."""
+    """The name under which use of the service is counted."""
     service: Word
     region: RegionName
     unit: Label

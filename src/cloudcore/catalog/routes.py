@@ -61,7 +61,7 @@ def catalog_handlers(catalog: CatalogFile) -> list[HTTPRouteHandler]:
 
     @get("/v1/prices", opt=_OPT)
     async def list_prices(request: Request[Any, Any, Any]) -> Response[ManyPrices]:
-        """List what the services cost."""
+        """List the prices of the services."""
         return cast("Response[ManyPrices]", prices.answer(request))
 
     return [list_regions, list_prices]

@@ -52,9 +52,9 @@ class ConstraintViolated(Exception):
 
 
 class OutcomeUnknown(Unavailable):
-    """The connection broke during the commit: the change is kept, or not, or will be in a while.
+    """The connection broke during the commit: the change may be committed, now or later, or not.
 
-    Until that is decided, the rows it changed are locked.
+    Until the database has decided, the rows that it changed are locked.
     """
 
 
@@ -80,7 +80,7 @@ class Database(Protocol):
         (PostgreSQL: deadlock, serialization) are retried.
 
         Raises:
-            OutcomeUnknown: the change may be kept or not.
+            OutcomeUnknown: the change may be committed or not.
 
         """
         ...

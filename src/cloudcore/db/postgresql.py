@@ -3,9 +3,9 @@
 Readers and writers have separate threads, so a read never waits for a write. Every statement is
 prepared once per connection. Writes run at READ COMMITTED; the changes lock rows themselves.
 
-Retried are changes after a conflict (deadlock, serialization), and calls whose connection broke
-before COMMIT was sent, on a new connection. If it breaks during COMMIT, the outcome is unknown: the
-caller gets an error that says so.
+Changes are retried after a conflict (deadlock, serialization); calls whose connection broke before
+COMMIT was sent are retried on a new connection. If it breaks during COMMIT, the caller gets
+`OutcomeUnknown`.
 
 Durability: COMMIT returns once its WAL record is on disk. A relaxed change does not wait for its
 record, but the WAL is one sequence: the next durable commit flushes all records before its own.
@@ -282,7 +282,7 @@ class _Session:
 
 
 class _WholeNumber(IntLoader):
-    """Load NUMERIC as int: sums of BIGINT are NUMERIC in PostgreSQL, and we store no fractions."""
+    """Load NUMERIC as int: sums of BIGINT are NUMERIC in PostgreSQL; no fractions are stored."""
 
 
 def connect(url: str) -> psycopg.Connection:

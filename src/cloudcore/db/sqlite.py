@@ -4,9 +4,9 @@ Durability: the database is in WAL mode, so a commit appends frames to one file.
 durable change commits with ``synchronous=FULL``: SQLite syncs that file before COMMIT returns. A
 group of relaxed changes commits with ``NORMAL``, which writes the frames without a sync. The next
 durable commit, of this or another process, syncs the whole file and so all frames before its own.
-Before the file is reused from its start, a checkpoint has synced first the log and then the
-database (at NORMAL as at FULL). So a relaxed change can be lost only in a power failure, and only
-if no later durable change has returned.
+Before the file is reused from its start, a checkpoint syncs first the log and then the database,
+also with ``NORMAL``. So a relaxed change can be lost only in a power failure, and only if no later
+durable change has returned.
 
 Several processes: each group holds a lock on a file beside the database. SQLite's own busy handler
 sleeps and retries, which starves writers for seconds; waiters for the lock sleep in the kernel and

@@ -200,13 +200,13 @@ def _check_attached_actions(
     is_for_all = EVERYONE in principals and effect is Effect.ALLOW
     if not isinstance(kind, ResourceRules):
         if set(actions) != {TRUST_ACTION}:
-            words = f"a trust policy speaks of {TRUST_ACTION} only"
+            words = f"a trust policy may name only the action {TRUST_ACTION}"
             raise refusal(f"{where}.actions", "not_allowed", words)
         if is_for_all:
             raise refusal(f"{where}.principals", "not_allowed", "a role cannot trust everyone")
         return
     if not kind.actions.issuperset(actions):
-        words = f"{kind.noun}'s policy speaks of {_listed(kind.actions)} only"
+        words = f"{kind.noun}'s policy may name only {_listed(kind.actions)}"
         raise refusal(f"{where}.actions", "not_allowed", words)
     if is_for_all and not kind.public_actions.issuperset(actions):
         words = f"the public may be allowed {_listed(kind.public_actions)} only"

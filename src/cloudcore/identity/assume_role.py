@@ -40,7 +40,7 @@ CHAINED_SECONDS: Final = 3600
 MAX_OPEN: Final = 5_000
 """Maximum number of open sessions of one account's roles."""
 MAX_LINE: Final = 10
-"""Maximum length of a chain of sessions, each assumed from the one before."""
+"""Maximum length of a chain of sessions, each assumed from the previous one."""
 
 _ID_ALPHABET: Final = string.ascii_uppercase + "234567"
 _ASSIGNED: Final = Policy(
@@ -162,7 +162,7 @@ def _assume(
     role = _allowed_role(tx, asked)
     source = asked.source
     if source.sid is not None and sessions.count_line(tx, source.sid) >= MAX_LINE:
-        raise AccessDenied("this role was assumed in a role, and so on, too often")
+        raise AccessDenied("roles were assumed from one another too many times in a row")
     used = sessions.count_open_of_account(tx, role.account_id, asked.now, MAX_OPEN)
     if used >= MAX_OPEN:
         raise QuotaExceeded(
@@ -266,7 +266,9 @@ def _verdict(asked: _Asked, role: AssumableRole, policies: tuple[Policy, ...]) -
 def _role_crn(text: str) -> Crn:
     crn = Crn.parse(text)
     if crn.service != "iam" or crn.region or crn.type != "role":
-        raise InvalidInput("role names no role", field="role", reason="malformed_crn")
+        raise InvalidInput(
+            "role is not the UUID, name or CRN of a role", field="role", reason="malformed_crn"
+        )
     return crn
 
 

@@ -95,7 +95,7 @@ def new_password_page(hidden: str, email: str, complaint: str = "") -> str:
     """Return the page that replaces a one-time password."""
     return _page(
         "Choose a password",
-        f"""{_alert(complaint)}<p>The password you were given is good for this once.
+        f"""{_alert(complaint)}<p>The password you were given works only this once.
 Yours has at least {MIN_CHARACTERS} characters.</p>
 <form method="post" action="{PATH}">
 <input type="hidden" name="form" value="{escape(hidden)}">

@@ -89,7 +89,7 @@ def authorize_handlers() -> list[HTTPRouteHandler]:
         """Show the sign-in page to a person whose command, or the console, asked for a code.
 
         The query is that of RFC 7636 with the client's one `redirect_uri` and
-        `code_challenge_method=S256`; any other is a page that says so.
+        `code_challenge_method=S256`; any other query is answered by an error page.
         """
 
         async def answer() -> Answer:
@@ -117,13 +117,13 @@ def authorize_handlers() -> list[HTTPRouteHandler]:
     async def sign_in_by_password(
         request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
     ) -> Response[str]:
-        """Take a person's password and give its code, or ask for a new password first.
+        """Check a person's password and return a code, or ask for a new password first.
 
-        The command's code is shown; the console's is carried there by a redirect.
+        The code is shown to be copied to the command, or sent to the console by a redirect.
 
-        Ten failed attempts in five minutes of each client address at each e-mail address, and
-        thirty at all, or thirty attempts of any kind at one; the next is 429. A browser in which
-        the person has signed in before has ten of its own.
+        In five minutes, a client address has ten failed attempts at each e-mail address, thirty
+        failed attempts in total, and thirty attempts of any kind at each e-mail address; the next
+        is 429. A browser in which the person has signed in before has ten of its own.
         """
 
         async def answer() -> Answer:

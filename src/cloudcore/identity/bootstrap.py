@@ -126,7 +126,7 @@ def _create(tx: Connection, keyring: Keyring, plan: _Plan) -> None:
 def _add_program(tx: Connection, keyring: Keyring, plan: _Plan) -> None:
     """Insert a service account with all rights, for use without a browser."""
     account_id, owner, now = plan.ids.account, plan.service_account_id, plan.now
-    description = "Made with the account."
+    description = "Created with the account."
     service_accounts.add_service_account(
         tx, ServiceAccount(owner, account_id, ADMIN, description, "active", now, now)
     )

@@ -136,7 +136,7 @@ async def _by_code(
     )
     signed_in = None if spent is None else await sessions.begin_session(ctx, spent, proof)
     if signed_in is None:
-        raise InvalidGrant("the code is wrong, used or over; sign in again")
+        raise InvalidGrant("the code is wrong, used or expired; sign in again")
     return _issued(ctx, tokens, signed_in)
 
 
@@ -149,7 +149,7 @@ async def _by_refresh_token(
     if client.id is None or client.id in PUBLIC:
         signed_in = await sessions.rotate_refresh_token(ctx, token, client.id)
     if signed_in is None:
-        raise InvalidGrant("the refresh token is wrong, used or over; sign in again")
+        raise InvalidGrant("the refresh token is wrong, used or expired; sign in again")
     return _issued(ctx, tokens, signed_in)
 
 

@@ -95,9 +95,9 @@ def token_handlers(tokens: AccessTokens) -> list[HTTPRouteHandler]:
     ) -> Response[IssuedToken]:
         """Exchange a key pair, a code or a refresh token for an access token (RFC 6749).
 
-        `client_credentials` takes an access key by HTTP Basic or in the form. `invalid_client`
-        says the key is wrong: replace it. `unauthorized_client` says it is right and suspended:
-        keep it.
+        `client_credentials` takes an access key by HTTP Basic or in the form. `invalid_client`: the
+        key is wrong; replace it. `unauthorized_client`: the key is right, but its account or its
+        service account is suspended; keep it.
         """
 
         async def grant(form: Form, client: OAuthClient) -> IssuedToken:
@@ -132,7 +132,8 @@ def token_handlers(tokens: AccessTokens) -> list[HTTPRouteHandler]:
     ) -> AssumedRole:
         """Assume a role: an access token and a signature credential that end together.
 
-        Takes `iam:AssumeRole` on the role (a person: its assignment) and the role's trust.
+        The caller needs `iam:AssumeRole` on the role (a person: an assignment of the role), and the
+        role's trust policy must allow the caller.
         """
         return await roles.assume_role(ctx, tokens, data)
 
@@ -170,7 +171,7 @@ def discovery_handlers(keys: SigningKeys, issuer: str) -> list[HTTPRouteHandler]
 
     @get(METADATA, opt=_PUBLIC)
     async def get_authorization_server() -> dict[str, Any]:
-        """Return where the endpoints are and what they take (RFC 8414)."""
+        """Return the URLs of the endpoints and what they support (RFC 8414)."""
         return metadata
 
     return [get_key_set, get_authorization_server]

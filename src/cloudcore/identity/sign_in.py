@@ -231,4 +231,4 @@ def _hash(text: str) -> str:
 
 
 def _stale() -> AccessDenied:
-    return AccessDenied("this form is no longer good; open the link again")
+    return AccessDenied("this form has expired; open the link again")

@@ -1,9 +1,9 @@
 """Events: recorded in the transaction of a change, delivered later, at least once and in order.
 
-An event is in the outbox if and only if its change committed. The events of an account are
+An event is in the outbox if and only if its change has committed. The events of an account are
 delivered in the order of their commits, by one job at a time. So an event that cannot be delivered
-delays later ones of its account, but of no other. After `UNDELIVERED_SECONDS` undelivered events
-are deleted.
+delays later ones of its account, but not those of other accounts. Undelivered events are deleted
+after `UNDELIVERED_SECONDS`.
 """
 
 from __future__ import annotations
@@ -93,9 +93,10 @@ class Subscriber(Protocol):
     """A receiver of events."""
 
     async def receive(self, event: OutboxEvent) -> None:
-        """Receive an event; if this raises, it is delivered again.
+        """Receive an event; if this raises, the event is delivered again.
 
-        It may be delivered again in any case, with the same `id`, before later ones of its account.
+        Even if it does not, the event may be delivered again, with the same `id`, before later
+        events of its account.
         """
         ...
 
@@ -196,7 +197,7 @@ async def _deliver(
         except Exception:
             if not delivered:
                 raise
-            break  # mark those before it; the next step retries it
+            break  # mark the events before it; the next step retries it
         delivered.append(event.id)
     change = partial(_mark, delivered, clock())
     if len(delivered) < len(events) or len(events) == BATCH:
@@ -209,7 +210,7 @@ def _mark(delivered: Sequence[str], now: int, tx: Connection) -> None:
 
 
 def _finish(mark: partial[None], account_id: str, now: int, tx: Connection) -> None:
-    """Mark the events, and enqueue a new job if more came in while this one was unfinished."""
+    """Mark the events as delivered; enqueue a new job if there are more."""
     mark(tx)
     if _pending(tx, account_id, 1):
         _enqueue_delivery(tx, account_id, now)

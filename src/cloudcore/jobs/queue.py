@@ -247,7 +247,9 @@ def renew(tx: Connection, job: Job, until: int) -> bool:
 
 
 def advance(tx: Connection, job: Job, cursor: object, due_at: int, now: int, *, keep: bool) -> Job:
-    """Record that a step has ended; `keep` the lease until `due_at`, or release it until then.
+    """Record that a step has ended, and set the cursor of the next one.
+
+    With `keep`, extend the lease to `due_at`; without, release it, and the job is due at `due_at`.
 
     Raises:
         LeaseLost

@@ -1,8 +1,8 @@
 """Runs: long jobs that a caller starts and can follow, with a report afterwards.
 
-Every kind of run has one shape: its state, how far it is, counts by name, faults, and who started
-it. Of a kind and a scope (such as an account) one runs at a time. The work is a job's
-(`cloudcore.jobs.run_kinds`); what a step commits counts itself into the run's row.
+Runs of all kinds have a state, progress, counts by name, faults, and a starter. Per kind and scope
+(such as an account) one runs at a time. A job does the work (`cloudcore.jobs.run_kinds`); each of
+its transactions also updates the run's counts.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ _REMOVE: Final = Statement(runs.delete().where(_r.scope_id == bindparam("scope_i
 def start_run(tx: Connection, new: NewRun, now: int) -> Run:
     """Start a run and enqueue its job, or return the unfinished run of this kind and scope.
 
-    An id other than `new.id` means that a run was unfinished. Old runs of this kind and scope
-    are deleted.
+    If the returned id is not `new.id`, no run was started. Otherwise delete old runs of this kind
+    and scope.
     """
     row = tx.row(
         _INSERT,

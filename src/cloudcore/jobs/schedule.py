@@ -84,7 +84,7 @@ class Scheduler:
         self._database = database
         self._chores = {chore.name: chore for chore in chores}
         if len(self._chores) < len(chores):
-            raise ValueError("two chores of the schedule have one name")
+            raise ValueError("two chores of the schedule have the same name")
         self._pace = pace
         self._clock = clock
         self._new_id = new_id

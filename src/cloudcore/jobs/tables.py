@@ -90,14 +90,14 @@ runs = Table(
     Column("id", Id, primary_key=True),
     Column("kind", ByteOrdered, nullable=False),
     Column("account_id", ForeignKey("accounts.id"), nullable=False),
-    Column("scope_id", Id, nullable=False),  # of what it runs over, such as an account
+    Column("scope_id", Id, nullable=False),  # id of the resource it runs over, such as an account
     Column("state", String(16), nullable=False),
     Column("arguments", Text, nullable=False),
     Column("done", BigInteger, nullable=False),
     Column("total", BigInteger),  # null if unknown
     Column("counts", Text, nullable=False),  # an object of numbers by name
     Column("faults", Text, nullable=False),  # a list
-    Column("fault", Text),  # why it failed: code and message, as JSON
+    Column("fault", Text),  # why it failed: "CODE: message", or the code alone
     Column("started_by", Text, nullable=False),  # CRN; empty if it was scheduled
     Column("started_at", Moment, nullable=False),
     Column("finished_at", Moment),

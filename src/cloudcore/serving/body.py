@@ -1,9 +1,8 @@
-"""How an application takes a request body, on our own server and on any other.
+"""Receive a request body, on our own server or any other.
 
-Our server leaves a body in the socket until the application reads it, and offers in
-``scope["extensions"]["entrepot.held_body"]`` an object that moves the body to a
-sink in a bulk thread (`HeldBody`). On another ASGI server the same call falls back to
-``receive()``, so that handlers are the same.
+Our server leaves a body in the socket until the application reads it. Its extension
+``scope["extensions"]["entrepot.held_body"]`` (`HeldBody`) moves the body to a sink in a bulk
+thread. On another ASGI server the same call uses ``receive()``.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class HeldBody(Protocol):
         ...
 
     def when_lost(self, call: Callable[[], None] | None) -> None:
-        """Call `call` once the connection is gone, at once if it is; None: nothing any more."""
+        """Call `call` when the connection is lost, or at once if it is; None cancels that."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Dispatch: each request to the application of its plane, and the lifespan to the last one."""
+"""Dispatch each request to the application of its plane, and the lifespan to the last one."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def _count_nothing() -> None:
 
 
 class Dispatcher:
-    """An ASGI application made of one for each plane, for our own server and any other.
+    """An ASGI application that consists of one per plane, for our own server and any other.
 
-    Decides on the host and the raw path, the only one nobody has decoded or normalised. Gives
-    every request its id (``scope["state"]["request_id"]``), which answers repeat, and notes the
-    number of its plane (``scope["state"]["plane"]``) for the record.
+    The plane is decided by the host and the raw path, before it is decoded or normalised. Every
+    request gets an id (``scope["state"]["request_id"]``), which responses repeat, and the number of
+    its plane (``scope["state"]["plane"]``).
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Dispatcher:
         startup: Hook | None = None,
         shutdown: Hook | None = None,
     ) -> None:
-        """Hand the requests of each of `planes` to the application of the same position.
+        """Dispatch requests of the n-th plane to the n-th application.
 
         The last application has a lifespan; `startup` runs before it and `shutdown` after it.
         """
@@ -58,14 +58,14 @@ class Dispatcher:
         self._startup = startup
         self._shutdown = shutdown
         self.on_damage: Callable[[], None] = _count_nothing
-        """Called when stored content is found damaged; the server puts its counter here."""
+        """Called when stored content is found damaged; set by the server to its counter."""
 
     def note_damage(self) -> None:
         """Count content that was found damaged."""
         self.on_damage()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand the scope to the application that owns it."""
+        """Pass the scope to the application of its plane."""
         if scope["type"] == "lifespan":
             await self._live(scope, receive, send)
             return
@@ -77,7 +77,7 @@ class Dispatcher:
         await self._applications[plane](scope, receive, send)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Wrap the last application's lifespan in our own hooks."""
+        """Run the last application's lifespan with the hooks around it."""
         started = False
 
         async def receive_after_startup() -> Message:

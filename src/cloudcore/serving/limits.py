@@ -1,4 +1,4 @@
-"""All limits of the server, in one place, so that tests can lower them."""
+"""All limits of the server; tests lower them."""
 
 from __future__ import annotations
 

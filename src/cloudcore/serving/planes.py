@@ -1,7 +1,7 @@
-"""Which application a request belongs to: the planes of a server, told apart by host and path.
+"""The planes of a server: each request belongs to one of them, by host and path.
 
-The server itself needs to know, too: it counts the requests of each plane apart, and what it
-refuses before an application sees it is refused in the form that the plane's clients read.
+Each plane has an application. The server counts requests per plane, and its own error responses
+have the plane's error format.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from typing import Final, NamedTuple
 import msgspec
 
 RefusalBody = Callable[[int, str, str], bytes]
-"""Given a status, a message and the request's id, returns a body of JSON."""
+"""Given a status, a message and the request's id, returns a JSON body."""
 
 Headers = Iterable[tuple[bytes, bytes]]
 
 
 class Plane(NamedTuple):
-    """A part of what a server serves; the requests that are its own go to one application."""
+    """The hosts and paths of one application."""
 
     name: str
-    """Its label in the metrics."""
+    """Label in the metrics."""
     refusal_body: RefusalBody
-    """The body of what the server refuses by itself."""
+    """Makes the body of an error response of the server itself."""
     refusal_headers: bytes = b""
-    """Header lines, each with its CRLF, of such a refusal."""
+    """Header lines of such a response, each with its CRLF."""
     prefixes: tuple[bytes, ...] = ()
-    """First segments of its raw paths, such as ``b"/v2"``; none: every path."""
+    """First segments of its raw paths, such as ``b"/v2"``; empty: every path."""
     hosts: tuple[bytes, ...] = ()
-    """Its host names in lower case; one with a leading dot stands for all names that end so, and
-    for what follows the dot. None: every host."""
+    """Host names in lower case; one with a leading dot is a domain and all its subdomains.
+    Empty: every host."""
 
     def owns_host(self, host: bytes) -> bool:
-        """Return True if requests to `host`, in lower case and without a port, may be its own."""
+        """Return True if `hosts` contains `host`, in lower case and without a port."""
         return any(
             host == name.lstrip(b".") or (name.startswith(b".") and host.endswith(name))
             for name in self.hosts
@@ -41,14 +41,14 @@ class Plane(NamedTuple):
 
 
 class Planes:
-    """The planes of a server, in the order in which they are asked; the last one owns the rest."""
+    """The planes of a server. The first match owns a request; the last one matches all."""
 
     def __init__(self, *planes: Plane) -> None:
         if not planes or planes[-1].prefixes or planes[-1].hosts:
             raise ValueError("the last plane must own every request that no other does")
         self.planes: Final = planes
         self.names: Final = tuple(dict.fromkeys(plane.name for plane in planes))
-        """Labels, each once."""
+        """Labels of the planes, without duplicates."""
         self._counted_at = tuple(self.names.index(plane.name) for plane in planes)
         self._with_host = any(plane.hosts for plane in planes)
         self._before_last = tuple(
@@ -76,11 +76,11 @@ def _plain_refusal(status: int, message: str, request_id: str) -> bytes:
 
 
 PLAIN: Final = Planes(Plane("application", _plain_refusal))
-"""One plane for an application of no family."""
+"""One plane for all requests."""
 
 
 def _host(headers: Headers) -> bytes:
-    """Return the name in the one ``Host`` header, without its port; empty if there is none."""
+    """Return the ``Host`` in lower case without its port, or an empty string."""
     for name, value in headers:
         if name == b"host":
             host, colon, port = value.lower().rpartition(b":")

@@ -1,4 +1,4 @@
-"""Receive jobs: a request body goes from the socket to a sink in whole units."""
+"""Receive jobs: move a request body from the socket to a sink in whole units."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from cloudcore.serving.limits import MIB, ServerLimits
 T = TypeVar("T")
 
 SLICE_BYTES = 8 * MIB
-"""How much a job may receive while others wait for its thread."""
+"""Maximum bytes that a job receives while other jobs wait for its thread."""
 
 
 class Unit:
-    """Collects content in a thread's buffer and hands it to the sink in whole units."""
+    """Collects content in a thread's buffer and passes it to the sink in whole units."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -30,34 +30,34 @@ class Unit:
         self.total = 0
 
     def attach(self, buffer: memoryview) -> None:
-        """Go on in `buffer`, which belongs to the current thread."""
+        """Continue in `buffer`, which belongs to the current thread."""
         self._view = buffer
         buffer[: self.filled] = self._saved
         self._saved = b""
 
     def detach(self) -> None:
-        """Let go of the buffer; what it holds is kept aside."""
+        """Release the buffer; keep a copy of its content."""
         self._saved = bytes(self._view[: self.filled])
         self._view = memoryview(b"")
 
     @property
     def missing(self) -> int:
-        """Return how many bytes would make the unit whole."""
+        """Return the number of bytes until the unit is full."""
         return UNIT_BYTES - self.filled
 
     def room(self) -> memoryview:
-        """Return the free part, to be received into."""
+        """Return the free part of the buffer."""
         return self._view[self.filled :]
 
     def advance(self, count: int) -> None:
-        """Count `count` bytes that were put into `room`."""
+        """Count `count` bytes that were written to `room`."""
         self.filled += count
         self.total += count
         if self.filled == UNIT_BYTES:
             self.flush()
 
     def append(self, data: memoryview) -> None:
-        """Add content that lies elsewhere."""
+        """Copy content into the unit."""
         while data:
             part = data[: self.missing]
             size = len(part)
@@ -66,7 +66,7 @@ class Unit:
             data = data[size:]
 
     def flush(self) -> None:
-        """Hand over what is there."""
+        """Pass the content of the unit to the sink."""
         filled, self.filled = self.filled, 0
         if filled:
             self._sink(self._view[:filled])
@@ -87,24 +87,24 @@ class ReceiveJob(BulkJob[T]):
         sink: Sink,
         finish: Callable[[bool], T],
     ) -> None:
-        """Take the body over; `buffered` is content that was decoded, and raw bytes."""
+        """Take over a body; `buffered` has its decoded content, and raw bytes after it."""
         super().__init__(loop, pool, limits, sock)
         self.framing = framing
-        self.surplus = b""  # what came after the end of the body
+        self.surplus = b""  # bytes after the end of the body
         self.broken: FramingError | None = None
         self._decoded, self._raw = buffered
         self._finish = finish
         self._unit = Unit(sink)
-        self._threshold = 1  # SO_RCVLOWAT as it stands
+        self._threshold = 1  # current SO_RCVLOWAT
 
     @property
     def unread_bytes(self) -> int:
-        """Return how many bytes of the body wait in the socket, too few to wake the job."""
+        """Return the number of bytes in the socket that are too few to wake the job."""
         return queued_bytes(self.sock, FIONREAD) if self.waiting and self.sock else 0
 
     @property
     def content_bytes(self) -> int:
-        """Return how much content went to the sink or waits for its unit to fill."""
+        """Return the number of content bytes received, including those of an unfinished unit."""
         return self._unit.total
 
     def advance(self, scratch: Scratch) -> BulkStep:
@@ -133,7 +133,7 @@ class ReceiveJob(BulkJob[T]):
         super().close()
 
     def _receive(self, raw: bytearray) -> BulkStep:
-        """Receive what arrives; after the job was stopped, only what is already there."""
+        """Receive until the end of the body; if the job was stopped, until the socket is empty."""
         self._decode_buffered()
         start = self.moved
         while self.sock is not None and not self.framing.complete:
@@ -159,7 +159,7 @@ class ReceiveJob(BulkJob[T]):
         return BulkStep.DONE
 
     def _decode_buffered(self) -> None:
-        """Begin with what came together with the head."""
+        """Process the bytes that arrived before the job began."""
         decoded, raw = self._decoded, self._raw
         self._decoded = self._raw = b""
         self._unit.append(memoryview(decoded))
@@ -182,10 +182,10 @@ class ReceiveJob(BulkJob[T]):
         return count
 
     def _ask_for(self, threshold: int) -> None:
-        """Have the socket report itself readable only at `threshold` bytes (or at its end).
+        """Let the socket become readable only at `threshold` bytes, or at its end.
 
-        Only where the rest is counted: the end of a chunked body may be shorter than any
-        threshold, and nothing would ever wake its reader.
+        Only for a body with a Content-Length: the end of a chunked body may be shorter than the
+        threshold, and would never wake the job.
         """
         if isinstance(self.framing, CountedBody):
             threshold = max(1, min(threshold, self.framing.remaining))

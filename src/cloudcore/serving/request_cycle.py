@@ -57,13 +57,13 @@ class RequestCycle:
     status = 0
     unsent = 0  # bytes of `sent` that were still unsent when the connection ended
     task: asyncio.Task[None] | None = None
-    _asked = False  # whether an absent body was asked for
+    _asked = False  # True once the application has received the empty body
     _bodiless = False  # the response has no body; drop what the application sends
     _burst = 0  # bytes sent at the last yield to other tasks
     _chunked = False
     _fields: Fields | None = None
     _gone: asyncio.Future[None] | None = None
-    _left: int | None = None  # bytes that Content-Length still promises
+    _left: int | None = None  # remaining bytes of the Content-Length
     _opened = False
     _on_lost: Callable[[], None] | None = None
     _pace: Pace | None = None
@@ -201,7 +201,7 @@ class RequestCycle:
             self._finish()
 
     def _begin(self, message: Message) -> None:
-        """Take the head of the response, or send 408 in its place if the body timed out.
+        """Store the head of the response; send 408 instead of an error if the body timed out.
 
         The application knows only that the body is incomplete, as if the client had disconnected.
         """
@@ -324,7 +324,7 @@ class RequestCycle:
         return body is None or body.can_drain(self.connection.worker.limits.refusal_drain_bytes)
 
     def _promise(self, count: int) -> None:
-        """Check `count` more body bytes against the announced Content-Length."""
+        """Count `count` body bytes; raise ResponseError beyond the Content-Length."""
         if self._left is not None:
             self._left -= count
             if self._left < 0:

@@ -20,7 +20,7 @@ class Cuttable(Protocol):
 
 
 class Unsent:
-    """The unsent bytes per connection, in the order in which the connections began to wait."""
+    """The unsent bytes per connection, oldest wait first."""
 
     def __init__(self, size: int) -> None:
         """Allow at most `size` bytes."""

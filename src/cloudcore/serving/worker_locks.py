@@ -1,8 +1,8 @@
-"""A locked file for each worker process: others of this machine see at once that it has died.
+"""A locked file per worker process, by which other processes of this machine see that it has died.
 
-The kernel drops the lock of a process that ends, however it ends. So a file that can be locked is
-a dead worker's. Only files written since this machine was started prove anything: the folder may be
-shared by machines, whose locks a network file system can lose.
+The kernel releases the lock when the process ends for any reason, so a file that can be locked
+belongs to a dead worker. This holds only for files written since this machine was booted: several
+machines may share the folder, and a network file system may lose their locks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 KEPT_SECONDS: Final = 60
-"""How long the file of a dead worker stays: longer than any lease it may have held."""
+"""Seconds for which the file of a dead worker is kept: longer than any lease of it."""
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _NEW, _DEAD = ".new", ".dead"
@@ -26,7 +26,7 @@ class WorkerLocks:
     """The files of worker processes in one folder, each named by its worker's id."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        """Make the folder; `clock` returns seconds since the epoch."""
+        """Create the folder if it is missing; `clock` returns seconds since the epoch."""
         folder.mkdir(mode=0o700, exist_ok=True)
         self._folder = folder
         self._clock = clock
@@ -34,7 +34,7 @@ class WorkerLocks:
 
     @contextmanager
     def hold(self, worker_id: str) -> Iterator[None]:
-        """Be seen alive under a new id in the block; forget workers that died long ago."""
+        """Hold the lock of a new worker id in the block; delete the files of long dead workers."""
         self._forget_dead()
         path = self._folder / worker_id
         new = path.with_suffix(_NEW)
@@ -42,7 +42,7 @@ class WorkerLocks:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             os.write(descriptor, self._boot_id)
-            new.rename(path)  # locked before anybody can find it
+            new.rename(path)  # after it is locked: an unlocked file means a dead worker
             yield
         finally:
             for each in (new, path):
@@ -50,9 +50,9 @@ class WorkerLocks:
             os.close(descriptor)
 
     def is_dead(self, worker_id: str) -> bool:
-        """Return True if a worker of this machine has died; False if it lives, or is unknown.
+        """Return True if a worker of this machine has died; False if it is alive or unknown.
 
-        A worker that ended well, and one of another machine, are unknown.
+        Unknown are workers of other machines, and those that have exited normally.
         """
         for name in (worker_id, worker_id + _DEAD):
             with suppress(FileNotFoundError):
@@ -69,7 +69,7 @@ class WorkerLocks:
             os.close(descriptor)
 
     def _forget_dead(self) -> None:
-        """Mark the files of dead workers, and remove those marked a while ago."""
+        """Mark the files of dead workers; delete those marked over `KEPT_SECONDS` ago."""
         before = self._clock() - KEPT_SECONDS
         for path in self._folder.iterdir():
             with suppress(FileNotFoundError):  # another worker does the same

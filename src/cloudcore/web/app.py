@@ -1,8 +1,8 @@
-"""The application of the control plane: routes, guard, bodies and errors, each in one way.
+"""The application of the control plane: routes, guard, request bodies and errors.
 
-The way of a request: its `RequestState` is made; the path is looked up; the `Guard` lets it in;
-its body is read and its ``Idempotency-Key`` claimed; the body is decoded; the handler runs; the
-answer leaves by the `RequestState`.
+The steps of a request: create its `RequestState`; find the route; check it by the `Guard`; read its
+body and claim its ``Idempotency-Key``; decode the body; run the handler; send the response through
+the `RequestState`.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from cloudcore.web.tail import PLACEHOLDER, is_crooked
 
 MAX_BODY_BYTES: Final = 1 << 20
 INLINE_BYTES: Final = 64 * 1024
-"""The longest body that is decoded on the event loop. The worst of `MAX_BODY_BYTES` takes 20 ms;
-in a thread it holds the interpreter's lock for a third of that at once."""
+"""The largest body that is decoded on the event loop. The worst one of `MAX_BODY_BYTES` takes
+20 ms; a thread holds the interpreter's lock for at most a third of that at a time."""
 
 _JSON: Final = re.compile(rb'application/json(?:[ \t]*;[ \t]*charset="?utf-8"?)?', re.IGNORECASE)
 
@@ -56,20 +56,19 @@ def create_app(
 ) -> ControlPlane:
     """Return the control plane's application over `handlers`.
 
-    Without a `platform` it can serve public routes only. Below the path prefixes of
-    `error_shapes` errors are told in another shape than the envelope. `absent` is what is said at
-    a path of no route. `resource_rules` are those of all kinds of resources with policies of
-    their own.
+    Without a `platform`, all routes must be public. Errors below a path prefix in `error_shapes`
+    have that shape instead of the envelope. `absent` is the message of a 404 for an unknown path.
+    `resource_rules` are the rules of all kinds of resources that have policies.
 
     Raises:
-        RouteError: a route does not say what it must (see `cloudcore.web.route_spec`).
+        RouteError: a route's declaration is incomplete (see `cloudcore.web.route_spec`).
 
     """
     return ControlPlane(handlers, platform, error_shapes or {}, absent, resource_rules)
 
 
 class ControlPlane:
-    """An ASGI application around the framework's, so that no answer escapes the kernel."""
+    """An ASGI application around the framework's, through which every response passes."""
 
     def __init__(
         self,
@@ -100,9 +99,13 @@ class ControlPlane:
         self.routes = list(routes_of(self._app))
         for route in self.routes:
             if route.handler.resolve_before_request() != self._before_handler:
-                raise RouteError(f"{route.spec.operation}: its before_request would be no guard")
+                raise RouteError(
+                    f"{route.spec.operation}: its own before_request would replace the guard"
+                )
             if platform is None and not route.spec.public:
-                raise RouteError(f"{route.spec.operation}: there is no platform to ask who comes")
+                raise RouteError(
+                    f"{route.spec.operation}: without a platform, no caller can be authenticated"
+                )
         self._guard.learn(
             {route.handler: route.spec for route in self.routes},
             {path.path_format: allowed(path.methods) for path in self._app.routes},
@@ -111,7 +114,7 @@ class ControlPlane:
         reference.describe(self.routes, error_shapes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or live through the framework's lifespan."""
+        """Answer a request, or run the framework's lifespan."""
         if scope["type"] == ScopeType.HTTP:
             await self._answer(scope, receive, send)
         else:
@@ -121,7 +124,9 @@ class ControlPlane:
         request_id = scope.setdefault("state", {}).setdefault("request_id", str(uuid4()))
         for name, value in scope["headers"]:
             if name == b"x-request-id":
-                _log.info("request %s is the client's %r", request_id, value.decode("latin-1"))
+                _log.info(
+                    "request %s is called %r by the client", request_id, value.decode("latin-1")
+                )
         state = RequestState(scope, receive, send, request_id)
         if scope["method"] == "HEAD":
             scope = {**scope, "method": "GET"}
@@ -136,7 +141,7 @@ class ControlPlane:
             await self._app(scope, cast("Receive", metered), state.send)
 
     async def _before_handler(self, request: Request[Any, Any, Any]) -> Reply[Any] | None:
-        """Let a request in, and answer it when its answer is known."""
+        """Admit a request; return its recorded reply, or None to run the handler."""
         await self._guard.admit(request)
         return await _read_request(request)
 
@@ -163,7 +168,7 @@ class ControlPlane:
 def _platform_error(
     error: Exception, state: RequestState, absent: str
 ) -> errors.PlatformError | None:
-    """Return our name for what happened; None when it is a bug."""
+    """Return the platform's error for an exception, or None if the exception is a bug."""
     if isinstance(error, errors.NotFound) and state.hides_absence:
         assert state.spec is not None
         assert state.spec.action is not None
@@ -171,7 +176,7 @@ def _platform_error(
     if isinstance(error, errors.PlatformError):
         return error
     if isinstance(error, ConstraintViolated):
-        # A change looks before it writes; this is for what another did in between.
+        # Changes check before they write; a concurrent change came in between.
         _log.warning(
             "a constraint refused a change: %s", error, extra={"request_id": state.request_id}
         )
@@ -191,7 +196,7 @@ def _platform_error(
 
 
 def _error_headers(error: errors.PlatformError, state: RequestState) -> dict[str, str]:
-    """Return the headers that tell what to do about an error (RFC 6750 §3 for 401)."""
+    """Return the headers of an error response, such as ``Retry-After`` (401: RFC 6750 §3)."""
     match error:
         case errors.Unauthenticated() if state.bearer_came:
             return {"WWW-Authenticate": 'Bearer error="invalid_token"'}
@@ -206,7 +211,7 @@ def _error_headers(error: errors.PlatformError, state: RequestState) -> dict[str
 
 
 async def _read_request(request: Request[Any, Any, Any]) -> Reply[Any] | None:
-    """Read the body and claim the ``Idempotency-Key``; return the reply when it has one already."""
+    """Read the body and claim the ``Idempotency-Key``; return its recorded reply, or None."""
     state = request_state_of(request.scope)
     spec, context = state.spec, state.context
     if spec is None or context is None:
@@ -237,7 +242,7 @@ async def _claim(
         idempotency.fingerprint(_raw_path(scope), scope["query_string"], await request.body()),
         context.new_id(),
     )
-    # Relaxed: should the record be lost with the power, so is all that came after it.
+    # Relaxed: if a power failure loses the record, it also loses all later changes.
     sealed = await context.database.write_relaxed(idempotency.begin, claim, context.clock())
     if sealed is None:
         context.claim = claim
@@ -253,7 +258,7 @@ async def _claim(
 
 
 def _raw_path(scope: Scope) -> bytes:
-    """Return the path as it was sent; ASGI lets a server keep that for itself."""
+    """Return the path as it was sent; ASGI servers may omit it."""
     return scope.get("raw_path") or quote(scope["path"]).encode()
 
 
@@ -269,7 +274,7 @@ def _check_content_type(scope: Scope, body: bytes) -> None:
 
 
 def _context(scope: Scope) -> RequestContext:
-    """Provide the context that the guard made."""
+    """Return the context that the guard has created, for the handler."""
     context = request_state_of(scope).context
     if context is None:
         raise RouteError("there is no platform, so there is no context")
@@ -277,7 +282,7 @@ def _context(scope: Scope) -> RequestContext:
 
 
 def _stream(scope: Scope) -> RequestStream:
-    """Provide the body of a request to a route that takes it unread."""
+    """Return the unread body, for a handler with ``takes_stream``."""
     state = request_state_of(scope)
     assert state.spec is not None
     limit = state.spec.max_stream_bytes
@@ -285,7 +290,7 @@ def _stream(scope: Scope) -> RequestStream:
 
 
 class _CheckedRequest(Request[Any, Any, Any]):
-    """A request whose body is read and decoded by our rules."""
+    """A request whose body is read within the limits, and parsed strictly."""
 
     async def body(self) -> bytes:
         """Return the whole body."""
@@ -295,7 +300,7 @@ class _CheckedRequest(Request[Any, Any, Any]):
             raise errors.InvalidInput("the body did not arrive whole") from None
 
     async def json(self) -> Any:  # noqa: ANN401 - the type the handler asks for
-        """Return the body as what the handler takes."""
+        """Return the body, decoded as the type of the handler's parameter."""
         spec = request_state_of(self.scope).spec
         assert spec is not None
         body = await self.body()
@@ -305,7 +310,7 @@ class _CheckedRequest(Request[Any, Any, Any]):
 
 
 class _Response(Response[Any]):
-    """An answer made of what a handler returned: a `Reply` as it is, anything else encoded."""
+    """The response for a handler's result: a `Reply` unchanged, anything else encoded."""
 
     def __init__(self, content: Any, **options: Any) -> None:  # noqa: ANN401 - the framework's
         if isinstance(content, Reply):

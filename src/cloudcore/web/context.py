@@ -202,7 +202,7 @@ class RequestContext:
 
         """
         self.check_authorized()
-        assert not self.is_committed, "one request has one outcome"
+        assert not self.is_committed, "a request has only one outcome"
 
         def run(connection: Connection) -> Reply[B]:
             result = change(connection, *args)
@@ -218,7 +218,7 @@ class RequestContext:
         return reply
 
     def check_authorized(self) -> None:
-        """Refuse to go on when the route has an action and nobody asked whether it is allowed."""
+        """Raise RuntimeError if the route has an action and `authorize` was not called."""
         if self.action is not None and not self.authorized:
             raise RuntimeError(f"{self.action} was never authorized")
 

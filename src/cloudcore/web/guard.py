@@ -1,4 +1,4 @@
-"""Who may come in: first 401, then 403, and only then what is there (rule G3).
+"""Authenticate and authorize requests: answer 401 and 403 before anything reveals what exists.
 
 Runs for every route before its body is read. Default deny: a route has a spec or is none.
 """
@@ -37,7 +37,7 @@ Connection = ASGIConnection[Any, Any, Any, Any]
 
 
 class Guard:
-    """Decides over every request, and makes its `RequestContext`."""
+    """Checks every request, and creates its `RequestContext`."""
 
     def __init__(
         self, platform: Platform | None, resource_rules: Sequence[ResourceRules] = ()
@@ -53,10 +53,10 @@ class Guard:
         self._allow = allow
 
     async def admit(self, connection: Connection) -> None:
-        """Let a request in.
+        """Check a request, and put its context into the scope.
 
         Raises:
-            Unauthenticated, AccessDenied, RateLimited, NotFound, InvalidInput: or do not.
+            Unauthenticated, AccessDenied, RateLimited, NotFound, InvalidInput.
 
         """
         spec = self._specs.get(connection.scope["route_handler"])
@@ -104,7 +104,7 @@ class Guard:
         if not spec.public:
             context.caller = await _authenticate(platform, state, context, credentials)
         elif spec.rate_limited and credentials:
-            # Counted by who it is; a credential that is not valid is nobody's.
+            # Counted by principal; with an invalid credential, by address.
             with suppress(Unauthenticated):
                 context.caller = await _authenticate(platform, state, context, credentials)
         if context.caller is not None:
@@ -117,10 +117,10 @@ class Guard:
     async def _check_action(
         self, platform: Platform, state: RequestState, context: RequestContext, action: str
     ) -> None:
-        """Refuse whom no policy could allow the action on anything, before anything is looked up.
+        """Raise AccessDenied if no identity policy allows the action on any resource.
 
-        A resource's own policy may allow what no identity policy does. Such an action is left to
-        the handler, but whatever it does not find is forbidden to this caller too.
+        If a resource's own policy may allow the action, leave the decision to the handler; then a
+        404 becomes a 403 for this caller.
         """
         assert context.caller is not None
         context.policies = await platform.authenticator.policies_of(context.caller)
@@ -159,14 +159,14 @@ async def _count(state: RequestState, context: RequestContext, spec: RouteSpec) 
 
 
 def _show_tail(name: str, tail: str | None, scope: Any) -> None:  # noqa: ANN401 - the framework's
-    """Put the tail of a path where the framework was shown another segment."""
+    """Set the path parameter of the tail, for which the framework got a placeholder."""
     tail = PLACEHOLDER if tail is None else tail
     scope["path"] = scope["path"].removesuffix(PLACEHOLDER) + tail
-    scope["path_params"] = {**scope["path_params"], name: tail}  # which the framework shares
+    scope["path_params"] = {**scope["path_params"], name: tail}  # the framework caches the old dict
 
 
 def _lower_ids(spec: RouteSpec, scope: Any) -> None:  # noqa: ANN401 - the framework's
-    """Put the ids of a path into the lower case they are stored in."""
+    """Convert the ids in a path to lower case, as they are stored."""
     parameters = scope["path_params"]
     segments = scope["path"].split("/")
     for place, segment in enumerate(spec.path.split("/")):

@@ -1,7 +1,7 @@
-"""The OpenAPI 3.1 document, made of what the routes say of themselves and of nothing else.
+"""Generate the OpenAPI 3.1 document from the declarations of the routes alone.
 
-Statuses are those that can occur: an operation that takes no body is never told 415. What only
-the operation itself knows of (a conflict, say) it states in its ``opt``.
+It lists the statuses that can occur: no 415 for an operation without a body. Statuses that only the
+handler knows of, such as a conflict, are declared in its ``opt``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ _HEADERS: Final = {
     "WWW-Authenticate": ("How to authenticate (RFC 6750).", "string"),
     "Retry-After": ("Seconds after which to try again, never 0.", "integer"),
     "ETag": ("The entity tag of the content (RFC 9110 §8.8.3).", "string"),
-    "Location": ("The path of what was made, or was begun.", "string"),
-    "X-RateLimit-Limit": ("Requests a window takes.", "integer"),
+    "Location": (
+        "The path of the resource that was created, or of the run that was started.",
+        "string",
+    ),
+    "X-RateLimit-Limit": ("Requests allowed in a window.", "integer"),
     "X-RateLimit-Remaining": ("Requests left in this window.", "integer"),
     "X-RateLimit-Reset": ("Seconds until the window ends.", "integer"),
     "Idempotency-Replayed": ("`true` when this is the outcome of an earlier request.", "string"),
@@ -44,7 +47,7 @@ _ERROR_HEADERS: Final = {
 _IDEMPOTENCY_KEY: Final[dict[str, Any]] = {
     "name": "Idempotency-Key",
     "in": "header",
-    "description": "Sent again within 24 hours, the request has the outcome of its first time.",
+    "description": "A request sent again with its key within 24 hours gets the first outcome.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
 }
 _CONDITIONS: Final = {
@@ -92,10 +95,10 @@ def document(
 
 
 def check_names(routes: Sequence[KernelRoute]) -> None:
-    """Require that each operation has a name of its own.
+    """Check that operations have different names.
 
     Raises:
-        RouteError: one has not.
+        RouteError: two have the same.
 
     """
     named: set[str] = set()
@@ -128,7 +131,7 @@ def statuses(spec: RouteSpec) -> list[int]:
 
 
 class _Types:
-    """The schemas of all types, each under its name once."""
+    """The schemas of all types, by name."""
 
     def __init__(self, types: Sequence[Any]) -> None:
         unique = list({str(shape): shape for shape in types}.values())
@@ -142,12 +145,12 @@ class _Types:
         self._schemas = dict(zip(map(str, unique), schemas, strict=True))
 
     def schema(self, shape: Any) -> Json:  # noqa: ANN401 - a type
-        """Return the schema of a type, most often a reference."""
+        """Return the schema of a type, usually a reference to a named one."""
         return self._schemas[str(shape)]
 
 
 def _completed(schema: Json, words: Mapping[str, str]) -> Json:
-    """Return a Struct's schema with what its fields' docstrings say."""
+    """Return a Struct's schema with its fields' docstrings as descriptions."""
     properties: Mapping[str, Json] = schema.get("properties", {})
     told = {
         name: {"description": words[name], **_sized(each)} if name in words else _sized(each)
@@ -157,7 +160,7 @@ def _completed(schema: Json, words: Mapping[str, str]) -> Json:
 
 
 def _sized(schema: Any) -> Any:  # noqa: ANN401 - JSON
-    """Say of whole numbers that they take 64 bits; generators would think of 32."""
+    """Add the format ``int64`` to integers, for which generators assume 32 bits."""
     if isinstance(schema, list):
         return [_sized(each) for each in schema]
     if not isinstance(schema, dict):
@@ -173,7 +176,7 @@ def _shapes(routes: Sequence[KernelRoute]) -> list[Any]:
 
 
 def _answered(route: KernelRoute) -> Any:  # noqa: ANN401 - a type
-    """Return the shape of a success; None when it is no JSON of ours."""
+    """Return the type of a success's JSON body, or None if it has none."""
     returned = route.handler.parsed_fn_signature.return_type
     if returned.origin in (Reply, Response):
         returned = returned.inner_types[0]
@@ -263,7 +266,7 @@ def _query_parameters(shape: type[msgspec.Struct]) -> Iterator[Json]:
 
 
 def _without_null(schema: Json) -> Json:
-    """Return the schema of a query parameter, which is absent where a field would be null."""
+    """Return the schema of a query parameter: it is absent instead of null."""
     kept = {name: value for name, value in schema.items() if name not in ("anyOf", "default")}
     if schema.get("default") is not None:
         kept["default"] = schema["default"]

@@ -43,12 +43,12 @@ class RequestState:
         self.bearer_came = False
         """True if the request had a bearer token, valid or not."""
         self.hides_absence = False
-        """Whether the caller may not learn from a 404 that something is not there."""
+        """True if a 404 must be replaced by a 403: the caller may not learn what exists."""
         self.tail: str | None = None
-        """The tail of the path (see `cloudcore.web.tail`), if it has one that can be read."""
+        """The decoded tail of the path (see `cloudcore.web.tail`), or None."""
         self.is_head = scope["method"] == "HEAD"
         self.receive = receive
-        """The server's own, which counts nothing on the budget of kept bodies."""
+        """The server's `receive`; it does not count against the memory budget of bodies."""
         self._send = send
         self._is_replaced = False
         self._start: HTTPResponseStartEvent | None = None
@@ -59,7 +59,7 @@ class RequestState:
         if message["type"] == "http.response.start":
             self._start = message
             return
-        if self._is_replaced:  # by an answer that is whole
+        if self._is_replaced:  # another response was sent completely
             return
         if self._start is not None:
             start, settled = await self._settle(self._start, cast("HTTPResponseBodyEvent", message))

@@ -1,21 +1,21 @@
-"""What a route declares in ``opt``; a route that declares nothing keeps the server from starting.
+"""Check what routes declare in ``opt``; the server does not start if a declaration is missing.
 
-    action          the IAM action its caller must be allowed, or None
+    action          the IAM action that the caller must be allowed, or None
     idempotent      it takes an ``Idempotency-Key`` and answers by `RequestContext.commit`
     resource_policy finds the resource's own policy, which authorizes a replay
-    public          anyone may come; credentials are not looked at
-    rate_limited    requests are counted, by principal or (where public) else by address
+    public          unauthenticated clients may call it; credentials are ignored
+    rate_limited    requests count per principal; on a public route else per client address
     query           the `msgspec.Struct` of its query parameters
-    form            the Struct of the form it reads from the request itself; described, not decoded
-    statuses        what it can answer beside what the kernel knows of
+    form            the Struct of the form that the handler parses; only for the documentation
+    statuses        its further error statuses, besides those of the kernel
     entity_tag      its success has an entity tag; it checks ``If-None-Match``, and answers 304
     conditional     it checks ``If-Match`` and ``If-None-Match``, and answers 412
-    pages           those of its statuses that it answers with a page of HTML
-    media_types     those of a success whose body is bytes
-    malformed_id    400 where the specification lists that instead of 404
-    tail            the last path parameter, which takes the rest of the path byte for byte
-    takes_stream    its body is not read by the kernel, but by its parameter ``stream``
-    max_stream_bytes  the most that such a body may have
+    pages           statuses that it answers with an HTML page
+    media_types     media types of a success whose body is bytes
+    malformed_id    400 if the specification lists that for a malformed id instead of 404
+    tail            the last path parameter, which takes the rest of the path byte by byte
+    takes_stream    the handler reads the body through its parameter ``stream``
+    max_stream_bytes  maximum size of such a body
 
 Path parameters whose names end in ``_id`` are UUIDs; handlers see them in lower case.
 """
@@ -57,12 +57,12 @@ _OPTIONAL: Final[dict[str, type]] = {
     "max_stream_bytes": int,
 }
 ResourcePolicy = Callable[[RequestContext, str], Awaitable[Policy | None]]
-"""Given the CRN of a resource, returns what its policy says of the caller."""
+"""Given the CRN of a resource, returns its policy, or None."""
 _INJECTED: Final = frozenset({"ctx", "data", "request", "return", "stream"})
 
 
 class RouteError(Exception):
-    """A route does not say what it must, or contradicts itself; a bug found at startup."""
+    """A route's declaration is incomplete or contradictory: a bug, found at startup."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +89,10 @@ class RouteSpec:
     max_stream_bytes: int | None = None
     id_parameters: tuple[str, ...] = ()
     body: Any = None
-    """The type of its JSON body, when it reads one."""
+    """The type of its JSON body, or None."""
     is_body_required: bool = False
     status: int = 200
-    """Of its success, when it says no other."""
+    """The status of a success."""
 
     @property
     def method(self) -> str:
@@ -119,7 +119,7 @@ def routes_of(app: Litestar) -> Iterator[KernelRoute]:
     """Yield the routes of an application, except those the framework adds for OPTIONS.
 
     Raises:
-        RouteError: one does not say what it must.
+        RouteError: a route's declaration is incomplete.
 
     """
     for path in app.routes:
@@ -151,7 +151,7 @@ def tails_of(routes: Sequence[KernelRoute]) -> Tails:
 
 
 def allowed(methods: Any) -> str:  # noqa: ANN401 - an iterable of names, however typed
-    """Return the methods that a path answers: HEAD wherever GET, OPTIONS nowhere."""
+    """Return the methods of a path for the header ``Allow``: HEAD with GET, without OPTIONS."""
     names = {str(method) for method in methods} - {"OPTIONS"}
     return ", ".join(sorted(names | {"HEAD"} if "GET" in names else names))
 
@@ -190,7 +190,7 @@ def _check_opt(opt: dict[str, Any]) -> None:
 
 def _check_sense(spec: RouteSpec, handler: HTTPRouteHandler) -> None:
     if spec.public and (spec.action or spec.idempotent):
-        raise RouteError("nobody can be asked for an action or owns a key where anyone may come")
+        raise RouteError("a public route has neither an action nor an Idempotency-Key")
     returned = handler.parsed_fn_signature.return_type
     if spec.idempotent and not (returned.is_subclass_of(Reply) or returned.origin is Reply):
         raise RouteError("an idempotent handler returns the Reply of Context.commit")
@@ -206,9 +206,9 @@ def _check_stream(spec: RouteSpec, has_parameter: bool) -> None:  # noqa: FBT001
     if spec.takes_stream != has_parameter:
         raise RouteError("opt's takes_stream and a parameter called stream need one another")
     if spec.takes_stream and (spec.body is not None or spec.form or spec.idempotent):
-        raise RouteError("a stream is no other body, and no reply to it is kept")
+        raise RouteError("a route with a stream has no other body, and is not idempotent")
     if spec.max_stream_bytes is not None and not spec.takes_stream:
-        raise RouteError("opt's max_stream_bytes bounds no stream")
+        raise RouteError("opt's max_stream_bytes needs a stream")
 
 
 def _check_parameters(path: HTTPRoute, handler: HTTPRouteHandler) -> None:

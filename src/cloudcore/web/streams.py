@@ -1,7 +1,7 @@
-"""Bodies that are not kept in memory: a request's, given to its handler, and an answer's.
+"""Request and response bodies that are streamed, not kept in memory.
 
-A route that takes one says so (``takes_stream``) and has a parameter ``stream``. A route that gives
-one returns a `StreamReply`.
+A handler that reads one declares ``takes_stream`` and has a parameter ``stream``. A handler that
+sends one returns a `StreamReply`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from cloudcore.web.request_state import request_state_of
 T = TypeVar("T")
 
 UNIT_BYTES: Final = 256 * 1024
-"""Read at once from a file, where the server cannot send from it."""
+"""Bytes per read of a file, on a server that cannot send from a file."""
 
 
 class RequestStream:
-    """The body of a request, still unread. It is read once, in one of two ways."""
+    """The unread body of a request. Read it once: by `receive_into` or by iteration."""
 
     def __init__(
         self, scope: Scope, receive: Receive, context: RequestContext, limit: int | None
@@ -34,7 +34,7 @@ class RequestStream:
         headers = dict(reversed([*scope["headers"]]))
         declared = headers.get(b"content-length")
         self.length = None if declared is None else int(declared)
-        """Bytes declared; None if the client declares none."""
+        """The ``Content-Length``, or None."""
         content_type = headers.get(b"content-type")
         self.content_type = None if content_type is None else content_type.decode("latin-1")
         self._scope = scope
@@ -44,13 +44,13 @@ class RequestStream:
         self._count = 0
 
     async def receive_into(self, sink: Sink, finish: Callable[[bool], T]) -> T:
-        """Move the body to `sink` off the event loop; return what ``finish(is_whole)`` returns.
+        """Move the body to `sink` off the event loop; return ``finish(is_complete)``.
 
-        What `sink` raises is raised here, and then `finish` is not called. See
+        Exceptions of `sink` are raised here, and then `finish` is not called. See
         `cloudcore.serving.body.receive_into`.
 
         Raises:
-            PayloadTooLarge: the body is longer than the route takes.
+            PayloadTooLarge: the body is longer than the route's maximum.
 
         """
         self._begin()
@@ -62,11 +62,11 @@ class RequestStream:
         return await receive_into(self._scope, self._receive, counted, finish)  # type: ignore[arg-type]
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield the body as it arrives; no more is read while the reader is busy.
+        """Yield the body as it arrives; read no further while the caller is busy.
 
         Raises:
-            PayloadTooLarge: the body is longer than the route takes.
-            InvalidInput: it did not arrive whole.
+            PayloadTooLarge: the body is longer than the route's maximum.
+            InvalidInput: it did not arrive completely.
 
         """
         self._begin()
@@ -81,7 +81,7 @@ class RequestStream:
                 yield part
 
     def _begin(self) -> None:
-        """Refuse to read what nobody authorized, or what is declared too long."""
+        """Check that the request was authorized, and its declared length."""
         self._context.check_authorized()
         self._check(self.length or 0)
 
@@ -95,7 +95,7 @@ class RequestStream:
 
 
 class FileRange(NamedTuple):
-    """A run of bytes of an open file."""
+    """A range of bytes of an open file."""
 
     descriptor: int
     offset: int
@@ -103,11 +103,11 @@ class FileRange(NamedTuple):
 
 
 class StreamReply:
-    """An answer whose body is sent as it comes: from a generator, or a file in place.
+    """A response whose body is streamed from a generator, or sent from a file.
 
-    What the generator raises before its first part is answered in the envelope. After that, as
-    with a file that is too short, the connection is cut. Generator and file are closed at the end,
-    when the client leaves, and for HEAD, which reads nothing of them.
+    An exception of the generator before its first part becomes an error response. A later one, or a
+    file that is too short, aborts the connection. Generator and file are closed at the end, when
+    the client disconnects, and for HEAD, which does not read them.
     """
 
     def __init__(
@@ -119,9 +119,9 @@ class StreamReply:
         length: int | None = None,
         close: Callable[[], None] | None = None,
     ) -> None:
-        """Make an answer; `length` is what the body of a generator has, None if unknown.
+        """Make a response; `length` is the size of a generator's body, or None if unknown.
 
-        `close` is called once, whatever becomes of the answer.
+        `close` is called once, in any case.
         """
         self._body = body
         self._close = close
@@ -139,7 +139,7 @@ class StreamReply:
         receive: Receive,  # noqa: ARG002 - the signature of an ASGI application
         send: Send,
     ) -> None:
-        """Send it (ASGI)."""
+        """Send the response (ASGI)."""
         try:
             if request_state_of(scope).is_head:
                 await send(self._start)
@@ -158,10 +158,10 @@ class StreamReply:
     async def _send_parts(
         self, parts: AsyncGenerator[bytes, None], scope: Scope, send: Send
     ) -> None:
-        """Send what `parts` yields, until the client leaves.
+        """Send what `parts` yields, until the client disconnects.
 
-        Only our own server tells while a part is awaited. A client that ended its own side of
-        the connection may still read: whether it does shows when the next part is sent.
+        Only our own server detects that while a part is awaited. A client that has shut down its
+        sending side may still read; sending the next part shows if it does.
         """
         held: HeldBody | None = _extensions(scope).get("entrepot.held_body")
         try:
@@ -174,7 +174,7 @@ class StreamReply:
                     await send(_part(part, more=True))
                     part = await anext(parts, None)
                 await send(_part(b""))
-        except TimeoutError:  # ours, or one of `parts`
+        except TimeoutError:  # of the timeout here, or raised by `parts`
             if not watch.expired():
                 raise
         finally:
@@ -197,7 +197,7 @@ async def _send_file(body: FileRange, scope: Scope, send: Send) -> None:
         unit = min(UNIT_BYTES, end - offset)
         part = await asyncio.to_thread(os.pread, body.descriptor, unit, offset)
         if not part:
-            raise RuntimeError("the file is shorter than what was promised of it")
+            raise RuntimeError("the file is shorter than its announced length")
         offset += len(part)
         await send(_part(part, more=True))
     await send(_part(b""))

@@ -75,7 +75,7 @@ def parse(document: bytes, decoder: json.JSONDecoder | None = None) -> Any:  # n
     except RecursionError:
         raise _refusal("body", "too_deep", "the body is nested too deep") from None
     except NamedTwice:
-        words = "the body has an object that names a key twice"
+        words = "the body has an object with the same key twice"
         raise _refusal("body", "duplicate_key", words) from None
     except _Refused as refused:
         raise _refusal("body", refused.reason, f"the body {refused}") from None

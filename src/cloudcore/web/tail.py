@@ -1,8 +1,8 @@
-"""The tail of a path: a last parameter that takes the rest of the path, byte for byte.
+"""The tail of a path: a last parameter that takes the rest of the path, byte by byte.
 
-The framework reads a path in segments and normalises it, so ``a%2Fb``, ``a//b`` and ``a/`` would
+The framework splits a path into segments and normalises it, so ``a%2Fb``, ``a//b`` and ``a/`` would
 become other keys. Here the tail is cut from the path as it was sent and percent-decoded once; the
-framework is shown `PLACEHOLDER` in its place.
+framework gets `PLACEHOLDER` instead.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class TailedPath(NamedTuple):
     """A path that ends in a tail."""
 
     head: str
-    """What stands before the tail, decoded; it ends in a slash."""
+    """The path before the tail, decoded; it ends in a slash."""
     tail: str | None
-    """The tail; None if it is no UTF-8, or holds a broken escape or a null character."""
+    """The tail; None if it is not UTF-8, or has a malformed escape or a null character."""
 
 
 class Tails:
@@ -33,7 +33,7 @@ class Tails:
         self._heads = [_segments(template)[:-1] for template in templates]
 
     def find(self, path: bytes) -> TailedPath | None:
-        """Return `path`, as it was sent, cut in two; None if it has no tail or an empty one."""
+        """Split a path as it was sent; return None if it has no tail or an empty one."""
         for head in self._heads:
             *before, tail = path.split(b"/", len(head))
             if tail and len(before) == len(head) and all(map(_fits, head, before)):
@@ -43,7 +43,7 @@ class Tails:
 
 
 def collision(template: str, others: Iterable[str]) -> str | None:
-    """Return a template that some path fits as well as `template`, which ends in a tail."""
+    """Return one of `others` that matches a path that `template`, with a tail, also matches."""
     head = _segments(template)[:-1]
     for other in others:
         if other != template and _collide(head, _segments(other)):
@@ -52,9 +52,9 @@ def collision(template: str, others: Iterable[str]) -> str | None:
 
 
 def is_crooked(path: bytes) -> bool:
-    """Return True if the framework would read the path differently, or a database refuse it.
+    """Return True if a path has an empty segment, an encoded slash or a null character.
 
-    Such paths hold an empty segment, an encoded slash or a null character.
+    The framework would read the first two differently, and a database refuse the last.
     """
     lowered = path.lower()
     return (
@@ -85,10 +85,10 @@ def _decoded(tail: bytes) -> str | None:
 
 
 def _collide(head: Sequence[str], other: Sequence[str]) -> bool:
-    """Return True if a path with a tail behind `head` could be one of `other`, or the reverse.
+    """Return True if a path with a tail after `head` can match `other`, or the reverse.
 
-    The framework never goes back from a literal segment to a parameter, so one that stands
-    where the other has a parameter hides it even if the paths differ later.
+    The framework does not backtrack from a literal segment to a parameter. So a literal segment
+    hides a parameter at the same place even if the paths differ later.
     """
     for mine, theirs in zip(head, other, strict=False):
         if mine.startswith("{") != theirs.startswith("{"):

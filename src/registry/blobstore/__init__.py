@@ -1,1 +1,1 @@
-"""Where blob bytes live, filed by object id; what an object means is the metadata's business."""
+"""The blob store: bytes by object id. What an object is used for, only the database knows."""

@@ -1,18 +1,18 @@
-"""The seams of the blob store, cut by who needs them: readers, writers, and the one sweeper.
+"""The interfaces of the blob store: `BlobReader`, `BlobWriter` and `BlobSweeper`.
 
-A store knows objects by id. Which account, repository or digest an object serves is not its
-business, and no text of a user ever becomes part of a path.
+A store knows objects by id. It does not know which account, repository or digest an object belongs
+to, and no text of a user becomes part of a path.
 
-Life of bytes: an upload *stages* them (appended at an offset, hashed while they arrive) and
-`Staged.commit` turns them into an object, verified and flushed. There is no other door.
+An upload *stages* bytes (appended at an offset, hashed as they arrive); `Staged.commit` verifies
+and flushes them, and makes them an object. Objects come to exist in no other way.
 
-A coroutine here blocks nobody: it waits for a disk or a network in a thread, or finds without
-waiting what it needs. Plain methods that say "Blocks" are for bulk threads, which move the bytes.
+A coroutine here does not block the event loop: if it must wait for a disk or a network, it does so
+in a thread. Plain methods whose docstring says "Blocks" are for bulk threads, which move the bytes.
 
-"Gone" and "broken" differ: what is not there raises `ObjectUnknown`; everything the disk or the
-network refuses (full, I/O error) raises `registry.errors.StoreUnavailable`, after which reading
-goes on. After a failed flush, what this hold wrote is discarded: it may be lost even if a second
-flush would succeed, so there is none. What was acknowledged before the hold stays.
+Absent bytes raise `ObjectUnknown`. Errors of the disk or the network (full, I/O error) raise
+`registry.errors.StoreUnavailable`; reading other objects still works. After a failed flush, what
+this hold wrote is discarded, since it may be lost even if a second flush succeeds. What was
+acknowledged before the hold stays.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from registry.errors import StoreUnavailable
 from registry.oci.digest import Digest
 
 PLAIN: Final = "plain"
-"""Encoding of bytes that are stored as they came."""
+"""Encoding of bytes that are stored as they were pushed."""
 
 
 class ObjectUnknown(Exception):
@@ -42,11 +42,11 @@ class StageBusy(Exception):
 
 
 class StagedDropped(Exception):
-    """Staged bytes that were being read were discarded, or cut off before what was read."""
+    """Staged bytes were discarded or truncated while they were being read."""
 
 
 class KeyNotTaken(Exception):
-    """The store keeps bytes plain, and was given a data key to seal or open them with."""
+    """A data key was given to a store that keeps bytes plain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,12 @@ class DataKey:
     key_id: str
     """The KMS key that wraps it."""
     wrapped: bytes
-    """The data key, encrypted under that key: what the metadata keeps."""
+    """The data key, encrypted under that key; the database stores it."""
     plaintext: bytes = field(repr=False)
 
 
 class FileRegion(NamedTuple):
-    """A run of bytes in an open file, ready for ``sendfile``."""
+    """A range of bytes in an open file, for ``sendfile``."""
 
     descriptor: int
     offset: int
@@ -71,9 +71,9 @@ class FileRegion(NamedTuple):
 class OpenObject(Protocol):
     """An object open for reading, or staged bytes that may still grow.
 
-    An object stays readable after its deletion. Ranges are of the bytes as they were pushed,
-    whatever their encoding: ``[start, stop)``, where `stop` None is the end; a range outside
-    the object raises ValueError.
+    An object stays readable after its deletion. Ranges count bytes as they were pushed, whatever
+    their encoding: ``[start, stop)``, where `stop` None is the end. A range outside the object
+    raises ValueError.
     """
 
     @property
@@ -82,9 +82,9 @@ class OpenObject(Protocol):
         ...
 
     def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None:
-        """Return where a range lies in a file, or None if its bytes must be asked for.
+        """Return a range as a region of a file, or None if it can only be read by `chunks`.
 
-        None of what is sealed, grows, or is not in a file. Valid until `aclose`.
+        None for bytes that are sealed, still grow, or are not in a file. Valid until `aclose`.
         """
         ...
 
@@ -101,11 +101,11 @@ class OpenObject(Protocol):
     def stream(self, start: int = 0, stop: int | None = None) -> AsyncIterator[bytes]:
         """Yield a range in order, in parts of at most 256 KiB.
 
-        Of growing bytes, the last part comes when they are written; with `stop` None, the end when
-        they are committed.
+        If the bytes grow, wait for those of the range to be written; with `stop` None, wait for
+        the commit.
 
         Raises:
-            StagedDropped: they were discarded, or others took their place.
+            StagedDropped: they were discarded, or replaced by others.
             StoreUnavailable: as `chunks`.
 
         """
@@ -117,12 +117,12 @@ class OpenObject(Protocol):
 
 
 class BlobReader(Protocol):
-    """Gives bytes out: the data plane, the scrubber."""
+    """Read objects: for the data plane and fsck."""
 
     async def open(
         self, object_id: str, size: int | None = None, data_key: DataKey | None = None
     ) -> OpenObject:
-        """Open an object of `size` bytes, or of any size; a sealed one with its key.
+        """Open an object of `size` bytes, or of any size if None; a sealed one with its data key.
 
         Raises:
             ObjectUnknown: there is no such object.
@@ -134,10 +134,10 @@ class BlobReader(Protocol):
         ...
 
     async def open_staged(self, upload_id: str, data_key: DataKey | None = None) -> OpenObject:
-        """Open staged bytes, to read them while they grow; if committed already, the object.
+        """Open staged bytes, to read them while they grow; or the object, if they are committed.
 
-        They need not be flushed yet, and are verified only by their commit. Another process's
-        writes are seen within moments.
+        Staged bytes may be neither flushed nor verified yet. Writes of other processes become
+        visible after a short delay.
 
         Raises:
             ObjectUnknown, StoreUnavailable, KeyNotTaken: as `open`.
@@ -146,7 +146,7 @@ class BlobReader(Protocol):
         ...
 
     async def check(self, object_id: str, stored_size: int) -> None:
-        """Check that an object is there with `stored_size` bytes, without opening it.
+        """Check that an object exists with `stored_size` bytes, without opening it.
 
         Raises:
             ObjectUnknown, ObjectDamaged, StoreUnavailable: as `open`.
@@ -155,21 +155,21 @@ class BlobReader(Protocol):
         ...
 
     def check_cached(self, object_id: str, stored_size: int) -> bool:
-        """Return True if an object is known at once to be there with `stored_size` bytes.
+        """Return True if the object is known, without waiting, to exist with `stored_size` bytes.
 
-        Never waits and never raises. False says nothing of the object: then `check` it.
+        Never raises. False means unknown: then call `check`.
         """
         ...
 
 
 class Stored(NamedTuple):
-    """An object that has just come to exist."""
+    """An object that was just committed."""
 
     object_id: str
     digest: Digest
     """sha256 of the bytes: the identity under which it is stored."""
     alias: Digest | None
-    """The verified digest it was committed under, when that is not sha256."""
+    """The verified digest it was committed under, if that is not sha256."""
     size: int
     stored_size: int
     encoding: str
@@ -177,11 +177,11 @@ class Stored(NamedTuple):
 
 
 class Staged(Protocol):
-    """Bytes of one upload on their way in, held by exactly one writer."""
+    """The staged bytes of one upload, held by exactly one writer."""
 
     @property
     def offset(self) -> int:
-        """Return how many bytes are staged."""
+        """Return the number of staged bytes."""
         ...
 
     async def rewind(
@@ -192,15 +192,15 @@ class Staged(Protocol):
         *,
         data_key: DataKey | None,
     ) -> None:
-        """Go to the acknowledged `offset` of resumed bytes; longer ones are cut off there.
+        """Go to the acknowledged `offset` of resumed bytes; cut off what is beyond.
 
-        Newly staged bytes, of which none are written, may be rewound (to 0) like resumed ones.
+        Also allowed, to 0, right after `BlobWriter.stage`.
 
         `digests` is what `flush` returned at this offset; `algorithm` and `data_key` are what
         `BlobWriter.stage` was given.
 
         Raises:
-            ObjectUnknown: fewer bytes than `offset` are there.
+            ObjectUnknown: there are fewer bytes than `offset`.
             StoreUnavailable: the store failed.
             KeyNotTaken: there is a key, and the store keeps bytes plain.
 
@@ -211,28 +211,28 @@ class Staged(Protocol):
         """Append bytes and hash them. Blocks.
 
         Raises:
-            StoreUnavailable: the store is full or failed; what `offset` counts is still good.
+            StoreUnavailable: the store is full or failed; the bytes up to `offset` are still good.
 
         """
         ...
 
     def flush(self) -> Mapping[str, str]:
-        """Make the staged bytes durable (file, then folder). Blocks.
+        """Make the staged bytes durable (file, then folder); return their digests. Blocks.
 
-        After a failure, this hold can only be closed. The next one goes on at the offset that this
-        one was rewound to; at 0, with new bytes.
+        The result is a hex digest for each algorithm that hashed every byte, so that a later
+        `rewind` on any worker need not read the bytes again.
 
-        Returns the hex digest of everything staged for each algorithm whose hash saw every byte,
-        so that a later `stage` on any worker need not read them again.
+        After a failure, this hold can only be closed. The next one continues at the offset that
+        this one was rewound to; if that is 0, with new bytes.
         """
         ...
 
     def commit(self, expected: Digest) -> Stored:
         """Verify the bytes against `expected`, flush them and make them an object. Blocks.
 
-        The only way an object comes to exist. sha256 is always computed; when another algorithm
-        was asked for and not hashed on the way, the staged bytes are read once more. The hold
-        lasts until `aclose`, so that nobody takes the object back before its row is written.
+        sha256 is always computed; if `expected` has another algorithm that was not hashed as the
+        bytes arrived, they are read again. The hold lasts until `aclose`, so that nobody takes the
+        object for an orphan before its row is written.
 
         Raises:
             DigestMismatch: the bytes hash to something else; they are still staged.
@@ -243,19 +243,19 @@ class Staged(Protocol):
         ...
 
     async def discard(self) -> None:
-        """Delete the staged bytes; afterwards the id is free. An object is left alone."""
+        """Delete the staged bytes and free the id; do nothing if they are an object."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of the bytes and keep them, so that a later request can `resume` them.
+        """End the hold and keep the bytes, so that a later request can `resume` them.
 
-        Call it in every case and last, after the row is written; again does nothing.
+        Always call it last, after the row is written; calling it again does nothing.
         """
         ...
 
 
 class BlobWriter(Protocol):
-    """Takes bytes in: uploads, and later the pull-through cache."""
+    """Store bytes: for uploads."""
 
     async def stage(
         self,
@@ -267,11 +267,11 @@ class BlobWriter(Protocol):
     ) -> Staged:
         """Begin to stage bytes under a new id, sealed with `data_key` if there is one.
 
-        `algorithm` is hashed beside sha256. With `is_fresh`, the id was made for this call: then
-        the store may wait until the bulk thread has bytes, and raises there what is wrong.
+        `algorithm` is hashed beside sha256. `is_fresh`: the id was made for this call, so the store
+        may begin when the bulk thread writes the first bytes, and raise its errors there.
 
         Raises:
-            StageBusy: something is staged under this id already.
+            StageBusy: something is already stored under this id.
             StoreUnavailable: the store failed.
             KeyNotTaken: there is a key, and the store keeps bytes plain.
 
@@ -279,11 +279,10 @@ class BlobWriter(Protocol):
         ...
 
     async def resume(self, upload_id: str) -> Staged:
-        """Take up staged bytes that nobody else will write to.
+        """Hold staged bytes again; the caller has the lease of their session.
 
-        The caller, who holds the lease of their session, calls `Staged.rewind` before anything
-        else, and only then is an object of this id taken back to be staged: the row that would
-        have made it a blob was never written.
+        Call `Staged.rewind` next. If the bytes are an object whose row was never written (a crash
+        after the commit), that makes them staged bytes again.
 
         Raises:
             ObjectUnknown: nothing is staged under this id.
@@ -296,14 +295,14 @@ class BlobWriter(Protocol):
     async def stage_copy(
         self, upload_id: str, source_id: str, size: int, *, data_key: DataKey | None
     ) -> Staged:
-        """Begin to stage bytes under a new id, with the first `size` that `source_id` has.
+        """Begin to stage bytes under a new id, with a copy of the first `size` of `source_id`.
 
-        The source is staged or an object, and a writer may still append to it or cut it off beyond
-        `size`. It is not changed.
+        The source is staged bytes or an object, and is not changed. Meanwhile a writer may append
+        to it, or cut off bytes beyond `size`.
 
         Raises:
-            ObjectUnknown: fewer bytes than `size` are there.
-            StageBusy: something is staged under the new id already.
+            ObjectUnknown: the source has fewer bytes than `size`.
+            StageBusy: something is already stored under the new id.
             StoreUnavailable: the store failed.
             KeyNotTaken: there is a key, and the store keeps bytes plain.
 
@@ -311,11 +310,10 @@ class BlobWriter(Protocol):
         ...
 
     async def resumable(self, upload_id: str, received: int) -> int:
-        """Return from which byte an upload can go on that has acknowledged `received` bytes.
+        """Return the offset at which an upload with `received` acknowledged bytes can continue.
 
-        That is `received` or less: a store may keep whole parts only, or have lost bytes; 0 of an
-        upload of which nothing is there. Bytes that are an object without a row count, as `resume`
-        takes them up.
+        Less than `received` if the store keeps only whole parts, or has lost bytes; 0 if it has
+        none. Bytes that are an object without a row count, since `resume` accepts them.
 
         Raises:
             StoreUnavailable: the store failed.
@@ -324,7 +322,7 @@ class BlobWriter(Protocol):
         ...
 
     async def discard(self, upload_id: str) -> None:
-        """Delete what is staged under an id; nothing there is success.
+        """Delete what is staged under an id; do nothing if it is absent.
 
         Raises:
             StageBusy: a writer holds it.
@@ -343,62 +341,62 @@ class BlobWriter(Protocol):
         ...
 
     async def remove_duplicate(self, object_id: str) -> None:
-        """Delete an object just committed for which no row was written; absent is success.
+        """Delete a just committed object whose row was not written; do nothing if it is absent.
 
-        Its bytes are held already as another object.
+        Use it if another object has the same bytes, or the repository is gone.
         """
         ...
 
     async def replace(self, object_id: str, new_id: str) -> None:
-        """Move the bytes of the object `new_id`, just committed, to `object_id`.
+        """Move the bytes of the just committed object `new_id` to `object_id`.
 
-        `object_id` need not exist. Readers that have it open go on reading its old bytes.
+        `object_id` need not exist. Readers that have it open still read its old bytes.
 
         Raises:
             ObjectUnknown: there is no object `new_id`.
-            StoreUnavailable: the store failed; the object has its old bytes or the new ones.
+            StoreUnavailable: the store failed; `object_id` has its old bytes or the new ones.
 
         """
         ...
 
 
 class StoredObject(NamedTuple):
-    """What a listing says of an object."""
+    """An object or staged bytes in a listing."""
 
     object_id: str
     stored_size: int
 
 
 class Orphan(NamedTuple):
-    """Stored bytes that no row owned when they were found, set aside for some days."""
+    """Stored bytes that had no row when they were found, and were set aside for some days."""
 
     object_id: str
     set_aside_at: int
     """Microseconds since the epoch."""
     is_object: bool
-    """True of an object, False of staged bytes."""
+    """True for an object, False for staged bytes."""
     stored_size: int
 
 
 class Deleted(NamedTuple):
-    """Which of several objects are gone."""
+    """The objects that were deleted."""
 
     object_ids: Sequence[str]
     refusal: StoreUnavailable | None = None
-    """Why the others are still there."""
+    """Why others were not deleted."""
 
 
 class BlobSweeper(Protocol):
-    """Lists and deletes: the collector and fsck only; nobody else can delete an object.
+    """List, set aside and delete objects: for the collector, the orphan scan and fsck alone.
 
-    Deleting is safe only by the database that belongs to these bytes. So the store keeps the name
-    of the last generation of that database (`registry.gc.generations`).
+    Only the database that belongs to these bytes tells which may be deleted. So the store keeps the
+    id of the last generation of that database (`registry.gc.generations`).
     """
 
     def partitions(self) -> Sequence[str]:
-        """Return the names of the pieces in which the store lists its objects; always the same.
+        """Return the names of the partitions by which objects are listed.
 
-        Each object is in one of them, whichever other objects there are.
+        The names never change, nor does the partition of an object.
         """
         ...
 
@@ -407,52 +405,52 @@ class BlobSweeper(Protocol):
         ...
 
     def list_ids(self, partition: str) -> AsyncIterator[str]:
-        """Yield the ids of a partition's objects, at less cost than `list_objects`."""
+        """Yield the ids of a partition's objects; cheaper than `list_objects`."""
         ...
 
     def list_staged(self) -> AsyncIterator[StoredObject]:
-        """Yield everything staged, under its upload id."""
+        """Yield all staged bytes by upload id."""
         ...
 
     async def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
         """Make an object, or staged bytes, an orphan since `moment`; return False if absent.
 
-        The caller holds the bytes (`BlobWriter.resume`). Durable when it returns.
+        Durable. The caller holds the bytes (`BlobWriter.resume`). Without `staged_too`, only an
+        object.
         """
         ...
 
     def list_orphans(self) -> AsyncIterator[Orphan]:
-        """Yield every orphan that was set aside, in no particular order."""
+        """Yield every orphan, in no particular order."""
         ...
 
     async def take_back(self, object_id: str) -> bool:
         """Put an orphan back where it was; return False if there is none. Durable.
 
-        `BlobReader.open` and `BlobWriter.resume` do so by themselves for an id that is absent,
-        since only a row names it.
+        `BlobReader.open` and `BlobWriter.resume` do so for an absent id, since a row names it.
         """
         ...
 
     async def delete_orphan(self, orphan: Orphan) -> None:
-        """Delete the bytes of an orphan for good; absent is success."""
+        """Delete the bytes of an orphan; do nothing if it is absent."""
         ...
 
     def scan_alone(self) -> AbstractAsyncContextManager[bool]:
-        """Return a context manager: True for one process at a time, False for others meanwhile."""
+        """Return a context manager that gives True to one process at a time, False to others."""
         ...
 
     async def generation(self) -> str | None:
-        """Return the generation that was noted last, or None."""
+        """Return the noted generation, or None."""
         ...
 
     async def note_generation(self, generation: str) -> None:
-        """Note the generation of the database durably, in place of the last one."""
+        """Replace the noted generation. Durable."""
         ...
 
     async def delete(self, object_ids: Sequence[str]) -> Deleted:
-        """Delete the bytes of objects; absent is success, and one refusal keeps no other."""
+        """Delete objects; skip absent ones, and go on after one that cannot be deleted."""
         ...
 
 
 class BlobStore(BlobReader, BlobWriter, BlobSweeper, Protocol):
-    """What an implementation provides; callers ask for the part they need."""
+    """All of a store; callers take the part they need."""

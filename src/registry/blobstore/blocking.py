@@ -1,6 +1,6 @@
-"""What an implementation writes down: the same seams as `registry.blobstore.base`, but blocking.
+"""The interfaces that a store implements: those of `registry.blobstore.base`, but blocking.
 
-`registry.blobstore.threaded` makes a `BlobStore` of it, whose docstrings hold here too.
+`registry.blobstore.threaded` makes a `BlobStore` of them; its docstrings apply here too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class BlockingObject(Protocol):
 
 
 class Growth(NamedTuple):
-    """How far staged bytes have come."""
+    """The size of staged bytes, and whether it is final."""
 
     size: int
     is_committed: bool
@@ -51,16 +51,16 @@ class BlockingGrowing(Protocol):
     """Staged bytes open for reading while they grow."""
 
     def look(self) -> Growth:
-        """Return how many bytes there are now, and whether there will be no more.
+        """Return the number of bytes, and whether they are committed.
 
         Raises:
-            StagedDropped: they are not staged any more, and no object.
+            StagedDropped: they are neither staged nor an object.
 
         """
         ...
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return `count` bytes from `offset`, which are there.
+        """Return `count` bytes from `offset`; they must have been seen by `look`.
 
         Raises:
             StagedDropped: they were cut off.
@@ -69,12 +69,12 @@ class BlockingGrowing(Protocol):
         ...
 
     def close(self) -> None:
-        """Release them; again does nothing."""
+        """Release them; calling it again does nothing."""
         ...
 
 
 class BlockingStaged(Protocol):
-    """Bytes of one upload on their way in (`Staged`)."""
+    """The staged bytes of one upload (`Staged`)."""
 
     @property
     def offset(self) -> int:
@@ -87,7 +87,7 @@ class BlockingStaged(Protocol):
         ...
 
     def rewinds_at_once(self, offset: int) -> bool:
-        """Return True if a `rewind` to `offset` moves and cuts off nothing, and cannot block."""
+        """Return True if a `rewind` to `offset` changes no file, and so cannot block."""
         ...
 
     def rewind(
@@ -122,7 +122,7 @@ class BlockingStaged(Protocol):
 
 
 class BlockingStore(Protocol):
-    """A store whose calls block, and may come from any thread."""
+    """A store whose calls block. They may come from any thread."""
 
     def close(self) -> None:
         """Release the store; what it opened can still be read."""
@@ -221,5 +221,5 @@ class BlockingStore(Protocol):
         ...
 
     def delete(self, object_id: str) -> None:
-        """Delete an object's bytes; absent is success."""
+        """Delete an object's bytes; do nothing if it is absent."""
         ...

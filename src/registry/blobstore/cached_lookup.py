@@ -1,7 +1,7 @@
-"""Open files whose names and inodes the kernel has in memory, never waiting for a disk.
+"""Open files whose names and inodes are in the kernel's memory, without waiting for a disk.
 
-By ``openat2`` with ``RESOLVE_CACHED`` (Linux 5.12, openat2(2)), which Python does not offer. Where
-the kernel or a sandbox refuses it, every lookup is answered with "it may wait".
+It calls ``openat2`` with ``RESOLVE_CACHED`` (Linux 5.12, openat2(2)), which Python does not offer.
+If the kernel or a sandbox refuses that, every lookup returns None.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Final
 _OPENAT2: Final = 437
 _RESOLVE_CACHED: Final = 0x20
 _HOW_BYTES: Final = 24
-"""Of ``struct open_how``: flags, mode and resolve, 64 bits each."""
+"""Size of ``struct open_how``: flags, mode and resolve, 64 bits each."""
 
 
 def how(flags: int) -> bytes:
-    """Return how a file is to be opened, with the flags of `os.open`, for `open_cached`."""
+    """Return the ``open_how`` of `open_cached` for flags of `os.open`."""
     return struct.pack("=QQQ", flags, 0, _RESOLVE_CACHED)
 
 
 def open_cached(folder: int, path: str, how: bytes) -> int | None:
     """Return a descriptor of `path` below a folder descriptor, or None.
 
-    None if the lookup may wait, if it failed, or if the system cannot tell: a caller that finds
-    nothing here opens the file in a thread, and learns there what is wrong.
+    None if the lookup may wait or has failed: then open the file in a thread, which raises the
+    error.
     """
     if _system_call is None:
         return None
@@ -39,7 +39,7 @@ def open_cached(folder: int, path: str, how: bytes) -> int | None:
 def _find_system_call() -> Callable[[int, int, bytes, bytes, int], int] | None:
     if sys.platform != "linux":
         return None
-    # PyDLL keeps the interpreter's lock: giving it up costs more than a call that never waits.
+    # PyDLL keeps the interpreter's lock: releasing it costs more than this call, which never waits.
     function = ctypes.PyDLL(None).syscall
     function.argtypes = [
         ctypes.c_long,
@@ -62,4 +62,4 @@ def _find_system_call() -> Callable[[int, int, bytes, bytes, int], int] | None:
 
 _system_call: Final = _find_system_call()
 is_blind: Final = _system_call is None
-"""True if the system cannot tell what it has in memory."""
+"""True if the system does not support this."""

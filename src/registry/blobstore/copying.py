@@ -1,4 +1,4 @@
-"""The first bytes of a staged file or an object, copied while its writer may still append."""
+"""Copy the first bytes of a staged file or an object, to which a writer may still append."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from registry.blobstore.folders import Folders, object_path
 
 _PART_BYTES: Final = 1024 * 1024
 _NO_COPY: Final = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL})
-"""Between these files the system does not copy by itself."""
+"""Errors of a system that cannot copy between these files by itself."""
 
 
 def copy_prefix(folders: Folders, source_id: str, target: int, size: int) -> None:
-    """Fill the empty file `target` with the first `size` bytes that an id has.
+    """Fill the empty file `target` with the first `size` bytes of an id.
 
     Raises:
-        ObjectUnknown: fewer are there.
-        OSError: the disk refused.
+        ObjectUnknown: there are fewer.
+        OSError: the disk failed.
 
     """
     source = _open_bytes(folders, source_id)
@@ -38,7 +38,7 @@ def copy_prefix(folders: Folders, source_id: str, target: int, size: int) -> Non
 
 
 def _open_bytes(folders: Folders, object_id: str) -> int:
-    """Open a file to be read where it is: in ``uploads``, or already an object."""
+    """Open a staged file, or the object it has become, for reading."""
     flags = os.O_RDONLY | os.O_NOFOLLOW
     for is_object in (False, True, False):  # it may move between two looks
         folder = folders.objects if is_object else folders.uploads

@@ -1,4 +1,4 @@
-"""The files of a blob store on a local disk: one an object, found by descriptor and id alone."""
+"""The files of a blob store on a local disk: one per object, opened by id below a folder."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from registry.blobstore.stored_file import (
 
 
 class DiskFiles:
-    """Keeps blobs below `root`, in files of mode 0600 and folders of mode 0700.
+    """Keep blobs below `root`, in files of mode 0600 and folders of mode 0700.
 
     ::
 
         uploads/<upload id>                              staged bytes
         objects/<last two hex digits of id>/<object id>  objects; the 256 folders always exist
-        orphans/<moment>.<kind>.<object id>              bytes that no row owned, for some days
+        orphans/<moment>.<kind>.<object id>              bytes without a row, kept for some days
         generation                                       the last generation of their database
 
     An object's id is the id under which it was staged. A writer keeps its file locked (``flock``)
-    for as long as it has it open: so the orphan scan of any process of this machine knows that the
-    bytes of a push in one request, which have no row yet, are being written. Of uploads with a
-    session, the lease in its row decides who writes.
+    while it is open. So the orphan scan of any process of this machine skips the bytes of a push in
+    one request, which have no row yet. Who may write to an upload session is decided by the lease
+    in its row.
     """
 
     def __init__(self, root: Path) -> None:
@@ -53,7 +53,7 @@ class DiskFiles:
         self._hashers = HasherCache()
 
     def close(self) -> None:
-        """Release the folders; the store is of no use afterwards, what it opened still is."""
+        """Release the folders; what was opened can still be read."""
         self._folders.close()
 
     def open(
@@ -70,9 +70,9 @@ class DiskFiles:
         return open_stored(self._folders.objects, path, size)
 
     def open_cached(self, object_id: str, size: int | None) -> StoredFile | None:
-        """Open an object if the kernel has its name and inode in memory; never block.
+        """Open an object if its name and inode are in the kernel's memory; never block.
 
-        Return None if it has not, or cannot tell, or there is no such object: then `open`.
+        Return None if they are not, or there is no such object: then call `open`.
         """
         return open_cached(self._folders.objects, object_path(canonical_id(object_id)), size)
 
@@ -97,7 +97,7 @@ class DiskFiles:
             check_stored(self._folders.objects, path, stored_size)
 
     def check_cached(self, object_id: str, stored_size: int) -> bool:
-        """Return True if an object is there whole, and the kernel knows it without blocking."""
+        """Check an object if its inode is in the kernel's memory (`BlobReader.check_cached`)."""
         path = object_path(canonical_id(object_id))
         return check_cached(self._folders.objects, path, stored_size)
 
@@ -113,7 +113,7 @@ class DiskFiles:
             return StagedFile.create(self._folders, self._hashers, name, algorithm)
 
     def resume(self, upload_id: str) -> StagedFile:
-        """Take up staged bytes, or an object never made a blob (`BlobWriter.resume`)."""
+        """Hold staged bytes, or an object without a row, again (`BlobWriter.resume`)."""
         name = canonical_id(upload_id)
         with disk_errors():
             try:
@@ -124,9 +124,9 @@ class DiskFiles:
             return StagedFile.take_up(self._folders, self._hashers, name)
 
     def resume_cached(self, upload_id: str) -> StagedFile | None:
-        """Take up staged bytes if the kernel has their inode in memory; never block.
+        """Hold staged bytes again if their inode is in the kernel's memory; never block.
 
-        Return None if it has not, or cannot tell, or they are elsewhere: then `resume`.
+        Return None if it is not, or they are not in ``uploads``: then call `resume`.
 
         Raises:
             StageBusy, StoreUnavailable: as `resume`.
@@ -138,7 +138,7 @@ class DiskFiles:
     def stage_copy(
         self, upload_id: str, source_id: str, size: int, data_key: DataKey | None = None
     ) -> StagedFile:
-        """Begin to stage bytes with the first ones of others (`BlobWriter.stage_copy`)."""
+        """Begin to stage bytes with a copy of others (`BlobWriter.stage_copy`)."""
         source = canonical_id(source_id)
         staged = self.stage(upload_id, data_key=data_key)
         try:
@@ -151,11 +151,11 @@ class DiskFiles:
         return staged
 
     def resumable(self, upload_id: str, received: int) -> int:
-        """Return from which byte an upload can go on: any (`BlobWriter.resumable`)."""
+        """Return the offset at which an upload can continue (`BlobWriter.resumable`)."""
         name = canonical_id(upload_id)
         places = ((self._folders.uploads, name), (self._folders.objects, object_path(name)))
         with disk_errors():
-            for folder, path in (*places, places[0]):  # it may move between two looks
+            for folder, path in (*places, places[0]):  # the file may move between two of these
                 with suppress(FileNotFoundError):
                     return min(received, os.stat(path, dir_fd=folder).st_size)
             return self.resumable(name, received) if orphans.take_back(self._folders, name) else 0
@@ -176,11 +176,11 @@ class DiskFiles:
             check_room(self._folders.uploads, 1)
 
     def replace(self, object_id: str, new_id: str) -> None:
-        """Move the bytes of an object just committed to another id (`BlobWriter.replace`).
+        """Move the bytes of a just committed object to another id (`BlobWriter.replace`).
 
-        The new bytes were flushed when they were committed; this flushes both folder entries, the
-        new one first. If a power loss left one file two names, removing the one without a row
-        could cut the bytes of the object.
+        The new bytes were flushed by their commit. Flush both folders, that of `object_id` first:
+        if a power loss left the file both names, resuming the one without a row could truncate the
+        object.
         """
         name, new = canonical_id(object_id), canonical_id(new_id)
         with disk_errors():
@@ -201,7 +201,7 @@ class DiskFiles:
         return SHARDS
 
     def list_objects(self, partition: str | None = None) -> Iterator[StoredObject]:
-        """Yield every object, folder by folder; what is no object's name is left out."""
+        """Yield every object, folder by folder; skip files whose name is no id."""
         for name in SHARDS if partition is None else (partition,):
             yield from _entries(name, self._folders.objects)
 
@@ -211,14 +211,14 @@ class DiskFiles:
             yield from filter(is_canonical_id, names_in(partition, self._folders.objects))
 
     def list_staged(self) -> Iterator[StoredObject]:
-        """Yield everything staged, under its upload id."""
+        """Yield all staged bytes by upload id."""
         yield from _entries("uploads", self._folders.root)
 
     def delete(self, object_id: str) -> None:
-        """Delete an object's bytes; absent is success.
+        """Delete an object's bytes; do nothing if it is absent.
 
-        The folder is not flushed: a deletion that a power loss undoes leaves an object without a
-        row, which the next sweep deletes again.
+        The folder is not flushed: if a power loss undoes the deletion, the object has no row, and
+        the orphan scan finds it.
         """
         path = object_path(canonical_id(object_id))
         with disk_errors(), suppress(FileNotFoundError):
@@ -241,13 +241,13 @@ class DiskFiles:
             return orphans.take_back(self._folders, canonical_id(object_id))
 
     def delete_orphan(self, orphan: Orphan) -> None:
-        """Delete the bytes of an orphan for good; absent is success."""
+        """Delete the bytes of an orphan; do nothing if it is absent."""
         with disk_errors():
             orphans.delete(self._folders, orphan)
 
     @contextmanager
     def scan_alone(self) -> Iterator[bool]:
-        """Hold the lock of scans in the block; False if another process has it."""
+        """Hold the lock of orphan scans in the block; give False if another process has it."""
         with disk_errors():
             folder = open_folder("orphans", self._folders.root)  # the lock is the descriptor's
         try:
@@ -256,7 +256,7 @@ class DiskFiles:
             os.close(folder)
 
     def generation(self) -> str | None:
-        """Return the generation that was noted last."""
+        """Return the noted generation, or None."""
         with disk_errors():
             return generation_file.read(self._folders.root)
 
@@ -282,7 +282,7 @@ def _is_locked(descriptor: int) -> bool:
 
 
 def _entries(name: str, parent: int) -> Iterator[StoredObject]:
-    """Yield the files of a folder; one that vanishes meanwhile is left out."""
+    """Yield the files of a folder; skip those deleted meanwhile, and names that are no id."""
     with disk_errors():
         folder = open_folder(name, parent)
         try:

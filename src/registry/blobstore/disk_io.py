@@ -1,4 +1,4 @@
-"""What the disk says and does: its refusals as `StoreUnavailable`, folders flushed, writeback."""
+"""Disk I/O: errors as `StoreUnavailable`, room to be left, folders to be flushed, writeback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SYNC_FILE_RANGE_WRITE: Final = 2
 
 
 def unavailable(error: OSError) -> StoreUnavailable:
-    """Return what callers may hear of `error`: its kind, never a path."""
+    """Return the error for callers: it names the kind of `error`, never a path."""
     if error.errno in _FULL:
         return StoreUnavailable("the blob store is full")
     name = errno.errorcode.get(error.errno or 0, "unknown error")
@@ -27,7 +27,7 @@ def unavailable(error: OSError) -> StoreUnavailable:
 
 
 class _DiskErrors:
-    """A context manager without state; one made of a generator costs ten times as much."""
+    """A context manager without state: ten times cheaper than one made of a generator."""
 
     __slots__ = ()
 
@@ -44,15 +44,15 @@ _DISK_ERRORS: Final = _DiskErrors()
 
 
 def disk_errors() -> _DiskErrors:
-    """Turn what the operating system refuses inside the block into `StoreUnavailable`."""
+    """Raise `StoreUnavailable` for an `OSError` in the block."""
     return _DISK_ERRORS
 
 
 def check_room(descriptor: int, count: int) -> None:
-    """Refuse `count` more bytes that would take the last ones of a file system, as a full one does.
+    """Raise ENOSPC if `count` more bytes would use the reserve of the file system.
 
-    Whatever frees room needs some itself: the database beside the blobs to write down what goes,
-    and some file systems to delete. So uploads leave 64 MiB, of a small file system a sixteenth.
+    Freeing room needs some itself: the database writes rows of what is deleted, and some file
+    systems write to delete. So uploads leave 64 MiB, or a sixteenth of a small file system.
 
     Raises:
         OSError: ENOSPC.
@@ -60,13 +60,13 @@ def check_room(descriptor: int, count: int) -> None:
     """
     found = os.fstatvfs(descriptor)
     reserve = min(_RESERVE_BYTES, found.f_blocks * found.f_frsize // _RESERVE_SHARE)
-    # One that does not tell its size has nothing to be kept.
+    # A file system that reports no size has no reserve.
     if reserve and found.f_bavail * found.f_frsize < reserve + count:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def check_folder_room(folder: Path) -> None:
-    """Check that the file system of a folder has the room that deleting and collecting need.
+    """Check that the file system of a folder has more free room than the reserve.
 
     Raises:
         StoreUnavailable: the file system is full, or failed.
@@ -97,8 +97,8 @@ def names_in(name: str, parent: int) -> list[str]:
 def flush_folder(name: str, parent: int | None = None) -> None:
     """Make the entries of a folder durable.
 
-    The descriptor is new each time: the kernel tells an I/O error to each descriptor once, so on
-    a shared one another thread's flush might hear of the failure in place of this one.
+    The descriptor is opened anew: the kernel reports an I/O error once per descriptor, so on a
+    shared one another thread's flush might get the error instead of this one.
     """
     descriptor = open_folder(name, parent)
     try:
@@ -120,10 +120,10 @@ _native: Final = _sync_file_range()
 
 
 def start_writeback(descriptor: int, offset: int, count: int) -> None:
-    """Begin to write dirty pages to the disk without waiting, where the system can.
+    """Begin to write dirty pages to the disk without waiting, if the system can.
 
-    It only shortens the flush to come and proves nothing by itself. The waiting flags of
-    ``sync_file_range`` are never used: they would consume an I/O error that the flush must see.
+    It only shortens the later flush, and makes nothing durable. The waiting flags of
+    ``sync_file_range`` are not used: they would consume an I/O error that the flush must see.
 
     Raises:
         OSError: writing failed; treat it as a failed flush.

@@ -17,15 +17,14 @@ _LOOK_SECONDS: Final = 0.1
 
 
 class FilesystemStore(ThreadedStore):
-    """Keeps blobs below `root` (`DiskFiles`).
+    """Keep blobs below `root` (`DiskFiles`).
 
-    A file whose inode is in the kernel's memory is opened on the event loop, to be read or taken
-    up, which costs a few microseconds and waits for nothing; a thread would cost more than the rest
-    of a small answer.
+    A file whose inode is in the kernel's memory is opened on the event loop. That takes a few
+    microseconds and does not wait; a thread would cost more than the rest of a small answer.
     """
 
     def __init__(self, root: Path, *, look_seconds: float = _LOOK_SECONDS) -> None:
-        """Make the folders that are missing, and open them. Blocks."""
+        """Create the missing folders, and open all. Blocks."""
         self.files: Final = DiskFiles(root)
         super().__init__(self.files, in_thread, look_seconds)
 
@@ -45,11 +44,11 @@ class FilesystemStore(ThreadedStore):
             await in_thread(self.files.check, object_id, stored_size)
 
     def check_cached(self, object_id: str, stored_size: int) -> bool:
-        """Check an object if the kernel has its inode in memory (`BlobReader.check_cached`)."""
+        """Check an object if its inode is in the kernel's memory (`BlobReader.check_cached`)."""
         return self.files.check_cached(object_id, stored_size)
 
     async def resume(self, upload_id: str) -> Staged:
-        """Take up staged bytes, or an object never made a blob (`BlobWriter.resume`)."""
+        """Hold staged bytes, or an object without a row, again (`BlobWriter.resume`)."""
         staged = self.files.resume_cached(upload_id)
         return (
             await super().resume(upload_id) if staged is None else self._staged(staged, upload_id)

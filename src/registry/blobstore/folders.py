@@ -1,4 +1,4 @@
-"""The folders of a filesystem store: made once, then known by descriptor."""
+"""The folders of a filesystem store, created once and opened by descriptor."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SHARDS: Final = tuple(f"{number:02x}" for number in range(256))
 class Folders:
     """Descriptors of the folders below one root; files are opened relative to them.
 
-    Every shard of ``objects`` exists from the start, so that a commit flushes one folder, whose own
-    entry is durable.
+    All folders of ``objects`` exist from the start, with durable entries, so that a commit flushes
+    one folder only.
     """
 
     def __init__(self, root: Path) -> None:
@@ -43,7 +43,7 @@ class Folders:
 
 
 def shard(object_id: str) -> str:
-    """Return the folder an object lies in; the tail of a UUID spreads evenly in any version."""
+    """Return the folder of an object: the last two digits, random in a UUID of any version."""
     return object_id[-2:]
 
 

@@ -1,4 +1,4 @@
-"""Staged bytes of an id that nobody knows yet, begun by the thread that has bytes for them."""
+"""Staged bytes of a new id, begun by the bulk thread that writes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from registry.oci.digest import Digest
 
 
 class FreshStaged(BlockingStaged):
-    """Calls `stage` when the first bytes are there, or they are committed."""
+    """Call `stage` at the first write, flush or commit."""
 
     def __init__(self, stage: Callable[[], BlockingStaged]) -> None:
         self._stage = stage

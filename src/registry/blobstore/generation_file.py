@@ -1,4 +1,4 @@
-"""The file beside the objects that names the generation of their database."""
+"""The file that holds the noted generation of the database."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _LONGEST: Final = 64
 
 
 def read(root: int) -> str | None:
-    """Return the name in the file, or None if there is no file.
+    """Return the generation in the file, or None if there is no file.
 
-    A damaged file gives a name that no database knows.
+    A damaged file gives a generation that no database knows.
     """
     try:
         descriptor = os.open(_NAME, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=root)
@@ -30,8 +30,8 @@ def read(root: int) -> str | None:
 
 
 def write(root: int, generation: str) -> None:
-    """Replace the name in the file; after a crash the file holds the old or the new one, whole."""
-    folder = open_folder(".", root)  # a descriptor of its own: the lock is the descriptor's
+    """Replace the generation in the file, atomically and durably."""
+    folder = open_folder(".", root)  # a new descriptor: it owns the lock
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
         with suppress(FileNotFoundError):  # left by a process that died here

@@ -1,4 +1,4 @@
-"""A staged file open for reading while a writer, of this process or another, appends to it."""
+"""A staged file, read while a writer of this process or another appends to it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from registry.blobstore.folders import Folders, object_path
 
 
 class GrowingFile(BlockingGrowing):
-    """A staged file; where its name is tells whether it still grows."""
+    """A staged file. While its name is in ``uploads``, it may grow."""
 
     def __init__(self, folders: Folders, upload_id: str, descriptor: int) -> None:
         self._folders = folders
@@ -29,16 +29,16 @@ class GrowingFile(BlockingGrowing):
         return None
 
     def look(self) -> Growth:
-        """Return how far the file has come; as an object it grows no more."""
+        """Return the size of the file, and whether it has become an object."""
         with disk_errors():
-            # A file may move between two looks, but not twice: one that moves is held.
+            # The file may move between two of these, but not twice: moving it needs the lock.
             for is_object in (False, True, False):
                 if self._is_at(is_object=is_object):
                     return Growth(os.fstat(self._descriptor).st_size, is_object)
         raise StagedDropped(f"the upload {self._upload_id} was discarded")
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return bytes that are there."""
+        """Return bytes that `look` has seen."""
         with disk_errors():
             found = os.pread(self._descriptor, count, offset)
         if len(found) < count:

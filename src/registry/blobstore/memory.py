@@ -1,4 +1,4 @@
-"""The blob store in memory, for tests: the same seam, and no file to send."""
+"""A blob store in memory, for tests."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _PARTITIONS: Final = tuple(f"{number:02x}" for number in range(256))
 
 
 class MemoryStore(ThreadedStore):
-    """Keeps blobs in dictionaries of one process (`MemoryFiles`); nothing in it waits."""
+    """Keep blobs in dictionaries of one process (`MemoryFiles`); no call waits."""
 
     def __init__(self) -> None:
         self.files: Final = MemoryFiles()
@@ -53,7 +53,7 @@ class MemoryStore(ThreadedStore):
 
 
 class MemoryFiles:
-    """Dictionaries of blobs; safe for threads."""
+    """Dictionaries of blobs, safe for threads."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -107,7 +107,7 @@ class MemoryFiles:
         return staged
 
     def resume(self, upload_id: str) -> MemoryStaged:
-        """Take up staged bytes, or an object never made a blob (`BlobWriter.resume`)."""
+        """Hold staged bytes, or an object without a row, again (`BlobWriter.resume`)."""
         canonical_id(upload_id)
         with self.lock:
             self._check_free(upload_id)
@@ -120,7 +120,7 @@ class MemoryFiles:
     def stage_copy(
         self, upload_id: str, source_id: str, size: int, data_key: DataKey | None = None
     ) -> MemoryStaged:
-        """Begin to stage bytes with the first ones of others (`BlobWriter.stage_copy`)."""
+        """Begin to stage bytes with a copy of others (`BlobWriter.stage_copy`)."""
         source = canonical_id(source_id)
         with self.lock:
             self.take_back(source)
@@ -133,7 +133,7 @@ class MemoryFiles:
         return staged
 
     def resumable(self, upload_id: str, received: int) -> int:
-        """Return from which byte an upload can go on: any (`BlobWriter.resumable`)."""
+        """Return the offset at which an upload can continue (`BlobWriter.resumable`)."""
         self.take_back(upload_id)
         there = self.staged.get(upload_id, self.objects.get(upload_id, b""))
         return min(received, len(there))
@@ -146,17 +146,17 @@ class MemoryFiles:
             self.staged.pop(upload_id, None)
 
     def check_room(self) -> None:
-        """Do nothing: there is room."""
+        """Do nothing: memory has no reserve."""
 
     def replace(self, object_id: str, new_id: str) -> None:
-        """Move the bytes of an object just committed to another id (`BlobWriter.replace`)."""
+        """Move the bytes of a just committed object to another id (`BlobWriter.replace`)."""
         with self.lock:
             if canonical_id(new_id) not in self.objects:
                 raise ObjectUnknown(new_id)
             self.objects[canonical_id(object_id)] = self.objects.pop(new_id)
 
     def partitions(self) -> Sequence[str]:
-        """Return the last two digits that ids can have."""
+        """Return all pairs of hex digits in which ids end."""
         return _PARTITIONS
 
     def list_objects(self, partition: str | None = None) -> Iterator[StoredObject]:
@@ -170,12 +170,12 @@ class MemoryFiles:
         return (found.object_id for found in self.list_objects(partition))
 
     def list_staged(self) -> Iterator[StoredObject]:
-        """Yield everything staged, under its upload id."""
+        """Yield all staged bytes by upload id."""
         for upload_id, data in list(self.staged.items()):
             yield StoredObject(upload_id, len(data))
 
     def delete(self, object_id: str) -> None:
-        """Delete an object's bytes; absent is success."""
+        """Delete an object's bytes; do nothing if it is absent."""
         self.objects.pop(canonical_id(object_id), None)
 
     def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
@@ -206,15 +206,15 @@ class MemoryFiles:
         return True
 
     def delete_orphan(self, orphan: Orphan) -> None:
-        """Delete the bytes of an orphan for good; absent is success."""
+        """Delete the bytes of an orphan; do nothing if it is absent."""
         self.orphans.pop(orphan.object_id, None)
 
     def scan_alone(self) -> AbstractContextManager[bool]:
-        """Return a context manager that is True: there is one process."""
+        """Return a context manager that gives True: there is one process."""
         return nullcontext(enter_result=True)
 
     def generation(self) -> str | None:
-        """Return the generation that was noted last."""
+        """Return the noted generation, or None."""
         return self._generation
 
     def note_generation(self, generation: str) -> None:
@@ -227,7 +227,7 @@ class MemoryFiles:
 
 
 class MemoryObject(BlockingObject):
-    """Bytes of an object, which live on here when the object is deleted."""
+    """The bytes of an object; they stay readable when the object is deleted."""
 
     def __init__(self, data: bytes) -> None:
         self._data = memoryview(data)
@@ -259,7 +259,7 @@ class MemoryObject(BlockingObject):
 
 
 class MemoryGrowing(BlockingGrowing):
-    """Staged bytes of `MemoryFiles` that are read while they grow."""
+    """Staged bytes of `MemoryFiles`, read while they grow."""
 
     def __init__(self, files: MemoryFiles, upload_id: str, data: bytearray) -> None:
         self._files = files
@@ -267,7 +267,7 @@ class MemoryGrowing(BlockingGrowing):
         self._data = data
 
     def look(self) -> Growth:
-        """Return how far they have come."""
+        """Return the number of bytes, and whether they are committed."""
         with self._files.lock:
             if self._files.staged.get(self._upload_id) is self._data:
                 return Growth(len(self._data), is_committed=False)
@@ -276,7 +276,7 @@ class MemoryGrowing(BlockingGrowing):
         raise StagedDropped(f"the upload {self._upload_id} was discarded")
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return bytes that are there."""
+        """Return bytes that `look` has seen."""
         found = bytes(self._data[offset : offset + count])
         if len(found) < count:
             raise StagedDropped(f"the upload {self._upload_id} was cut off")
@@ -301,7 +301,7 @@ class MemoryStaged(BlockingStaged):
 
     @property
     def offset(self) -> int:
-        """Return how many bytes are staged."""
+        """Return the number of staged bytes."""
         return len(self._data)
 
     @property
@@ -320,7 +320,7 @@ class MemoryStaged(BlockingStaged):
         algorithm: str | None = None,
         data_key: DataKey | None = None,
     ) -> None:
-        """Cut the bytes off at `offset`; then they are staged, also if they were an object."""
+        """Cut the bytes off at `offset`; if they are an object, make them staged bytes again."""
         refuse_key(data_key)
         if self._state is not State.OPENED:
             self._check_held()
@@ -341,7 +341,7 @@ class MemoryStaged(BlockingStaged):
         self._data += view
 
     def flush(self) -> Mapping[str, str]:
-        """Return the digests of everything staged; memory is as durable as it gets."""
+        """Return the digests of all staged bytes; memory needs no flush."""
         self._check_held()
         return self._digests(self._algorithm)
 
@@ -358,7 +358,7 @@ class MemoryStaged(BlockingStaged):
         return Stored(self._upload_id, digest, alias, size, size, PLAIN)
 
     def discard(self) -> None:
-        """Delete the staged bytes; an object, or bytes let go before, are left alone."""
+        """Delete the staged bytes; do nothing if they are an object or no longer held."""
         if self._state not in (State.OPENED, State.HELD):
             return
         if not self._is_object:
@@ -367,7 +367,7 @@ class MemoryStaged(BlockingStaged):
         self.close()
 
     def close(self) -> None:
-        """Let go of the bytes and keep them."""
+        """End the hold and keep the bytes."""
         if self._state is not State.ENDED:
             self._state = State.ENDED
             with self._files.lock:

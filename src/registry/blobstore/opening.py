@@ -1,4 +1,4 @@
-"""Open the blob store that settings name, and close it."""
+"""Open and close the blob store of the settings."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from registry.settings import Settings
 
 @asynccontextmanager
 async def open_store(settings: Settings) -> AsyncIterator[BlobStore]:
-    """Open the store for the block; make its folders if they are missing.
+    """Open the store for the block; create its folders if they are missing.
 
     Raises:
-        OSError: the folder of blobs cannot be made or opened.
+        OSError: a folder cannot be created or opened.
 
     """
     store = await in_thread(FilesystemStore, settings.blobs, undo=FilesystemStore.close)
@@ -28,7 +28,7 @@ async def open_store(settings: Settings) -> AsyncIterator[BlobStore]:
 
 
 def make_folders(settings: Settings) -> None:
-    """Make the folders of the store, once, before any worker opens it. Blocks.
+    """Create the folders of the store before the workers open it. Blocks.
 
     Raises:
         OSError: as `open_store`.

@@ -1,7 +1,7 @@
-"""Orphans in a filesystem store: files set aside under names that tell when, and from where.
+"""Orphans in a filesystem store: files in a folder of their own.
 
-Each is ``orphans/<microseconds since the epoch>.<object|staged>.<id>``. The moment is in the name
-because a file's times are those of its bytes, and change with a copy.
+Each is ``orphans/<microseconds since the epoch>.<object|staged>.<id>``. The time when it was set
+aside is in the name, because the times of the file are those of its bytes, and change with a copy.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _NAME: Final = re.compile(r"([0-9]{1,19})\.(object|staged)\.([0-9a-f-]{36})")
 def set_aside(folders: Folders, object_id: str, moment: int, *, staged_too: bool) -> bool:
     """Move the file of an object, or of staged bytes, to the orphans; return False if absent.
 
-    The new entry is durable before the old one goes for good: a power loss in between leaves one
-    of the two, or both, which are one file.
+    The new folder is flushed before the old one: a power loss in between leaves one name, or both
+    for the same file.
     """
     places = [(folders.objects, object_path(object_id), True)]
     if staged_too:
@@ -43,7 +43,7 @@ def set_aside(folders: Folders, object_id: str, moment: int, *, staged_too: bool
 
 
 def listed(folders: Folders) -> Iterator[Orphan]:
-    """Yield every orphan; one that vanishes meanwhile is left out, as is any other file."""
+    """Yield every orphan; skip those deleted meanwhile, and other files."""
     for name in names_in(_FOLDER, folders.root):
         orphan = _parsed(name)
         if orphan is not None:
@@ -64,10 +64,10 @@ def take_back(folders: Folders, object_id: str) -> bool:
         path = object_path(object_id) if orphan.is_object else object_id
         folder = folders.objects if orphan.is_object else folders.uploads
         if _is_other_file(folders.orphans, name, folder, path):
-            continue  # the id is in use again; neither file may replace the other
-        with suppress(FileNotFoundError):  # another process put it back
+            continue  # the id is in use by another file, which must not be replaced
+        with suppress(FileNotFoundError):  # another process has put it back
             os.rename(name, path, src_dir_fd=folders.orphans, dst_dir_fd=folder)
-        with suppress(FileNotFoundError):  # a rename between two names of one file removes neither
+        with suppress(FileNotFoundError):  # if both names are of one file, rename(2) removes none
             os.unlink(name, dir_fd=folders.orphans)
         _flush_home(folders, object_id, is_object=orphan.is_object)
         flush_folder(_FOLDER, folders.root)
@@ -76,7 +76,7 @@ def take_back(folders: Folders, object_id: str) -> bool:
 
 
 def delete(folders: Folders, orphan: Orphan) -> None:
-    """Delete an orphan for good; absent is success."""
+    """Delete an orphan; do nothing if it is absent."""
     name = _name_of(orphan.object_id, orphan.set_aside_at, is_object=orphan.is_object)
     with suppress(FileNotFoundError):
         os.unlink(name, dir_fd=folders.orphans)

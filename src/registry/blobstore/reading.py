@@ -1,4 +1,4 @@
-"""Open objects of a store whose calls block: read in threads, followed while they grow."""
+"""Open objects of a blocking store, read in threads; and staged bytes, read while they grow."""
 
 from __future__ import annotations
 
@@ -53,26 +53,26 @@ class ThreadedObject(OpenObject):
 
 
 def _next_part(chunks: Iterator[memoryview]) -> bytes:
-    """Return the next chunk as bytes of its own, empty at the end."""
+    """Return a copy of the next chunk, empty at the end."""
     return bytes(next(chunks, b""))
 
 
 class GrowthSignals:
-    """Wakes those who follow staged bytes when this process has changed them."""
+    """Wake the followers of staged bytes when this process has changed the bytes."""
 
     def __init__(self) -> None:
         self.followers: dict[str, set[_Follower]] = defaultdict(set)
         self._lock = threading.Lock()
 
     def notify(self, upload_id: str) -> None:
-        """Wake the followers of an upload. May be called in any thread."""
-        if self.followers:  # so that an upload that nobody follows waits for no lock
+        """Wake the followers of an upload. May be called from any thread."""
+        if self.followers:  # without followers, do not wait for the lock
             with self._lock:
                 for follower in self.followers.get(upload_id, ()):
                     follower.wake()
 
     def follow(self, upload_id: str) -> _Follower:
-        """Return a new follower of an upload; it must be removed."""
+        """Return a new follower of an upload; call `unfollow` for it at the end."""
         follower = _Follower()
         with self._lock:
             self.followers[upload_id].add(follower)
@@ -87,18 +87,18 @@ class GrowthSignals:
 
 
 class _Follower:
-    """Sleeps on an event loop until it is woken from any thread, or a time is over."""
+    """Sleep on an event loop until woken from any thread, or until a timeout."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
 
     def wake(self) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody sleeps there
+        with suppress(RuntimeError):  # the loop is closed, so nothing sleeps on it
             self._loop.call_soon_threadsafe(self._event.set)
 
     def begin(self) -> None:
-        """Forget earlier wakes: the caller looks at the bytes after this."""
+        """Forget earlier wakes; call it before looking at the bytes."""
         self._event.clear()
 
     async def sleep(self, seconds: float) -> None:
@@ -107,11 +107,11 @@ class _Follower:
 
 
 class GrowingObject(OpenObject):
-    """Staged bytes, followed while they grow.
+    """Staged bytes, read while they grow.
 
-    Changes of another process are found by looking every `look_seconds`. Bytes that a `rewind` cut
-    off and others replaced between two looks are not noticed: who passes growing bytes on must
-    know their digest.
+    Changes of another process are polled every `look_seconds`. If bytes are cut off by a `rewind`
+    and replaced between two polls, that is not noticed: a caller that passes growing bytes on must
+    verify their digest.
     """
 
     def __init__(
@@ -131,15 +131,15 @@ class GrowingObject(OpenObject):
 
     @property
     def length(self) -> int | None:
-        """Return the number of bytes once they were seen committed."""
+        """Return the number of bytes, or None while `stream` has not seen them committed."""
         return self._length
 
     def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None:  # noqa: ARG002
-        """Return None: ``sendfile`` does not wait for more."""
+        """Return None: ``sendfile`` does not wait for bytes."""
         return None
 
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:  # noqa: ARG002
-        """Raise ValueError: a thread must not wait for more."""
+        """Raise ValueError: a thread must not wait for bytes."""
         raise ValueError("growing bytes are read by stream alone")
 
     async def stream(self, start: int = 0, stop: int | None = None) -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""One upload's bytes in a file that is held by a lock, hashed as it grows, and flushed once."""
+"""The staged bytes of an upload: a locked file, hashed as it is written."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ from registry.oci.digest import Digest, Hasher, new_hasher
 _READ_BYTES: Final = 1024 * 1024
 _WRITEBACK_BYTES: Final = 8 * 1024 * 1024
 _EDGE_BYTES: Final = 64 * 1024
-"""At least the block of any file system, and a page."""
+"""At least a block of any file system, and a page of memory."""
 _LARGE_BYTES: Final = 1024 * 1024
-"""Below this, freeing a file's blocks takes less than a thread costs."""
+"""Freeing the blocks of a smaller file takes less time than a thread costs."""
 _TAKE_UP: Final = cached_lookup.how(os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def open_held(folder: int, path: str, flags: int = 0) -> int:
-    """Open a staged file below `folder` and hold it alone, against this process too.
+    """Open and lock a staged file below `folder`, also against other writers of this process.
 
-    The lock belongs to the open file, so the kernel drops it when the process dies.
+    The lock belongs to the open file, so the kernel releases it when the process dies.
 
     Raises:
-        FileNotFoundError: no such file, or it was discarded or renamed a moment ago.
-        StageBusy: another writer holds it, or, when `flags` create, it exists.
+        FileNotFoundError: there is no such file, or it was just deleted or renamed.
+        StageBusy: another writer holds it, or with ``O_EXCL`` in `flags`, it exists.
 
     """
     try:
@@ -61,7 +61,7 @@ def open_held(folder: int, path: str, flags: int = 0) -> int:
 
 
 def _hold(folder: int, path: str, descriptor: int) -> None:
-    """Lock the file that was just opened, or close it."""
+    """Lock a file that was just opened; close it if that fails."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _check_linked(folder, path, descriptor)
@@ -74,14 +74,14 @@ def _hold(folder: int, path: str, descriptor: int) -> None:
 
 
 def _check_linked(folder: int, path: str, descriptor: int) -> None:
-    """Check that no one discarded or renamed the file between its open and its lock."""
+    """Check that the file was not replaced between opening and locking it."""
     linked = os.stat(path, dir_fd=folder, follow_symlinks=False)
     if not os.path.samestat(linked, os.fstat(descriptor)):
         raise StageBusy(path)
 
 
 class _OnFailure:
-    """A context manager that calls back when the disk fails, and raises `StoreUnavailable`."""
+    """A context manager that, for an OSError, calls `call` and raises `StoreUnavailable`."""
 
     __slots__ = ("_call",)
 
@@ -92,7 +92,7 @@ class _OnFailure:
         """Begin."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Call back if the disk failed."""
+        """Call back if the block raised an OSError."""
         if isinstance(error, OSError):
             self._call()
             raise unavailable(error) from error
@@ -125,7 +125,7 @@ class StagedFile(BlockingStaged):
         """Create and hold an empty file."""
         try:
             descriptor = open_held(folders.uploads, upload_id, os.O_CREAT | os.O_EXCL)
-        except FileNotFoundError as error:  # discarded before it was locked
+        except FileNotFoundError as error:  # deleted by another process before it was locked
             raise StageBusy(upload_id) from error
         staged = cls(folders, cache, upload_id, descriptor, State.HELD)
         staged._digests = RunningDigests.of_nothing(algorithm)
@@ -133,8 +133,8 @@ class StagedFile(BlockingStaged):
 
     @classmethod
     def take_up(cls, folders: Folders, cache: HasherCache, upload_id: str) -> StagedFile:
-        """Open and hold the file where it is: in ``uploads``, or already an object."""
-        # A file may move between two looks, but not twice: one that moves is held.
+        """Open and lock the file in ``uploads``, or the object it has become."""
+        # The file may move between two of these, but not twice: moving it needs the lock.
         for is_object in (False, True, False):
             folder = folders.objects if is_object else folders.uploads
             path = object_path(upload_id) if is_object else upload_id
@@ -149,16 +149,16 @@ class StagedFile(BlockingStaged):
     def take_up_cached(
         cls, folders: Folders, cache: HasherCache, upload_id: str
     ) -> StagedFile | None:
-        """Do as `take_up`, or return None where that might wait for the disk.
+        """Open and lock the file in ``uploads``, or return None: then call `take_up`.
 
-        What has another name, or is an object already, is left to `take_up`.
+        None if that might wait for the disk, or the file has two names or is an object.
         """
         descriptor = cached_lookup.open_cached(folders.uploads, upload_id, _TAKE_UP)
         if descriptor is None:
             return None
         try:
             _hold(folders.uploads, upload_id, descriptor)
-        except FileNotFoundError:  # it moved a moment ago
+        except FileNotFoundError:  # it was just moved
             return None
         if os.fstat(descriptor).st_nlink != 1:
             os.close(descriptor)
@@ -167,7 +167,7 @@ class StagedFile(BlockingStaged):
 
     @property
     def offset(self) -> int:
-        """Return how many bytes are staged."""
+        """Return the number of staged bytes."""
         return self._offset
 
     @property
@@ -180,7 +180,7 @@ class StagedFile(BlockingStaged):
         )
 
     def rewinds_at_once(self, offset: int) -> bool:
-        """Return True if the file is where it must be, and as long."""
+        """Return True if the file is in ``uploads`` and has this length."""
         return offset == self._offset and not self._is_object
 
     def rewind(
@@ -190,18 +190,18 @@ class StagedFile(BlockingStaged):
         algorithm: str | None = None,
         data_key: DataKey | None = None,
     ) -> None:
-        """Cut the bytes off at `offset`, in ``uploads`` again if they had become an object.
+        """Cut the bytes off at `offset`; move the file back to ``uploads`` if it is an object.
 
-        Of bytes that were resumed, `digests` that are not empty also prove that they were flushed
-        at this offset. Of a new file they prove nothing: they may be those of a file that was lost.
+        For resumed bytes, non-empty `digests` also prove that the bytes were flushed at this
+        offset. For a new file they do not: they may be those of an earlier, lost file.
 
-        Bytes beyond `offset` may be there because a flush failed. Then the disk may have neither
-        the old nor the new content of the block that holds the last acknowledged bytes and the
-        first of those, though the kernel takes it for clean. So that block is written and flushed
-        anew before the rest is cut off, and `commit` reads the bytes again.
+        There may be bytes beyond `offset` because a flush failed. Then the block that holds the
+        last acknowledged bytes may be wrong on the disk, although the kernel takes it for clean. So
+        that block is written and flushed again before the rest is cut off, and `commit` reads all
+        bytes again.
 
-        A file that has another name still is an object's too, or a backup's: no byte of it may
-        change, so the upload is lost.
+        A file with a second name also belongs to an object or a backup, and must not change: the
+        upload is lost (ObjectUnknown).
         """
         refuse_key(data_key)
         if self._state is not State.OPENED:
@@ -230,12 +230,12 @@ class StagedFile(BlockingStaged):
         self._state = State.HELD
 
     def copy_from(self, source_id: str, size: int) -> None:
-        """Fill a new file with the first `size` bytes that another id has, unhashed.
+        """Fill a new file with the first `size` bytes of another id.
 
-        They are hashed when they are committed, so that a wrong copy is found.
+        They are hashed at the commit, which finds a wrong copy.
 
         Raises:
-            ObjectUnknown: fewer are there.
+            ObjectUnknown: there are fewer.
             StoreUnavailable: as `write`.
 
         """
@@ -246,7 +246,7 @@ class StagedFile(BlockingStaged):
         self._digests = RunningDigests({}, {})
 
     def write(self, view: memoryview, /) -> None:
-        """Append bytes, hash them, and from time to time send them on to the disk."""
+        """Append bytes and hash them; begin to write them to the disk every 8 MiB."""
         descriptor = self._held()
         written = 0
         try:
@@ -266,7 +266,7 @@ class StagedFile(BlockingStaged):
             self._writeback_offset = self._offset
 
     def flush(self) -> Mapping[str, str]:
-        """Make the bytes durable, then the first time their entry in ``uploads``."""
+        """Make the bytes durable, then, the first time, their entry in ``uploads``."""
         self._flush_bytes()
         if not self._entry_durable:
             with self._condemning(keeps=True):
@@ -275,7 +275,10 @@ class StagedFile(BlockingStaged):
         return self._digests.finished()
 
     def commit(self, expected: Digest) -> Stored:
-        """Verify, flush, rename into ``objects``, flush that folder: in this order and no other."""
+        """Verify and flush the bytes, rename the file into ``objects``, flush that folder.
+
+        The order matters: an object's name exists only for bytes that are verified and durable.
+        """
         digest, alias = verified(self._digests_with(expected.algorithm), expected)
         self._flush_bytes()
         with self._condemning(keeps=True):
@@ -285,7 +288,7 @@ class StagedFile(BlockingStaged):
         return Stored(self._upload_id, digest, alias, size, size, PLAIN)
 
     def discard(self) -> None:
-        """Delete the staged bytes; an object, or bytes let go before, are left alone."""
+        """Delete the staged bytes; do nothing if they are an object or no longer held."""
         if self._is_let_go or self._state is State.COMMITTED:
             return
         try:
@@ -295,7 +298,7 @@ class StagedFile(BlockingStaged):
             self._let_go()
 
     def close(self) -> None:
-        """Let go of the bytes and keep them, and their hashers for the next request."""
+        """End the hold; keep the bytes, and their hashers for the next request."""
         if self._state is State.HELD and self._digests.hashers:
             self._cache.put(self._upload_id, self._digests.hashers)
         if not self._is_let_go:
@@ -314,16 +317,16 @@ class StagedFile(BlockingStaged):
         os.close(self._descriptor)
 
     def _condemning(self, *, keeps: bool = False) -> _OnFailure:
-        """Let this hold write nothing more when the disk fails in the block.
+        """Return a block after whose disk error this hold can write nothing more.
 
-        After a failed flush the kernel forgets which pages it lost, so a second one that
-        succeeds proves nothing. With `keeps`, what was acknowledged before the hold stays for the
-        next one; else all bytes are discarded, as they are when nothing was acknowledged.
+        After a failed flush the kernel forgets which pages it lost, so a second flush that succeeds
+        proves nothing. With `keeps`, the next hold has what was acknowledged before this one.
+        Without it, or if nothing was acknowledged, all bytes are discarded.
         """
         return _OnFailure(self._condemn_new if keeps else self._condemn)
 
     def _condemn_new(self) -> None:
-        """Condemn what was not acknowledged before this hold, if the rest can be kept."""
+        """Condemn this hold; keep what was acknowledged before it, if possible."""
         if self._acknowledged and self._is_suspect():
             self._state = State.CONDEMNED
         else:
@@ -335,7 +338,10 @@ class StagedFile(BlockingStaged):
         self._state = State.CONDEMNED
 
     def _is_suspect(self) -> bool:
-        """Make the file longer than what was acknowledged: `rewind` looks for that."""
+        """Make the file longer than acknowledged, so that `rewind` renews the last block.
+
+        Return False if that failed.
+        """
         if self._offset > self._acknowledged:
             return True
         with suppress(OSError):
@@ -344,9 +350,10 @@ class StagedFile(BlockingStaged):
         return False
 
     def _renew_edge(self, offset: int) -> None:
-        """Write and flush the last block before `offset` again, on a descriptor no flush failed on.
+        """Write and flush the last block before `offset` again, on a new descriptor.
 
-        Its bytes come from the page cache or the disk; if they are wrong, the hash shows it.
+        No flush has failed on that descriptor. The bytes come from the page cache or the disk; if
+        they are wrong, the hash at the commit finds it.
         """
         start = (offset - 1) // _EDGE_BYTES * _EDGE_BYTES
         edge = bytearray(offset - start)
@@ -364,10 +371,10 @@ class StagedFile(BlockingStaged):
             self._bytes_durable = True
 
     def _rename(self) -> None:
-        """Move the file to its object's place and make the entry there durable.
+        """Move the file into ``objects`` and make its entry there durable.
 
-        ``uploads`` is not flushed: at worst a power loss leaves its entry as a second name, which
-        goes when the upload is resumed, and is never written through.
+        ``uploads`` is not flushed: a power loss may leave its entry as a second name, which
+        `take_up` removes before anything is written.
         """
         name = self._upload_id
         folder = open_folder(shard(name), self._folders.objects)
@@ -382,7 +389,7 @@ class StagedFile(BlockingStaged):
             os.close(folder)
 
     def _undo_rename(self, folder: int) -> None:
-        """Leave no object, and put what was acknowledged back where it was staged."""
+        """Move the object back to ``uploads``; if that fails, delete it."""
         name = self._upload_id
         try:
             os.rename(name, name, src_dir_fd=folder, dst_dir_fd=self._folders.uploads)
@@ -391,9 +398,9 @@ class StagedFile(BlockingStaged):
             raise
 
     def _drop_second_name(self) -> bool:
-        """Return whether the file in ``uploads`` is an object already, and has that name alone now.
+        """Remove the name in ``uploads`` if the file is also an object; return True if so.
 
-        A power loss that undid half of the rename leaves both.
+        A power loss that undid half of a rename leaves both names.
         """
         opened = os.fstat(self._descriptor)
         if opened.st_nlink == 1:
@@ -410,9 +417,9 @@ class StagedFile(BlockingStaged):
         return True
 
     def _take_back(self) -> None:
-        """Move an object back to ``uploads``, for good before its bytes are changed.
+        """Move an object back to ``uploads``, durably, before its bytes are changed.
 
-        Else a power loss could undo the move and keep the change: an object with wrong bytes.
+        Otherwise a power loss could undo the move but not the change, and leave a damaged object.
         """
         name = self._upload_id
         os.rename(
@@ -426,7 +433,7 @@ class StagedFile(BlockingStaged):
         self._entry_durable = True
 
     def _digests_with(self, algorithm: str) -> dict[str, str]:
-        """Return the digests of all bytes, reading them once for what no hasher has seen."""
+        """Return the digests of all bytes; read them once if a hasher is missing."""
         descriptor = self._held()
         missing = self._digests.missing(wanted_algorithms(algorithm))
         if not missing:
@@ -438,7 +445,7 @@ class StagedFile(BlockingStaged):
 
 
 def _hash_file(descriptor: int, size: int, hashers: Mapping[str, Hasher]) -> None:
-    """Feed the first `size` bytes of a file to `hashers`."""
+    """Hash the first `size` bytes of a file with all `hashers`."""
     buffer = memoryview(bytearray(min(size, _READ_BYTES)))
     os.posix_fadvise(descriptor, 0, size, os.POSIX_FADV_SEQUENTIAL)
     offset = 0

@@ -1,4 +1,4 @@
-"""What every store's staging shares: canonical ids, and digests that grow with the bytes."""
+"""Parts of staging that all stores share: checks of ids and ranges, and running digests."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ IDENTITY: Final = "sha256"
 
 
 def is_canonical_id(name: str) -> bool:
-    """Return whether `name` is a lower-case UUID with its dashes."""
+    """Return True if `name` is a lower-case UUID with dashes."""
     return is_canonical_uuid(name)
 
 
 def canonical_id(name: str) -> str:
-    """Return `name`, an object or upload id, when it may become part of a path.
+    """Return `name`, an object or upload id, if it may become part of a path.
 
     Raises:
-        ValueError: it is not a lower-case UUID; ids are ours, so this is a bug of the caller.
+        ValueError: it is not a lower-case UUID with dashes, which is a bug of the caller.
 
     """
     if not is_canonical_id(name):
@@ -37,7 +37,7 @@ def checked_range(start: int, stop: int | None, size: int) -> tuple[int, int]:
     """Return ``[start, stop)`` of an object of `size` bytes; `stop` None is its end.
 
     Raises:
-        ValueError: the range is not of this object.
+        ValueError: the range is outside the object.
 
     """
     end = size if stop is None else stop
@@ -47,7 +47,7 @@ def checked_range(start: int, stop: int | None, size: int) -> tuple[int, int]:
 
 
 def refuse_key(data_key: DataKey | None) -> None:
-    """Raise KeyNotTaken if there is a data key: a plain store must not take it in vain."""
+    """Raise KeyNotTaken if there is a data key, which a plain store would ignore."""
     if data_key is not None:
         raise KeyNotTaken("this store keeps bytes plain: it takes no data key")
 
@@ -64,15 +64,15 @@ def check_size(actual: int, size: int | None) -> None:
 
 
 def wanted_algorithms(algorithm: str | None) -> set[str]:
-    """Return the algorithms to compute: the identity, and `algorithm` beside it."""
+    """Return the algorithms to compute: sha256, and `algorithm` if given."""
     return {IDENTITY} if algorithm is None else {IDENTITY, algorithm}
 
 
 def verified(digests: Mapping[str, str], expected: Digest) -> tuple[Digest, Digest | None]:
-    """Return the identity of bytes that hash to `digests`, and the alias they may go under.
+    """Return the sha256 digest of bytes with these hex digests, and `expected` if it is another.
 
     Raises:
-        DigestMismatch: they do not hash to `expected`.
+        DigestMismatch: the bytes do not hash to `expected`.
 
     """
     algorithm = expected.algorithm
@@ -83,7 +83,7 @@ def verified(digests: Mapping[str, str], expected: Digest) -> tuple[Digest, Dige
 
 
 class State(Enum):
-    """Where a writer's staged bytes are in their life, as messages call it."""
+    """State of a writer's staged bytes; the value is its name in messages."""
 
     OPENED = "not rewound yet"
     HELD = "held"
@@ -95,8 +95,8 @@ class State(Enum):
 class RunningDigests:
     """Digests of staged bytes, as far as they are known without reading the bytes again.
 
-    `hashers` have seen every byte staged so far. `known` are finished digests of the same bytes;
-    the next byte makes them worthless.
+    `hashers` have hashed every staged byte. `known` are finished digests of the same bytes, and are
+    dropped at the next write.
     """
 
     def __init__(self, hashers: dict[str, Hasher], known: Mapping[str, str]) -> None:
@@ -109,25 +109,25 @@ class RunningDigests:
         return cls({name: new_hasher(name) for name in wanted_algorithms(algorithm)}, {})
 
     def update(self, view: memoryview) -> None:
-        """Take the bytes that follow."""
+        """Hash the bytes that follow."""
         self._known.clear()
         for hasher in self.hashers.values():
             hasher.update(view)
 
     def finished(self) -> dict[str, str]:
-        """Return the hex digest of everything staged, for each algorithm that knows it."""
+        """Return the hex digest of all staged bytes by algorithm, as far as known."""
         return self._known | {name: each.hexdigest() for name, each in self.hashers.items()}
 
     def missing(self, algorithms: Iterable[str]) -> list[str]:
-        """Return those of `algorithms` that cannot tell without reading the bytes again."""
+        """Return those of `algorithms` whose digest needs the bytes to be read again."""
         return [name for name in algorithms if name not in self.hashers | self._known]
 
 
 class HasherCache:
-    """The running hashers of uploads between two requests, for as long as memory lasts.
+    """A bounded cache of the hashers of uploads between two requests.
 
-    Another process may have rewritten an upload since its hashers were put here, so they are
-    believed only when they agree with the digests that were acknowledged for the bytes.
+    Another process may have rewritten an upload since its hashers were cached, so they are used
+    only if they agree with the acknowledged digests.
     """
 
     def __init__(self, capacity: int = 1024) -> None:
@@ -142,7 +142,7 @@ class HasherCache:
         return {name: h for name, h in hashers.items() if digests.get(name) == h.hexdigest()}
 
     def put(self, upload_id: str, hashers: dict[str, Hasher]) -> None:
-        """Keep the hashers of an upload, letting the longest unused go."""
+        """Keep the hashers of an upload; evict the least recently used."""
         with self._lock:
             self._hashers[upload_id] = hashers
             self._hashers.move_to_end(upload_id)

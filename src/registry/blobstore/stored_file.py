@@ -1,4 +1,4 @@
-"""An open object file, ready for ``sendfile`` or to be read through a buffer."""
+"""An object's open file, for ``sendfile`` or to be read through a buffer."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _LOOK: Final = cached_lookup.how(os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
 class StoredFile(BlockingObject):
     """An object's file. It stays readable after the object is deleted.
 
-    There is no finalizer on purpose: a descriptor closed by the garbage collector while
-    ``sendfile`` runs could be another object's by the next call.
+    It has no finalizer: if Python's garbage collector closed the descriptor during a ``sendfile``,
+    the next call could send another file that got the same number.
     """
 
     __slots__ = ("_descriptor", "_is_open", "_length")
@@ -50,7 +50,7 @@ class StoredFile(BlockingObject):
         )
 
     def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion:
-        """Return where a range lies in the file."""
+        """Return a range as a region of the file."""
         self._check_open()
         start, end = checked_range(start, stop, self._length)
         if end - start >= _SEQUENTIAL_BYTES:
@@ -81,7 +81,7 @@ class StoredFile(BlockingObject):
             offset += read
 
     def _check_open(self) -> None:
-        if not self._is_open:  # the descriptor may be another file's by now
+        if not self._is_open:  # another file may have the descriptor's number
             raise ValueError("the stored object was closed")
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ def open_stored(folder: int, path: str, size: int | None = None) -> StoredFile:
 
 
 def open_cached(folder: int, path: str, size: int | None = None) -> StoredFile | None:
-    """Open a file as `open_stored` does, or return None if that might wait for the disk.
+    """Open a file as `open_stored` does; return None if that might wait for the disk.
 
     Raises:
         ObjectDamaged, StoreUnavailable: as `open_stored`.
@@ -134,7 +134,7 @@ def _opened(descriptor: int, size: int | None) -> StoredFile:
 
 
 def check_stored(folder: int, path: str, size: int) -> None:
-    """Check that the file `path` below a folder descriptor is there with `size` bytes.
+    """Check that the file `path` below a folder descriptor exists with `size` bytes.
 
     Raises:
         ObjectUnknown, ObjectDamaged, StoreUnavailable: as `open_stored`.
@@ -150,20 +150,20 @@ def check_stored(folder: int, path: str, size: int) -> None:
 
 
 def check_cached(folder: int, path: str, size: int) -> bool:
-    """Return True if `check_stored` would pass and need not wait for the disk."""
+    """Return True if `check_stored` would succeed without waiting for the disk."""
     descriptor = cached_lookup.open_cached(folder, path, _LOOK)
     if descriptor is None:
         return False
     try:
         return os.fstat(descriptor).st_size == size
     except OSError:
-        return False  # `check_stored` says what is wrong
+        return False  # `check_stored` raises the error
     finally:
         os.close(descriptor)
 
 
 def _open_quietly(folder: int, path: str) -> int:
-    """Open for reading without a write to the inode; only the file's owner may ask for that."""
+    """Open for reading without updating the access time; only the file's owner may ask for that."""
     try:
         return os.open(path, _FLAGS | _NOATIME, dir_fd=folder)
     except PermissionError:

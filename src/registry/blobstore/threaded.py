@@ -1,4 +1,4 @@
-"""A blob store made of one whose calls block: each runs in a thread, or at once."""
+"""Make a `BlobStore` of a `BlockingStore`: each call runs in a thread, or at once."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from registry.oci.digest import Digest
 
 
 class ThreadedStore:
-    """The seams of `registry.blobstore.base` over a `BlockingStore`.
+    """A `BlobStore` over a `BlockingStore`.
 
-    `look_seconds` is how long a follower of growing bytes may miss another process's writes.
+    A reader of growing bytes polls for writes of other processes every `look_seconds`.
     """
 
     def __init__(self, blocking: BlockingStore, run: Runner, look_seconds: float) -> None:
@@ -66,7 +66,7 @@ class ThreadedStore:
         await self._run(self._blocking.check, object_id, stored_size)
 
     def check_cached(self, object_id: str, stored_size: int) -> bool:  # noqa: ARG002
-        """Return False: whether a blocking call would wait is not known here."""
+        """Return False: a blocking call may wait."""
         return False
 
     async def stage(
@@ -86,14 +86,14 @@ class ThreadedStore:
         return self._staged(staged, upload_id)
 
     async def resume(self, upload_id: str) -> Staged:
-        """Take up staged bytes, or an object never made a blob (`BlobWriter.resume`)."""
+        """Hold staged bytes, or an object without a row, again (`BlobWriter.resume`)."""
         staged = await self._run(self._blocking.resume, upload_id, undo=_close)
         return self._staged(staged, upload_id)
 
     async def stage_copy(
         self, upload_id: str, source_id: str, size: int, *, data_key: DataKey | None
     ) -> Staged:
-        """Begin to stage bytes with the first ones of others (`BlobWriter.stage_copy`)."""
+        """Begin to stage bytes with a copy of others (`BlobWriter.stage_copy`)."""
         call = self._blocking.stage_copy
         staged = await self._run(call, upload_id, source_id, size, data_key, undo=_close)
         return self._staged(staged, upload_id)
@@ -102,7 +102,7 @@ class ThreadedStore:
         return ThreadedStaged(staged, self._run, lambda: self.signals.notify(upload_id))
 
     async def resumable(self, upload_id: str, received: int) -> int:
-        """Return from which byte an upload can go on (`BlobWriter.resumable`)."""
+        """Return the offset at which an upload can continue (`BlobWriter.resumable`)."""
         return await self._run(self._blocking.resumable, upload_id, received)
 
     async def discard(self, upload_id: str) -> None:
@@ -115,15 +115,15 @@ class ThreadedStore:
         await self._run(self._blocking.check_room)
 
     async def remove_duplicate(self, object_id: str) -> None:
-        """Delete an object just committed for which no row was written."""
+        """Delete a just committed object whose row was not written."""
         await self._run(self._blocking.delete, object_id)
 
     async def replace(self, object_id: str, new_id: str) -> None:
-        """Move the bytes of an object just committed to another id (`BlobWriter.replace`)."""
+        """Move the bytes of a just committed object to another id (`BlobWriter.replace`)."""
         await self._run(self._blocking.replace, object_id, new_id)
 
     def partitions(self) -> Sequence[str]:
-        """Return the names of the pieces in which objects are listed."""
+        """Return the names of the partitions by which objects are listed."""
         return self._blocking.partitions()
 
     def list_objects(self, partition: str | None = None) -> AsyncIterator[StoredObject]:
@@ -135,7 +135,7 @@ class ThreadedStore:
         return each_of(self._run, self._blocking.list_ids(partition))
 
     def list_staged(self) -> AsyncIterator[StoredObject]:
-        """Yield everything staged, under its upload id."""
+        """Yield all staged bytes by upload id."""
         return each_of(self._run, self._blocking.list_staged())
 
     async def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
@@ -147,7 +147,7 @@ class ThreadedStore:
         return is_done
 
     def list_orphans(self) -> AsyncIterator[Orphan]:
-        """Yield every orphan that was set aside."""
+        """Yield every orphan."""
         return each_of(self._run, self._blocking.list_orphans())
 
     async def take_back(self, object_id: str) -> bool:
@@ -155,12 +155,12 @@ class ThreadedStore:
         return await self._run(self._blocking.take_back, object_id)
 
     async def delete_orphan(self, orphan: Orphan) -> None:
-        """Delete the bytes of an orphan for good; absent is success."""
+        """Delete the bytes of an orphan; do nothing if it is absent."""
         await self._run(self._blocking.delete_orphan, orphan)
 
     @asynccontextmanager
     async def scan_alone(self) -> AsyncIterator[bool]:
-        """Hold the lock of scans in the block; False if another process has it."""
+        """Hold the lock of orphan scans in the block; give False if another process has it."""
         lock = self._blocking.scan_alone()
 
         def leave() -> None:
@@ -173,7 +173,7 @@ class ThreadedStore:
             await self._run(leave)
 
     async def generation(self) -> str | None:
-        """Return the generation that was noted last."""
+        """Return the noted generation, or None."""
         return await self._run(self._blocking.generation)
 
     async def note_generation(self, generation: str) -> None:
@@ -186,7 +186,7 @@ class ThreadedStore:
 
 
 class ThreadedStaged(Staged):
-    """Staged bytes of a `ThreadedStore`; `notify` tells who follows them of a change."""
+    """Staged bytes of a `ThreadedStore`; call `notify` after each change."""
 
     def __init__(self, staged: BlockingStaged, run: Runner, notify: Callable[[], None]) -> None:
         self._staged = staged
@@ -195,7 +195,7 @@ class ThreadedStaged(Staged):
 
     @property
     def offset(self) -> int:
-        """Return how many bytes are staged."""
+        """Return the number of staged bytes."""
         return self._staged.offset
 
     async def rewind(
@@ -235,7 +235,7 @@ class ThreadedStaged(Staged):
         self._notify()
 
     async def aclose(self) -> None:
-        """Let go of the bytes and keep them (`Staged.aclose`)."""
+        """End the hold and keep the bytes (`Staged.aclose`)."""
         if self._staged.closes_slowly:
             await self._run(self._staged.close)
         else:

@@ -1,4 +1,4 @@
-"""Calls that block, made in a thread so that the event loop goes on."""
+"""Make blocking calls in threads, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _BATCH: Final = 500
-"""How many entries of a listing are read in one call."""
+"""Entries of a listing that are read in one call."""
 
 
 class Runner(Protocol):
-    """Makes a call that blocks; the caller waits without holding up the event loop."""
+    """Make a blocking call without blocking the event loop."""
 
     async def __call__(
         self,
@@ -24,10 +24,10 @@ class Runner(Protocol):
         *arguments: *Ts,
         undo: Callable[[T], None] | None = None,
     ) -> T:
-        """Return what the call returns.
+        """Return the result of the call.
 
-        Cancellation is raised only when the call has ended: its caller closes files that it would
-        otherwise go on using. Then `undo` is given what the call returned, and nobody else is.
+        If the caller is cancelled, wait for the call to end, since the caller closes files that the
+        call uses; pass its result to `undo`, and raise CancelledError.
         """
         ...
 
@@ -59,12 +59,12 @@ async def at_once(
     *arguments: *Ts,
     undo: Callable[[T], None] | None = None,  # noqa: ARG001 - it cannot be cancelled
 ) -> T:
-    """Call here and now: for what does not block (`Runner`)."""
+    """Make a call that does not block on the event loop (`Runner`)."""
     return call(*arguments)
 
 
 async def each_of(run: Runner, entries: Iterator[T]) -> AsyncIterator[T]:
-    """Yield the entries of a listing that blocks, read by `run` some at a time."""
+    """Yield the entries of a blocking listing, read by `run` in batches."""
     while batch := await run(_next_entries, entries):
         for entry in batch:
             yield entry

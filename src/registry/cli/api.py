@@ -1,4 +1,4 @@
-"""Call the control plane from a command: signed in, in JSON, lists page by page."""
+"""The client of the control plane for commands: signed in, with JSON bodies and paged lists."""
 
 from __future__ import annotations
 

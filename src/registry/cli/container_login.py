@@ -19,7 +19,7 @@ _NEEDS_HTTP_OPTION: Final = frozenset({"podman", "buildah", "skopeo"})
 
 def add_parsers(commands: Verbs) -> None:
     """Add ``docker-login``."""
-    words = "sign a container client in for 12 hours, by the sign-in there is"
+    words = "sign a container client in for 12 hours, without asking for a secret again"
     parser = commands.add_parser("docker-login", help=words)
     add_registry(parser)
     add_client(parser)

@@ -1,8 +1,8 @@
 """The credentials file of ``entrepot login``, which only its owner can read.
 
 It holds one JSON object, keyed by the URL of the registry, and no configuration. Each change
-writes a temporary file of mode 0600 and renames it, so others never read it and it is never half
-written. Commands that run at the same time take turns in changing it.
+writes a temporary file of mode 0600 and renames it, so that others cannot read it and it is never
+half written. Concurrent commands change it one after the other.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def load(path: Path) -> dict[str, Credential]:
 def changing(path: Path) -> Iterator[dict[str, Credential]]:
     """Lock the file, yield its credentials, and store them at the end if they were changed.
 
-    Changes are stored after a failure too: they may hold the only token that is still valid.
+    Changes are stored even after an exception: they may hold the only token that is still valid.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Lock the folder: the file itself is replaced, and a lock file would be left behind.

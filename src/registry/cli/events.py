@@ -23,9 +23,9 @@ _COLUMNS: Final = (
 
 def add_parsers(commands: Verbs) -> None:
     """Add ``events`` and its commands."""
-    verbs = add_noun(commands, "events", "rules that tell topics what happens")
+    verbs = add_noun(commands, "events", "rules that send events to topics")
     add_verb(verbs, "list", _list, "list event rules, the oldest first")
-    create = add_verb(verbs, "create", _create, "let a topic be told of events")
+    create = add_verb(verbs, "create", _create, "send events to a topic")
     create.add_argument("--topic", required=True, metavar="CRN", help="to which you may publish")
     create.add_argument(
         "--event-type",
@@ -36,7 +36,10 @@ def add_parsers(commands: Verbs) -> None:
         help="such as registry.image.pushed, or registry.tag.* for all of tags; repeatable",
     )
     create.add_argument(
-        "--repository-prefix", default="", metavar="TEXT", help="only repositories named so (all)"
+        "--repository-prefix",
+        default="",
+        metavar="TEXT",
+        help="only repositories whose names begin with TEXT (all)",
     )
     deletion = add_verb(verbs, "delete", _delete, "delete an event rule")
     deletion.add_argument("rule", metavar="ID", help="as 'events list' shows it")

@@ -49,10 +49,14 @@ def add_parsers(commands: Verbs) -> None:
     which = listing.add_mutually_exclusive_group()
     which.add_argument("--tagged", action="store_true", help="only images with a tag")
     which.add_argument("--untagged", action="store_true", help="only images without")
-    which.add_argument("--tag-prefix", metavar="TEXT", help="only with a tag that begins so")
-    listing.add_argument("--limit", type=_count, metavar="N", help="at most so many (all)")
+    which.add_argument("--tag-prefix", metavar="TEXT", help="only with a tag that begins with TEXT")
+    listing.add_argument("--limit", type=_count, metavar="N", help="at most N (all)")
     add_image(add_verb(verbs, "show", _show, "show an image"))
-    add_image(add_verb(verbs, "storage", _show_storage, "say what deleting an image would free"))
+    add_image(
+        add_verb(
+            verbs, "storage", _show_storage, "show the bytes that deleting an image would free"
+        )
+    )
     _add_deletion(verbs)
     add_repository(add_verb(verbs, "deleted", _list_deleted, "list images that can be restored"))
     restore = add_verb(verbs, "restore", _restore, "restore deleted images with their tags")
@@ -72,7 +76,7 @@ def _add_deletion(verbs: Verbs) -> None:
     )
     deletion.add_argument("image", metavar="REPOSITORY[:TAG|@DIGEST]")
     deletion.add_argument("items", metavar="DIGEST|TAG", nargs="*", help="of the same repository")
-    deletion.add_argument("--force", action="store_true", help="though pins hold them")
+    deletion.add_argument("--force", action="store_true", help="even if they are pinned")
     add_confirmation(deletion)
 
 

@@ -57,7 +57,7 @@ def add_parsers(commands: Verbs) -> None:
     setting = add_verb(verbs, "set", _set, "give a repository a policy, which runs every day")
     add_repository(setting)
     add_file(setting, "the policy, or what 'lifecycle show --output json' printed")
-    deletion = add_verb(verbs, "delete", _delete, "take a repository's lifecycle policy away")
+    deletion = add_verb(verbs, "delete", _delete, "delete a repository's lifecycle policy")
     add_repository(deletion)
     add_confirmation(deletion)
     lifecycle_preview.add_parsers(verbs)

@@ -61,7 +61,7 @@ def show_preview(options: argparse.Namespace) -> int:
 
 def freed_text(size: int) -> str:
     """Return a clause with the bytes freed, which are not freed while images can be restored."""
-    return f"which frees {size_text(size)} when they can be restored no longer"
+    return f"which frees {size_text(size)} once they can no longer be restored"
 
 
 def _summary(summary: Mapping[str, Any]) -> str:

@@ -33,7 +33,7 @@ def add_parsers(verbs: Verbs) -> None:
     until.add_argument(
         "--expires-at", metavar="TIME", help="such as 2030-01-31T12:00:00Z (until it is unpinned)"
     )
-    _add_pin(add_verb(verbs, "unpin", _unpin, "take a pin of an image away"))
+    _add_pin(add_verb(verbs, "unpin", _unpin, "remove a pin from an image"))
     add_image(add_verb(verbs, "pins", _list, "list the pins of an image"))
 
 

@@ -30,8 +30,8 @@ def add_parsers(commands: Verbs) -> None:
     setting = add_verb(verbs, "set", _set, "give a repository a policy in place of its own")
     add_repository(setting)
     add_file(setting, "the policy, or what 'policies show --output json' printed")
-    setting.add_argument("--force", action="store_true", help="though it locks you out")
-    deletion = add_verb(verbs, "delete", _delete, "take a repository's policy away")
+    setting.add_argument("--force", action="store_true", help="even if it locks you out")
+    deletion = add_verb(verbs, "delete", _delete, "delete a repository's policy")
     add_repository(deletion)
     add_confirmation(deletion)
 

@@ -24,7 +24,7 @@ _NOT_THERE: Final = (
 
 
 def run_recovery(settings: Settings, repository: str, digest: str) -> int:
-    """Bring the blob of this digest back into a repository, ``ACCOUNT/NAME``."""
+    """Recover the blob of this digest into a repository, ``ACCOUNT/NAME``."""
     name, wanted = parse_name(repository), Digest.parse(digest)
     if wanted.algorithm != "sha256":
         raise Misuse("the quarantine knows blobs by their sha256")

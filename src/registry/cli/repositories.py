@@ -43,9 +43,9 @@ def add_parsers(commands: Verbs) -> None:
     """Add ``repositories`` and its commands."""
     verbs = add_noun(commands, "repositories", "repositories of the account")
     listing = add_verb(verbs, "list", _list, "list repositories by name")
-    listing.add_argument("--name-prefix", metavar="TEXT", help="only names that begin so")
+    listing.add_argument("--name-prefix", metavar="TEXT", help="only names that begin with TEXT")
     add_repository(add_verb(verbs, "show", _show, "show a repository"))
-    words = "say what a repository takes, and what deleting it would free"
+    words = "show the bytes a repository uses, and those that deleting it would free"
     add_repository(add_verb(verbs, "storage", _show_storage, words))
     create = add_verb(verbs, "create", _create, "create a repository")
     create.add_argument("name", metavar="NAME", help="without the account's handle")

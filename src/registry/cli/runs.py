@@ -10,7 +10,7 @@ from registry.cli.api import ApiClient, Record
 from registry.cli.progress import progress
 
 _SLOWEST: Final = 2.0
-"""The longest pause between two requests, in seconds."""
+"""Maximum pause between two requests, in seconds."""
 
 
 def await_run(client: ApiClient, path: str, run: Record, words: Callable[[Record], str]) -> Record:

@@ -77,7 +77,7 @@ def add_parsers(commands: Verbs) -> None:
         action="append",
         dest="allowed_hosts",
         metavar="HOST[:PORT]",
-        help="a name clients may use for the registry, where there is no public URL; repeatable",
+        help="a host name of the registry, for clients, if it has no public URL; repeatable",
     )
     add_data(serve)
     serve.set_defaults(run=_serve)

@@ -16,14 +16,14 @@ _FIELD: Final = "registry_settings"
 
 def add_parsers(commands: Verbs) -> None:
     """Add ``settings`` and its commands."""
-    verbs = add_noun(commands, "settings", "what the account decides for all its repositories")
+    verbs = add_noun(commands, "settings", "settings that apply to all the account's repositories")
     add_verb(verbs, "show", _show, "show the account's settings")
     update = add_verb(verbs, "update", _update, "change the account's settings")
     update.add_argument(
         "--undelete-days",
         type=int,
         metavar="N",
-        help="how long what is deleted from now on can be restored; 0: not at all",
+        help="how long later deletions can be undone; 0: not at all",
     )
     repeatable(
         update,

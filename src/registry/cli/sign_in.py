@@ -17,7 +17,7 @@ from registry.cli.transport import RequestRefused, Transport, base_url
 
 CLIENT: Final = "cli"
 _EARLY_SECONDS: Final = 30
-"""A token that expires sooner is renewed first: it might expire on the way."""
+"""A token that expires sooner is renewed before it is used."""
 
 
 class SignIn:

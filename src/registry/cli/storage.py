@@ -21,9 +21,9 @@ _COLUMNS: Final = (
 
 def add_parsers(commands: Verbs) -> None:
     """Add ``storage`` and its command."""
-    verbs = add_noun(commands, "storage", "what the account's images take")
+    verbs = add_noun(commands, "storage", "storage that the account's images use")
     usage = add_verb(verbs, "usage", _show_usage, "show what is stored and what sharing saves")
-    usage.add_argument("--by-repository", action="store_true", help="each repository's part")
+    usage.add_argument("--by-repository", action="store_true", help="the share of each repository")
 
 
 def _show_usage(options: argparse.Namespace) -> int:

@@ -68,7 +68,7 @@ def add_parsers(commands: Verbs) -> None:
     verbs = add_noun(commands, "tags", "tags of a repository")
     listing = add_verb(verbs, "list", _list, "list tags in byte order")
     add_repository(listing)
-    listing.add_argument("--prefix", metavar="TEXT", help="only tags that begin so")
+    listing.add_argument("--prefix", metavar="TEXT", help="only tags that begin with TEXT")
     _add_tag(add_verb(verbs, "show", _show, "show where a tag points"))
     setting = add_verb(verbs, "set", _set, "point a tag to an image, without pull or push")
     setting.add_argument("target", metavar="REPOSITORY:TAG")
@@ -82,9 +82,11 @@ def add_parsers(commands: Verbs) -> None:
     deletion.add_argument("target", metavar="REPOSITORY[:TAG]")
     deletion.add_argument("tags", metavar="TAG", nargs="*", help="of the same repository")
     add_confirmation(deletion)
-    _add_tag(add_verb(verbs, "history", _show_history, "show what became of a tag, and by whom"))
+    _add_tag(
+        add_verb(verbs, "history", _show_history, "show the changes of a tag: what, when, by whom")
+    )
     add_repository(add_verb(verbs, "deleted", _list_deleted, "list tags that can be restored"))
-    _add_tag(add_verb(verbs, "restore", _restore, "point a deleted tag to what it pointed to"))
+    _add_tag(add_verb(verbs, "restore", _restore, "restore a deleted tag"))
 
 
 def _add_tag(parser: argparse.ArgumentParser) -> None:

@@ -98,7 +98,9 @@ class Transport:
             with error:
                 raise self._refusal(error) from None
         except ConnectionError:
-            advice = "try again later" if method == "GET" else "see whether it is done all the same"
+            advice = (
+                "try again later" if method == "GET" else "check whether it was done nevertheless"
+            )
             raise Lost(f"{self.url} hung up before it had answered; {advice}") from None
         except http.client.IncompleteRead as error:
             raise Lost(self._trouble(error)) from None

@@ -1,1 +1,1 @@
-"""The console: pages in the browser, a client of ``/v1`` with the rights of their reader."""
+"""The console: web pages, made by a client of ``/v1`` with the rights of the signed-in person."""

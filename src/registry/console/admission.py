@@ -1,4 +1,4 @@
-"""Who is admitted to a page: whom its route needs, with a form of the session's own."""
+"""Admit requests to pages: check path, form and session."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _FORMS: Final[Mapping[str, re.Pattern[str]]] = {
     "pin": _PIN,
     "asset": _ASSET,
 }
-"""The form of each path parameter, by its name."""
+"""The syntax of each path parameter, by its name."""
 
 
 class Needs(Enum):
-    """Whom a route admits; stated in its ``opt`` as ``needs``, `ROLE` by default."""
+    """The session that a route requires: ``needs`` in its ``opt``, `ROLE` by default."""
 
     NOTHING = "anyone"
     PERSON = "who has signed in"
@@ -42,14 +42,14 @@ class Needs(Enum):
 
 
 async def admit(request: Request[Any, Any, Any]) -> None:
-    """Read a request, and admit it with a session that lasts while it is answered.
+    """Parse and check a request; renew its session if a token is about to expire.
 
     Raises:
-        NotFound: a path parameter can name nothing, or the method is not offered.
-        InvalidInput: the query or the form cannot be read.
-        AccessDenied: the form is not one of this session.
-        SignedOut, NoRole: the route needs a person, or a role.
-        Refused: ``/v1`` did not renew the session.
+        NotFound: a path parameter is malformed, or the method is not supported.
+        InvalidInput: the query or the form is malformed.
+        AccessDenied: the form does not belong to this session.
+        SignedOut, NoRole: the route requires a person, or a role.
+        Refused: ``/v1`` has refused to renew the session.
 
     """
     page, handler = page_of(request.scope), request.route_handler
@@ -74,10 +74,10 @@ async def admit(request: Request[Any, Any, Any]) -> None:
 
 
 def check_parameters(parameters: Mapping[str, str]) -> None:
-    """Check that each path parameter has the form of what it names.
+    """Check the syntax of each path parameter.
 
     Raises:
-        NotFound: one has not.
+        NotFound: one is malformed.
 
     """
     for name, value in parameters.items():
@@ -86,15 +86,15 @@ def check_parameters(parameters: Mapping[str, str]) -> None:
 
 
 def no_such_page() -> NotFound:
-    """Return the error for an address or a method that the console does not have."""
+    """Return the error for an unknown address or method."""
     return NotFound("there is no such page")
 
 
 def _check_own_form(page: PageRequest, session: ConsoleSession) -> None:
-    """Refuse a form that no page of this session sent.
+    """Check that a form was sent by a page of this session.
 
     Raises:
-        AccessDenied: it comes from another site, or lacks the session's own token.
+        AccessDenied: it comes from another site, or lacks the session's CSRF token.
 
     """
     origin = header_of(page.scope, b"origin")

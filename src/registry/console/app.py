@@ -1,7 +1,7 @@
-"""The console as an ASGI application: Litestar over `ROUTES`, and what every answer carries.
+"""The console as an ASGI application: Litestar over `ROUTES`, and the headers of every answer.
 
-The routes are built once a process, which takes about 75 ms; what belongs to one install is a
-`ConsoleApp`, which comes with each request.
+The Litestar application is built once per process, which takes about 75 ms. The settings of an
+install are in a `ConsoleApp`, which is passed with each request.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _NOWHERE: Final = "/\0"
 
 
 class Console:
-    """Pages over the ``/v1`` that it is given."""
+    """The pages over one control plane."""
 
     def __init__(
         self,
@@ -86,14 +86,14 @@ class Console:
         clock: Clock,
         once: Once,
     ) -> None:
-        """Seal cookies with `keyring`, and renew sessions by `once` for all workers."""
+        """Seal cookies with `keyring`; renew sessions by `once`, which works across workers."""
         jar = CookieJar(keyring, settings.auth_url)
         self._console = ConsoleApp(control, settings, Sessions(once, clock), jar)
         self._app = litestar_app()
 
     @staticmethod
     def owns(scope: Any) -> bool:  # noqa: ANN401 - an ASGI scope
-        """Return True for a path below ``/console``, and for a browser's request of ``/``."""
+        """Return True for ``/console`` and paths below it, and for a browser's request of ``/``."""
         path = scope["path"]
         if path == "/":
             return scope["method"] in ("GET", "HEAD") and _takes_pages(scope["headers"])
@@ -113,7 +113,7 @@ class Console:
 
 @cache
 def litestar_app() -> Litestar:
-    """Return the application of this process, for any number of installs."""
+    """Return the Litestar application of this process, which serves any number of installs."""
     return Litestar(
         route_handlers=ROUTES,
         before_request=admit,
@@ -131,9 +131,9 @@ def _page(scope: Scope) -> PageRequest:
 
 
 def _routed_path(path: str) -> str:
-    """Return the path to look a route up by: as it was sent, still encoded.
+    """Return the path for the look-up of the route: as it was sent, still encoded.
 
-    The framework would read a path with empty segments as one without them.
+    A path with empty segments matches no route; the framework would ignore them.
     """
     if path == "/console/":
         return "/console"
@@ -142,7 +142,7 @@ def _routed_path(path: str) -> str:
 
 
 def _leaving(page: PageRequest, scope: Any, send: Any) -> Send:  # noqa: ANN401 - ASGI
-    """Return a `send` that completes answers: headers, cookies, and no body to HEAD."""
+    """Return a `send` that adds headers and cookies to answers, and drops the body for HEAD."""
     is_head = scope["method"] == "HEAD"
 
     async def complete(message: Message) -> None:
@@ -163,7 +163,7 @@ def _leaving(page: PageRequest, scope: Any, send: Any) -> Send:  # noqa: ANN401 
 
 
 def _takes_pages(headers: Sequence[tuple[bytes, bytes]]) -> bool:
-    """Return True if ``Accept`` names HTML, as browsers do and programs do not."""
+    """Return True if ``Accept`` names HTML, as that of browsers does."""
     wanted = b",".join(value for name, value in headers if name == b"accept").lower()
     ranges = (each.replace(b" ", b"").split(b";") for each in wanted.split(b","))
     return any(kind == b"text/html" and b"q=0" not in more for kind, *more in ranges)

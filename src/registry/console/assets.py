@@ -1,4 +1,4 @@
-"""The files that pages refer to: style sheet, script and icon, kept in memory."""
+"""The static files of pages (style sheet, script, icon), kept in memory."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _FOREVER: Final = "public, max-age=31536000, immutable"
 
 
 class Asset(NamedTuple):
-    """A file that pages refer to."""
+    """A static file."""
 
     content: bytes
     content_type: str
     version: str
-    """Changes with the content."""
+    """A hash of the content."""
 
 
 @cache
@@ -47,7 +47,7 @@ def address_of(name: str) -> str:
 
 @get(f"{_PATH}/{{asset:str}}", opt={"needs": Needs.NOTHING})
 async def send_asset(page: InjectedPage) -> PageResponse:
-    """Send a file; under the address of its present version browsers keep it for good."""
+    """Send a file; browsers cache it for a year if the address has its current version."""
     asset = assets().get(page.parameters["asset"])
     if asset is None:
         raise NotFound("there is no such file")

@@ -30,7 +30,7 @@ def host_of(scope: Scope) -> str:
 
 
 def raw_path_of(scope: Scope) -> str:
-    """Return the path as it was sent; nothing in the console's own paths needs an escape."""
+    """Return the path as it was sent; the console's own paths need no percent-encoding."""
     path: bytes = scope.get("raw_path") or scope["path"].encode()
     return path.decode("latin-1")
 
@@ -38,8 +38,8 @@ def raw_path_of(scope: Scope) -> str:
 def cookies_of(scope: Scope) -> dict[str, str]:
     """Return the cookies; of several with one name, the first.
 
-    That is the one of the longest path (RFC 6265 §5.4): the console's own, not one that another
-    application on the same host has set for all of it.
+    That is the one with the longest path (RFC 6265 §5.4): the console's own, not that of another
+    application on the same host.
     """
     found: dict[str, str] = {}
     headers = values_of(scope["headers"], b"cookie")
@@ -64,7 +64,7 @@ async def form_of(request: Request[Any, Any, Any]) -> Mapping[str, str]:
     """Return the fields of the form in a request; none if it has no body.
 
     Raises:
-        InvalidInput: the body is no form, gives a field twice, or did not arrive whole.
+        InvalidInput: the body is not a form, repeats a field, or ended early.
 
     """
     try:

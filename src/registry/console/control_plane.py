@@ -1,6 +1,6 @@
-"""``/v1`` as the console calls it: in this process, with the token of the person or its role.
+"""Call ``/v1`` in this process, with the access token of the person or of its role.
 
-Each permission, rule and error is the control plane's own; the console decides nothing.
+All permissions, rules and errors are those of the control plane; the console decides nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Refused(Exception):
         self.message = message
         self.request_id = request_id
         self.params = params or {}
-        """What the error is about, such as the field of a form."""
+        """Details of the error, such as the field of a form."""
 
     @property
     def sentence(self) -> str:
@@ -47,10 +47,10 @@ class Refused(Exception):
 
 
 class ControlPlaneClient:
-    """Calls the control plane while one request of a browser is answered."""
+    """A client of the control plane for one request of a browser."""
 
     def __init__(self, app: Application, scope: Scope, bearer: str | None = None) -> None:
-        """Take client address, host and request id of each call from the scope of a request."""
+        """Pass on the client address, host and request id of the browser's request (`scope`)."""
         self._app = app
         self._scope = scope
         self._bearer = bearer
@@ -68,7 +68,7 @@ class ControlPlaneClient:
         return await self._send("GET", path, query)
 
     async def post(self, path: str, body: object = None, **query: str | int | None) -> Any:  # noqa: ANN401
-        """Post a JSON body, or none, and return the answer's."""
+        """Post a JSON body, or none; return the JSON of the answer."""
         return await self._change("POST", path, body, query)
 
     async def change(
@@ -149,7 +149,7 @@ class ControlPlaneClient:
 
 
 async def unless_refused(reading: Awaitable[T]) -> T | None:
-    """Return what is read, or None if it is not there or must not be seen."""
+    """Return the result of `reading`, or None if ``/v1`` answers 403 or 404."""
     try:
         return await reading
     except Refused as error:

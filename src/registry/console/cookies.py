@@ -1,4 +1,4 @@
-"""Cookies that the server seals: a browser can send them back, and read or change nothing."""
+"""Sealed cookies: a browser can send them back, but not read or change them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class CookieJar:
-    """Seals the values of cookies, which browsers send to the console alone."""
+    """Seals cookies whose path is that of the console."""
 
     def __init__(self, keyring: Keyring, auth_url: str) -> None:
         self._keyring = keyring
@@ -22,12 +22,12 @@ class CookieJar:
             self._flags += "; Secure"
 
     def seal(self, name: str, value: msgspec.Struct) -> str:
-        """Return a ``Set-Cookie`` of this value, for as long as the browser runs."""
+        """Return the ``Set-Cookie`` value of a session cookie."""
         sealed = self._keyring.seal(msgspec.msgpack.encode(value), _context(name))
         return f"{name}={urlsafe_b64encode(sealed).decode()}{self._flags}"
 
     def drop(self, name: str) -> str:
-        """Return a ``Set-Cookie`` that removes a cookie."""
+        """Return the ``Set-Cookie`` value that deletes a cookie."""
         return f"{name}={self._flags}; Max-Age=0"
 
     def open(self, name: str, cookie: str | None, shape: type[T]) -> T | None:

@@ -1,4 +1,4 @@
-"""Draw amounts as bars in SVG, which the style sheet colours."""
+"""Draw amounts as bars in SVG; the style sheet has the colours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from markupsafe import Markup
 WIDTH: Final = 1000
 COLOURS: Final = 6
 _LEAST: Final = 3.0
-"""The width of the smallest part, so that it can be seen."""
+"""The minimum width of a part, so that it is visible."""
 
 _BAR: Final = Markup(
     '<svg class="bar" viewBox="0 0 {} 24" preserveAspectRatio="none" role="img" aria-label="{}">'

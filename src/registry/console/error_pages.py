@@ -1,4 +1,4 @@
-"""What a browser is shown when a page cannot be: the way to sign in, or what went wrong."""
+"""Answers instead of a page: a redirect to the sign-in, or a page with the error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Request = Request[Any, Any, Any]
 
 
 def _ask_to_sign_in(request: _Request, _: SignedOut) -> PageResponse:
-    """Lead to the sign-in, and from there back to a page that was asked for by GET."""
+    """Redirect to the sign-in; after it, a GET returns to the requested page."""
     page = page_of(request.scope)
     page.forget()
     if request.method != "GET":
@@ -40,7 +40,7 @@ def _ask_for_a_role(request: _Request, _: NoRole) -> PageResponse:
 
 
 def _show_refusal(request: _Request, error: Refused) -> PageResponse:
-    """Show what ``/v1`` refused; a token that it no longer takes ends the session."""
+    """Show an error of ``/v1``; a 401 ends the session."""
     if error.status == 401:
         return _ask_to_sign_in(request, SignedOut())
     page = page_of(request.scope)
@@ -52,7 +52,7 @@ def _show_error(request: _Request, error: PlatformError) -> PageResponse:
 
 
 def _show_http_error(request: _Request, error: HTTPException) -> PageResponse:
-    """Show what the framework found wrong before any of our code ran."""
+    """Show an error that the framework has raised before a handler ran."""
     match error.status_code:
         case 404 | 405:
             return _show_error(request, no_such_page())
@@ -65,7 +65,7 @@ def _show_http_error(request: _Request, error: HTTPException) -> PageResponse:
 
 
 def _show_failure(request: _Request, error: Exception) -> PageResponse:
-    """Log an unexpected failure, and show only the id under which the log has it."""
+    """Log an unexpected exception; show only its request id."""
     page = page_of(request.scope)
     _log.error("unexpected failure", exc_info=error, extra={"request_id": page.request_id})
     return _error_page(page, PlatformError(""))

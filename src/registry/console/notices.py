@@ -1,4 +1,4 @@
-"""What a page says about the change that led to it."""
+"""The notices that pages show after a change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTICES: Final[Mapping[str, str]] = {
     "tag-created": "The tag was created.",
     "tag-deleted": "The tag was deleted; its image stays. What can be restored is listed here.",
     "tag-restored": "The tag is back.",
-    "pinned": "The image is pinned: no lifecycle rule takes it.",
+    "pinned": "The image is pinned: no lifecycle rule expires it.",
     "unpinned": "The pin was taken away.",
     "policy-saved": "The policy was saved.",
     "policy-deleted": "The policy was deleted.",
@@ -23,7 +23,7 @@ NOTICES: Final[Mapping[str, str]] = {
     "settings-saved": "The settings were saved.",
     "rule-created": "The rule was created.",
     "rule-deleted": "The rule was deleted.",
-    "collection-started": "The collector is at work.",
-    "sign-in-over": "Your sign-in was over already. If you sent a form, sign in and send it again.",
+    "collection-started": "A run of the collector has started.",
+    "sign-in-over": "Your sign-in had ended. If you sent a form, sign in and send it again.",
 }
-"""By the name in the page's address, which carries no text itself."""
+"""Texts by the name in the page's address, so that the address cannot contain a text."""

@@ -1,4 +1,4 @@
-"""One request for a page: who sends it, what it asks for, and how it is answered."""
+"""One request for a page: its session and parameters, and the answers to it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STATE = "page_request"
 
 
 class ConsoleSettings(NamedTuple):
-    """Facts of the install that pages show."""
+    """The settings of the install that pages show."""
 
     auth_url: str
     """The base URL of the install, where people sign in."""
@@ -34,7 +34,7 @@ class ConsoleSettings(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsoleApp:
-    """What all requests to one install's console share."""
+    """What all requests to the console of one install share."""
 
     control: Application
     """``/v1``, an ASGI application."""
@@ -93,7 +93,7 @@ class PageRequest:
 
     @property
     def api(self) -> ControlPlaneClient:
-        """Return ``/v1`` for the person in the role in which it acts."""
+        """Return ``/v1`` for the role that the person has assumed."""
         acting = self.session.acting
         assert acting is not None, "the route admits only who acts in a role"
         return self.client.signed(acting.token.value)
@@ -112,15 +112,15 @@ class PageRequest:
         return Template(template, context=known | values, status_code=status)
 
     def go(self, path: str, said: str = "") -> PageResponse:
-        """Send the browser to a page, by GET, which shows the notice `said`."""
+        """Redirect the browser to a page (303), which shows the notice `said`."""
         return Redirect(f"{path}?said={quote(said)}" if said else path, status_code=303)
 
     def keep(self, session: ConsoleSession) -> None:
-        """Let the browser keep a session."""
+        """Set the cookie of a session."""
         self.set_cookies[COOKIE] = self.console.jar.seal(COOKIE, session)
 
     def forget(self) -> None:
-        """Let the browser forget its session."""
+        """Delete the cookie of the session."""
         self.set_cookies[COOKIE] = self.console.jar.drop(COOKIE)
 
 

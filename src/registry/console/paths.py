@@ -1,4 +1,4 @@
-"""Addresses of pages that other pages lead to, and the templates of routes below them."""
+"""Paths of pages that other pages link to, and templates of the routes below them."""
 
 from __future__ import annotations
 

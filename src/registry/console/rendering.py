@@ -1,4 +1,4 @@
-"""The templates of pages, and how they show sizes, moments and digests."""
+"""The templates of pages, and their filters for sizes, times and digests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SPANS: Final = (
 
 @cache
 def template_engine() -> JinjaTemplateEngine:
-    """Return the templates with their filters; one for the process."""
+    """Return the template engine of the process."""
     environment = Environment(
         loader=PackageLoader("registry.console"),
         autoescape=True,
@@ -105,7 +105,7 @@ def span(seconds: float) -> str:
 
 @pass_context
 def _when(context: Context, moment: str | None) -> Markup:
-    """Return the time since a moment; the moment itself is its title."""
+    """Return the time since a moment, with the exact time as its title."""
     if moment is None:
         return Markup('<span class="quiet">never</span>')
     passed = (_now(context) - datetime.fromisoformat(moment)).total_seconds()
@@ -115,7 +115,7 @@ def _when(context: Context, moment: str | None) -> Markup:
 
 @pass_context
 def _until(context: Context, moment: str | None) -> Markup:
-    """Return the time until a moment; the moment itself is its title."""
+    """Return the time until a moment, with the exact time as its title."""
     if moment is None:
         return Markup('<span class="quiet">no end</span>')
     left = (datetime.fromisoformat(moment) - _now(context)).total_seconds()
@@ -123,7 +123,7 @@ def _until(context: Context, moment: str | None) -> Markup:
 
 
 def _now(context: Context) -> datetime:
-    """Return the time of the page, which it is given in microseconds since the epoch."""
+    """Return the time of the page."""
     return _EPOCH + timedelta(microseconds=context["now"])
 
 

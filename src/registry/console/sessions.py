@@ -1,8 +1,7 @@
-"""Who has signed in to the console: one sealed cookie, and nothing on the server.
+"""Sessions of the console, each in a sealed cookie; nothing is stored on the server.
 
-The cookie holds the person's tokens and those of the role in which the person acts. Tokens are
-renewed when they end, for a working day at most. Signing out revokes them, so a copy of the
-cookie is worth nothing either.
+The cookie holds the tokens of the person and of the assumed role. Tokens are renewed when they
+expire, for 12 hours at most. Signing out revokes them, so that copies of the cookie are invalid.
 """
 
 from __future__ import annotations
@@ -20,27 +19,27 @@ from registry.console.control_plane import ControlPlaneClient, Refused
 COOKIE: Final = "entrepot_console"
 LIFETIME: Final = 12 * 3600 * MICROSECONDS
 _EARLY: Final = 60 * MICROSECONDS
-"""A token that expires sooner is renewed first: it might expire on the way."""
+"""A token that expires sooner is renewed before it is used."""
 _OPERATION: Final = "console refresh"
 _MAX_RENEWALS: Final = 13
-"""One more than the most renewals of tokens in a cookie's life."""
+"""One more than the maximum of renewals in the lifetime of a cookie."""
 
 
 class SignedOut(Exception):
-    """There is no sign-in, or it has ended."""
+    """There is no session, or it has ended."""
 
 
 class NoRole(Exception):
-    """The person acts in no role, and must choose one."""
+    """The session has no role; the person must choose one."""
 
 
 class Once(Protocol):
-    """Runs an action once for all workers that ask for it; see `cloudcore.web.run_once`."""
+    """Runs an action once for all workers that request it; see `cloudcore.web.run_once`."""
 
     async def __call__(
         self, principal: str, operation: str, key: str, action: Callable[[], Awaitable[bytes]], /
     ) -> bytes | None:
-        """Return the outcome of `action`, or None if another worker does not end it."""
+        """Return the outcome of `action`, or None if another worker does not finish it in time."""
         ...
 
 
@@ -53,7 +52,7 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Acting(msgspec.Struct, frozen=True, array_like=True):
-    """The role in which a person acts, and its account."""
+    """The assumed role, and its account."""
 
     role_id: str
     role: str
@@ -103,11 +102,11 @@ class Sessions:
     async def live(
         self, client: ControlPlaneClient, session: ConsoleSession | None
     ) -> ConsoleSession:
-        """Return the session with a role token that lasts for another minute at least.
+        """Return the session with a role token that is valid for at least another minute.
 
         Raises:
-            SignedOut: the session is over.
-            NoRole: it has no role, or has lost it.
+            SignedOut: the session has ended.
+            NoRole: it has no role, or the person may no longer assume it.
 
         """
         session = self._begun(session)
@@ -122,10 +121,10 @@ class Sessions:
     async def live_person(
         self, client: ControlPlaneClient, session: ConsoleSession | None
     ) -> ConsoleSession:
-        """Return the session with a person's token that lasts for another minute at least.
+        """Return the session with a person's token that is valid for at least another minute.
 
         Raises:
-            SignedOut: the session is over.
+            SignedOut: the session has ended.
 
         """
         session = self._begun(session)
@@ -146,10 +145,10 @@ class Sessions:
     async def act(
         self, client: ControlPlaneClient, session: ConsoleSession, role_id: str
     ) -> ConsoleSession:
-        """Return the session acting in a role.
+        """Assume a role; return the session with it.
 
         Raises:
-            NoRole: the person may not.
+            NoRole: the person may not assume it.
 
         """
         person = client.signed(session.person.value)
@@ -180,13 +179,13 @@ class Sessions:
         return self._clock() < token.ends_at - _EARLY
 
     async def _renew(self, client: ControlPlaneClient, session: ConsoleSession) -> _Renewed:
-        """Exchange a refresh token, once for all requests that bring the same cookie.
+        """Exchange a refresh token, once for all requests with the same cookie.
 
-        A browser sends its requests at the same time, to any worker, and the second use of a
+        A browser sends requests at the same time, to different workers, and a second use of a
         refresh token would end the session.
 
         Raises:
-            SignedOut: another worker does not end the exchange.
+            SignedOut: another worker does not finish the exchange in time.
 
         """
 
@@ -210,7 +209,7 @@ class Sessions:
 
 
 async def list_roles(client: ControlPlaneClient) -> list[dict[str, object]]:
-    """Return the roles in which the person of the client's token can act."""
+    """Return the roles that the person of the client's token may assume."""
     found: list[dict[str, object]] = []
     marker = None
     while True:

@@ -1,4 +1,4 @@
-"""Blobs: pulled whole or in part, asked for, detached."""
+"""Pull, check and unlink blobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CACHE: Final = (b"cache-control", b"private, max-age=31536000, immutable")
 
 
 async def get_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
-    """end-2: GET and HEAD of a blob; HEAD ignores ``Range`` and keeps the blob from a sweep."""
+    """end-2: return a blob or a range of it; HEAD renews the grace period of an unused blob."""
     digest = request.digest
     link = await blobs.stat_blob(ctx, request.name, digest, keep=request.is_head)
     require_match(request, digest)
@@ -46,7 +46,7 @@ async def get_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
 
 
 async def delete_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
-    """end-10: DELETE of a blob; the link goes, the bytes are left to the collector."""
+    """end-10: unlink a blob; the collector deletes its bytes."""
     require_match(request, request.digest)
     await ctx.database.write(blobs.detach_blob, request.name, request.digest, ctx.clock())
     return empty(202)

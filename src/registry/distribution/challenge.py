@@ -16,11 +16,11 @@ class Challenges:
     """Writes challenges with the registry's address as the client knows it."""
 
     def __init__(self, public_url: str = "", hosts: Sequence[str] = ()) -> None:
-        """Name `public_url` in every challenge or, if it is empty, one of `hosts`.
+        """Write `public_url` into every challenge or, if it is empty, one of `hosts`.
 
-        A request whose ``Host`` is one of `hosts` gets that; any other gets the first of them or,
-        if there are none, the address of the socket. An unknown ``Host`` is never repeated, since
-        a cache might serve the answer to other clients.
+        A request whose ``Host`` is one of `hosts` gets that one. Any other gets the first or, if
+        there are none, the address of the socket: an unknown ``Host`` is not echoed, since a cache
+        might serve the answer to other clients.
         """
         self._public = public_url.rstrip("/")
         self._hosts = tuple(host.lower() for host in hosts)

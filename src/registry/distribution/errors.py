@@ -18,7 +18,7 @@ CODES: Final = frozenset(
         "MANIFEST_BLOB_UNKNOWN", "MANIFEST_INVALID", "MANIFEST_UNKNOWN", "NAME_INVALID",
         "NAME_UNKNOWN", "SIZE_INVALID", "UNAUTHORIZED", "DENIED", "UNSUPPORTED",
         "TOOMANYREQUESTS",
-        "UNKNOWN",  # only with a 5xx: none of the 14 codes means a failure of the server
+        "UNKNOWN",  # only for a 5xx: none of the 14 codes means a failure of the server
     }
 )  # fmt: skip
 """Every code that an error may have: code-1 to code-14, and the reference server's code for a 5xx.

@@ -20,12 +20,7 @@ class Query:
     """The parameters of one request, each with all its values in order."""
 
     def __init__(self, query_string: bytes, *, is_form: bool = False) -> None:
-        """Read a query, where a plus is a plus (RFC 3986), or a form, where it is a blank.
-
-        Raises:
-            InvalidInput: it has bytes beyond ASCII, is not UTF-8, or has too many parameters.
-
-        """
+        """Parse a query, where ``+`` is literal (RFC 3986), or a form, where it is a space."""
         self._values: dict[str, list[str]] = {}
         if not query_string:
             return

@@ -79,7 +79,7 @@ async def send_response(scope: Scope, send: Send, response: Response, request_id
 
 
 async def _send_blob(scope: Scope, send: Send, body: BlobBody) -> None:
-    """Send a blob's bytes: by the kernel where the server offers it, else in parts."""
+    """Send a blob's bytes: by ``sendfile`` if the server supports it, else in parts."""
     blob, start, stop = body
     region = blob.file_region(start, stop)
     if region is not None and "http.response.zerocopysend" in scope.get("extensions", {}):
@@ -94,6 +94,6 @@ async def _send_blob(scope: Scope, send: Send, body: BlobBody) -> None:
         return
     async for part in blob.stream(start, stop):
         await send({"type": "http.response.body", "body": part, "more_body": True})
-        # A fast reader never makes send() wait; others must get their turn.
+        # With a fast reader, send() never waits: let other requests run.
         await asyncio.sleep(0)
     await send({"type": "http.response.body", "body": b"", "more_body": False})

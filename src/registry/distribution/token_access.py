@@ -82,9 +82,9 @@ class TokenAccess:
     def authorize(self, scope: Scope, name: Name | None, need: Need | None) -> Grant:
         """Return the rights of the request.
 
-        A missing or invalid token gives 401. A token that was not asked for this action gives 401
-        for another one. A token that policies denied the action gives 403 or, if the client is
-        unauthenticated, 401 to sign in.
+        A missing or invalid token gives 401. So does a token that was not requested for this
+        action: the client shall request another. If policies denied the action when the token was
+        issued, it gives 403 or, to an unauthenticated client, 401 to sign in.
 
         Raises:
             TokenRequired: 401.
@@ -95,7 +95,7 @@ class TokenAccess:
         fields = dict(headers)
         credential = fields.get(b"authorization")
         if len(fields) < len(headers) and _is_repeated(headers, b"authorization"):
-            message = "the token came more than once"
+            message = "the request has more than one token"
             raise self._refusal(scope, name, need, "invalid_token", credential or b"", message)
         bearer = self._verified.get(credential or b"")
         if bearer is None or self._clock() >= bearer.expires_at:
@@ -122,7 +122,7 @@ class TokenAccess:
         return source_address(client[0] if client else None, forwarded, self._trusted)
 
     def check_mount(self, scope: Scope, bearer: Bearer, target: Name, source: Name) -> None:
-        """Ask the client once for a token with a mount's source; not twice, to avoid a loop.
+        """Ask the client for a token with a mount's source, but only once, to avoid a loop.
 
         Raises:
             TokenRequired: this is the first time for this token, target and source.

@@ -1,4 +1,4 @@
-"""Uploads: started, mounted instead, continued, asked for, finished, cancelled."""
+"""Start, continue, finish and cancel uploads; mount blobs instead."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from registry.services.context import ServiceContext
 
 
 async def post_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
-    """end-4a, end-4b, end-4c, end-11: POST; a mount that cannot be had becomes an upload."""
+    """end-4a, end-4b, end-4c, end-11: mount a blob, push one, or else start an upload."""
     algorithm = request.query.one("digest-algorithm", DigestInvalid)
     if algorithm is not None:
         parse_algorithm(algorithm)
@@ -37,7 +37,7 @@ async def post_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Respons
 
 
 async def patch_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
-    """end-5: PATCH; with ``Content-Range`` a chunk in its place, without it a stream."""
+    """end-5: append the body; a ``Content-Range`` must begin at the end of what was received."""
     upload_id = _upload_id(request)
     try:
         chunk = _chunk(request, _span(request))
@@ -48,7 +48,7 @@ async def patch_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Respon
 
 
 async def put_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
-    """end-6: PUT ``?digest=``; a body, if any, is the last chunk."""
+    """end-6: append the body, if any, and make the upload a blob with the given digest."""
     upload_id = _upload_id(request)
     expected = _digest(request, "digest")
     try:
@@ -60,20 +60,20 @@ async def put_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response
 
 
 async def get_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
-    """end-13: GET and HEAD of a session: how far it has come."""
+    """end-13: return what a session has received."""
     upload_id = _upload_id(request)
     upload = await ctx.database.read(upload_leases.get_upload, request.name, upload_id, ctx.clock())
     return Response(204, _session(request.name, upload.id, upload.received_bytes))
 
 
 async def delete_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
-    """end-14: DELETE of a session."""
+    """end-14: cancel a session."""
     await uploads.cancel_upload(ctx, request.name, _upload_id(request))
     return Response(204, [])
 
 
 async def _mount(ctx: ServiceContext, request: DataPlaneRequest, digest: Digest) -> bool:
-    """Try a mount; a source we cannot use is one we do not have (end-11)."""
+    """Mount a blob; return False if that is not possible, also for a malformed source (end-11)."""
     source: Name | None = None
     if request.query.has("from"):
         try:
@@ -86,7 +86,7 @@ async def _mount(ctx: ServiceContext, request: DataPlaneRequest, digest: Digest)
 async def _out_of_order(
     ctx: ServiceContext, request: DataPlaneRequest, upload_id: str, error: UploadOutOfOrder
 ) -> Response:
-    """Answer 416 and say where the session is, which spares the client a request."""
+    """Return a 416 with what the session has received, so that the client need not ask for it."""
     upload = await ctx.database.read(upload_leases.get_upload, request.name, upload_id, ctx.clock())
     answer = render(error)
     answer.headers.extend(_session(request.name, upload_id, upload.received_bytes))
@@ -109,12 +109,17 @@ def _upload_id(request: DataPlaneRequest) -> str:
 
 
 def _digest(request: DataPlaneRequest, parameter: str) -> Digest:
-    """Return a digest of the query; absent, empty or given twice, it is invalid."""
+    """Return the digest in a query parameter.
+
+    Raises:
+        DigestInvalid: it is missing, empty, malformed or given more than once.
+
+    """
     return Digest.parse(request.query.one(parameter, DigestInvalid) or "")
 
 
 def _session(name: Name, upload_id: str, received_bytes: int) -> Headers:
-    """Return the headers that tell where a session is; no bytes yet are ``0-0`` too."""
+    """Return the headers with a session's location and range; ``0-0`` also for no bytes."""
     return [
         (b"location", f"/v2/{name}/blobs/uploads/{upload_id}".encode()),
         (b"range", b"0-%d" % max(0, received_bytes - 1)),

@@ -1,1 +1,1 @@
-"""The collector: what nobody needs any more goes, and fsck says whether all is well."""
+"""The collector, the orphan scan, the purge of what was deleted, and fsck."""

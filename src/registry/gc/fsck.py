@@ -1,17 +1,18 @@
-"""Whether the store holds what the metadata promises, and everything still adds up (fsck).
+"""Check that the store and the database agree, and that counters equal their recounts (fsck).
 
-Checked, by the invariants of the project's reliability goals:
+Each finding begins with the invariant that is violated:
 
-- I1, I5  every recorded object is there, has its size, and (unless quick) hashes to its digest
+- I1, I5  the bytes of every object exist, have its size, and (unless ``--quick``) its digest
 - I2      an upload session's acknowledged bytes are staged
-- I3      every manifest has its bytes, they hash to its digest, and all they refer to is here
+- I3      the bytes of every manifest exist and have its digest, and it has all its edges
 - I4      every tag points to a manifest, every link to an object
-- I6      bytes that no row owns are reported; the orphan scan sets them aside: no violation
+- I6      stored bytes have a row, except those of an upload in progress; the orphan scan sets
+          others aside, so they are no violation
 - I8      every counter equals its recount
 
-It may run beside a serving registry: what looks wrong is looked at again before it is reported,
-since a push or a delete may have come between. It changes only marks: a damaged object is marked,
-so that a push of the same bytes heals it, and the mark of a whole one is removed.
+It may run beside a serving registry: objects and sessions that look wrong are checked again before
+they are reported, since a push or a deletion may have changed them. It writes only marks: it marks
+damaged objects, so that a push of the same bytes heals them, and unmarks whole ones.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from registry.blobstore.base import BlobStore
 from registry.gc.collector.consistency_check import manifest_problem
+from registry.gc.orphans.scan import SETTLED, begun_at, is_held
 from registry.gc.stored_objects import FileState, confirm, look
 from registry.metadata.blobs import damage
 from registry.metadata.collector import audit
@@ -31,11 +33,11 @@ from registry.metadata.collector.audit import ManifestBody, ObjectRow
 
 _PAGE: Final = 500
 _MANIFESTS: Final = 16
-"""How many manifests are read at once: each may have 4 MiB."""
+"""Manifests per page: each may have 4 MiB."""
 
 
 class Finding(NamedTuple):
-    """One thing that is not as it should be."""
+    """A violated invariant: which one, of what, and how."""
 
     invariant: str
     subject: str
@@ -46,7 +48,7 @@ class Finding(NamedTuple):
 
 
 class FsckProgress(NamedTuple):
-    """How far the check has come."""
+    """Progress of the check: checked and total number of blobs or manifests."""
 
     stage: str
     done: int
@@ -56,13 +58,13 @@ class FsckProgress(NamedTuple):
 
 @dataclass
 class Report:
-    """What a check found."""
+    """The result of a check."""
 
     violations: list[Finding] = field(default_factory=list)
     orphans: list[Finding] = field(default_factory=list)
     damaged_count: int = 0
     damaged_images: list[str] = field(default_factory=list)
-    """Images that need a damaged blob; for each blob, the first ones."""
+    """Images that reference a damaged blob; for each blob, the first 500."""
     object_count: int = 0
     manifest_count: int = 0
     read_bytes: int = 0
@@ -76,10 +78,10 @@ async def check(
     clock: Clock,
     read_objects: bool = True,
 ) -> Report:
-    """Compare `store` with `database` and return all that is wrong.
+    """Compare `store` with `database`; return all findings.
 
-    Without `read_objects` the bytes of objects are not hashed, only their presence and size
-    checked. `tell` is called often; it decides what to show.
+    Without `read_objects`, check only presence and size of objects, and do not hash their bytes.
+    Call `tell` after each blob and manifest.
     """
     report = Report()
     total_objects, _, total_manifests = await database.read(audit.totals)
@@ -113,7 +115,7 @@ async def _check_objects(
     *,
     reads: bool,
 ) -> None:
-    """Check every object's file; mark the damaged ones, and note those that were read whole."""
+    """Check every object's file; mark the damaged ones, and set `verified_at` of the whole ones."""
     verified: list[ObjectRow] = []
     async for row in _objects(database):
         verdict = await look(store, row, reads=reads)
@@ -135,7 +137,7 @@ async def _report_damage(
     database: Database, row: ObjectRow, verdict: FileState, now: int, report: Report
 ) -> None:
     if not await database.read(audit.is_unchanged, row):
-        return  # it was swept, or replaced, while we looked
+        return  # it was swept or replaced during the check
     if verdict.damage is not None:
         await database.write(
             damage.mark, row.account_id, row.id, row.verified_at, verdict.damage, now
@@ -169,45 +171,53 @@ async def _check_counts(database: Database, report: Report) -> None:
 
 
 async def _check_staged(database: Database, store: BlobStore, clock: Clock, report: Report) -> None:
-    """Compare upload sessions with their bytes, and tell of bytes nobody owns."""
-    sessions, lost = await _sessions(database, store, clock)
-    if lost:  # an upload may have gone on between the two listings
-        _, still_lost = await _sessions(database, store, clock)
+    """Check the staged bytes of upload sessions; report staged bytes and objects without a row."""
+    lost = await _lost_bytes(database, store, clock)
+    if lost:  # a request may have changed or ended a session after its row was read
+        still_lost = await _lost_bytes(database, store, clock)
         report.violations += [finding for finding in lost if finding in still_lost]
     async for found in store.list_staged():
-        if found.object_id not in sessions:
+        if await _is_orphan(database, store, clock, found.object_id):
             subject = f"staged bytes {found.object_id}"
             report.orphans.append(
                 Finding("I6", subject, f"{found.stored_size} bytes of no session")
             )
     async for found in store.list_objects():
-        if await database.read(audit.owned, [found.object_id]):
-            continue
-        subject = f"object {found.object_id}"
-        report.orphans.append(Finding("I6", subject, f"{found.stored_size} bytes of no blob"))
+        if await _is_orphan(database, store, clock, found.object_id):
+            subject = f"object {found.object_id}"
+            report.orphans.append(Finding("I6", subject, f"{found.stored_size} bytes of no blob"))
 
 
-async def _sessions(
-    database: Database, store: BlobStore, clock: Clock
-) -> tuple[set[str], list[Finding]]:
-    """Return the stages of all sessions, and those that hold less than was acknowledged.
+async def _is_orphan(database: Database, store: BlobStore, clock: Clock, object_id: str) -> bool:
+    """Return True if bytes have no row and nobody is writing them.
 
-    One whose time is over may have lost its bytes already: they go before its row.
+    A writer locks its bytes until their row is written, so the row is looked up again after that.
     """
-    sessions: set[str] = set()
+    if await database.read(audit.owned, [object_id]):
+        return False
+    is_recent = abs(clock() - begun_at(object_id)) < SETTLED  # clocks of machines differ
+    if is_recent or await is_held(store, object_id):
+        return False
+    return not await database.read(audit.owned, [object_id])
+
+
+async def _lost_bytes(database: Database, store: BlobStore, clock: Clock) -> list[Finding]:
+    """Return a finding for each session that has lost bytes.
+
+    An expired session may have none: the purge deletes its bytes before its row.
+    """
     lost: list[Finding] = []
     after = ""
     while page := await database.read(audit.sessions, after, _PAGE):
         after = page[-1][0]
         for upload_id, stage_id, received, expires_at in page:
-            sessions.add(stage_id)
             if expires_at <= clock():
                 continue
             there = await store.resumable(stage_id, received)
             if there < received:
                 problem = f"{received} bytes acknowledged, {there} staged"
                 lost.append(Finding("I2", f"upload {upload_id}", problem))
-    return sessions, lost
+    return lost
 
 
 async def _objects(database: Database) -> AsyncIterator[ObjectRow]:

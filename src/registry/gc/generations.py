@@ -1,12 +1,11 @@
-"""Generations: detect by the blobs that their database went back in time.
+"""Generations: detect that the database is older than the blobs, or another one.
 
-The database keeps the names of its successive states, and the store keeps the last one in a file.
-A new name is committed to the database first and noted by the store afterwards, so the database
-knows every name that the store notes, even after a crash between the two, or with several
-processes. A name that it does not know is of a later state (a backup was restored), or of another
-database.
+The database keeps the ids of its successive states (generations); the store keeps the last one in
+a file. A new id is committed to the database before the store notes it, so the database knows every
+id that the store notes, even after a crash between the two, or with several processes. If it does
+not know the noted id, an older backup was restored, or the database is another one.
 
-Then nothing is deleted: the rows of an older database do not tell which bytes are needed.
+Then nothing is deleted, since the rows of that database do not tell which bytes are needed.
 """
 
 from __future__ import annotations
@@ -22,16 +21,17 @@ from registry.metadata.collector import generations
 from registry.services.context import ServiceContext
 
 EVERY_SECONDS: Final = 30
-"""How often a process checks for bytes that came since the last generation."""
+"""Seconds between a process's checks for objects newer than the last generation."""
 _LONGEST: Final = 300 * MICROSECONDS
-"""How long a generation lasts at most."""
+"""Longest duration of a generation, in microseconds."""
 _LAST_SECONDS: Final = 2.0
+"""Limit of the time for the last generation, when the process stops."""
 
 _log = logging.getLogger(__name__)
 
 
 class DatabaseWentBack(Exception):
-    """The database does not know the generation that the store noted last."""
+    """The database does not know the generation that the store has noted."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -43,7 +43,7 @@ class DatabaseWentBack(Exception):
 
 
 async def check_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
-    """Check that the database is the one the blobs were used with last, or a later state of it.
+    """Check that the database is the one last used with the blobs, and not an older state of it.
 
     Raises:
         DatabaseWentBack: the database is older, or another one.
@@ -58,7 +58,7 @@ async def renew_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
     """Begin a new generation.
 
     Raises:
-        DatabaseWentBack: the database does not know the last one; the store keeps its note.
+        DatabaseWentBack: the database does not know the noted one, which stays noted.
 
     """
     noted, new = await sweeper.generation(), ctx.new_id()
@@ -68,14 +68,14 @@ async def renew_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
 
 
 async def accept_database(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
-    """Accept this database as the right one: stored bytes that it does not know are orphans."""
+    """Accept this database: stored bytes without a row are orphans."""
     new = ctx.new_id()
     await ctx.database.write(generations.accept, new, ctx.clock())
     await sweeper.note_generation(new)
 
 
 class Generations:
-    """The generations that one process begins."""
+    """Begin the generations of one process."""
 
     def __init__(self, ctx: ServiceContext, sweeper: BlobSweeper) -> None:
         self._ctx = ctx
@@ -85,36 +85,36 @@ class Generations:
         self._is_told = False
 
     async def begin(self) -> None:
-        """Begin a generation as the process starts; log if the database went back."""
+        """Begin the first generation of the process; log an error if the database went back."""
         await self._try()
 
     async def go_on(self) -> None:
-        """Begin a generation if bytes came since the last one, or if that is old.
+        """Begin a generation if there are newer objects or uploads, or the last one is too old.
 
-        So an older copy of the database is detected, unless no bytes came after it.
+        So an older copy of the database is detected, unless nothing was pushed after it.
         """
         newest = await self._ctx.database.read(generations.newest_owner)
         if newest != self._newest or self._renewed_at + _LONGEST <= self._ctx.clock():
             await self._try()
 
     async def end(self) -> None:
-        """Begin the last generation as the process stops, within a short time limit."""
+        """Begin the last generation of the process, for at most `_LAST_SECONDS`."""
         try:
             async with asyncio.timeout(_LAST_SECONDS):
                 await self._try()
         except TimeoutError:
-            _log.warning("the database took too long to note its last state")
+            _log.warning("recording the state of the database took too long")
 
     async def _try(self) -> None:
         try:
             newest = await self._ctx.database.read(generations.newest_owner)
             await renew_generation(self._ctx, self._sweeper)
         except DatabaseWentBack as error:
-            if not self._is_told:  # the scan for orphans keeps logging it
+            if not self._is_told:  # log it once: the orphan scan logs it every time
                 _log.error("%s", error)
             self._is_told = True
         except PlatformError as error:  # the next turn tries again
-            _log.warning("the state of the database could not be noted: %s", error)
+            _log.warning("the state of the database could not be recorded: %s", error)
         else:
             self._newest, self._is_told = newest, False
             self._renewed_at = self._ctx.clock()

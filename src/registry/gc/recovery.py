@@ -1,4 +1,4 @@
-"""Recovery: a swept blob is had again while its bytes are there."""
+"""Recover blobs from quarantine while their bytes exist."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from registry.services.context import ServiceContext
 async def recover_blob(
     ctx: ServiceContext, account_id: str, repository_id: str, digest: str
 ) -> None:
-    """Bring the blob of this sha256 back from the quarantine, into a repository of its account.
+    """Link the quarantined blob with this sha256 digest into a repository of its account.
 
     Raises:
-        BlobUnknown: no such blob is in quarantine, or its bytes are given up.
-        DigestMismatch: its bytes are not what they were.
+        BlobUnknown: no such blob is in quarantine, or its removal has begun.
+        DigestMismatch: its bytes are damaged.
         NameUnknown: the repository was deleted meanwhile.
 
     """
@@ -34,7 +34,7 @@ async def recover_blob(
         raise _unknown(digest)
     await _verify(ctx.reader, swept)
     kept = await ctx.database.write(_recover, account_id, repository_id, digest, ctx.clock())
-    if kept.damage is not None:  # the same bytes were pushed again, and are damaged
+    if kept.damage is not None:  # a later push of the same bytes, whose object is damaged
         try:
             await ctx.writer.replace(kept.id, swept.id)
         except ObjectUnknown:
@@ -68,12 +68,12 @@ def _recover(
     if not is_live(tx, repository_id):
         raise NameUnknown("the repository was deleted")
     swept = collection.find_recoverable(tx, account_id, digest)
-    if swept is None:  # given up while we looked
+    if swept is None:  # its removal has begun meanwhile
         raise _unknown(digest)
     new = NewObject(swept.id, swept.digest, swept.size, swept.stored_size, swept.encoding)
     kept = blobs.keep_object(tx, account_id, new, now)
     blobs.link_object(tx, repository_id, account_id, digest, kept.id, swept.size, now)
-    if kept.id == swept.id:  # else the same bytes were pushed again, and these stay in quarantine
+    if kept.id == swept.id:  # else the account has another object, and this stays in quarantine
         collection.release(tx, account_id, swept.id)
     return kept
 

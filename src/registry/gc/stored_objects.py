@@ -20,16 +20,16 @@ class FileState(NamedTuple):
     """The result of checking an object's file."""
 
     problem: str | None = None
-    """Empty if the file is whole."""
+    """What is wrong; None if nothing is."""
     damage: str | None = None
-    """The mark to set; None if the file may be whole, or is marked already."""
+    """The mark to set, or None: the file may be whole, or is already marked."""
     read_bytes: int = 0
     is_verified: bool = False
     """True if all bytes were read and hash to the digest."""
 
 
 async def look(store: BlobReader, row: ObjectRow, *, reads: bool) -> FileState:
-    """Check an object's file: its presence and size, and with `reads` its hash."""
+    """Check an object's file: presence and size, and with `reads` also its hash."""
     try:
         stored = await store.open(row.id, row.size)
     except ObjectUnknown:
@@ -59,14 +59,14 @@ def _hash(stored: OpenObject, row: ObjectRow) -> FileState:
 
 
 def _known(row: ObjectRow) -> FileState:
-    """Return a problem if the object is marked in a way that only reading its bytes can clear."""
+    """Return a problem if the object has a mark that only reading its bytes can remove."""
     if row.damage in (damage.DIGEST, damage.UNREADABLE):
         return FileState("it was found damaged before; without --quick its bytes are read again")
     return FileState()
 
 
 def _unreadable(error: StoreUnavailable) -> FileState:
-    """Return the problem of unreadable bytes; an I/O error of the disk is damage."""
+    """Return the problem of unreadable bytes; EIO is damage, other errors are not."""
     refusal = error.__cause__
     is_damage = isinstance(refusal, OSError) and refusal.errno == errno.EIO
     problem = f"its bytes cannot be read: {error.message}"
@@ -74,9 +74,9 @@ def _unreadable(error: StoreUnavailable) -> FileState:
 
 
 def confirm(tx: Connection, rows: Sequence[ObjectRow], now: int) -> None:
-    """Note that the files of these objects were read and are whole.
+    """Remove the marks of objects that were read and are whole, and set their `verified_at`.
 
-    Not of one that was found damaged since: hours may lie between the first and the last.
+    Skip those that were marked since: hours may lie between reading the first and the last.
     """
     for row in rows:
         damage.confirm_read(tx, row.account_id, row.id, row.verified_at, row.damage, now)

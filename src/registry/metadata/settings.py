@@ -1,4 +1,4 @@
-"""Settings of an account, for all its repositories. Without a row, the defaults hold."""
+"""Settings of an account, for all its repositories. Without a row, the defaults apply."""
 
 from __future__ import annotations
 

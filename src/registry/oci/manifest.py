@@ -132,7 +132,7 @@ def parse_manifest(body: bytes, content_type: str | None, *, is_stored: bool = F
     except ManifestInvalid:
         raise
     except NamedTwice:
-        raise ManifestInvalid("the manifest names a key twice in one object") from None
+        raise ManifestInvalid("the manifest has an object with the same key twice") from None
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ManifestInvalid(f"the manifest cannot be read: {error}"[:300]) from None
     media_type = _media_type(document, content_type)

@@ -52,7 +52,7 @@ def check_rule(event_types: Sequence[str], repository_prefix: str) -> None:
             )
     if not _begins_a_name(repository_prefix):
         raise InvalidInput(
-            "no repository's name begins so", field="repository_prefix", reason="malformed"
+            "no repository name can begin with this", field="repository_prefix", reason="malformed"
         )
 
 
@@ -98,7 +98,7 @@ def create_rule(tx: Connection, rule: EventRule) -> EventRule:
     there = event_rules.find_rules(tx, rule.account_id).rules
     for other in there:
         if _asks(other) == _asks(rule):
-            raise Conflict("there is a rule that asks for the same", id=other.id)
+            raise Conflict("there is an equal rule", id=other.id)
     if len(there) >= MAX_RULES:
         raise QuotaExceeded(f"an account has at most {MAX_RULES} event rules", limit=MAX_RULES)
     event_rules.add_rule(tx, rule)

@@ -175,7 +175,7 @@ class BearerTokens:
         """
         claims = self.signer.verify_bearer(token)
         if claims["exp"] - claims["iat"] > BEARER_SECONDS:
-            raise Unauthenticated("no bearer lives as long as this one says")
+            raise Unauthenticated("the token claims a longer life than any bearer has")
         return Bearer(
             subject=claims["sub"],
             token_id=claims["jti"],

@@ -154,7 +154,7 @@ async def update_access_key(
     data: JSONBody[UpdateAccessKey],
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OneAccessKey]:
-    """Let an access key work, or not."""
+    """Activate or deactivate an access key."""
     owner = await authorized(ctx, service_account_id)
     return await ctx.commit(
         access_keys.set_access_key_status,

@@ -252,7 +252,7 @@ async def get_account(
 async def update_account(
     account_id: FromPath[str], data: JSONBody[UpdateAccount], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneAccount]:
-    """Change an account; only a person who owns it by its organization suspends or resumes it."""
+    """Change an account; only an owner of its organization may suspend or resume it."""
     account = await _authorized(ctx, account_id)
     if data.status is not UNSET and _caller(ctx).account_id is not None:
         raise AccessDenied("only a person, an owner of the organization, sets the status")

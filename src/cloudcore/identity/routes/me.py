@@ -85,7 +85,7 @@ async def change_own_password(
     attempt = attempt_of(user)
     if not await attempt.verify(ctx, data.current_password, user.password):
         raise InvalidInput(
-            "the current password is another", field="current_password", reason="wrong"
+            "the current password is wrong", field="current_password", reason="wrong"
         )
     await attempt.forgive(ctx)
     kept = await ctx.passwords.hash(data.password, attempt.asker, salt_of(user.password))

@@ -95,7 +95,7 @@ async def update_member(
     data: JSONBody[UpdateMember],
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OneMember]:
-    """Change a member's role; the last owner stays one."""
+    """Change a member's role; the last owner remains owner."""
     await authorized(ctx, organization_id)
     role = None if data.role is UNSET else data.role
     return await ctx.commit(

@@ -221,7 +221,7 @@ async def delete_organization(
 async def switch_organization(
     organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneOrganization]:
-    """Make an organization the one this session works in, where a request names none."""
+    """Set the organization that this session works in when a request names none."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
     return await ctx.commit(

@@ -236,7 +236,7 @@ def _resolve(tx: Connection, account_id: str, data: CreateAttachment) -> tuple[s
 async def create_attachment(
     policy_id: FromPath[str], data: JSONBody[CreateAttachment], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneAttachment]:
-    """Attach a policy; the caller must be allowed to on the policy and on what it is put on."""
+    """Attach a policy; the caller needs permission on the policy and on the principal."""
     policy = await _authorized(ctx, policy_id)
     kind, target, name = await ctx.database.read(_resolve, policy.account_id, data)
     ctx.authorize(iam_crn(policy.account_id, kind, name))
@@ -285,7 +285,7 @@ async def list_policy_attachments(
 async def delete_attachment(
     policy_id: FromPath[str], attachment_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
-    """Detach a policy; the caller must be allowed to on both, as for attaching."""
+    """Detach a policy; the caller needs permission on both, as for attaching."""
     policy = await _authorized(ctx, policy_id)
     found = await ctx.database.read(
         policies.get_attachment, policy.account_id, policy.id, attachment_id

@@ -193,7 +193,7 @@ async def get_role(role_id: FromPath[str], ctx: NamedDependency[RequestContext])
 async def update_role(
     role_id: FromPath[str], data: JSONBody[UpdateRole], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneRole]:
-    """Change a role; another trust policy ends the sessions that exist."""
+    """Change a role; a change of its trust policy ends its sessions."""
     role = await _authorized(ctx, role_id)
     return await ctx.commit(
         roles.update_role, role.account_id, role.id, changes_of(data), ctx.clock(), wrap=_one
@@ -253,7 +253,7 @@ async def list_role_assignments(
 async def delete_assignment(
     role_id: FromPath[str], user_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
-    """Take a role from a person; the sessions in which the person has it end."""
+    """Unassign a role; sessions in which the person has assumed it end."""
     role = await _authorized(ctx, role_id)
     await ctx.database.write(roles.unassign_role, role.account_id, role.id, user_id, ctx.clock())
 

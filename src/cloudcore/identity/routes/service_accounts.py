@@ -151,7 +151,7 @@ async def update_service_account(
     data: JSONBody[UpdateServiceAccount],
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OneServiceAccount]:
-    """Change a service account; suspended, none of its keys and tokens works."""
+    """Change a service account; while it is suspended, its keys and tokens do not work."""
     found = await authorized(ctx, service_account_id)
     return await ctx.commit(
         service_accounts.update_service_account,

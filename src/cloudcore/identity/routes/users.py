@@ -217,7 +217,7 @@ async def create_user(
 
 @get("/v1/users", opt={"action": "iam:ListUsers", "query": PageQuery})
 async def list_users(ctx: NamedDependency[RequestContext]) -> ManyUsers:
-    """List the persons of the organization that owns the account, or that a person works in."""
+    """List the persons of the caller's organization: the account's, or the session's."""
     organization_id = await _seen_from(ctx)
     found, meta = await read_page(
         ctx,
@@ -232,7 +232,7 @@ async def list_users(ctx: NamedDependency[RequestContext]) -> ManyUsers:
 
 @get("/v1/users/{user_id:str}", opt={"action": "iam:GetUser"})
 async def get_user(user_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> OneUser:
-    """Return a person of the organization that owns the account, or that the caller is in too."""
+    """Return a person of the account's organization, or of one that the caller belongs to."""
     assert ctx.caller is not None
     if ctx.caller.account_id is None:
         joined = await _governed(ctx, user_id)
@@ -247,7 +247,7 @@ async def get_user(user_id: FromPath[str], ctx: NamedDependency[RequestContext])
 async def update_user(
     user_id: FromPath[str], data: JSONBody[UpdateUser], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneUser]:
-    """Suspend a person who is in no other organization, or let it in again; for owners."""
+    """Suspend or resume a person who is in no other organization; for owners."""
     joined = await _governed(ctx, user_id)
     status = None if data.status is UNSET else data.status
     return await ctx.commit(

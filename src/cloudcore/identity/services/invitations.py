@@ -100,4 +100,4 @@ def accept_invitation(
 
 def _check_no_member(tx: Connection, organization_id: str, email: str) -> None:
     if find_member_by_email(tx, organization_id, email) is not None:
-        raise Conflict("the organization has a member of this address")
+        raise Conflict("the organization has a member with this address")

@@ -133,7 +133,7 @@ def change_password(
 
 def _taken() -> Conflict:
     return Conflict(
-        "the organization has a person of this address; invite the address if the person has left"
+        "the organization has a person with this address; invite the address if the person has left"
     )
 
 

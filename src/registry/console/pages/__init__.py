@@ -1,1 +1,1 @@
-"""The pages, one module a noun: each handler reads ``/v1`` and shows a template."""
+"""The pages, one module per noun: each handler reads ``/v1`` and renders a template."""

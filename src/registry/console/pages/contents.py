@@ -1,4 +1,4 @@
-"""What is inside an image, as ``/v1`` gives it: its manifest, and the steps behind its layers."""
+"""The contents of an image from ``/v1``: its manifest, and the build steps of its layers."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from registry.oci.image_contents import ContentDescriptor, ManifestContents, par
 
 
 class Layer(NamedTuple):
-    """A layer, and the step of the build that made it."""
+    """A layer, and the build step that made it."""
 
     descriptor: ContentDescriptor
     made_by: str
 
 
 async def read_manifest(page: PageRequest, repository_id: str, digest: str) -> ManifestContents:
-    """Return the manifest of an image; an empty one if it has another shape."""
+    """Return the manifest of an image; an empty one if it is malformed."""
     path = f"/v1/repositories/{repository_id}/images/{digest}/manifest"
     return parse_contents(await page.api.read(path)) or ManifestContents()
 
 
 def layers_of(manifest: ManifestContents, configuration: Mapping[str, Any] | None) -> list[Layer]:
-    """Return the layers, each with the step that made it if the history has one for each."""
+    """Return the layers, with their build steps if the history has exactly one for each."""
     history = configuration["history"] if configuration else []
     steps = [step["created_by"] for step in history if not step["empty_layer"]]
     layers = manifest.layers or []

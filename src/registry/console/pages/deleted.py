@@ -52,7 +52,7 @@ async def list_contents(page: InjectedPage) -> PageResponse:
 
 @post(f"{IMAGE}/restore")
 async def restore_image(page: InjectedPage) -> PageResponse:
-    """Restore an image with those of its tags that have not moved since."""
+    """Restore an image, with its tags except those that are in use again."""
     outcome = await page.api.post(
         f"{api_path(page)}/images/restore", {"digests": [page.parameters["digest"]]}
     )

@@ -15,7 +15,7 @@ _PATH: Final = f"{SETTINGS}/events"
 _API: Final = "/v1/event-rules"
 _PAGE: Final = 50
 _INLINE: Final = (400, 403, 409)
-"""Statuses of refusals that are shown beside the form, to be corrected there."""
+"""Statuses of errors that are shown beside the form."""
 
 EVENT_TYPES: Final[Mapping[str, str]] = {
     "registry.image.pushed": "An image was pushed",
@@ -26,7 +26,7 @@ EVENT_TYPES: Final[Mapping[str, str]] = {
     "registry.repository.deleted": "A repository was deleted",
     "registry.lifecycle.completed": "A run of a lifecycle policy has ended",
 }
-"""The types of events that a rule can name, in words."""
+"""Descriptions of the event types that a rule can name."""
 ALL: Final = "registry.*"
 
 
@@ -46,7 +46,7 @@ async def create_rule(page: InjectedPage) -> PageResponse:
         "repository_prefix": form.get("repository_prefix", "").strip(),
     }
     if not body["event_types"]:
-        return await _page(page, 400, "Choose what the topic is told of.")
+        return await _page(page, 400, "Choose the events to send to the topic.")
     try:
         await page.api.post(_API, body)
     except Refused as error:
@@ -64,14 +64,14 @@ async def delete_rule(page: InjectedPage) -> PageResponse:
 
 
 def chosen_types(form: Mapping[str, str]) -> list[str]:
-    """Return the event types whose boxes are ticked; `ALL` alone if its box is."""
+    """Return the event types whose boxes are checked; only `ALL` if that one is."""
     if ALL in form:
         return [ALL]
     return [each for each in EVENT_TYPES if each in form]
 
 
 def _topic(page: PageRequest, written: str) -> str:
-    """Return the CRN of a topic of the account that is given by its CRN or its name."""
+    """Return the CRN of a topic that is given by CRN or by name."""
     acting = page.session.acting
     if written.startswith("crn:") or acting is None:
         return written

@@ -1,4 +1,4 @@
-"""The images of a repository: the list, one image with its parts, and deletion."""
+"""The images of a repository: list, show and delete them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PAGE: Final = 25
 _CHILDREN: Final = 50
 _LAYERS: Final = 200
 _ANNOTATIONS: Final = 100
-"""How much of a manifest is shown: one of 4 MiB may list so much that its page takes seconds."""
+"""Limits of what is shown of a manifest: the page of one of 4 MiB would take seconds."""
 _STATUSES: Final = ("tagged", "untagged", "any")
 _CONFIGURATIONS: Final = frozenset(
     {
@@ -30,14 +30,14 @@ _CONFIGURATIONS: Final = frozenset(
         "application/vnd.docker.container.image.v1+json",
     }
 )
-"""Artifact types of container images; any other type names the kind of artifact."""
+"""Artifact types of container images; any other is the type of another artifact."""
 
 
 @get(REPOSITORY)
 async def list_images(page: InjectedPage) -> PageResponse:
-    """Show the images, the newest first, with their platforms.
+    """Show the images with their platforms, newest first; untagged ones only on request.
 
-    Untagged ones, mostly parts of indexes, are shown only if asked for.
+    Most untagged images are children of indexes.
     """
     query = page.query
     status = query.get("tag_status", "")
@@ -124,7 +124,7 @@ def _kind(image: dict[str, Any]) -> str:
 
 
 def _part(child: ContentDescriptor) -> str:
-    """Return the role of a child in its index: its platform, or an attestation."""
+    """Return the platform of an index's child, or its kind of attestation."""
     return "Attestation" if child.is_attestation else str(child.platform or "")
 
 
@@ -142,7 +142,7 @@ def _built_in(children: list[ContentDescriptor]) -> list[referrers.AttachedArtif
 
 
 def _sizes(preview: dict[str, Any] | None) -> dict[str, int]:
-    """Return the sizes in bytes of all images in the preview of a deletion, by digest."""
+    """Return the sizes, in bytes, of all images in the preview of a deletion, by digest."""
     if preview is None:
         return {}
     images = [*preview["deleted"], *(each["image"] for each in preview["kept"])]
@@ -152,7 +152,7 @@ def _sizes(preview: dict[str, Any] | None) -> dict[str, int]:
 async def _size(
     page: PageRequest, images_path: str, child: ContentDescriptor, sizes: dict[str, int]
 ) -> int | None:
-    """Return the size in bytes of a child of an index; None when it is not here."""
+    """Return the size, in bytes, of an index's child, or None if the repository lacks it."""
     if child.digest in sizes:
         return sizes[child.digest]
     found = await unless_refused(page.api.get(f"{images_path}/{child.digest}"))

@@ -1,4 +1,4 @@
-"""Deleting an index together with the children that nothing else needs."""
+"""Delete an index together with the children that nothing else needs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ REASONS: Final[Mapping[str, str]] = {
     "listed": "another index lists it",
     "attached": "something is attached to it",
 }
-"""Why a child stays, in words."""
+"""Texts for the reasons why a child stays."""
 
 
 async def read_preview(
     page: PageRequest, images_path: str, image: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Return what would be deleted with an index, or None where that is not offered.
+    """Return what would be deleted with an index, or None if the page does not offer that.
 
-    It is offered for an index of this account that is no part of another, and that has few enough
-    children for one request.
+    It is offered for an index of the caller's account that no other index lists, if one request can
+    delete all its children.
     """
     if not image["is_index"]:
         return None
@@ -44,7 +44,7 @@ async def read_preview(
 
 @post(f"{IMAGE}/delete-with-children")
 async def delete_with_children(page: InjectedPage) -> PageResponse:
-    """Delete an index with those of the children named on its page that nothing needs by now."""
+    """Delete an index, and those of the children that its page showed that nothing else needs."""
     form = page.form
     named = form.get("digests", "").split()
     if page.parameters["digest"] not in named:

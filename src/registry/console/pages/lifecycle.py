@@ -1,4 +1,4 @@
-"""Lifecycle policies: written by hand or from a few numbers, previewed, saved and run."""
+"""Lifecycle policies: write them as JSON or from a few numbers; preview, save and run them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def show_policy(page: InjectedPage) -> PageResponse:
 
 @post(f"{_PATH}/preview")
 async def preview(page: InjectedPage) -> PageResponse:
-    """Show which images the rules of a form would delete; delete none."""
+    """Show the images that the rules of a form would expire."""
     written, rules, complaint = _rules(page)
     if complaint:
         return await _page(page, 400, written=written, complaint=complaint)
@@ -88,12 +88,12 @@ async def start_run(page: InjectedPage) -> PageResponse:
 
 @get(f"{_PATH}/preview")
 async def leave_preview(page: InjectedPage) -> PageResponse:
-    """Lead from the address of a preview, which a form makes, to that form."""
+    """Redirect a GET of the preview's address to the form."""
     return page.go(f"{page_path(page)}/lifecycle")
 
 
 async def _told(page: PageRequest, written: str, error: Refused) -> PageResponse:
-    """Show why rules were refused, beside them; raise any other refusal."""
+    """Show why rules were refused, beside the form; raise any other error."""
     if error.status != 400:
         raise error
     return await _page(page, 400, written=written, complaint=error.message)
@@ -137,7 +137,7 @@ async def _page(
 
 
 def _rules(page: PageRequest) -> tuple[str, list[dict[str, Any]], str]:
-    """Return the rules of a form as text and parsed, and what is wrong with them, if anything."""
+    """Return the rules of a form as text and parsed, and the error in them, or an empty string."""
     form = page.form
     if form.get("by") == "numbers":
         try:
@@ -154,10 +154,10 @@ def _rules(page: PageRequest) -> tuple[str, list[dict[str, Any]], str]:
 
 
 def _by_numbers(untagged_days: str, keep_last: str) -> list[dict[str, Any]]:
-    """Return one rule for each of two numbers that is given.
+    """Return a rule for each of the two numbers that are given.
 
     Raises:
-        InvalidInput: one is no number, or neither is given.
+        InvalidInput: one is not a number, or both are missing.
 
     """
     rules: list[dict[str, Any]] = []

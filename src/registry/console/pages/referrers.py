@@ -1,4 +1,4 @@
-"""Read what is attached to an image as a tree: signatures, SBOMs, attestations and others."""
+"""Read the tree of artifacts attached to an image: signatures, SBOMs, attestations and others."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _KINDS: Final = (
     ("vuln", "Scan report"),
     ("scan", "Scan report"),
 )
-"""The kind of artifact, by a part of its type; the first that fits."""
+"""Kinds of artifacts, by a part of the artifact type; the first match counts."""
 _BY_TAG: Final = {".sig": "Signature", ".att": "Attestation", ".sbom": "SBOM", "": "Referrers list"}
-"""Endings of the tags by which older clients attach things."""
+"""Suffixes of the tags by which older clients attach artifacts."""
 
 
 @dataclass
@@ -39,12 +39,12 @@ class AttachedArtifact:
     kind: str
     artifact_type: str
     image: dict[str, Any]
-    """The image as ``/v1`` returns it, or the fields of it that are known."""
+    """The image as ``/v1`` returns it, or some of its fields."""
     referrers: list[AttachedArtifact] = field(default_factory=list)
 
 
 def kind_of(artifact_type: str) -> str:
-    """Return the kind of artifact that a type names, in a word."""
+    """Return the kind of an artifact type, for display."""
     name = artifact_type.lower()
     return next((kind for part, kind in _KINDS if part in name), "Artifact")
 
@@ -52,7 +52,7 @@ def kind_of(artifact_type: str) -> str:
 async def read_tree(
     page: PageRequest, images_path: str, digest: str
 ) -> tuple[list[AttachedArtifact], bool]:
-    """Return what is attached to an image, and True if that is all."""
+    """Return the artifacts attached to an image, and True if these are all."""
     budget = [_MOST]
     tree = await _read(page, images_path, digest, _DEPTH, budget)
     return tree, budget[0] > 0
@@ -78,7 +78,7 @@ async def _read(
 
 
 async def read_tagged(page: PageRequest, tags_path: str, digest: str) -> list[AttachedArtifact]:
-    """Return what older clients attached, by tags that spell the digest."""
+    """Return the artifacts that older clients have attached by tags made of the digest."""
     prefix = digest.replace(":", "-")
     answer = await page.api.get(tags_path, prefix=prefix, limit=20)
     return [

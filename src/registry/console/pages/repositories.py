@@ -58,7 +58,7 @@ async def _page(
     except Refused as error:
         if error.status != 400 or marker or not prefix:
             raise
-        found = {"repositories": [], "meta": None}  # no name can begin with this prefix
+        found = {"repositories": [], "meta": None}  # no valid name begins with this prefix
     return page.show(
         "repositories.html",
         status,

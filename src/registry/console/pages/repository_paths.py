@@ -1,4 +1,4 @@
-"""What the pages of one repository have in common."""
+"""Paths and data that the pages of a repository share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def api_path(page: PageRequest) -> str:
 
 
 async def read_repository(page: PageRequest) -> dict[str, Any]:
-    """Return the repository whose page is asked for."""
+    """Return the repository of the requested page."""
     answer: dict[str, Any] = await page.api.get(api_path(page))
     found: dict[str, Any] = answer["repository"]
     return found

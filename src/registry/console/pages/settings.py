@@ -45,9 +45,9 @@ async def save_settings(page: InjectedPage) -> PageResponse:
 
 
 def complaint_of(error: Refused, patterns: list[str]) -> tuple[str, str]:
-    """Return the field of the form that was refused, and why, as a sentence.
+    """Return the refused field of the form, and the reason as a sentence.
 
-    One of many patterns is named by what it says, as a form has no indexes.
+    The sentence quotes a refused pattern, since a form shows no indexes.
     """
     path = str(error.params.get("field", ""))
     if path == _DAYS:

@@ -1,4 +1,4 @@
-"""Signing in and out: the console is an OAuth client with PKCE, and a person chooses a role."""
+"""Sign in and out, and choose a role; the console is an OAuth client with PKCE."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from registry.console.sessions import LIFETIME, ConsoleSession, NoRole, list_rol
 _COOKIE: Final = "entrepot_console_sign_in"
 _OWN: Final = re.compile(r"/console(?:/[A-Za-z0-9/_.:-]*)?(?:\?[A-Za-z0-9=&%+_.:~-]*)?")
 _MAX_PATH: Final = 1000
-"""Characters of an address to go back to."""
+"""Maximum characters of the address to return to."""
 
 
 class _Begun(msgspec.Struct, frozen=True, array_like=True):
-    """A sign-in under way, as the browser's other cookie holds it."""
+    """A sign-in that was begun; the content of a second cookie."""
 
     state: str
     verifier: str
@@ -35,7 +35,7 @@ class _Begun(msgspec.Struct, frozen=True, array_like=True):
 
 
 def own_page(path: str) -> str:
-    """Return `path` if a sign-in may lead there: to a page of the console. Otherwise `HOME`."""
+    """Return `path` if it is a page of the console to which a sign-in may return, else `HOME`."""
     is_own = len(path) <= _MAX_PATH and _OWN.fullmatch(path) and "//" not in path
     if not is_own or ".." in path or path.startswith((SIGN_IN, SIGNED_OUT, SIGNED_IN)):
         return HOME
@@ -44,22 +44,23 @@ def own_page(path: str) -> str:
 
 @get("/", opt={"needs": Needs.NOTHING})
 async def show_console(page: InjectedPage) -> PageResponse:
-    """Go from the root of the host to the console."""
+    """Redirect from the root of the host to the console."""
     return page.go("/console")
 
 
 @get("/console", opt={"needs": Needs.NOTHING})
 async def show_home(page: InjectedPage) -> PageResponse:
-    """Go to the first page."""
+    """Redirect to the first page."""
     return page.go(HOME)
 
 
 @get(SIGN_IN, opt={"needs": Needs.NOTHING})
 async def begin(page: InjectedPage) -> PageResponse:
-    """Send the browser to the sign-in page (RFC 7636), from the host to which that leads back.
+    """Redirect the browser to the sign-in page (RFC 7636).
 
-    The cookie of a sign-in belongs to one host. A browser that came by another name of it is sent
-    there first; once only, since a proxy may hide the name that the browser used.
+    The sign-in returns to the host of `auth_url`, and its cookie belongs to one host. So a browser
+    that used another host name is redirected there first, but only once: a proxy may hide the name
+    that the browser used.
     """
     auth_url = page.console.settings.auth_url
     to = own_page(page.query.get("to", HOME))
@@ -81,7 +82,7 @@ async def begin(page: InjectedPage) -> PageResponse:
 
 @get(SIGNED_IN, opt={"needs": Needs.NOTHING})
 async def finish(page: InjectedPage) -> PageResponse:
-    """Exchange the code for tokens, and go to the page that was asked for."""
+    """Exchange the code for tokens, and redirect to the page that was requested first."""
     jar = page.console.jar
     begun = jar.open(_COOKIE, page.cookies.get(_COOKIE), _Begun)
     state, code = page.query.get("state", ""), page.query.get("code", "")
@@ -121,7 +122,7 @@ async def _session(page: PageRequest, tokens: dict[str, str]) -> ConsoleSession:
 
 
 async def _choose(page: PageRequest, roles: list[dict[str, object]], to: str) -> PageResponse:
-    """Act in the only role there is, or let the person choose."""
+    """Assume the only role, or let the person choose one."""
     if len(roles) != 1:
         page.keep(page.session)
         return page.go(f"{ROLES}?{urlencode({'to': to})}")
@@ -135,14 +136,14 @@ def _failed(page: PageRequest, words: str) -> PageResponse:
 
 @get(ROLES, opt={"needs": Needs.PERSON})
 async def show_roles(page: InjectedPage) -> PageResponse:
-    """Show the roles in which the person can act."""
+    """Show the roles that the person may assume."""
     to = own_page(page.query.get("to", HOME))
     return page.show("roles.html", roles=await list_roles(page.person), to=to)
 
 
 @post(ROLES, opt={"needs": Needs.PERSON})
 async def choose_role(page: InjectedPage) -> PageResponse:
-    """Act in another role from now on."""
+    """Assume another role."""
     role_id = page.form.get("role", "")
     try:
         page.keep(await page.console.sessions.act(page.client, page.session, role_id))
@@ -153,7 +154,7 @@ async def choose_role(page: InjectedPage) -> PageResponse:
 
 @post("/console/sign-out", opt={"needs": Needs.PERSON})
 async def sign_out(page: InjectedPage) -> PageResponse:
-    """Revoke the session's tokens; the browser forgets them even if that fails."""
+    """Revoke the session's tokens; delete the cookie even if that fails."""
     page.forget()
     try:
         form = {"token": page.session.refresh_token, "client_id": CONSOLE}
@@ -165,7 +166,7 @@ async def sign_out(page: InjectedPage) -> PageResponse:
 
 @get(SIGNED_OUT, opt={"needs": Needs.NOTHING})
 async def show_signed_out(page: InjectedPage) -> PageResponse:
-    """Show the page that leads back in."""
+    """Show that the person is signed out, with a link to sign in again."""
     words = "Nothing of it is left in this browser."
     return page.show("signed_out.html", session=None, title="Signed out", words=words)
 

@@ -1,4 +1,4 @@
-"""Tags: the image each points to, its history, and moving it."""
+"""Tags: show their images and history; move, delete and restore them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TAGS: Final = f"{REPOSITORY}/tags"
 _TAG: Final = f"{_TAGS}/{{tag:str}}"
 _PAGE: Final = 50
 _INLINE: Final = (400, 404, 409, 412)
-"""Statuses of refusals that are shown beside the form, to be corrected there."""
+"""Statuses of errors that are shown beside the form."""
 _MOVED: Final = "The tag was moved meanwhile. Look where it points now, and try again."
 _NO_TAG: Final = (
     "A tag is 1 to 128 letters, digits, '_', '.' and '-', and begins with neither '.' nor '-'."
@@ -76,10 +76,10 @@ async def _tag_page(page: PageRequest, status: int = 200, complaint: str = "") -
 
 @post([_TAGS, _TAG])
 async def put_tag(page: InjectedPage) -> PageResponse:
-    """Point a tag to an image, given by its digest or by another tag of it.
+    """Point a tag to an image, given by its digest or by another tag.
 
-    If the form names the digest that its page showed for the tag, the tag moves only if it still
-    points there, so that two people do not undo each other's changes unseen.
+    If the form has the digest that the page showed for the tag, the tag moves only if it still
+    points there, so that nobody unknowingly undoes the change of another person.
     """
     show = _tag_page if "tag" in page.parameters else _list_page
     form = page.form
@@ -100,7 +100,7 @@ async def put_tag(page: InjectedPage) -> PageResponse:
 
 
 async def _digest(page: PageRequest, target: str) -> str:
-    """Return the digest that a form names, or the digest of the tag that it names."""
+    """Return the digest in a form, or that of the tag in it."""
     if not is_tag(target):
         return target
     try:

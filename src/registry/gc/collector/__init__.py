@@ -1,1 +1,1 @@
-"""The online collector: mark, sweep, removal, each step one transaction."""
+"""The online collector: mark, sweep and removal, in batches of one transaction each."""

@@ -1,9 +1,9 @@
-"""Whether the metadata can be believed before anything is collected by it.
+"""Check that the metadata is consistent before the collector deletes anything.
 
-Which blobs a manifest needs is written in the manifest; edges, links and counts are derived from
-that. Where some of them were lost (a table truncated, a part of a backup brought back), a blob in
-use looks like garbage. So a collector that is about to take something from a repository compares
-some of its manifests with what was derived from them, and refuses if they differ.
+A manifest's bytes list the blobs it needs; edges, links and counters are derived from them. If some
+of these rows were lost (a truncated table, a partly restored backup), a blob in use looks like
+garbage. So before the collector unlinks blobs of a repository, it compares some of its manifests
+with their edges, and stops if edges are missing.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from registry.oci.manifest import parse_manifest
 from registry.oci.media_types import is_foreign_layer
 
 _SAMPLE: Final = 4
-"""Of each sort. A manifest may have 4 MiB, and those of a sort are read at once."""
+"""Manifests of each sort. Those of a sort are read at once, and each may have 4 MiB."""
 
 
 class IndexIncomplete(Exception):
-    """What the collector decides by contradicts the manifests; nothing may be collected."""
+    """Edges, links or counters contradict the manifests; nothing may be collected."""
 
 
 def check_repository(tx: Connection, repository_id: str) -> None:
     """Compare a repository's newest, oldest and last deleted manifests with their edges.
 
     Raises:
-        IndexIncomplete: one lists more than is recorded.
+        IndexIncomplete: a manifest is damaged, or has fewer edges than it must have.
 
     """
     for document in audit.sample_manifests(tx, repository_id, _SAMPLE):
@@ -41,7 +41,7 @@ def check_repository(tx: Connection, repository_id: str) -> None:
 
 
 def manifest_problem(document: ManifestBody) -> str | None:
-    """Say what is wrong with a manifest's bytes or edges, if anything."""
+    """Return what is wrong with a manifest's bytes or edges, or None."""
     if document.body is None:
         return "its bytes are gone"
     if digest_of(document.body) != document.digest:
@@ -55,7 +55,7 @@ def manifest_problem(document: ManifestBody) -> str | None:
         for descriptor in parsed.blobs
         if not is_foreign_layer(descriptor.media_type)
     }
-    # Digests of two algorithms may name one blob; those of one algorithm never do.
+    # Two digests name one blob only if their algorithms differ.
     required = max(Counter(digest.partition(":")[0] for digest in listed).values(), default=0)
     if document.blob_edges < required:
         return f"{required} blobs are listed, {document.blob_edges} are held"

@@ -1,4 +1,4 @@
-"""Mark: links that no manifest references go after the grace; what they leave is condemned."""
+"""Mark: delete unreferenced links after the grace period; condemn objects without links."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _BATCH: Final = 200
 
 
 async def mark(ctx: ServiceContext, run: Run) -> bool:
-    """Take a batch of links away, and say whether there may be more.
+    """Delete a batch of unreferenced links; return True if there may be more.
 
     A link that was touched or referenced since it was listed stays.
 
     Raises:
-        IndexIncomplete: the manifests contradict the count of references.
+        IndexIncomplete: manifests contradict their edges or the links' `manifest_refs`.
 
     """
     now = ctx.clock()
@@ -32,7 +32,7 @@ async def mark(ctx: ServiceContext, run: Run) -> bool:
     try:
         await ctx.database.write(_unlink, run, links, before, now)
     except ConstraintViolated:
-        raise IndexIncomplete("a manifest references a blob that counts no reference") from None
+        raise IndexIncomplete("a manifest references a blob whose reference count is 0") from None
     return len(links) == _BATCH
 
 

@@ -1,4 +1,4 @@
-"""Removal: bytes whose quarantine is over go, and then the row that remembered them."""
+"""Removal: when their quarantine is over, delete the bytes of objects, then their rows."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _BATCH: Final = 100
 
 
 async def remove(sweeper: BlobSweeper, ctx: ServiceContext, run: Run) -> bool:
-    """Remove the bytes of a batch of swept objects, and say whether there may be more.
+    """Delete the bytes of a batch of swept objects; return True if there may be more.
 
-    That they are given up is committed before the first is deleted, and they are forgotten after
-    the last: a crash in between leaves them to the next run. Whoever reads one has it open, and
-    reads to the end.
+    The begin of the removal is committed before the first file is deleted, and the rows are deleted
+    after the last, so the next run continues after a crash. A client that has an object open reads
+    it to its end.
 
     Raises:
         StoreUnavailable: the store failed for some of them; the next run tries these again.

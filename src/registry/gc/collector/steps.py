@@ -1,8 +1,8 @@
-"""A run of the collector over an account, as a job: batch after batch, phase after phase.
+"""A run of the collector over an account, as a job: phases of many batches.
 
-Each batch is one transaction that also counts itself into the run's row, so a worker that dies
-costs a batch at most and another goes on. Nothing here is safe because of a delay: rows are
-locked and foreign keys refuse (`registry.metadata.collector.collection`), and every delay may be 0.
+Each batch is one transaction that also updates the counts in the run's row, so if a worker dies,
+another repeats at most one batch. Safety does not depend on delays, which may all be 0: rows are
+locked, and foreign keys refuse (`registry.metadata.collector.collection`).
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from registry.services.context import ServiceContext
 from registry.services.run_log import log_end
 
 _BATCHES: Final = 20
-"""How many a step does before it gives its place to other jobs."""
+"""Batches of a step; after it, other jobs of the worker get their turn."""
 _REST: Final = 3
-"""How many times as long as a batch took the next one waits. Pushes need the same disk and, on
-SQLite, the same writer: while batch follows batch, they take three times as long."""
+"""Pause after a batch, as a multiple of the batch's time. Pushes need the same disk and, on SQLite,
+the same writer: without pauses, they take three times as long."""
 _LONGEST_REST: Final = 5.0
-"""In seconds."""
+"""Longest pause, in seconds."""
 
 Phase = Callable[[ServiceContext, Run], Awaitable[bool]]
-"""Does one batch and says whether there may be more."""
+"""Do one batch; return True if there may be more."""
 
 
 def collection_kind(ctx: ServiceContext, sweeper: BlobSweeper) -> JobKind:
-    """Return the kind of job that collects; only it is given the way to delete bytes."""
+    """Return the job kind of the collector, which alone gets the `sweeper` that deletes bytes."""
     check = partial(check_generation, ctx, sweeper)
     step = partial(run_step, ctx, phases_of(sweeper), check=check)
     return run_kind(KIND, step, database=ctx.database, clock=ctx.clock, ended=_log_end)
 
 
 def phases_of(sweeper: BlobSweeper) -> Sequence[Phase]:
-    """Return what a run does, in order."""
-    # What was swept before goes first: a full disk gains room before anything is written to it.
+    """Return the phases of a run, in order."""
+    # Removal also comes first: it makes room on a full disk before the other phases write rows.
     removal = partial(remove, sweeper)
     return removal, mark, sweep, removal
 
@@ -70,10 +70,10 @@ async def run_step(
     *,
     check: Callable[[], Awaitable[None]] = _pass,
 ) -> Next | Done:
-    """Do some batches of the run's current phase; `check` raises when none may be done.
+    """Do some batches of the run's current phase, unless `check` raises.
 
     Raises:
-        StepFailed: the store or the database cannot do it now, or nothing may be collected.
+        StepFailed: the store or the database is unavailable, or nothing may be collected.
 
     """
     number = 0 if job.cursor is None else msgspec.convert(job.cursor, int)

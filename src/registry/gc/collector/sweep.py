@@ -1,4 +1,4 @@
-"""Sweep: objects that stayed condemned leave the metadata; their bytes are in quarantine."""
+"""Sweep: move objects that stayed condemned to the quarantine."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _BATCH: Final = 100
 
 
 async def sweep(ctx: ServiceContext, run: Run) -> bool:
-    """Sweep a batch of condemned objects, and say whether there may be more.
+    """Sweep a batch of condemned objects; return True if there may be more.
 
-    One that something refers to again lives on. Whatever the check before did not see, the
-    foreign keys do: they are the arbiter.
+    Objects that are referenced again become live. Foreign keys refuse to sweep objects whose
+    references this transaction does not see yet.
 
     Raises:
-        IndexIncomplete: a manifest needs one whose link is lost.
+        IndexIncomplete: a manifest references an object whose link is lost.
 
     """
     now = ctx.clock()
@@ -28,7 +28,7 @@ async def sweep(ctx: ServiceContext, run: Run) -> bool:
     try:
         return await ctx.database.write(_sweep, run, before, now)
     except ConstraintViolated:
-        # A reference came between the check and the deletion. It is committed: unmark now.
+        # A reference was committed between the check and the deletion: the next check sees it.
         await ctx.database.write(_unmark, run, before)
         return True
 

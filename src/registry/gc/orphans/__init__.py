@@ -1,1 +1,1 @@
-"""Stored bytes without a row: found by a scan, kept in quarantine for days."""
+"""Orphans, stored bytes without a row: find them, and keep them in quarantine for days."""

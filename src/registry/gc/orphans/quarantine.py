@@ -1,7 +1,7 @@
-"""Orphans: stored files that were set aside because no row owned them.
+"""Orphans: stored files that were set aside because they had no row.
 
-They are deleted some days later, if the database still has no row of them. An orphan whose row
-turns up, as when the right database is restored, returns to its place.
+They are deleted after `gc_orphan_seconds` if they still have none. An orphan that has a row, as
+after restoring the right database, is put back.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ async def list_orphans(sweeper: BlobSweeper) -> Sequence[Orphan]:
 
 
 async def take_back_owned(ctx: ServiceContext, sweeper: BlobSweeper) -> int:
-    """Put back every orphan that a row owns now; return how many there were."""
+    """Put back every orphan that has a row; return how many."""
     orphans = await list_orphans(sweeper)
     count = 0
     for start in range(0, len(orphans), _BATCH):
@@ -42,9 +42,9 @@ async def take_back_owned(ctx: ServiceContext, sweeper: BlobSweeper) -> int:
 
 
 async def remove_overdue(ctx: ServiceContext, sweeper: BlobSweeper) -> int:
-    """Delete the orphans whose time is over and that still belong to no row; return how many.
+    """Delete the orphans that were set aside long enough ago and have no row; return how many.
 
-    Delete nothing while the database is not the one the blobs were used with last.
+    Delete nothing if the database is not the one last used with the blobs.
     """
     before = ctx.clock() - ctx.delays.orphan
     overdue = [each for each in await list_orphans(sweeper) if each.set_aside_at <= before]
@@ -69,6 +69,6 @@ async def remove_overdue(ctx: ServiceContext, sweeper: BlobSweeper) -> int:
 
 
 async def tend_orphans(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
-    """Put back the orphans that a row owns now, and delete those whose time is over."""
+    """Put back the orphans that have a row, and delete the others when their time is over."""
     await take_back_owned(ctx, sweeper)
     await remove_overdue(ctx, sweeper)

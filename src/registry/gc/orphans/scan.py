@@ -1,10 +1,10 @@
-"""Find orphans: bytes that no row owns, left by a process that died before it wrote the row.
+"""Find orphans: stored bytes without a row, left by a process that died before it wrote the row.
 
-Bytes that are being written have no row yet either. But their writer holds them until the row is
-committed, so bytes that can be held here and have no row are orphans.
+Bytes that are being written have no row either, but their writer locks them until the row is
+committed. So bytes that can be locked here and have no row are orphans.
 
-To a wrong database all bytes look like orphans. So they are not deleted but set aside:
-`registry.gc.orphans.quarantine` keeps them for days and puts them back when their row turns up.
+If the database is the wrong one, all bytes look like orphans. So they are not deleted but set
+aside: `registry.gc.orphans.quarantine` keeps them for days, and puts back those that have a row.
 """
 
 from __future__ import annotations
@@ -16,46 +16,48 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from cloudcore.clock import MICROSECONDS
-from registry.blobstore.base import BlobSweeper, ObjectUnknown, StageBusy
+from registry.blobstore.base import BlobSweeper, BlobWriter, ObjectUnknown, StageBusy
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.orphans.quarantine import tend_orphans
 from registry.metadata.collector import audit, generations
 from registry.services.context import ServiceContext
 
 STAGED: Final = "uploads"
-"""The place of what is staged; the other places are the store's partitions of objects."""
+"""The place of staged bytes; the other places are the store's partitions of objects."""
 EVERY_SECONDS: Final = 300
-"""Time between turns. A turn is over one partition, so 256 take a day, and over what is staged."""
+"""Seconds between turns. A turn scans staged bytes and one partition; 256 partitions take a day."""
 RECENT: Final = 25 * 3600 * MICROSECONDS
-"""Age of the uploads that a process's first turn looks at; older orphans wait for the turn of their
-partition."""
+"""Age, in microseconds, up to which a process's first turn scans objects of every partition; older
+ones wait for the turn of their partition."""
 _BATCH: Final = 500
-_SETTLED: Final = 300 * MICROSECONDS
-"""Bytes younger than that are most likely being written; they are not even looked at."""
+SETTLED: Final = 300 * MICROSECONDS
+"""Microseconds for which bytes are skipped: they are most likely being written."""
 _SUSPICIOUS: Final = 20
+"""Number of orphans that crashes may leave in any place."""
 _SUSPICIOUS_SHARE: Final = 10
+"""Orphans may be one in this many files, if that is more."""
 _SAMPLE: Final = 1000
-"""How many files the scan looks at before it believes in an orphan, if there are so many."""
+"""Files to count, if there are as many, before any is taken for an orphan."""
 _NEW: Final = 3
-"""Orphans newer than every row that a crash may leave."""
+"""Number of orphans newer than every row that a crash may leave."""
 
 _log = logging.getLogger("registry.gc.orphans.scan")  # the name by which operators filter
 
 
 class Found(NamedTuple):
-    """What is stored in one place, or in several."""
+    """The files of one place, or of several."""
 
     files: int
     owned: int
-    """How many of them a row names."""
+    """Number of files with a row."""
     orphans: Sequence[str]
-    """Ids that no row names and no writer holds, except recent ones."""
+    """Ids without a row that no writer has locked, except recent ones."""
     accepted: int = 0
-    """How many of these are older than the last `gc accept-database`."""
+    """Number of orphans older than the last `gc accept-database`."""
 
     @property
     def doubtful(self) -> int:
-        """Return how many orphans came after the last `gc accept-database`."""
+        """Return the number of orphans newer than the last `gc accept-database`."""
         return len(self.orphans) - self.accepted
 
     @property
@@ -70,7 +72,7 @@ class Found(NamedTuple):
 
 
 class TooNew(Exception):
-    """More orphans than crashes leave are newer than all that the database knows of."""
+    """More orphans are newer than the newest row than a crash leaves."""
 
     def __init__(self, count: int) -> None:
         super().__init__(
@@ -82,7 +84,7 @@ class TooNew(Exception):
 
 
 def together(places: Iterable[Found]) -> Found:
-    """Return what several places hold in all."""
+    """Return the sums over several places."""
     each = list(places)
     return Found(
         sum(found.files for found in each),
@@ -93,10 +95,10 @@ def together(places: Iterable[Found]) -> Found:
 
 
 class OrphanScan:
-    """The turns of one process: set orphans aside, of what is staged and of one partition a turn.
+    """The scans of one process: each turn sets aside orphans of staged bytes and of one partition.
 
-    The first turn is over recent uploads in every partition: a process that died just before this
-    one began left its orphans there.
+    The first turn also scans recent objects of every partition, for orphans of a process that died
+    just before this one began.
     """
 
     def __init__(self, ctx: ServiceContext, sweeper: BlobSweeper) -> None:
@@ -106,7 +108,7 @@ class OrphanScan:
         self._is_first = True
 
     async def turn(self) -> int:
-        """Take a turn, unless another process does; return how many orphans were set aside."""
+        """Do a turn unless another process is scanning; return how many orphans were set aside."""
         async with self._sweeper.scan_alone() as is_alone:
             return await self._scan() if is_alone else 0
 
@@ -124,17 +126,17 @@ class OrphanScan:
 
 
 def places_of(sweeper: BlobSweeper) -> Sequence[str]:
-    """Return every place: the partitions of objects, and what is staged."""
+    """Return every place: the partitions of objects, and the staged bytes."""
     return (*sweeper.partitions(), STAGED)
 
 
 async def scan(
     ctx: ServiceContext, sweeper: BlobSweeper, places: Sequence[str], *, since: int = 0
 ) -> int:
-    """Set the orphans of some places aside, of uploads begun `since`; return how many there were.
+    """Set aside the orphans of some places, of uploads begun `since`; return how many.
 
-    A place of a small registry holds few files, so orphans are set aside only after counting a
-    sample of files from other places: at least one, and most of them, must belong to a row.
+    A place of a small registry has few files. So count files of more places first, and set nothing
+    aside unless at least one, and most of them, have a row.
     """
     found = {place: await find_orphans(ctx, sweeper, place, since=since) for place in places}
     seen = together(found.values())
@@ -164,11 +166,11 @@ async def scan(
 async def set_orphans_aside(
     ctx: ServiceContext, sweeper: BlobSweeper, place: str, *, since: int = 0
 ) -> int:
-    """Set aside the orphans of a place; return how many there were.
+    """Set aside the orphans of a place; return how many.
 
-    Where more than a tenth of a place seems to be orphans, or some are newer than every row, this
-    is probably not the database of these bytes (an older backup, another database): touch nothing,
-    and log it.
+    If more than a tenth of the files seem to be orphans, or some are newer than every row, this is
+    probably not the database of these bytes (an older backup, or another one): set nothing aside,
+    and log an error.
     """
     found = await find_orphans(ctx, sweeper, place, since=since)
     if not found.is_credible:
@@ -189,14 +191,14 @@ async def set_orphans_aside(
 async def find_orphans(
     ctx: ServiceContext, sweeper: BlobSweeper, place: str, *, since: int = 0
 ) -> Found:
-    """Return what is stored in a place, and which of it seems to be orphans; change nothing.
+    """Count the files of a place, and find orphans among them; change nothing.
 
-    Only uploads begun `since` (microseconds since the epoch) are looked at.
+    Skip uploads begun before `since`, in microseconds since the epoch.
     """
     files, unowned = await _find(ctx, _ids(sweeper, place), since)
     now = ctx.clock()
-    settled = [each for each in unowned if begun_at(each) + _SETTLED <= now]
-    orphans = [each for each in settled if not await _is_held(ctx, each)]
+    settled = [each for each in unowned if begun_at(each) + SETTLED <= now]
+    orphans = [each for each in settled if not await is_held(ctx.writer, each)]
     accepted_at = await ctx.database.read(generations.accepted_at) if orphans else 0
     accepted = sum(begun_at(each) < accepted_at for each in orphans)
     return Found(files, files - len(unowned), orphans, accepted)
@@ -205,15 +207,15 @@ async def find_orphans(
 async def check_newest(ctx: ServiceContext, sweeper: BlobSweeper, orphans: Sequence[str]) -> None:
     """Check that few orphans are newer than the newest row.
 
-    An older copy of a database lacks the newest rows. A crash leaves only a few such files.
+    An older copy of the database lacks the newest rows. A crash leaves only a few such files.
 
     Raises:
-        TooNew: more than a few files in any place are newer than every row.
+        TooNew: more than a few files of all places are newer than every row.
 
     """
     newest = await ctx.database.read(generations.newest_owner)
     accepted_at = await ctx.database.read(generations.accepted_at)
-    before = ctx.clock() - _SETTLED
+    before = ctx.clock() - SETTLED
 
     def is_new(object_id: str) -> bool:
         return object_id > newest and accepted_at <= begun_at(object_id) <= before
@@ -223,14 +225,24 @@ async def check_newest(ctx: ServiceContext, sweeper: BlobSweeper, orphans: Seque
     count = 0
     for place in places_of(sweeper):
         async for each in _ids(sweeper, place):
-            count += is_new(each) and not await _is_held(ctx, each)
+            count += is_new(each) and not await is_held(ctx.writer, each)
     if count > _NEW:
         raise TooNew(count)
 
 
 def begun_at(object_id: str) -> int:
-    """Return when the upload of an object began, in microseconds: its id is a UUIDv7."""
+    """Return when the upload of an object began, in microseconds since the epoch (UUIDv7)."""
     return (UUID(object_id).int >> 80) * 1000
+
+
+async def is_held(writer: BlobWriter, object_id: str) -> bool:
+    """Return True if these bytes are locked by a writer, or gone."""
+    try:
+        staged = await writer.resume(object_id)
+    except (StageBusy, ObjectUnknown):
+        return True
+    await staged.aclose()
+    return False
 
 
 async def _may_judge(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
@@ -243,7 +255,7 @@ async def _may_judge(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
 
 
 def _others(partitions: Sequence[str], place: str, places: Sequence[str]) -> Iterator[str]:
-    """Yield the partitions other than `places`, those after `place` first."""
+    """Yield the partitions except `places`, beginning after `place`."""
     start = partitions.index(place) + 1 if place in partitions else 0
     every = (*partitions[start:], *partitions[:start])
     return (other for other in every if other not in places)
@@ -270,7 +282,7 @@ async def _ids(sweeper: BlobSweeper, place: str) -> AsyncIterator[str]:
 async def _find(
     ctx: ServiceContext, ids: AsyncIterator[str], since: int
 ) -> tuple[int, Sequence[str]]:
-    """Return how many files are listed, and which of them no row names."""
+    """Return how many of `ids` were begun `since`, and those of them without a row."""
     listed = [each async for each in ids if not since or begun_at(each) >= since]
     orphans: list[str] = []
     for start in range(0, len(listed), _BATCH):
@@ -280,18 +292,8 @@ async def _find(
     return len(listed), orphans
 
 
-async def _is_held(ctx: ServiceContext, object_id: str) -> bool:
-    """Return True if these bytes are being written, or are gone."""
-    try:
-        staged = await ctx.writer.resume(object_id)
-    except (StageBusy, ObjectUnknown):
-        return True
-    await staged.aclose()
-    return False
-
-
 async def _set_aside(ctx: ServiceContext, sweeper: BlobSweeper, object_id: str) -> bool:
-    """Set one orphan aside, if it still has no row under the hold on its bytes."""
+    """Lock an orphan and set it aside, unless it has a row; return True if it was set aside."""
     try:
         staged = await ctx.writer.resume(object_id)
     except (StageBusy, ObjectUnknown):

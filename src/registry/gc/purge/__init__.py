@@ -1,1 +1,1 @@
-"""What ends with its time: deleted tags, images and repositories, idle uploads."""
+"""Purge what has expired: deleted tags, images and repositories, idle uploads."""

@@ -1,4 +1,4 @@
-"""Deleted images that cannot be restored any more, and what is too old of the tags' history."""
+"""Purge deleted images that are no longer restorable, and old events of tags."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from registry.services.context import ServiceContext
 
 _BATCH: Final = 50
 _HISTORY: Final = 365 * 24 * 3600 * MICROSECONDS
-"""How long a change of a tag is told of."""
+"""Microseconds for which a tag's event is kept."""
 
 
 async def purge_tombstones(ctx: ServiceContext) -> int:
-    """Remove the tombstones whose time is over, and return how many; bytes go to the collector."""
+    """Delete the expired tombstones; return how many. The collector deletes their bytes."""
     gone = 0
     while removed := await ctx.database.write(_purge_batch, ctx.clock()):
         gone += removed
@@ -33,13 +33,16 @@ async def purge_tombstones(ctx: ServiceContext) -> int:
 
 
 async def forget_tag_history(ctx: ServiceContext) -> None:
-    """Delete the events of tags that happened long ago."""
+    """Delete the events of tags that are older than a year."""
     while await ctx.database.write_relaxed(forget_tag_events, ctx.clock() - _HISTORY, _BATCH):
         pass
 
 
 def remove_tombstones(tx: Connection, tombstones: Sequence[Tombstone], now: int) -> int:
-    """Remove tombstones, with what nothing else has use for: manifests' bytes, and objects."""
+    """Delete tombstones and the manifests' bytes that nothing else needs; condemn their objects.
+
+    Return how many tombstones there were.
+    """
     held: defaultdict[str, set[str]] = defaultdict(set)
     for tombstone in tombstones:
         held[tombstone.account_id].update(objects_of(tx, tombstone.id))

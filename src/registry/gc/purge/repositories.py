@@ -1,4 +1,4 @@
-"""Deleted repositories: once they cannot be restored, their contents go here, batch by batch."""
+"""Purge deleted repositories that are no longer restorable, in batches."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from registry.services.images.deletion import remove_unlisted
 _BATCH: Final = 50
 _EVENTS: Final = 500
 _GRACE: Final = 3600 * MICROSECONDS
-"""A request that found the repository before it was deleted is over by then."""
+"""Microseconds after which no request still runs that found the repository before its deletion."""
 
 
 async def purge_deleted_repositories(ctx: ServiceContext) -> int:
-    """Empty every repository whose restoration is over; return how many are gone altogether.
+    """Empty every repository that is no longer restorable; return how many rows were deleted.
 
-    Bytes are left to the collector. Open uploads are left to `discard_expired_uploads`, and
-    while there are any the repository's row stays.
+    The collector deletes their bytes. A repository with open uploads keeps its row until
+    `discard_expired_uploads` has ended them.
     """
     gone = 0
     after = (0, "")
@@ -41,7 +41,7 @@ async def purge_deleted_repositories(ctx: ServiceContext) -> int:
 
 
 def _remove(tx: Connection, repository_id: str) -> bool:
-    """Remove the row of a deleted repository that holds nothing, and the runs over it."""
+    """Delete the row of a deleted repository, and its runs; return False if it is not empty."""
     is_gone = purge.remove_repository(tx, repository_id)
     if is_gone:
         remove_runs(tx, repository_id)
@@ -49,7 +49,7 @@ def _remove(tx: Connection, repository_id: str) -> bool:
 
 
 def _purge_batch(tx: Connection, repository_id: str, now: int) -> bool:
-    """Take some tombstones, or manifests, or blobs, or else history; say if there may be more."""
+    """Delete a batch of tombstones, manifests, links or events; return True if more may be left."""
     repository = purge.lock_deleted(tx, repository_id, now)
     if repository is None:
         return False
@@ -66,7 +66,7 @@ def _purge_batch(tx: Connection, repository_id: str, now: int) -> bool:
 
 
 def _unlink(tx: Connection, repository: Repository, now: int) -> bool:
-    """Take some blobs from a repository without manifests, and say whether there were any."""
+    """Unlink a batch of blobs of a repository without manifests; return True if there were any."""
     links = purge.list_links(tx, repository.id, _BATCH)
     object_ids = [link.object_id for link in links]
     lock_objects(tx, repository.account_id, object_ids)

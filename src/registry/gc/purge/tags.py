@@ -1,4 +1,4 @@
-"""Deleted tags that cannot be restored any more."""
+"""Purge deleted tags that are no longer restorable."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ _BATCH: Final = 50
 
 
 async def purge_deleted_tags(ctx: ServiceContext) -> None:
-    """Remove the deleted tags whose time is over; the history still tells of them."""
+    """Delete the expired rows of deleted tags; their events stay."""
     while await ctx.database.write_relaxed(forget_deleted_tags, ctx.clock(), _BATCH):
         pass

@@ -1,4 +1,4 @@
-"""Abandoned upload sessions: idle past their time, they go with their bytes."""
+"""Purge expired upload sessions and their bytes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _BATCH: Final = 100
 
 
 async def discard_expired_uploads(ctx: ServiceContext) -> int:
-    """End every session whose time is over and return how many there were.
+    """End every expired session; return how many.
 
-    A session that somebody writes to is left alone: its time is being renewed. The lease is taken
-    first, so that one who comes late records nothing. The bytes go before the row: after a crash in
-    between, the next run ends the session. Bytes that had become an object stay, without a row: a
-    later state of the database may have them as a blob, so the orphan scan sets them aside instead.
-    So it does with bytes that a holder without a lease still has open.
+    Skip sessions that a request writes to: it will extend them. Take the lease first, so that a
+    former holder cannot record anything. Delete the bytes before the row, so that after a crash the
+    next run ends the session. Bytes that were already made an object stay without a row, since a
+    later state of the database may have them as a blob; so do bytes that a former holder has open.
+    The orphan scan sets both aside.
     """
     discarded = 0
     while True:
@@ -33,7 +33,7 @@ async def discard_expired_uploads(ctx: ServiceContext) -> int:
 
 
 async def _discard(ctx: ServiceContext, upload_id: str) -> bool:
-    """End one session, unless it goes on after all."""
+    """End one session; return False if it is in use or has ended."""
     taken = await ctx.database.write_relaxed(ctx.leases.take_expired, upload_id, ctx.clock())
     if taken is None:
         return False

@@ -1,1 +1,1 @@
-"""Rows of blobs: objects and links, uploads, damage."""
+"""Rows of blobs: objects and links, upload sessions, marks of damage."""

@@ -1,6 +1,6 @@
-"""Marks of damaged objects; a push of the same bytes heals one and removes its mark.
+"""Marks of damaged objects; a push of the same bytes heals the object and removes its mark.
 
-The time at which bytes are replaced or verified is noted, so that a reader who found the old bytes
+`verified_at` changes when bytes are replaced or verified, so that a reader that found the old bytes
 damaged cannot mark the new ones.
 """
 
@@ -23,7 +23,7 @@ from registry.metadata.tables import (
 )
 
 ABSENT: Final = "absent"
-"""The file is not there."""
+"""The file does not exist."""
 SIZE: Final = "size"
 """The file is shorter or longer than the object."""
 DIGEST: Final = "digest"
@@ -39,7 +39,7 @@ _r = repositories.c
 
 
 class DamagedObject(NamedTuple):
-    """An object that is marked."""
+    """A marked object."""
 
     id: str
     digest: str
@@ -118,10 +118,10 @@ _IMAGES: Final = Statement(
 def mark(
     tx: Connection, account_id: str, object_id: str, verified_at: int, damage: str, now: int
 ) -> bool:
-    """Note that an object's bytes are damaged.
+    """Mark an object as damaged.
 
-    Return False if it was noted already, the object is gone, or its bytes were verified or replaced
-    since `verified_at` was read. Read that before looking at the bytes.
+    Return False if it is already marked or gone, or its bytes were verified or replaced since
+    `verified_at` was read. Read that before the bytes.
     """
     return (
         tx.execute(
@@ -137,7 +137,7 @@ def mark(
 
 
 def confirm(tx: Connection, account_id: str, object_id: str, verified_at: int) -> None:
-    """Note that an object's bytes are whole, and when they were verified (0: unknown)."""
+    """Remove an object's mark, and set when its bytes were verified (0: unknown)."""
     tx.execute(_CONFIRM, account_id=account_id, object_id=object_id, now=verified_at)
 
 
@@ -149,10 +149,10 @@ def confirm_read(
     damage: str | None,
     now: int,
 ) -> None:
-    """Note that an object's bytes were read and are whole.
+    """Remove the mark of an object whose bytes were read and are whole; they were verified `now`.
 
-    Nothing changes if they were verified, replaced or marked since `verified_at` and `damage` were
-    read, which was before anyone looked at them.
+    Change nothing if the object was verified, replaced or marked since `verified_at` and `damage`
+    were read. Read those before the bytes.
     """
     tx.execute(
         _CONFIRM_READ,
@@ -165,7 +165,7 @@ def confirm_read(
 
 
 def kept_object(tx: Connection, account_id: str, digest: str) -> str | None:
-    """Return the id of the object an account keeps of a sha256."""
+    """Return the id of an account's object with this sha256 digest, or None."""
     row = tx.row(_KEPT, account_id=account_id, digest=digest)
     return row[0] if row else None
 
@@ -179,6 +179,6 @@ def damaged_objects(tx: Connection, account_id: str, limit: int) -> list[Damaged
 def images_of(
     tx: Connection, account_id: str, object_ids: Sequence[str], limit: int
 ) -> list[DamagedImage]:
-    """Return up to `limit` images in live repositories that need these objects."""
+    """Return up to `limit` images in live repositories that reference these objects."""
     rows = tx.rows(_IMAGES, account_id=account_id, ids=text_list(object_ids), limit=limit)
     return sorted(DamagedImage(*row) for row in rows)

@@ -1,7 +1,7 @@
 """Objects, the links that make them visible in a repository, and digest aliases.
 
-Reads go repository, link, object: nothing answers from an object alone, so knowing a digest
-never grants its bytes.
+A blob is read through the link of a repository, never from its object alone, so knowing a digest
+does not give access to its bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CURRENT: Final = text("blob_objects.is_current")
 
 
 class Link(NamedTuple):
-    """What makes a blob visible in a repository."""
+    """A blob of a repository, and its object."""
 
     repository_id: str
     account_id: str
@@ -38,15 +38,15 @@ class Link(NamedTuple):
     size: int
     manifest_refs: int
     touched_at: int
-    """When someone relied on it last, or its last manifest went."""
+    """When a client last relied on it, or its last manifest was deleted."""
     verified_at: int
-    """When the bytes last hashed to their digest; 0: unknown."""
+    """When the object's bytes were last verified; 0: unknown."""
     damage: str | None
-    """The mark of their damage, if any (`registry.metadata.blobs.damage`)."""
+    """The object's mark of damage (`registry.metadata.blobs.damage`), or None."""
 
 
 class ReferencedLink(NamedTuple):
-    """A link as a manifest's bookkeeping needs it."""
+    """A link, its size and its number of references."""
 
     digest: str
     size: int
@@ -54,7 +54,7 @@ class ReferencedLink(NamedTuple):
 
 
 class NewObject(NamedTuple):
-    """An object the store has just made, to be recorded."""
+    """An object that is in the store and has no row yet."""
 
     id: str
     digest: str
@@ -64,11 +64,11 @@ class NewObject(NamedTuple):
 
 
 class KeptObject(NamedTuple):
-    """The object an account keeps of some bytes."""
+    """An account's object with some digest."""
 
     id: str
     verified_at: int
-    """When the bytes last hashed to their digest."""
+    """When its bytes were last verified; 0: unknown."""
     damage: str | None
 
 
@@ -225,13 +225,13 @@ _EQUIVALENT: Final = Statement(
 
 
 def find_link(tx: Connection, handle: str, name: str, digest: str) -> Link | None:
-    """Return the link of a blob, by its sha256, in the repository of this name."""
+    """Return the link of a blob, by sha256 digest, in the live repository of this name, or None."""
     row = tx.row(_FIND, handle=handle, name=name, digest=digest)
     return Link(*row) if row else None
 
 
 def canonical_digest(tx: Connection, handle: str, digest: str) -> str | None:
-    """Return the sha256 that an account's content has beside `digest`; itself when it is one."""
+    """Return the sha256 digest of an account's content with this digest, or None if unknown."""
     if digest.startswith("sha256:"):
         return digest
     row = tx.row(_CANONICAL, handle=handle, alias=digest)
@@ -239,13 +239,13 @@ def canonical_digest(tx: Connection, handle: str, digest: str) -> str | None:
 
 
 def equivalent_digests(tx: Connection, account_id: str, digest: str) -> list[str]:
-    """Return every verified name an account knows for the content named `digest`, itself first."""
+    """Return `digest`, then every other verified digest of the same content in the account."""
     rows = tx.rows(_EQUIVALENT, account_id=account_id, digest=digest)
     return list(dict.fromkeys([digest, *(row[0] for row in rows)]))
 
 
 def canonical_digests(tx: Connection, account_id: str, digests: Sequence[str]) -> dict[str, str]:
-    """Return the sha256 the account has for each digest; those it never verified are left out."""
+    """Return the sha256 digest by each of `digests`, without those the account has not verified."""
     found = {digest: digest for digest in digests if digest.startswith("sha256:")}
     others = [digest for digest in digests if digest not in found]
     if others:
@@ -255,14 +255,14 @@ def canonical_digests(tx: Connection, account_id: str, digests: Sequence[str]) -
 
 
 def add_alias(tx: Connection, account_id: str, alias: str, digest: str) -> None:
-    """Record that `alias`, verified, names the content stored as `digest`."""
+    """Insert a verified digest that is not sha256, as an alias of the sha256 `digest`."""
     tx.execute(_ADD_ALIAS, account_id=account_id, alias=alias, digest=digest)
 
 
 def linked_blobs(
     tx: Connection, repository_id: str, digests: Sequence[str]
 ) -> dict[str, ReferencedLink]:
-    """Return those of `digests` that the repository links, locked until the change ends."""
+    """Lock the repository's links of these digests; return them by digest."""
     rows = tx.rows(_LINKED, repository_id=repository_id, digests=text_list(digests))
     return {row[0]: ReferencedLink(*row) for row in rows}
 
@@ -270,40 +270,36 @@ def linked_blobs(
 def whole_blobs(
     tx: Connection, repository_id: str, digests: Sequence[str]
 ) -> dict[str, ReferencedLink]:
-    """Return those of `linked_blobs` that are not known to be damaged."""
+    """Lock the repository's undamaged links of these digests; return them by digest."""
     rows = tx.rows(_WHOLE, repository_id=repository_id, digests=text_list(digests))
     return {row[0]: ReferencedLink(*row) for row in rows}
 
 
 def add_references(tx: Connection, repository_id: str, digests: Sequence[str]) -> None:
-    """Count one more manifest that references each of these links."""
+    """Add 1 to the reference count of each of these links."""
     tx.execute(_REFERENCE, repository_id=repository_id, digests=text_list(digests))
 
 
 def release_references(
     tx: Connection, repository_id: str, digests: Sequence[str], count: int, now: int
 ) -> None:
-    """Count `count` manifests fewer that reference each of these links.
+    """Subtract `count` from the reference count of each of these links, and touch the links.
 
-    They are touched: who was told of one while it was referenced has its grace from now.
+    A client that saw a blob while it was referenced relies on it for the grace period from now.
     """
     of = {"repository_id": repository_id, "digests": text_list(digests)}
     tx.execute(_RELEASE, **of, count=count, now=now)
 
 
 def touch_link(tx: Connection, repository_id: str, digest: str, now: int) -> bool:
-    """Note that a client relies on the blob now, so that no sweep takes its link.
-
-    False when the link has gone meanwhile.
-    """
+    """Restart the grace period of a link; return False if the link is gone."""
     return tx.execute(_TOUCH, repository_id=repository_id, digest=digest, now=now) == 1
 
 
 def keep_object(tx: Connection, account_id: str, new: NewObject, now: int) -> KeptObject:
-    """Record a new object, unless the account holds the same bytes; return what is kept.
+    """Insert an object unless the account has one with this digest; return and lock the one kept.
 
-    It is locked until the change ends. An object that was condemned but not yet swept lives
-    again.
+    If it was condemned, it is live again.
     """
     row = tx.row(
         _KEEP_OBJECT,
@@ -328,7 +324,7 @@ def link_object(
     size: int,
     now: int,
 ) -> None:
-    """Make an object visible in a repository of its account, or touch the link that is there."""
+    """Insert the link of an object in a repository, or touch the existing link."""
     tx.execute(
         _LINK,
         repository_id=repository_id,
@@ -341,22 +337,22 @@ def link_object(
 
 
 def linked_object(tx: Connection, repository_id: str, digest: str) -> KeptObject | None:
-    """Return the object a repository's link leads to."""
+    """Return the object of a repository's link, or None."""
     row = tx.row(_LINKED_OBJECT, repository_id=repository_id, digest=digest)
     return KeptObject(*row) if row else None
 
 
 def undelete_object(tx: Connection, object_id: str) -> bool:
-    """Take an object back from the collector and lock it; return False if it is gone or damaged."""
+    """Lock an object and make it live again; return False if it is gone or damaged."""
     return tx.execute(_REVIVE_OBJECT, id=object_id) == 1
 
 
 def unlink(tx: Connection, repository_id: str, digest: str) -> bool:
-    """Remove a link no manifest references; False when there is none such."""
+    """Delete a link that no manifest references; return False if there is none."""
     return tx.execute(_UNLINK, repository_id=repository_id, digest=digest) == 1
 
 
 def holders(tx: Connection, account_id: str, digest: str, limit: int) -> list[tuple[str, Link]]:
-    """Return repositories of the account that link a blob, by name, at most `limit`."""
+    """Return up to `limit` links of a blob in live repositories, with the repositories' names."""
     rows = tx.rows(_HOLDERS, account_id=account_id, digest=digest, limit=limit)
     return [(row[0], Link(*row[1:])) for row in rows]

@@ -1,8 +1,8 @@
-"""Upload sessions: how far each has come, and which worker process may append to it.
+"""Upload sessions: what each has received, and which worker process may append to it.
 
-The lease of a session is three columns of its row. `lease_token` grows by one at each taking; what
-a holder writes down names its token, so one that lost the lease changes nothing. Taking locks the
-row: while a change of unknown outcome may still commit, it waits for its end.
+The lease of a session is three columns of its row. Each new lease has a `lease_token` greater by
+one, and every statement of a holder checks its token, so a holder that lost the lease changes
+nothing. Taking a lease locks the row, so it waits for transactions of unknown outcome to end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from registry.metadata.tables import repositories, uploads
 _u = uploads.c
 
 FIRST_TOKEN: Final = 1
-"""The `Upload.lease_token` of a session's first lease: nobody staged anything before."""
+"""The `Upload.lease_token` of a session's first lease: nothing was staged before."""
 
 
 class Upload(NamedTuple):
@@ -33,11 +33,11 @@ class Upload(NamedTuple):
     algorithm: str | None
     received_bytes: int
     digests: Mapping[str, str]
-    """Hex digests of the received bytes by algorithm; empty when no worker saw them all."""
+    """Hex digests of the received bytes by algorithm; empty if no worker has hashed them all."""
     stage_id: str
-    """The id under which the received bytes are staged."""
+    """Id under which the received bytes are staged."""
     stage_shared: bool
-    """True if a holder that has lost its lease may still write there."""
+    """True if a former holder may still write there."""
     lease_holder: str | None
     """The worker process that may append, or None."""
     lease_token: int
@@ -45,7 +45,7 @@ class Upload(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """The right of a worker process to append to a session, as its row knows it."""
+    """The right of a worker process to append to a session."""
 
     upload_id: str
     holder: str
@@ -53,13 +53,13 @@ class Lease(NamedTuple):
 
 
 def lease_of(upload: Upload) -> Lease:
-    """Return the lease on a session that somebody holds."""
+    """Return the lease of a session that has a holder."""
     assert upload.lease_holder is not None
     return Lease(upload.id, upload.lease_holder, upload.lease_token)
 
 
 def _has_open(where: ColumnElement[bool], beyond: str) -> Exists:
-    """Return a condition: more sessions are open than the parameter `beyond`."""
+    """Return the condition that more than `beyond` (a parameter's name) sessions are open."""
     found = select(_u.expires_at).where(where, _u.expires_at > bindparam("now"))
     return exists(found.limit(literal_column("1")).offset(bindparam(beyond)))
 
@@ -192,9 +192,9 @@ def find_full(
     of_repository: int,
     of_account: int,
 ) -> str | None:
-    """Return ``"repository"`` or ``"account"`` if that has this many sessions open, else None.
+    """Return ``"repository"`` or ``"account"`` if that has its maximum of open sessions, else None.
 
-    Read no more than `of_repository` and `of_account` entries of an index.
+    The maxima are `of_repository` and `of_account`; no more index entries than that are read.
     """
     row = tx.row(
         _FIND_FULL,
@@ -216,7 +216,7 @@ def add_upload(
     now: int,
     expires_at: int,
 ) -> None:
-    """Open a session with no bytes yet."""
+    """Insert a session that has received nothing."""
     tx.execute(
         _ADD,
         id=upload_id,
@@ -231,16 +231,16 @@ def add_upload(
 
 
 def find_upload(tx: Connection, handle: str, name: str, upload_id: str, now: int) -> Upload | None:
-    """Return an open session of this repository that has not expired."""
+    """Return an open session of this repository, or None if there is none or it has expired."""
     return _upload(tx.row(_FIND, handle=handle, name=name, upload_id=upload_id, now=now))
 
 
 def take_free(
     tx: Connection, handle: str, name: str, upload_id: str, now: int, holder: str, until: int
 ) -> Upload | None:
-    """Take the lease of an open session that nobody holds; return None if there is no such one.
+    """Take the lease of an open session; return None if it has a holder or does not exist.
 
-    `Upload.lease_token` is that of the new lease.
+    The `Upload` has the new lease.
     """
     row = tx.row(
         _TAKE_FREE,
@@ -255,19 +255,19 @@ def take_free(
 
 
 def lock_upload(tx: Connection, handle: str, name: str, upload_id: str, now: int) -> Upload | None:
-    """Lock the row of an open session until the change commits; None if there is none."""
+    """Lock and return an open session, or None."""
     return _upload(tx.row(_LOCK, handle=handle, name=name, upload_id=upload_id, now=now))
 
 
 def lock_expired(tx: Connection, upload_id: str, now: int) -> Upload | None:
-    """Lock the row of a session if its time is over; else return None."""
+    """Lock and return a session that has expired, or None."""
     return _upload(tx.row(_LOCK_EXPIRED, upload_id=upload_id, now=now))
 
 
 def take(tx: Connection, upload_id: str, holder: str, until: int, *, shared: bool) -> Upload:
-    """Take the lease of a session whose row this change has locked, whoever held it.
+    """Take the lease of a session whose row is locked, even if it has a holder.
 
-    `shared` if the last holder, or one before, may still write to the staged bytes.
+    `shared`: a former holder may still write to the staged bytes.
     """
     upload = _upload(tx.row(_TAKE, upload_id=upload_id, holder=holder, until=until, shared=shared))
     assert upload is not None
@@ -275,12 +275,12 @@ def take(tx: Connection, upload_id: str, holder: str, until: int, *, shared: boo
 
 
 def renew_leases(tx: Connection, upload_ids: Sequence[str], holder: str, until: int) -> int:
-    """Let the leases of a holder last `until` then; return how many of them it still has."""
+    """Extend the leases of a holder to `until`; return how many of them it still has."""
     return tx.execute(_RENEW, ids=text_list(upload_ids), holder=holder, until=until)
 
 
 def release_lease(tx: Connection, lease: Lease) -> bool:
-    """Let anybody take the lease; return False if it was lost."""
+    """Release a lease; return False if it was lost."""
     return tx.execute(_RELEASE, **lease._asdict()) == 1
 
 
@@ -292,9 +292,9 @@ def advance_upload(
     stage_id: str,
     expires_at: int,
 ) -> bool:
-    """Record how far a session has come and release its lease; return False if it was lost.
+    """Set what a session has received and release its lease; return False if the lease was lost.
 
-    It may be run again when its outcome is unknown.
+    Idempotent: run it again if its outcome is unknown.
     """
     changed = tx.execute(
         _ADVANCE,
@@ -313,21 +313,21 @@ def advance_upload(
 
 
 def lock_holder(tx: Connection, upload_id: str) -> tuple[str | None, int] | None:
-    """Return who holds a session and the token of the last lease, or None if it has ended.
+    """Lock a session; return its holder and the token of its last lease, or None if it has ended.
 
-    First wait for changes of the session that are under way.
+    This waits for transactions that have changed the session.
     """
     row = tx.row(_LOCK_HOLDER, upload_id=upload_id)
     return None if row is None else (row[0], row[1])
 
 
 def remove_upload(tx: Connection, lease: Lease) -> bool:
-    """End a session; return False if its lease was lost."""
+    """Delete a session; return False if its lease was lost."""
     return tx.execute(_REMOVE, **lease._asdict()) == 1
 
 
 def expired_uploads(tx: Connection, now: int, limit: int) -> list[str]:
-    """Return sessions whose time is over, oldest first."""
+    """Return the ids of up to `limit` expired sessions, oldest first."""
     return [row[0] for row in tx.rows(_EXPIRED, now=now, limit=limit)]
 
 

@@ -1,1 +1,1 @@
-"""Rows the collector works on: what nobody needs, its runs, generations of the data."""
+"""Rows of the collector: unreferenced links and objects, recounts, generations of the database."""

@@ -1,4 +1,4 @@
-"""What fsck asks: everything, in pages, and every count beside its recount."""
+"""Queries of fsck: all objects, sessions and manifests in pages, and counters with recounts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _path: Final = accounts.c.handle.concat(literal_column("'/'")).concat(_r.name)
 
 
 class ObjectRow(NamedTuple):
-    """An object the metadata counts on."""
+    """An object's row."""
 
     id: str
     digest: str
@@ -61,11 +61,11 @@ class ObjectRow(NamedTuple):
 
 
 class ManifestBody(NamedTuple):
-    """A manifest with its bytes (None: lost) and the edges recorded for it."""
+    """A manifest, its bytes (None: lost), and the number of its edges."""
 
     id: str
     repository: str
-    """As clients name it: the account's handle, a slash, the name."""
+    """``<account handle>/<name>``, as in pull commands."""
     digest: str
     media_type: str
     body: bytes | None
@@ -74,7 +74,7 @@ class ManifestBody(NamedTuple):
 
 
 class Miscount(NamedTuple):
-    """A count that differs from its recount."""
+    """A counter that differs from its recount."""
 
     what: str
     recorded: int
@@ -127,7 +127,10 @@ _UPLOADS: Final = _after(
 
 
 def _documents(of: Table, blobs: ColumnElement[str], children: ColumnElement[str]) -> Select[Any]:
-    """Return a query for manifests, live or deleted, and the edges whose parent column is given."""
+    """Return a query for manifests, live or deleted, and the number of their edges.
+
+    `blobs` and `children` are the columns of the edges' parents.
+    """
     m = of.c
     return (
         select(
@@ -220,7 +223,7 @@ _MISCOUNTED_FOLDERS: Final = Statement(
 
 
 def _without_folder(name: ColumnElement[str], account_id: ColumnElement[str]) -> Select[Any]:
-    # Cut off from behind is all that is no slash: the folder is left.
+    # Strip all characters but slashes from the end: the folder is left.
     nothing: ColumnElement[str] = literal_column("''")
     folder = func.rtrim(name, func.replace(name, literal_column("'/'"), nothing))
     parent = repository_folders.alias("parent").c
@@ -261,17 +264,17 @@ def objects(tx: Connection, after: str, limit: int) -> list[ObjectRow]:
 
 
 def is_unchanged(tx: Connection, row: ObjectRow) -> bool:
-    """Return True if an object is still on record, and its bytes were not replaced meanwhile."""
+    """Return True if an object still exists, and its bytes were not replaced or verified since."""
     return tx.row(_OBJECT, id=row.id, verified_at=row.verified_at) is not None
 
 
 def owned(tx: Connection, ids: Sequence[str]) -> set[str]:
-    """Return those of `ids` that name an object, a swept one, or an upload session's bytes."""
+    """Return those of `ids` that name an object, a quarantined one, or a session's staged bytes."""
     return {row[0] for row in tx.rows(_OWNED, ids=text_list(ids))}
 
 
 def sessions(tx: Connection, after: str, limit: int) -> list[tuple[str, str, int, int]]:
-    """Return a page of upload sessions, by id: their stage, bytes acknowledged, and end."""
+    """Return a page of upload sessions by id: id, stage id, acknowledged bytes, and expiry."""
     return [(row[0], row[1], row[2], row[3]) for row in tx.rows(_UPLOADS, after=after, limit=limit)]
 
 
@@ -281,7 +284,7 @@ def manifest_documents(tx: Connection, after: str, limit: int) -> list[ManifestB
 
 
 def sample_manifests(tx: Connection, repository_id: str, limit: int) -> list[ManifestBody]:
-    """Return up to `limit` each of a repository's newest, oldest, and last deleted manifests."""
+    """Return a repository's newest, oldest, and last deleted manifests, up to `limit` of each."""
     return [
         ManifestBody(*row)
         for sample in _SAMPLES
@@ -290,17 +293,17 @@ def sample_manifests(tx: Connection, repository_id: str, limit: int) -> list[Man
 
 
 def dangling_tags(tx: Connection) -> list[tuple[str, str]]:
-    """Return tags whose manifest is gone, which the database's keys should forbid."""
+    """Return tags without their manifest, which foreign keys should prevent: name, manifest id."""
     return [(row[0], row[1]) for row in tx.rows(_DANGLING_TAGS)]
 
 
 def dangling_links(tx: Connection) -> list[tuple[str, str]]:
-    """Return links whose object is gone, which the database's keys should forbid."""
+    """Return links without their object, which foreign keys should prevent: digest, object id."""
     return [(row[0], row[1]) for row in tx.rows(_DANGLING_LINKS)]
 
 
 def miscounts(tx: Connection, after: str, limit: int) -> tuple[list[Miscount], str | None]:
-    """Return the wrong counters of a page of repositories, and the id to go on after."""
+    """Return the wrong counters of a page of repositories, and the last id, or None at the end."""
     rows = tx.rows(_REPOSITORIES, after=after, limit=limit)
     found = [
         Miscount(f"{what} of repository {row[1]}", int(recorded), int(counted))
@@ -319,7 +322,7 @@ def miscounts(tx: Connection, after: str, limit: int) -> tuple[list[Miscount], s
 
 
 def miscounted_references(tx: Connection) -> list[Miscount]:
-    """Return links, manifests and folders whose count of what refers to them is wrong."""
+    """Return the wrong counters of links, folders and manifests."""
     links = [
         Miscount(f"manifest_refs of blob {row[0]}", row[1], row[2])
         for row in tx.rows(_MISCOUNTED_LINKS)

@@ -1,14 +1,15 @@
-"""What nobody needs any more: links without a manifest, objects without a link, and their bytes.
+"""Delete what nothing references: links, then objects, then their bytes.
 
-Bytes go in four steps, each a transaction of its own and each undone by whoever needs them again:
+There are four steps, each in its own transaction. Until the last, a push or `entrepot gc recover`
+undoes them:
 
-- a link that no manifest references goes when it was not touched for the grace;
-- with its last link, or the last tombstone that holds it, an object is *condemned*;
-- after a pause its row goes (*swept*): a foreign key refuses while anything refers to it. What is
-  left is a row of the quarantine, and the bytes, which can be brought back;
-- after another pause the bytes are *removed*, and the row with them.
+- a link that no manifest references is deleted when its grace period is over;
+- an object without links and tombstones is *condemned*;
+- after a delay its row is *swept*: moved to the quarantine. Foreign keys prevent that while
+  anything references the object. The bytes stay, and can be recovered;
+- after another delay the bytes are *removed*, then the row of the quarantine.
 
-Whoever changes a link locks its object before, so a check made after the lock sees every link.
+A transaction that changes a link locks its object first, so a check under that lock sees all links.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class UnreferencedLink(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """An object whose row is gone and whose bytes are not."""
+    """An object in quarantine: its row is gone, its bytes exist."""
 
     id: str
     account_id: str
@@ -54,7 +55,7 @@ class Swept(NamedTuple):
 
 
 class Amount(NamedTuple):
-    """How many there are, and what they take on disk."""
+    """A number of blobs and their size on disk."""
 
     blobs: int
     stored_bytes: int
@@ -113,7 +114,7 @@ _CONDEMNED: Final = Statement(
         .with_for_update(skip_locked=True)
     )
 )
-_SPARE: Final = Statement(
+_UNMARK_REFERRED: Final = Statement(
     blob_objects.update()
     .where(
         _o.account_id == bindparam("account_id"),
@@ -125,7 +126,7 @@ _SPARE: Final = Statement(
     .returning(_o.id)
 )
 _UNLINKED_EDGES: Final = Statement(
-    # No join: SQLite, which knows nothing of the sizes, would begin with all the manifests.
+    # No join: SQLite has no statistics and would begin with all manifests.
     select(_e.digest)
     .where(
         _e.digest.in_(listed("digests")),
@@ -151,7 +152,7 @@ _SWEEP: Final = Statement(
 _BEGIN_REMOVAL: Final = Statement(
     quarantined_objects.update()
     .where(
-        # By their ids alone: beside them, SQLite would take the index of the whole account.
+        # By id alone: with the account in the condition, SQLite would use the account's index.
         _q.id.in_(
             page(
                 select(_q.id)
@@ -201,7 +202,7 @@ _COUNT_QUARANTINED: Final = _amount(quarantined_objects, _q.stored_size)
 
 
 def _due() -> Select[Any]:
-    """Return a query for accounts of which something is to be collected."""
+    """Return a query for accounts in which something is due for collection."""
     account_id = accounts.c.id
     return (
         select(account_id)
@@ -237,7 +238,7 @@ _DUE: Final = Statement(page(_due()))
 def unreferenced_links(
     tx: Connection, account_id: str, before: int, limit: int
 ) -> list[UnreferencedLink]:
-    """Return up to `limit` links no manifest references, last touched at `before` or earlier."""
+    """Return up to `limit` unreferenced links, last touched at `before` or earlier."""
     rows = tx.rows(_UNREFERENCED, account_id=account_id, before=before, limit=limit)
     return [UnreferencedLink(*row) for row in rows]
 
@@ -245,10 +246,10 @@ def unreferenced_links(
 def unlink_unreferenced(
     tx: Connection, account_id: str, links: Sequence[UnreferencedLink], before: int
 ) -> int:
-    """Remove those of `links` that are still unreferenced and untouched; return how many went.
+    """Delete those of `links` that are still unreferenced and untouched; return how many.
 
     Raises:
-        ConstraintViolated: a manifest does reference one: its number of references is wrong.
+        ConstraintViolated: a manifest references one of them: its `manifest_refs` is wrong.
 
     """
     lock_objects(tx, account_id, {link.object_id for link in links})
@@ -260,45 +261,45 @@ def unlink_unreferenced(
 
 
 def lock_objects(tx: Connection, account_id: str, object_ids: Iterable[str]) -> None:
-    """Let nobody else link these objects, or take a link of them, until the change ends."""
+    """Lock these objects: until the transaction ends, no other can link or unlink them."""
     tx.rows(_LOCK_OBJECTS, account_id=account_id, ids=text_list(sorted(object_ids)))
 
 
 def condemn(tx: Connection, account_id: str, object_ids: Iterable[str], now: int) -> int:
-    """Condemn those of the objects that no link and no tombstone refers to; return how many.
+    """Condemn those of the objects that no link or tombstone references; return how many.
 
-    The caller has locked them before it took away what referred to them.
+    The caller has locked them before it deleted what referenced them.
     """
     ids = text_list(sorted(object_ids))
     return tx.execute(_CONDEMN, account_id=account_id, ids=ids, now=now)
 
 
 def lock_condemned(tx: Connection, account_id: str, before: int, limit: int) -> list[Swept]:
-    """Return and lock up to `limit` objects condemned at `before` or earlier."""
+    """Lock and return up to `limit` objects that were condemned at `before` or earlier."""
     rows = tx.rows(_CONDEMNED, account_id=account_id, before=before, limit=limit)
     return [Swept(*row) for row in rows]
 
 
 def unmark_referred(tx: Connection, account_id: str, object_ids: Sequence[str]) -> set[str]:
-    """Let those condemned objects live that something refers to again; return their ids."""
-    rows = tx.rows(_SPARE, account_id=account_id, ids=text_list(object_ids))
+    """Make those condemned objects live that are referenced again; return their ids."""
+    rows = tx.rows(_UNMARK_REFERRED, account_id=account_id, ids=text_list(object_ids))
     return {row[0] for row in rows}
 
 
 def unlinked_edge(tx: Connection, account_id: str, digests: Sequence[str]) -> str | None:
-    """Return one of `digests` that a manifest needs in a repository that does not link it.
+    """Return one of `digests` that a manifest references and its repository does not link, or None.
 
-    There is none while the database keeps its foreign keys; one means that links were lost.
+    Foreign keys prevent that; if there is one, links were lost.
     """
     row = tx.row(_UNLINKED_EDGES, account_id=account_id, digests=text_list(digests))
     return row[0] if row else None
 
 
 def sweep(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) -> int:
-    """Move condemned objects to the quarantine, and return how many.
+    """Move condemned objects to the quarantine; return how many.
 
     Raises:
-        ConstraintViolated: something refers to one of them by now; nothing was moved.
+        ConstraintViolated: one of them is referenced again; nothing was moved.
 
     """
     ids = text_list(object_ids)
@@ -307,43 +308,43 @@ def sweep(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) 
 
 
 def begin_removal(tx: Connection, account_id: str, before: int, now: int, limit: int) -> list[str]:
-    """Give up on up to `limit` objects that were swept at `before` or earlier; return their ids.
+    """Mark up to `limit` objects that were swept at `before` or earlier; return their ids.
 
-    Once that is committed nobody brings them back, and their bytes may go.
+    Once that is committed, they cannot be recovered, and their bytes may be deleted.
     """
     rows = tx.rows(_BEGIN_REMOVAL, account_id=account_id, before=before, now=now, limit=limit)
     return [row[0] for row in rows]
 
 
 def finish_removal(tx: Connection, object_ids: Sequence[str]) -> Amount:
-    """Forget objects whose bytes are gone; return what was not forgotten before."""
+    """Delete objects whose bytes are gone from the quarantine; return the amount deleted."""
     rows = tx.rows(_FINISH_REMOVAL, ids=text_list(object_ids))
     return Amount(len(rows), sum(int(row[0]) for row in rows))
 
 
 def find_recoverable(tx: Connection, account_id: str, digest: str) -> Swept | None:
-    """Return and lock a swept object of this sha256 whose bytes were not given up."""
+    """Lock and return a quarantined object with this sha256 digest that can be recovered."""
     row = tx.row(_RECOVERABLE, account_id=account_id, digest=digest)
     return Swept(*row) if row else None
 
 
 def release(tx: Connection, account_id: str, object_id: str) -> None:
-    """Take an object out of the quarantine."""
+    """Delete an object from the quarantine; its bytes stay."""
     tx.execute(_RELEASE, account_id=account_id, id=object_id)
 
 
 def measure_unreferenced(tx: Connection, account_id: str) -> Amount:
-    """Return what links without a manifest hold."""
+    """Return the number and bytes of the unreferenced links."""
     return _measure(tx, _COUNT_UNREFERENCED, account_id)
 
 
 def measure_condemned(tx: Connection, account_id: str) -> Amount:
-    """Return what condemned objects take."""
+    """Return the number and bytes of the condemned objects."""
     return _measure(tx, _COUNT_CONDEMNED, account_id)
 
 
 def measure_quarantined(tx: Connection, account_id: str) -> Amount:
-    """Return what swept objects take whose bytes are still there."""
+    """Return the number and bytes of the objects in quarantine."""
     return _measure(tx, _COUNT_QUARANTINED, account_id)
 
 
@@ -362,7 +363,7 @@ def accounts_due(
     after: str,
     limit: int,
 ) -> list[str]:
-    """Return up to `limit` ids of accounts after `after` of which something is to be collected."""
+    """Return up to `limit` ids, after `after`, of accounts in which something is due."""
     rows = tx.rows(
         _DUE,
         touched_before=touched_before,

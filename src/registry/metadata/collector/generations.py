@@ -1,4 +1,4 @@
-"""Generations: names for successive states of this database, which the blob store notes too."""
+"""Generations: ids of successive states of this database; the blob store notes the last one."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from registry.metadata.collection_tables import quarantined_objects, store_gener
 from registry.metadata.tables import blob_objects, uploads
 
 _REMEMBERED: Final = 7 * 24 * 3600 * MICROSECONDS
-"""How long a generation is kept after the store noted a later one: the longest that a process may
-hang between its commit and the store's note."""
+"""Microseconds for which a generation is kept after the store noted a later one: longer than any
+process may hang between its commit and the store's note."""
 
 _g = store_generations.c
 _ADD: Final = Statement(
@@ -34,14 +34,14 @@ _NEWEST: Final = tuple(
 
 
 def is_known(tx: Connection, generation: str) -> bool:
-    """Return True if this database once had the generation."""
+    """Return True if this database has had the generation."""
     return tx.row(_FIND, id=generation) is not None
 
 
 def follow(tx: Connection, noted: str | None, generation: str, now: int) -> bool:
-    """Insert a generation that follows the one the store has noted, if any is.
+    """Insert a generation after the one that the store has noted, if any.
 
-    Return False, and change nothing, if this database does not know that one.
+    Return False, and change nothing, if this database has never had the noted one.
     """
     if noted is not None:
         row = tx.row(_FIND, id=noted)
@@ -53,7 +53,10 @@ def follow(tx: Connection, noted: str | None, generation: str, now: int) -> bool
 
 
 def accept(tx: Connection, generation: str, now: int) -> None:
-    """Insert a generation by which the database is accepted for all that is stored before `now`."""
+    """Insert a generation by which an operator accepts this database.
+
+    Stored bytes from before `now` that have no row are orphans, however many they are.
+    """
     tx.execute(_ADD, id=generation, now=now, accepted_at=now)
 
 
@@ -64,6 +67,6 @@ def accepted_at(tx: Connection) -> int:
 
 
 def newest_owner(tx: Connection) -> str:
-    """Return the newest id that names stored bytes, or an empty string."""
+    """Return the newest id of an object or upload, or an empty string."""
     rows = [tx.row(statement) for statement in _NEWEST]
     return max((row[0] for row in rows if row is not None and row[0] is not None), default="")

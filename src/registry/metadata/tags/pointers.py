@@ -58,6 +58,11 @@ _PUT: Final = Statement(
         )
     )
 )
+_SET_PUSHED_DIGEST: Final = Statement(
+    tags.update()
+    .where(_t.repository_id == bindparam("repository_id"), _t.name == bindparam("name"))
+    .values(pushed_digest=bindparam("pushed_digest"))
+)
 _REMOVE: Final = Statement(
     tags.delete().where(
         _t.repository_id == bindparam("repository_id"), _t.name == bindparam("name")
@@ -107,6 +112,13 @@ def upsert_tag(
     )
     assert row is not None
     return bool(row[0])
+
+
+def set_pushed_digest(tx: Connection, repository_id: str, name: str, pushed_digest: str) -> None:
+    """Set the digest that a tag answers with; the tag did not move, so `updated_at` stays."""
+    tx.execute(
+        _SET_PUSHED_DIGEST, repository_id=repository_id, name=name, pushed_digest=pushed_digest
+    )
 
 
 def remove_tag(tx: Connection, repository_id: str, name: str) -> None:

@@ -20,7 +20,7 @@ from registry.metadata.blobs.objects import Link
 from registry.services.context import ServiceContext
 
 MAX_LISTED: Final = 100
-"""How many damaged blobs are listed, and how many images that need one of them."""
+"""Limit of the damaged blobs that are listed, and of the images that need one of them."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,11 +44,11 @@ async def find_damage(reader: BlobReader, object_id: str, size: int) -> str | No
 
 
 async def note_damage(ctx: ServiceContext, link: Link, found: str) -> bool:
-    """Mark a link's object; return False if it was marked before, was replaced, or is gone.
+    """Mark a link's object as damaged; count and log the damage.
 
-    The first to find the damage counts it and logs it as an error, once that is committed: so this
-    owns its transaction. If the database cannot take the
-    mark, clients are answered the same.
+    Return False if the object was already marked, was replaced, or is gone. If the database is
+    unavailable, log that and return True. It owns its transaction,
+    because only committed damage is counted and logged.
     """
     try:
         is_new = await ctx.database.write(
@@ -71,7 +71,7 @@ async def note_damage(ctx: ServiceContext, link: Link, found: str) -> bool:
 def list_damaged(
     tx: Connection, account_id: str
 ) -> Sequence[tuple[DamagedObject, Sequence[DamagedImage]]]:
-    """Return the first damaged blobs of an account, each with images that need it."""
+    """Return the first damaged blobs of an account, by digest, each with images that need it."""
     objects = damage.damaged_objects(tx, account_id, MAX_LISTED)
     if not objects:
         return []

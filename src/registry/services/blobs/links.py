@@ -1,4 +1,4 @@
-"""Blobs as a repository sees them: found, opened, mounted from elsewhere, detached."""
+"""Find, open, check, mount and detach the blobs of a repository."""
 
 from __future__ import annotations
 
@@ -25,23 +25,22 @@ from registry.services.repositories.names import name_unknown, repository_for_pu
 T = TypeVar("T")
 
 _LOOKS: Final = 3
-"""How often to try again when another request heals the file meanwhile."""
+"""Attempts to read a file that other requests heal meanwhile."""
 _NEVER_VERIFIED: Final = 0
 _MOUNT_CANDIDATES: Final = 100
-"""How many repositories of the account are looked at for a mount that names no source."""
+"""Limit of the repositories searched when a mount names no source."""
 
 
 async def stat_blob(ctx: ServiceContext, name: Name, digest: Digest, *, keep: bool = False) -> Link:
     """Return the link of a blob in a repository.
 
-    With `keep`, a client will rely on the blob being there (HEAD before a push): its file is
-    checked; an unreferenced link that was not touched for long is touched, and that is committed
-    before the answer. One that is referenced needs no touch: it is given one when
-    its last manifest goes.
+    With `keep`, a client relies on the blob (HEAD before a push): check its file; and if the link
+    is unreferenced and was last touched long ago, touch it, and commit that before the answer. A
+    referenced link is touched when its last manifest is deleted.
 
     Raises:
-        BlobUnknown: the repository does not link it, even if the account holds the bytes; or they
-            are damaged, and a push will replace them.
+        BlobUnknown: the repository does not link the blob, even if the account has its bytes; or
+            the bytes are damaged, and a push will replace them.
         NameUnknown: there is no such repository.
 
     """
@@ -63,10 +62,10 @@ async def stat_blob(ctx: ServiceContext, name: Name, digest: Digest, *, keep: bo
 async def open_blob(ctx: ServiceContext, name: Name, link: Link) -> OpenObject:
     """Open a linked blob; the caller closes it.
 
-    A file that is absent or has not the blob's size is marked as damaged.
+    Mark the file as damaged if it is absent or has another size than the blob.
 
     Raises:
-        BlobUnknown: the bytes are damaged, or the blob has gone meanwhile.
+        BlobUnknown: the bytes are damaged, or the link was removed meanwhile.
         StoreUnavailable: the store failed.
 
     """
@@ -74,7 +73,7 @@ async def open_blob(ctx: ServiceContext, name: Name, link: Link) -> OpenObject:
 
 
 async def check_blob(ctx: ServiceContext, name: Name, link: Link) -> None:
-    """Check that a linked blob's file is there with the blob's size; mark it if it is damaged.
+    """Check that a linked blob's file exists with the blob's size; mark it as damaged if not.
 
     Raises:
         BlobUnknown, StoreUnavailable: as `open_blob`.
@@ -87,7 +86,7 @@ async def check_blob(ctx: ServiceContext, name: Name, link: Link) -> None:
 async def _look(
     ctx: ServiceContext, name: Name, link: Link, look: Callable[[Link], Awaitable[T]]
 ) -> T:
-    """Return what `look` finds of a link's file, or mark the file as damaged."""
+    """Return the result of `look`; mark the link's file if it is damaged."""
     for _ in range(_LOOKS):
         try:
             return await look(link)
@@ -97,22 +96,22 @@ async def _look(
             found = damage.SIZE
         if await note_damage(ctx, link, found):
             break
-        # Another found it before us, or a push has healed it since the link was read.
+        # Another request has marked it, or a push has healed it, since the link was read.
         link = await stat_blob(ctx, name, Digest(link.digest))
     raise _damaged(name, link.digest)
 
 
 async def look_again(ctx: ServiceContext, name: Name, link: Link) -> None:
-    """Check a file that could not be sent to its end; mark it if it is damaged."""
+    """Check a file that could not be sent completely; mark it if it is damaged."""
     with suppress(BlobUnknown, NameUnknown, StoreUnavailable):
         await check_blob(ctx, name, link)
 
 
 async def _is_back(ctx: ServiceContext, link: Link) -> bool:
-    """Remove the mark of a file that was absent, or of another size, and is right again.
+    """Remove the mark of a file that was absent or of another size, and is whole again.
 
-    The disk had not been mounted, or a backup was restored. A mark for a wrong hash or unreadable
-    bytes is removed by fsck alone.
+    That happens when a disk is mounted late or a backup is restored. Return False if the file is
+    still damaged. Only fsck removes a mark for a wrong hash or unreadable bytes.
     """
     if link.damage not in (damage.ABSENT, damage.SIZE):
         return False
@@ -130,12 +129,12 @@ async def mount_blob(
     source: Name | None,
     rights: Rights,
 ) -> Link | None:
-    """Link a blob of the same account into a repository without moving a byte (end-11).
+    """Link a blob of the same account into a repository without copying bytes (end-11).
 
-    Without `source`, this repository and then others the caller may pull from are searched.
-    Returns None when there is nothing to mount, whatever the reason, damage among them: a refusal
-    must not tell what exists. It takes several transactions: rights are evaluated outside of any,
-    and the store is asked last.
+    Without `source`, search this repository, then others that the caller may pull from.
+    Return None if there is nothing to mount, or it is damaged, or the caller may not pull it: the
+    caller must not learn which. It takes several transactions: rights are evaluated
+    outside of any, and the store is asked last.
 
     Raises:
         Unauthenticated: see `Rights.sources`.
@@ -155,11 +154,11 @@ async def mount_blob(
 
 
 def detach_blob(tx: Connection, name: Name, digest: Digest, now: int) -> None:
-    """Remove a blob from a repository; its bytes are left to the collector (end-10).
+    """Unlink a blob from a repository; the collector deletes its bytes (end-10).
 
     Raises:
         BlobUnknown: the repository does not link it.
-        BlobReferenced: a manifest here needs it.
+        BlobReferenced: a manifest of the repository references it.
         NameUnknown: there is no such repository.
 
     """
@@ -211,7 +210,7 @@ def _source_link(
     source: Name | None,
     may_pull: Callable[[Name], bool],
 ) -> Link | None:
-    """Return a link to mount from: the named source's, or any the caller may pull."""
+    """Return the link to mount from: the one in `source`, or the first that may be pulled."""
     if source is not None:
         if source.handle != name.handle or not (source == name or may_pull(source)):
             return None

@@ -1,17 +1,17 @@
-"""Write the rows that make stored bytes a blob; of bytes the account has already, keep one copy.
+"""Write the rows that make stored bytes a blob; keep one copy of equal bytes per account.
 
-The new bytes were just verified, while the kept ones may have been damaged since. So the kept ones
-are checked before the new ones are dropped:
+The new bytes were just verified; the copy that the account keeps may have been damaged since. So
+that copy is checked before the new bytes are dropped:
 
-- presence and size at every push;
-- when the kept bytes were not verified for `VERIFIED_FOR`, or are marked as damaged, the new ones
-  take their place, without reading the old ones.
+- its presence and size, at every push;
+- if it was last verified more than `VERIFIED_FOR` ago, or is marked as damaged, the new bytes
+  replace it unread.
 
-The transaction that links the blob decides, under the object's lock; if the object was not checked
-yet, it is checked and the transaction begins anew. A damaged one is marked. Then the new file is
-moved over the old one, and the mark is removed. An id never means other bytes, so it does no harm
-if several processes move a file there. A process that dies in between has not answered, and leaves
-the mark, so the next push heals.
+The transaction that links the blob decides, under the object's lock; if it finds an object that was
+not checked, the object is checked and the transaction is repeated. A damaged object is marked. Then
+the new file is moved over the old one, and the mark is removed. All files moved to one id hold the
+same bytes, so several processes may do this at once. A process that dies in between has not
+answered, and leaves the mark, so the next push heals the object.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, OutcomeUnknown
-from cloudcore.errors import Unavailable
 from registry.blobstore.base import ObjectUnknown, Stored
 from registry.errors import NameUnknown, StoreUnavailable
 from registry.metadata.blobs import damage, uploads
@@ -34,30 +33,30 @@ from registry.services.blobs.upload_leases import UploadLeaseLost
 from registry.services.context import ServiceContext
 
 VERIFIED_FOR: Final = 7 * 24 * 3600 * MICROSECONDS
-"""How long kept bytes of the right size are assumed to hash to their digest."""
+"""Microseconds for which verified bytes of the right size are assumed to be whole."""
 
 _log = logging.getLogger(__name__)
 
 
 class _Seen(NamedTuple):
-    """A kept object, and its damage as its presence and size show it."""
+    """An object that was checked, and its damage by presence and size, if any."""
 
     object_id: str
     damage: str | None
 
 
 class _Kept(NamedTuple):
-    """The object the account keeps."""
+    """The object that the account keeps."""
 
     object_id: str
     is_replaced: bool = False
-    """True if the new bytes must take the place of the kept ones."""
+    """True if the new bytes must replace the kept ones."""
     found: str | None = None
-    """A damage that was not known before."""
+    """Damage that this push has found, or None."""
 
 
 class _NotSeenError(Exception):
-    """The account keeps another object than the one that was checked."""
+    """The account keeps an object that was not checked."""
 
 
 async def record_blob(
@@ -67,15 +66,16 @@ async def record_blob(
     stored: Stored,
     lease: Lease | None = None,
 ) -> None:
-    """Write the rows that make stored bytes a blob; drop them when the account has the same.
+    """Write the rows that make stored bytes a blob; drop the bytes if the account has the same.
 
-    With `lease`, the blob takes the place of the session it is of.
+    With `lease`, end its upload session in the same transaction.
 
     Raises:
-        LeaseLost: another holder has the lease, or the session has ended. The bytes stay.
-        OutcomeUnknown: without a lease, the rows may be written or not. With one, they are not.
+        UploadLeaseLost: another holder has the lease, or the session has ended. The bytes stay.
+        OutcomeUnknown: without a lease, the rows may be written or not, also by a second try. With
+            one, they are not.
         NameUnknown: the repository was deleted meanwhile.
-        StoreUnavailable: the store failed, or has lost the new bytes at once.
+        StoreUnavailable: the store failed, or the new bytes are gone.
 
     """
     kept = await _record(ctx, repository_id, account_id, stored, lease)
@@ -89,7 +89,7 @@ async def record_blob(
         try:
             await ctx.writer.replace(kept.object_id, stored.object_id)
         except ObjectUnknown:
-            raise StoreUnavailable("the bytes were removed as they were stored") from None
+            raise StoreUnavailable("the bytes were removed while they were being stored") from None
         await ctx.database.write(damage.confirm, account_id, kept.object_id, ctx.clock())
     elif kept.object_id != stored.object_id:
         await ctx.writer.remove_duplicate(stored.object_id)
@@ -98,33 +98,52 @@ async def record_blob(
 async def _record(
     ctx: ServiceContext, repository_id: str, account_id: str, stored: Stored, lease: Lease | None
 ) -> _Kept | None:
+    lost: OutcomeUnknown | None = None
     while True:
         seen = await _look(ctx, account_id, stored)
         try:
-            return await ctx.database.write(
+            kept = await ctx.database.write(
                 _record_rows, repository_id, account_id, stored, lease, seen, ctx.clock()
             )
         except _NotSeenError:
-            continue  # it was recorded a moment ago
-        except Unavailable as error:
-            # The connection may have died after the commit: look what is there now.
+            continue  # another push has recorded it since
+        except OutcomeUnknown as error:
             if lease is not None:
-                await _check_ended(ctx, lease, error)
-            there = await ctx.database.read(blobs.linked_object, repository_id, stored.digest)
-            if there is None or not (
-                there.id == stored.object_id or _may_stay(there, seen, ctx.clock())
-            ):
+                return await _find_recorded(ctx, repository_id, stored, lease, seen, error)
+            if lost is not None:
                 raise
-            return _Kept(there.id)
+            lost = error
+            continue  # all that it writes may be written twice
+        if kept is None and lost is not None:
+            raise lost  # the first try may have written the object's row: keep its bytes
+        return kept
 
 
-async def _check_ended(ctx: ServiceContext, lease: Lease, error: Unavailable) -> None:
-    """Raise `error` unless the session has ended, as it does where its blob is recorded.
-
-    While the change may still commit, its row is locked, and this waits.
-    """
-    if not isinstance(error, OutcomeUnknown):
+async def _find_recorded(
+    ctx: ServiceContext,
+    repository_id: str,
+    stored: Stored,
+    lease: Lease,
+    seen: _Seen | None,
+    error: OutcomeUnknown,
+) -> _Kept:
+    """Return the object that a transaction of unknown outcome has recorded; else raise `error`."""
+    await _check_ended(ctx, lease, error)
+    there = await ctx.database.read(blobs.linked_object, repository_id, stored.digest)
+    if there is None or not (there.id == stored.object_id or _may_stay(there, seen, ctx.clock())):
         raise error
+    return _Kept(there.id)
+
+
+async def _check_ended(ctx: ServiceContext, lease: Lease, error: OutcomeUnknown) -> None:
+    """Raise `error` unless the session has ended: its blob is recorded by the same transaction.
+
+    If that transaction may still commit, it has locked the session's row, and this waits for it.
+
+    Raises:
+        UploadLeaseLost: another holder has taken the lease.
+
+    """
     holder = await ctx.database.write(uploads.lock_holder, lease.upload_id)
     if holder == (lease.holder, lease.token):
         raise error
@@ -133,7 +152,7 @@ async def _check_ended(ctx: ServiceContext, lease: Lease, error: Unavailable) ->
 
 
 async def _look(ctx: ServiceContext, account_id: str, stored: Stored) -> _Seen | None:
-    """Check presence and size of the object the account keeps of these bytes, if any."""
+    """Check presence and size of the account's copy of these bytes; None if it has none."""
     object_id = await ctx.database.read(damage.kept_object, account_id, stored.digest)
     if object_id is None:
         return None
@@ -145,12 +164,12 @@ async def _look(ctx: ServiceContext, account_id: str, stored: Stored) -> _Seen |
 
 
 def _may_stay(kept: KeptObject, seen: _Seen | None, now: int) -> bool:
-    """Return True if the kept object was checked, and its bytes need not be replaced."""
+    """Return True if the kept object was found whole, and need not be replaced."""
     return seen == (kept.id, None) and not _must_go(kept, now)
 
 
 def _must_go(kept: KeptObject, now: int) -> bool:
-    """Return True if the kept bytes must be replaced, whatever a check would find."""
+    """Return True if the kept bytes must be replaced without checking them."""
     return kept.damage is not None or kept.verified_at + VERIFIED_FOR <= now
 
 
@@ -163,7 +182,13 @@ def _record_rows(
     seen: _Seen | None,
     now: int,
 ) -> _Kept | None:
-    """Return what the account keeps; None when the repository is gone."""
+    """Write the rows; return the object that the account keeps, or None if there is no repository.
+
+    Raises:
+        _NotSeenError: `seen` is not about this object; check it and repeat.
+        UploadLeaseLost: the lease is held by another, or the session has ended.
+
+    """
     if not repositories.is_live(tx, repository_id):
         return None
     new = NewObject(

@@ -1,17 +1,16 @@
 """The leases that this worker process holds on upload sessions.
 
-A lease lasts 20 s and is renewed every 5 s for as long as its request runs, so it ends by itself
-when the process or its machine is gone. Three things let another holder go on before that:
+A lease lasts 20 s. Its process renews it every 5 s while the request runs, so a lease expires when
+its process or machine fails. A session can be taken over earlier if
 
-- its holder has released it, in the change that recorded what was received;
-- its holder was a process of this machine that has died: the kernel says so (`worker_locks`);
-- its holder is this process, which has no request that writes to the session any more.
+- the holder has released the lease, in the transaction that recorded what was received;
+- the holder was a process of this machine that has died (see `worker_locks`);
+- the holder is this process, and none of its requests writes to the session.
 
-After these three nobody else can write to the staged bytes, so they are continued in place. A
-holder whose lease has merely run out may live still, stopped or cut off from the database. It can
-record nothing more, since its token is an old one; and its successor goes on in a copy of the
-acknowledged bytes, so that what it may yet write does no harm. Until a copy is recorded, the row
-remembers that one is needed.
+In these three cases nobody else can write to the staged bytes, so the new holder appends in place.
+A holder whose lease has expired may still run, stopped or cut off from the database. It can record
+nothing, since its token is outdated; but it may write to the staged bytes, so the new holder
+continues in a copy of the acknowledged ones. The row says so until the copy is recorded.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloudcore.clock import MICROSECONDS, Clock
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection, Database, OutcomeUnknown
 from cloudcore.errors import Unavailable
 from registry.errors import UploadBusy, UploadUnknown
 from registry.metadata.blobs import uploads
@@ -43,28 +42,28 @@ class UploadHold:
     """The session as it was when the lease was taken."""
     lease: Lease
     stage_id: str
-    """Where this holder stages: with the bytes received so far, or in a copy of them."""
+    """Id under which this holder stages: the session's, or that of a copy."""
     is_over: bool = False
-    """True once a change was tried that releases the lease or ends the session."""
+    """True once a transaction was tried that releases the lease or ends the session."""
 
     @property
     def has_copy(self) -> bool:
-        """Return True if this holder goes on in a copy of what was received so far."""
+        """Return True if this holder writes to a copy of what was received so far."""
         return self.stage_id != self.upload.stage_id
 
 
 class UploadLeaseLost(Exception):
-    """Another holder has the lease by now, or the session has ended."""
+    """Another holder has taken the lease, or the session has ended."""
 
 
 class _Claim:
-    """A request that holds the lease of a session, or is taking it."""
+    """A request of this process that holds the lease of a session, or is taking it."""
 
     is_taken = False
 
 
 class Leases:
-    """The sessions to which requests of this process write."""
+    """The leases of the sessions that requests of this process write to."""
 
     def __init__(
         self,
@@ -73,16 +72,19 @@ class Leases:
         *,
         has_own_database: bool = False,
     ) -> None:
-        """Hold leases under the id `holder`, which no process has had before.
+        """Hold leases under the id `holder`, which no other process has ever used.
 
-        `is_dead` tells of another holder whether it has died. With `has_own_database`, the
-        database ends with this machine, so the taking of a lease need not wait for the disk.
+        `is_dead` returns True if another holder's process has died. With `has_own_database`, the
+        database is on this machine and goes down with it, so taking a lease need not wait for a
+        flush.
         """
         self.holder = holder
         self._is_dead = is_dead
         self._has_own_database = has_own_database
         self._claims: dict[str, _Claim] = {}
         self._unreleased: set[Lease] = set()
+        self._perhaps_taken: set[str] = set()
+        """Sessions whose lease was perhaps taken for a request that has ended."""
 
     @asynccontextmanager
     async def hold(
@@ -100,16 +102,12 @@ class Leases:
             raise busy()
         claim = self._claims[upload_id] = _Claim()
         try:
-            write = database.write_relaxed if self._has_own_database else database.write
-            hold = await write(self._take_free, name, upload_id, clock())
-            if hold is None:
-                await self._refuse_held(database, clock, name, upload_id)
-                hold = await write(self._take, claim, name, upload_id, clock())
+            hold = await self._take_lease(database, clock, claim, name, upload_id)
             claim.is_taken = True
             try:
                 yield hold
             except (Exception, asyncio.CancelledError):
-                # The change that would have released it may have failed, or not: `renew` looks.
+                # The transaction that releases the lease may have failed: `renew` tries again.
                 self._unreleased.add(hold.lease)
                 if not hold.is_over:
                     await self._release(database)
@@ -122,15 +120,15 @@ class Leases:
         return upload_id in self._claims
 
     def is_abandoned(self, upload: Upload) -> bool:
-        """Return True if the holder of a lease can no longer write to the session.
+        """Return True if no other holder can write to the session.
 
-        Ask it of a session that no other request of this process writes to.
+        Only for a session that no other request of this process writes to.
         """
         holder = upload.lease_holder
         return holder is None or holder == self.holder or self._is_dead(holder)
 
     async def renew(self, database: Database, clock: Clock) -> None:
-        """Let the leases of requests that still run last another 20 s, and release all others.
+        """Extend the leases of running requests to 20 s from now, and release all others.
 
         Raises:
             Unavailable: the database cannot renew them now.
@@ -141,23 +139,68 @@ class Leases:
             until = clock() + LEASE
             await database.write_relaxed(uploads.renew_leases, held, self.holder, until)
         await self._release(database)
+        await self._release_perhaps_taken(database)
 
     async def _release(self, database: Database) -> None:
         for lease in tuple(self._unreleased):
-            with suppress(Unavailable):  # `renew` tries again, and in the end it runs out
+            with suppress(Unavailable):  # `renew` tries again, until the lease expires
                 await database.write_relaxed(uploads.release_lease, lease)
                 self._unreleased.discard(lease)
+
+    async def _release_perhaps_taken(self, database: Database) -> None:
+        for upload_id in tuple(self._perhaps_taken):
+            self._perhaps_taken.discard(upload_id)
+            is_settled = False
+            try:
+                with suppress(Unavailable):
+                    is_settled = await database.write_relaxed(self._release_unclaimed, upload_id)
+            finally:
+                if not is_settled:
+                    self._perhaps_taken.add(upload_id)
+
+    def _release_unclaimed(self, tx: Connection, upload_id: str) -> bool:
+        """Release a lease of this process; return False if a request of it writes to the session.
+
+        The row is locked first. So this follows a change that has taken the lease, and a later
+        request takes it after this.
+        """
+        found = uploads.lock_holder(tx, upload_id)
+        if self.is_writing(upload_id):
+            return False
+        if found is not None and found[0] == self.holder:
+            uploads.release_lease(tx, Lease(upload_id, self.holder, found[1]))
+        return True
+
+    async def _take_lease(
+        self, database: Database, clock: Clock, claim: _Claim, name: Name, upload_id: str
+    ) -> UploadHold:
+        """Take the lease of an open session.
+
+        Raises:
+            UploadUnknown, UploadBusy: as `hold`.
+
+        """
+        write = database.write_relaxed if self._has_own_database else database.write
+        try:
+            hold = await write(self._take_free, claim, name, upload_id, clock())
+            if hold is None:
+                await self._refuse_held(database, clock, name, upload_id)
+                hold = await write(self._take, claim, name, upload_id, clock())
+        except (OutcomeUnknown, asyncio.CancelledError):
+            self._perhaps_taken.add(upload_id)  # `renew` releases it
+            raise
+        return hold
 
     async def _refuse_held(
         self, database: Database, clock: Clock, name: Name, upload_id: str
     ) -> None:
-        """Refuse a session that somebody holds, without a change."""
+        """Raise UploadBusy if another holder has the lease, without a write transaction."""
         upload = await database.read(get_upload, name, upload_id, clock())
         if not (self.is_abandoned(upload) or has_run_out(upload, clock())):
             raise busy()
 
     def take_expired(self, tx: Connection, upload_id: str, now: int) -> Upload | None:
-        """Take the lease of a session whose time is over, unless somebody holds it; else None."""
+        """Take the lease of an expired session; return None if another holder has it."""
         before = uploads.lock_expired(tx, upload_id, now)
         if before is None or self.is_writing(upload_id):
             return None
@@ -165,21 +208,36 @@ class Leases:
             return None
         return uploads.take(tx, upload_id, self.holder, now + LEASE, shared=True)
 
-    def _take_free(self, tx: Connection, name: Name, upload_id: str, now: int) -> UploadHold | None:
-        """Take the lease of a session that nobody holds; return None if there is no such one."""
+    def _take_free(
+        self, tx: Connection, claim: _Claim, name: Name, upload_id: str, now: int
+    ) -> UploadHold | None:
+        """Take the lease of an open session if it is free; else return None.
+
+        Raises:
+            UploadBusy: this request was cancelled.
+
+        """
         place = name.handle, name.repository, upload_id, now
         upload = uploads.take_free(tx, *place, self.holder, now + LEASE)
-        return None if upload is None else _hold(name, upload)
+        if upload is None:
+            return None
+        self._check_claim(upload_id, claim)
+        return _hold(name, upload)
 
     def _take(
         self, tx: Connection, claim: _Claim, name: Name, upload_id: str, now: int
     ) -> UploadHold:
-        """Take the lease of a session, waiting for changes to it that are under way."""
+        """Take the lease of a session after the transactions that have locked its row.
+
+        Raises:
+            UploadUnknown: no such session here, or it has ended.
+            UploadBusy: another request holds it.
+
+        """
         before = uploads.lock_upload(tx, name.handle, name.repository, upload_id, now)
         if before is None:
             raise unknown(upload_id)
-        if self._claims.get(upload_id) is not claim:
-            raise busy()  # cancelled meanwhile; the holder may be a later request
+        self._check_claim(upload_id, claim)
         is_abandoned = self.is_abandoned(before)
         if not (is_abandoned or has_run_out(before, now)):
             raise busy()
@@ -187,13 +245,23 @@ class Leases:
         upload = uploads.take(tx, upload_id, self.holder, now + LEASE, shared=shared)
         return _hold(name, upload)
 
+    def _check_claim(self, upload_id: str, claim: _Claim) -> None:
+        """Check, once the session's row is locked, that the request that claims it still waits.
+
+        Raises:
+            UploadBusy: it was cancelled, and a later one may hold the session.
+
+        """
+        if self._claims.get(upload_id) is not claim:
+            raise busy()
+
 
 def _hold(name: Name, upload: Upload) -> UploadHold:
     return UploadHold(name, upload, uploads.lease_of(upload), upload.stage_id)
 
 
 def has_run_out(upload: Upload, now: int) -> bool:
-    """Return True if nobody holds a session, or its lease is over."""
+    """Return True if the session has no lease, or an expired one."""
     return upload.leased_until is None or upload.leased_until <= now
 
 
@@ -211,10 +279,10 @@ def get_upload(tx: Connection, name: Name, upload_id: str, now: int) -> Upload:
 
 
 def unknown(upload_id: str) -> UploadUnknown:
-    """Return the error of a session that is not there, or has ended."""
+    """Return the error for a session that does not exist or has ended."""
     return UploadUnknown("there is no such upload here, or it has ended", upload=upload_id)
 
 
 def busy() -> UploadBusy:
-    """Return the error of a session that another request writes to."""
+    """Return the error for a session that another request writes to."""
     return UploadBusy("another request is writing to this upload; try again")

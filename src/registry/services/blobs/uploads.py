@@ -1,9 +1,9 @@
-"""Upload sessions: started, continued on any worker, committed through one door.
+"""Upload sessions: start, append, finish and cancel them, on any worker.
 
-What a session has received is what its row says: the bytes are flushed before the row, the row
-is committed before the answer. Bytes beyond the row were never acknowledged; the next writer cuts
-them off. Only the holder of a session's lease writes (`upload_leases`); it goes by the row as it
-was when it took the lease, and what it records names its token.
+The row says what a session has received: the bytes are flushed before the row is committed, and
+the row before the answer. Bytes beyond the row were never acknowledged; the next writer cuts them
+off. Only the holder of a session's lease writes (`upload_leases`). It uses the row as it was when
+it took the lease, and each of its transactions checks the lease's token.
 """
 
 from __future__ import annotations
@@ -44,37 +44,37 @@ from registry.settings import Limits
 T = TypeVar("T")
 
 _RETRY_SECONDS: Final = 60
-"""``Retry-After``, in seconds, where too many uploads are open."""
+"""``Retry-After``, in seconds, if too many uploads are open."""
 
 
 class Body(Protocol):
-    """A request body: moved to a sink in a bulk thread, then finished there."""
+    """A request body, received and finished in a bulk thread."""
 
     async def __call__(
         self, sink: Callable[[memoryview], None], finish: Callable[[bool], T], /
     ) -> T:
-        """Move the body to `sink` and return what ``finish(arrived whole)`` returns."""
+        """Pass the body to `sink`; return ``finish(is_complete)``."""
         ...
 
 
 class Span(NamedTuple):
-    """Where a chunk says it lies: its first byte and its length (``Content-Range``)."""
+    """A chunk's position by its ``Content-Range``: offset of its first byte, and length."""
 
     first: int
     length: int
 
 
 class Chunk(NamedTuple):
-    """What a request brings: its body, and what it says of it beforehand."""
+    """A request's body, and the length and position that its headers declare."""
 
     body: Body
     declared_bytes: int | None
-    """``Content-Length``; None when the body comes without one."""
+    """``Content-Length``, or None."""
     span: Span | None = None
 
 
 class _Progress(NamedTuple):
-    """What a chunk left behind."""
+    """What a session has after a chunk."""
 
     is_complete: bool
     received_bytes: int
@@ -90,8 +90,8 @@ async def start_upload(
     It takes several transactions: what may refuse is read before the one that writes.
 
     Raises:
-        NameUnknown: there is no such repository, and none is made.
-        TooManyUploads: the repository or its account has as many open as it may.
+        NameUnknown: there is no such repository, and none is created.
+        TooManyUploads: the repository or its account has the maximum of open sessions.
 
     """
     repository = await repository_for_push(ctx, name, rights)
@@ -111,10 +111,10 @@ async def start_upload(
 
 
 def _check_open_uploads(tx: Connection, repository: Repository, now: int, limits: Limits) -> None:
-    """Refuse one more session where too many are open.
+    """Raise TooManyUploads if the repository or its account has the maximum of open sessions.
 
-    Read before the change, so that refusals cost the one writer nothing; concurrent requests may
-    exceed the bound by a few.
+    This is a read before the write transaction, so that a refusal does not occupy SQLite's writer;
+    concurrent requests may exceed the maximum by a few.
     """
     most = limits.max_open_uploads_per_repository, limits.max_open_uploads
     full = uploads.find_full(tx, repository.id, repository.account_id, now, *most)
@@ -127,12 +127,12 @@ def _check_open_uploads(tx: Connection, repository: Repository, now: int, limits
 
 
 async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: Chunk) -> int:
-    """Append a chunk and return how many bytes the session has now (end-5).
+    """Append a chunk; return how many bytes the session has received (end-5).
 
     Raises:
         UploadUnknown, UploadBusy, UploadOutOfOrder, BlobTooLarge, StoreUnavailable.
-        SizeInvalid: the body is not as long as `span` says, and nothing of it counts; or the
-            client left in the middle, and what came stays and counts.
+        SizeInvalid: the body is not as long as `span`, and none of it counts; or the client
+            disconnected, and what arrived counts.
 
     """
     async with ctx.leases.hold(ctx.database, ctx.clock, name, upload_id) as hold:
@@ -143,7 +143,7 @@ async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: C
                 return _Progress(is_complete, staged.offset, staged.flush())
 
             progress = await chunk.body(_limited(ctx, staged), finish)
-        # The bytes are let go: once the row is free, the next writer opens them.
+        # The staged file is closed: the next writer may open it once the lease is released.
         await _advance(ctx, hold, progress)
     if not progress.is_complete:
         raise _cut_short()
@@ -156,8 +156,8 @@ async def finish_upload(
     """Append the last chunk, if any, and make the bytes a blob of the repository (end-6).
 
     Raises:
-        DigestMismatch: the bytes hash to something else; the session is gone.
-        SizeInvalid: the body ended early; what came stays, and the session lives.
+        DigestMismatch: the bytes hash to another digest; the session has ended.
+        SizeInvalid: the body ended early; what arrived counts, and the session stays open.
         UploadUnknown, UploadBusy, UploadOutOfOrder, BlobTooLarge, StoreUnavailable.
 
     """
@@ -185,7 +185,7 @@ async def finish_upload(
 async def push_blob(
     ctx: ServiceContext, name: Name, rights: Rights, expected: Digest, chunk: Chunk
 ) -> None:
-    """Take a whole blob in one request (end-4b).
+    """Receive a whole blob in one request (end-4b).
 
     Raises:
         DigestMismatch, SizeInvalid, BlobTooLarge, NameUnknown, StoreUnavailable.
@@ -205,7 +205,7 @@ async def push_blob(
         try:
             stored = await chunk.body(sink, finish)
         except BaseException:
-            await staged.discard()  # no session will ever resume them
+            await staged.discard()  # there is no session that could resume them
             raise
         if stored is None:
             await staged.discard()
@@ -214,10 +214,10 @@ async def push_blob(
 
 
 async def cancel_upload(ctx: ServiceContext, name: Name, upload_id: str) -> None:
-    """End a session and drop its bytes (end-14).
+    """End a session and delete its bytes (end-14).
 
     Raises:
-        UploadUnknown: it had ended, or was never here.
+        UploadUnknown: no such session here, or it has ended.
         UploadBusy: another request is writing to it.
 
     """
@@ -225,13 +225,13 @@ async def cancel_upload(ctx: ServiceContext, name: Name, upload_id: str) -> None
         hold.is_over = True
         if not await ctx.database.write(uploads.remove_upload, hold.lease):
             raise unknown(upload_id)
-        with suppress(StageBusy):  # a holder without a lease; the orphan scan finds them
+        with suppress(StageBusy):  # a former holder has them open; the orphan scan finds them
             await ctx.writer.discard(hold.upload.stage_id)
 
 
 @asynccontextmanager
 async def _opened(ctx: ServiceContext, hold: UploadHold, chunk: Chunk) -> AsyncIterator[Staged]:
-    """Open the staged bytes of a session where the chunk goes on, at what is acknowledged."""
+    """Open the staged bytes of a session at the acknowledged offset, where the chunk must begin."""
     upload = hold.upload
     if chunk.span is not None and chunk.span.first != upload.received_bytes:
         raise UploadOutOfOrder(upload.received_bytes)
@@ -239,34 +239,34 @@ async def _opened(ctx: ServiceContext, hold: UploadHold, chunk: Chunk) -> AsyncI
     try:
         staged = await _open(ctx, hold)
     except ObjectUnknown:
-        # A flush failed, and what the row counts was given up: the upload must begin anew.
+        # The acknowledged bytes were lost (a flush failed): the upload must begin anew.
         await _end(ctx, hold)
         raise unknown(upload.id) from None
     async with aclosing(staged):
         try:
             yield staged
-        except StageBusy:  # the row is older than the bytes; the next holder resumes these
+        except StageBusy:  # bytes that no row counts are staged there; the next holder resumes them
             raise busy() from None
         except BaseException:
-            if hold.has_copy and not hold.is_over:  # no row will ever name it
+            if hold.has_copy and not hold.is_over:  # no row names the copy
                 await staged.discard()
             raise
 
 
 async def _open(ctx: ServiceContext, hold: UploadHold) -> Staged:
-    """Open the bytes that the session has; nobody else will write where this holder does."""
+    """Open the session's bytes, in a copy if a former holder may still write to them."""
     if hold.upload.stage_shared:
         return await _copy(ctx, hold)
     try:
         return await _open_in_place(ctx, hold.upload)
-    except StageBusy:  # the last writer has not let go of them yet
+    except StageBusy:  # the last writer has not closed them yet
         return await _copy(ctx, hold)
 
 
 async def _open_in_place(ctx: ServiceContext, upload: Upload) -> Staged:
     if upload.received_bytes == 0:
-        # The first holder finds nothing under the session's id. A later one may find bytes that an
-        # earlier one left and that do not count; then it resumes them, and cuts them off.
+        # The first holder finds nothing under the session's id. A later one may find bytes of an
+        # earlier one that do not count; it resumes them and cuts them off.
         is_fresh = upload.lease_token == FIRST_TOKEN
         with suppress(StageBusy):
             return await ctx.writer.stage(
@@ -283,7 +283,7 @@ async def _open_in_place(ctx: ServiceContext, upload: Upload) -> Staged:
 
 
 async def _copy(ctx: ServiceContext, hold: UploadHold) -> Staged:
-    """Go on in a copy, since somebody may still write to the bytes."""
+    """Copy the acknowledged bytes to a new id, since a former holder may still write to them."""
     upload = hold.upload
     hold.stage_id = ctx.new_id()
     if upload.received_bytes == 0:
@@ -294,7 +294,7 @@ async def _copy(ctx: ServiceContext, hold: UploadHold) -> Staged:
 
 
 async def _end(ctx: ServiceContext, hold: UploadHold, staged: Staged | None = None) -> None:
-    """End a session, then drop its bytes: those that a row names stay."""
+    """End a session, then delete its bytes, unless a row still names them."""
     hold.is_over = True
     is_ended = await ctx.database.write(uploads.remove_upload, hold.lease)
     if staged is not None and (is_ended or hold.has_copy):
@@ -304,10 +304,10 @@ async def _end(ctx: ServiceContext, hold: UploadHold, staged: Staged | None = No
 
 
 async def _drop_received(ctx: ServiceContext, hold: UploadHold) -> None:
-    """Drop the bytes that the session had when the lease was taken, where no row names them now.
+    """Delete the bytes that the session had when the lease was taken; no row names them now.
 
-    A holder that lost the lease may have them open, or may have made them an object. Then they stay
-    for the orphan scan to find.
+    A holder that lost the lease may have them open, or may have made them an object. Then leave
+    them to the orphan scan.
     """
     with suppress(StageBusy, StoreUnavailable):
         await ctx.writer.discard(hold.upload.stage_id)
@@ -331,7 +331,7 @@ async def _advance(ctx: ServiceContext, hold: UploadHold, progress: _Progress) -
     try:
         is_recorded = await advance()
     except OutcomeUnknown:
-        may_be_named = True  # by the row, if that was kept and others have come since
+        may_be_named = True  # the row may name the copy, and a later holder may have it
         is_recorded = await advance()
     if not is_recorded:
         if hold.has_copy and not may_be_named:
@@ -343,7 +343,7 @@ async def _advance(ctx: ServiceContext, hold: UploadHold, progress: _Progress) -
 
 
 async def _record(ctx: ServiceContext, hold: UploadHold, stored: Stored) -> None:
-    """Record the blob in place of its session."""
+    """Record the blob and end its session."""
     upload = hold.upload
     hold.is_over = True
     try:
@@ -360,7 +360,7 @@ async def _record(ctx: ServiceContext, hold: UploadHold, stored: Stored) -> None
 
 
 def _lost(tx: Connection, hold: UploadHold, now: int) -> UploadBusy:
-    """Return the error of a holder that has lost its lease.
+    """Return the error for a request that has lost its lease.
 
     Raises:
         UploadUnknown: the session has ended.
@@ -371,7 +371,7 @@ def _lost(tx: Connection, hold: UploadHold, now: int) -> UploadBusy:
 
 
 def _limited(ctx: ServiceContext, staged: Staged) -> Callable[[memoryview], None]:
-    """Return a sink into `staged` that refuses to grow a blob over the limit."""
+    """Return a sink that writes to `staged` and raises BlobTooLarge beyond the limit."""
 
     def sink(view: memoryview) -> None:
         _check_limit(ctx, staged.offset + len(view))
@@ -381,7 +381,7 @@ def _limited(ctx: ServiceContext, staged: Staged) -> Callable[[memoryview], None
 
 
 def _check_limit(ctx: ServiceContext, size: int) -> None:
-    """Refuse a blob over the limit, by its declared length before any of it is read."""
+    """Raise BlobTooLarge if `size`, in bytes, is over the limit."""
     limit = ctx.limits.max_blob_bytes
     if size > limit:
         raise BlobTooLarge(f"a blob may have at most {limit} bytes", limit=limit)

@@ -277,7 +277,7 @@ def _name(tx: Connection, found: VisibleRepository, digest: str) -> str:
 
 
 def _pinned(pins: Sequence[str]) -> Conflict:
-    return Conflict("pins hold the image; take them away, or force", pins=pins)
+    return Conflict("the image is pinned; remove its pins, or force", pins=pins)
 
 
 def _canonical(tx: Connection, found: VisibleRepository, reference: str) -> str | None:

@@ -1,8 +1,8 @@
 """The process that parses large manifests for one worker; `manifest_process` starts it.
 
 It reads one manifest at a time from the socket on its standard input, and exits when the other end
-is closed, also by the kernel when the worker dies. Its parent starts it with SIGINT and
-SIGTERM blocked: a server that drains still needs it.
+is closed, which the kernel does if the worker dies. Its parent starts it with SIGINT and SIGTERM
+blocked: a server that drains still needs it.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def restore_image(
 
     """
     if manifests.find_manifest(tx, repository.id, digest):
-        raise Conflict(f"the image {digest} is there", digest=digest)
+        raise Conflict(f"the image {digest} is not deleted", digest=digest)
     restored: list[Restored] = []
     events: list[RegistryEvent] = []
     for tombstone, children in _plan(tx, repository, digest, change.now, most):
@@ -182,7 +182,7 @@ def restore_tag(tx: Connection, record: RepositoryDetails, tag: str, change: Cha
     deleted = find_deleted_tag(tx, repository.id, tag, change.now)
     if deleted is None:
         if find_tag(tx, repository.id, tag) is not None:
-            raise Conflict(f"the tag {tag} is there", tag=tag)
+            raise Conflict(f"the tag {tag} exists", tag=tag)
         raise NotFound(f"no tag {tag} can be restored", tag=tag)
     digest = deleted.digest
     manifest = manifests.find_manifest(tx, repository.id, digest)
@@ -223,7 +223,7 @@ def restore_repository(
     found = lock_deleted_repository(tx, account_id, repository_id, change.now)
     if found is None:
         name = name_to_restore(tx, account_id, repository_id, change.now)
-        raise Conflict("the repository is there", name=name)
+        raise Conflict("the repository is not deleted", name=name)
     if not undelete_repository(tx, found, change.now):
         raise Conflict("there is a repository of this name; delete it first", name=found.name)
     repository = lock_repository(tx, repository_id)

@@ -52,22 +52,23 @@ class LifecycleRule(RequestBody):
     """A rule as its owner writes it."""
 
     priority: Annotated[int, Meta(ge=1, le=2**31 - 1)]
-    """Rules take their turns from the least on; no two have the same."""
+    """Unique; the rule with the lowest number is applied first."""
     selector: Selector
-    """`untagged` alone, without a condition, takes every untagged image that nothing protects."""
+    """`untagged` without a condition expires every untagged image that nothing protects."""
     description: Annotated[str, Meta(max_length=256)] | None = None
     action: Literal["expire", "keep"] = "expire"
-    """`keep` always wins."""
+    """`keep` protects the selected images from every expire rule."""
     tag_prefixes: _TagParts = field(default_factory=list)
-    """With `tagged`: images with a tag that begins so."""
+    """Only with `tagged`: selects images with a tag that starts with one of these."""
     tag_patterns: _TagParts = field(default_factory=list)
-    """With `tagged`: images with a tag that fits; `*` is any run of characters."""
+    """As `tag_prefixes`, with a tag that matches one of these; `*` stands for any characters."""
     older_than_days: _Days | None = None
-    """Days since its push, or since a tag was last pointed to it, or since it lost its last tag."""
+    """Days since its push, its restoration, its last new tag or the loss of its last tag: whichever
+    is the latest."""
     not_pulled_for_days: _Days | None = None
-    """Days since its last pull; never before it is so old."""
+    """Days since its last pull, or since the moment of `older_than_days` if that is later."""
     keep_last: Annotated[int, Meta(ge=1, le=10_000)] | None = None
-    """The newest so many, by their push, stay."""
+    """This many images stay: those that were pushed last."""
 
 
 Rules = Annotated[list[LifecycleRule], Meta(min_length=1, max_length=MAX_RULES)]
@@ -179,7 +180,7 @@ def _check_tag_parts(rule: LifecycleRule, where: str) -> None:
     for name, grammar, characters in _TAG_PARTS:
         parts: list[str] = getattr(rule, name)
         if parts and rule.selector != "tagged":
-            words = f"the selector {rule.selector} looks at no tags"
+            words = f"the selector {rule.selector} does not look at tags"
             raise _refusal(f"{where}.{name}", "not_allowed", words)
         for number, part in enumerate(parts):
             if not grammar.fullmatch(part):
@@ -206,7 +207,7 @@ def _check_any_is_last(rules: Sequence[LifecycleRule]) -> None:
     last = max((rule.priority for rule in rules if rule.action == "expire"), default=0)
     for number, rule in enumerate(rules):
         if rule.action == "expire" and rule.selector == "any" and rule.priority < last:
-            words = "expire rules after the one for any would see nothing; give it the last turn"
+            words = "expire rules after the one for any would select nothing; make it the last"
             raise _refusal(f"rules[{number}].selector", "not_last", words)
 
 

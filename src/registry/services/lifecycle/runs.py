@@ -180,7 +180,7 @@ def delete_portion(run: Run, portion: Portion, change: Change, tx: Connection) -
         raise StepFailed("REPOSITORY_DELETED", "the repository is gone", is_permanent=True)
     policy = lifecycle.find_policy(tx, run.scope_id)
     if policy is None or policy.document != run.arguments:
-        raise StepFailed("POLICY_CHANGED", "the policy is another by now", is_permanent=True)
+        raise StepFailed("POLICY_CHANGED", "the policy was changed or deleted", is_permanent=True)
     expired = _still_expired(tx, run, portion, change.now)
     events, counts = _delete(tx, repository, expired, change)
     runs.progress_run(tx, run.id, Progress(counts, done=run.done + len(portion.ids)))

@@ -109,6 +109,7 @@ class _Evaluation:
         for image in images:
             if image.subject in self._images:
                 self._referrers.setdefault(image.subject, []).append(image.id)
+        self._seen: set[str] = set()
         self._pools: dict[int, list[tuple[int, str]]] = {}
         self._keepers: Counter[str] = Counter()
         self._kept: Counter[int] = Counter()
@@ -147,9 +148,13 @@ class _Evaluation:
             self._see(image)
 
     def _see(self, image: Image) -> None:
-        """Apply the rules to a free image; called once for each."""
-        if image.is_pinned:
+        """Apply the rules to a free image, once.
+
+        An index that expires releases an image twice that is both its child and its referrer.
+        """
+        if image.is_pinned or image.id in self._seen:
             return
+        self._seen.add(image.id)
         for number, rule in self._selecting(image.rules & self._policy.keeping):
             if rule.keep_last is None:
                 self._kept[number] += 1

@@ -113,7 +113,7 @@ def check_filters(name: str | None, name_prefix: str | None) -> None:
     for field, text in (("name", name), ("name_prefix", name_prefix)):
         if not _FILTER.fullmatch(text or ""):
             raise InvalidInput(
-                f"{field}: no repository's name holds such, or so much",
+                f"{field}: no repository name can contain this, or be this long",
                 field=field,
                 reason="malformed",
             )

@@ -103,7 +103,7 @@ def _check_lock_out(tx: Connection, repository_id: str, policy: Policy, setter: 
         and not setter.may(action, policy)
     ]
     if lost:
-        words = f"the policy would lock you out of {', '.join(lost)}; force it if that is meant"
+        words = f"the policy would lock you out of {', '.join(lost)}; use force if you intend that"
         raise Conflict(words, actions=lost)
 
 

@@ -83,7 +83,7 @@ def point_tag(
     _require(precondition, tag, current)
     if current is not None and current.manifest_id == manifest.id:
         if current.pushed_digest != pushed_digest:
-            tags.upsert_tag(tx, repository.id, tag, manifest.id, pushed_digest, change.now)
+            tags.set_pushed_digest(tx, repository.id, tag, pushed_digest)
         return None
     if current is not None and is_immutable(repository, tag):
         raise TagImmutable(

@@ -48,6 +48,6 @@ def _edit_table(old: str, new: str) -> None:
         ),
         {"old": old, "new": new},
     )
-    assert changed.rowcount == 1, "the table has not the constraint that it was made with"
+    assert changed.rowcount == 1, "the table lacks the constraint that it was created with"
     connection.exec_driver_sql(f"PRAGMA schema_version={version + 1}")
     connection.exec_driver_sql("PRAGMA writable_schema=RESET")

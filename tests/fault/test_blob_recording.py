@@ -1,0 +1,156 @@
+"""A push in one request whose rows fail to be written: 201 only if this push has written them.
+
+The repository links the same bytes already, under sha256 alone. So whether a push by sha512 was
+recorded shows in the alias, and in the grace period, which begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Concatenate, Final
+
+import pytest
+
+from cloudcore.db.base import Connection, Database, OutcomeUnknown, P, T
+from cloudcore.errors import Unavailable
+from registry.blobstore.memory import MemoryStore
+from registry.oci.digest import digest_of
+from tests.fault.seams import SteppingDatabase, Steps
+from tests.inprocess import Answer, Registry, open_registry
+from tests.recount import object_ids, querying
+
+DATA: Final = b"pushed twice"
+SHA256: Final = digest_of(DATA)
+SHA512: Final = digest_of(DATA, "sha512")
+HOUR: Final = 3600
+
+
+@dataclass
+class Failure:
+    """What becomes of one try to write the rows of a blob."""
+
+    error: Unavailable
+    is_kept: bool = False
+    """True if the rows are written before the error."""
+    then: Callable[[], None] = lambda: None
+    """What happens before the caller gets the error."""
+
+
+class FailingDatabase(SteppingDatabase):
+    """A database whose next changes that write the rows of a blob fail."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database, Steps())
+        self.failures: list[Failure] = []
+
+    async def write(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Write, or fail."""
+        if change.__name__ != "_record_rows" or not self.failures:
+            return await super().write(change, *args, **kwargs)
+        failure = self.failures.pop(0)
+        if failure.is_kept:
+            await super().write(change, *args, **kwargs)
+        failure.then()
+        raise failure.error
+
+
+@dataclass
+class Site:
+    """A registry over a database that fails, and the bytes it stores."""
+
+    registry: Registry
+    database: FailingDatabase
+    store: MemoryStore
+    url: str
+
+    async def push(self, digest: str, *failures: Failure) -> Answer:
+        """Push `DATA` in one request while its rows fail to be written."""
+        self.database.failures = list(failures)
+        path = f"/v2/dev/app/blobs/uploads/?digest={digest}"
+        return await self.registry.client.request("POST", path, DATA)
+
+    async def is_recorded(self, since: int) -> bool:
+        """Return True if the alias is there, and the grace period began after `since`."""
+        with querying(self.url) as query:
+            ((touched_at,),) = query("SELECT touched_at FROM repository_blobs")
+        path = f"/v2/dev/app/blobs/{SHA512}"
+        found = await self.registry.client.request("HEAD", path)
+        assert (found.status == 200) == (touched_at > since)
+        return found.status == 200
+
+    def check_bytes(self) -> None:
+        """Check that every row has its bytes, and no bytes are left without a row."""
+        with querying(self.url) as query:
+            assert set(self.store.files.objects) == object_ids(query)
+
+
+def play(url: str, scenario: Callable[[Site], Awaitable[None]]) -> None:
+    """Play a scenario in a registry whose bytes are in memory."""
+    databases: list[FailingDatabase] = []
+
+    def around(database: Database) -> Database:
+        databases.append(FailingDatabase(database))
+        return databases[-1]
+
+    async def run() -> None:
+        store = MemoryStore()
+        async with open_registry(url, store, around=around) as registry:
+            await scenario(Site(registry, databases[-1], store, url))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "failures",
+    [
+        [Failure(Unavailable("the database or disk is full"))],
+        [Failure(OutcomeUnknown("lost")), Failure(Unavailable("the database is busy"))],
+        [Failure(OutcomeUnknown("lost")), Failure(OutcomeUnknown("lost again"))],
+    ],
+)
+def test_an_older_link_is_no_success(sqlite_database: str, failures: list[Failure]) -> None:
+    async def scenario(site: Site) -> None:
+        assert (await site.push(SHA256)).status == 201
+        site.registry.clock.advance(HOUR)
+        since = site.registry.clock()
+        assert (await site.push(SHA512, *failures)).status == 503
+        assert not await site.is_recorded(since)
+        assert (await site.push(SHA512)).status == 201
+        assert await site.is_recorded(since)
+
+    play(sqlite_database, scenario)
+
+
+@pytest.mark.parametrize("is_linked", [True, False])
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_change_of_unknown_outcome_is_tried_again(
+    sqlite_database: str, *, is_linked: bool, is_kept: bool
+) -> None:
+    async def scenario(site: Site) -> None:
+        if is_linked:
+            assert (await site.push(SHA256)).status == 201
+        site.registry.clock.advance(HOUR)
+        since = site.registry.clock()
+        failure = Failure(OutcomeUnknown("lost"), is_kept)
+        assert (await site.push(SHA512, failure)).status == 201
+        assert await site.is_recorded(since)
+        site.check_bytes()
+
+    play(sqlite_database, scenario)
+
+
+def test_bytes_that_a_row_may_own_stay_when_the_repository_goes(sqlite_database: str) -> None:
+    async def scenario(site: Site) -> None:
+        def delete() -> None:
+            with querying(site.url) as query:
+                query("UPDATE repositories SET deleted_at = 1")
+
+        failure = Failure(OutcomeUnknown("lost"), is_kept=True, then=delete)
+        assert (await site.push(SHA256, failure)).status == 503
+        site.check_bytes()
+
+    play(sqlite_database, scenario)
