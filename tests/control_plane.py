@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 from typing import Any, Final, TypeVar
@@ -27,6 +27,7 @@ from cloudcore.web.app import ControlPlane, create_app
 from cloudcore.web.context import ControlSettings, Origin, Platform
 from cloudcore.web.idempotency import idempotency_records
 from cloudcore.web.ratelimit import Budget, rate_windows
+from tests.databases import opened
 from tests.things import FAULTY, HANDLERS, THINGS, things_metadata
 
 T = TypeVar("T")
@@ -127,6 +128,14 @@ class Options:
 
 
 PLAIN: Final = Options()
+
+
+@asynccontextmanager
+async def open_world(url: str, options: Options = PLAIN) -> AsyncIterator[World]:
+    """Open a world over the database at `url`."""
+    make_tables(url)
+    async with opened(url) as database:
+        yield make_world(options.wrap(database), options)
 
 
 def play(url: str, scenario: Callable[[World], Awaitable[T]], options: Options = PLAIN) -> T:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -39,6 +40,7 @@ from cloudcore.identity.tables import sessions
 from cloudcore.keyring import Keyring
 from cloudcore.web.app import ControlPlane, create_app
 from cloudcore.web.context import ControlSettings, Origin, Platform
+from tests.databases import opened
 
 T = TypeVar("T")
 
@@ -233,6 +235,18 @@ class World:
         policies.attach(tx, Attachment(uuid7(now), account.id, ids.policy, made.id, None, now))
         assert service_accounts.find_service_account(tx, account.id, made.id)
         return Tenant(organization.id, account.id, owner, ids.role, ids.policy, ids.attachment)
+
+
+@asynccontextmanager
+async def open_world(
+    url: str,
+    founders: Founders = "anyone",
+    *,
+    wrap: Callable[[Database], Database] = lambda database: database,
+) -> AsyncIterator[World]:
+    """Open a world over the (wrapped) database at `url`."""
+    async with opened(url) as database:
+        yield await _make_world(wrap(database), founders)
 
 
 def play(

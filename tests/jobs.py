@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, TypeVar
 
+import pytest
 from sqlalchemy import Column, Integer, MetaData, Table, Text, bindparam, insert, select
 from sqlalchemy import text as sql
 
@@ -49,6 +50,15 @@ class Clock:
 
     def pass_seconds(self, seconds: float) -> None:
         self.now += int(seconds * MICROSECONDS)
+
+
+@pytest.fixture
+def effects_table(metadata_url: str) -> None:
+    """Add the table of effects to the test's database."""
+    make_tables(metadata_url)
+
+
+with_effects = pytest.mark.usefixtures("effects_table")
 
 
 def make_tables(url: str) -> None:

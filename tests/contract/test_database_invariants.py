@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+import pytest
 from sqlalchemy import ClauseElement, bindparam, select
 
 from cloudcore.db.base import Connection, ConstraintViolated, Database, Row
@@ -223,6 +224,18 @@ ACCEPTED: Final = {
         manifest_children, CHILD_EDGE, child_digest="sha256:absent", child_id=None
     ),
 }
+
+
+@pytest.fixture
+async def database(database: Database) -> Database:
+    """Return a database that holds the content."""
+
+    def store(connection: Connection) -> None:
+        for table, row in CONTENT:
+            insert(table, row).run(connection)
+
+    await database.write(store)
+    return database
 
 
 def in_content(url: str, scenario: Callable[[Database], Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -61,6 +61,21 @@ class RefusingStore(ThreadedStore):
     def __init__(self, folder: Path) -> None:
         self.files: Final = Refusing(folder)
         super().__init__(self.files, in_thread, look_seconds=0.1)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RefusingStore]:
+    """Return a store that may refuse."""
+    store = RefusingStore(tmp_path / "blobs")
+    with closing(store.files):
+        yield store
+
+
+@pytest.fixture
+async def registry(metadata_url: str, store: RefusingStore) -> AsyncIterator[Registry]:
+    """Return a registry over the store."""
+    async with open_registry(metadata_url, store) as registry:
+        yield registry
 
 
 def play(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +32,14 @@ NO_REFERENCES: Final = "UPDATE repository_blobs SET manifest_refs = 0"
 CONDEMN_ALL: Final = "UPDATE blob_objects SET state = 'condemned', condemned_at = 0"
 
 Scenario = Callable[[Registry, MemoryStore], Awaitable[None]]
+
+
+@asynccontextmanager
+async def open_later(url: str, store: MemoryStore, *, hours: int = 0) -> AsyncIterator[Registry]:
+    """Open a registry over rows and bytes that outlive it, so many hours after the beginning."""
+    async with open_registry(url, store) as registry:
+        registry.clock.advance(hours * 3600)
+        yield registry
 
 
 def play(url: str, store: MemoryStore, scenario: Scenario, *, hours: int = 0) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Final
 
@@ -56,6 +56,25 @@ def database_on_disk(disk: Path, migrated_file: Path) -> str:
 
 
 Scenario = Callable[[Registry, FilesystemStore], Awaitable[None]]
+
+
+@asynccontextmanager
+async def open_full(url: str, disk: Path) -> AsyncIterator[tuple[Registry, FilesystemStore]]:
+    """Open a registry on a disk full of blobs that nobody needs; check it at the end."""
+    with closing(FilesystemStore(disk / "blobs")) as store:
+        async with open_registry(url, store) as registry:
+            await push_image(registry, KEPT)
+            await push_image(registry, BURIED)
+            rng = random.Random(0)
+            for size in (BLOB_BYTES, BLOB_BYTES // 64):
+                while (answer := await push(registry, rng.randbytes(size))).status == 201:
+                    pass
+                check_refused(answer, "the blob store is full")
+            yield registry, store
+            await check_image(registry, KEPT)
+            report = await check(registry.ctx.database, store, lambda _: None, clock=registry.clock)
+            assert report.violations == []
+            assert report.orphans == []
 
 
 def play(url: str, disk: Path, scenario: Scenario) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import shutil
-from collections.abc import Awaitable, Callable
-from contextlib import closing, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -114,6 +114,20 @@ class Interposing:
             self.loses_answers -= 1
             raise Unavailable("the connection died")
         return result
+
+
+@asynccontextmanager
+async def open_between(url: str, folder: Path) -> AsyncIterator[tuple[Registry, Interposing]]:
+    """Open a registry over files, and what stands between it and its database."""
+    between: list[Interposing] = []
+
+    def around(database: Database) -> Database:
+        between.append(Interposing(database))
+        return between[0]
+
+    with closing(FilesystemStore(folder)) as files:
+        async with open_registry(url, files, around=around) as registry:
+            yield registry, between[0]
 
 
 def play(url: str, folder: Path, scenario: Callable[[Registry, Interposing], Any]) -> None:

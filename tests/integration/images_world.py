@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +14,14 @@ import pytest
 
 from tests.integration.pushing import World, make_world
 from tests.tenants import Install, open_install, play
+
+
+@asynccontextmanager
+async def open_world(url: str, **fields: Any) -> AsyncIterator[World]:  # noqa: ANN401 - JSON
+    """Open an install with one repository of these fields."""
+    async with open_install(url) as install:
+        yield await make_world(install, **fields)
+
 
 Scenario = Callable[[World], Awaitable[None]]
 NOBODY: Final = "01890000-0000-7000-8000-000000000000"

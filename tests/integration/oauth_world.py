@@ -10,7 +10,8 @@ import html
 import json
 import re
 from base64 import b64encode, urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final, TypeVar
@@ -43,6 +44,7 @@ from cloudcore.keyring import Keyring
 from cloudcore.web.app import ControlPlane, create_app
 from cloudcore.web.context import ControlSettings, Platform, RequestContext
 from registry.services.bearers import KEY_KINDS
+from tests.databases import opened
 
 T = TypeVar("T")
 
@@ -268,6 +270,15 @@ class World:
 
     def pass_time(self, seconds: float) -> None:
         self.now += int(seconds * MICROSECONDS)
+
+
+@asynccontextmanager
+async def open_world(url: str) -> AsyncIterator[World]:
+    """Open a world, with a key to sign with, over the database at `url`."""
+    async with opened(url) as database:
+        world = make_world(database)
+        await world.keys.refresh()
+        yield world
 
 
 def play(url: str, scenario: Callable[[World], Awaitable[T]]) -> T:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
 import httpx
+import pytest
 
 from cloudcore.keyring import create_root_key
 from cloudcore.serving.dispatch import Dispatcher
@@ -42,6 +43,25 @@ class Site:
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         async with httpx.AsyncClient(transport=transport, base_url=URL) as client:
             return await client.request(method, path, headers=given)
+
+
+@asynccontextmanager
+async def open_site(data: Path, **settings: str) -> AsyncIterator[Site]:
+    """Open an install with these settings."""
+    chosen = Settings(data=data, public_url=URL, region="eu-1", **settings)  # type: ignore[arg-type]
+    prepare(chosen)
+    create_root_key(chosen.root_key)
+    clock = ManualClock()
+    async with Registry(chosen, SERVE, clock=clock).open_planes() as (process, planes):
+        app = dispatcher(planes.data, planes.control)
+        yield Site(app, clock, cast("ServingProcess", process))
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    """Return a plain install."""
+    async with open_site(tmp_path / "data") as site:
+        yield site
 
 
 def play(data: Path, scenario: Callable[[Site], Awaitable[None]], **settings: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -22,6 +23,27 @@ READS: Final = ("/v1/repositories", "/v1/openapi.json", "/v2/", "/v2/acme/app/ta
 ASKED: Final = "Access-Control-Request-Method"
 
 Ask = Callable[..., Awaitable[httpx.Response]]
+
+
+@asynccontextmanager
+async def open_site(
+    data: Path, origins: str = "", edition: Edition[Any] = SERVE
+) -> AsyncIterator[tuple[Ask, PlaneApplications]]:
+    """Open an install whose operator lists these origins, with a way to ask it."""
+    settings = Settings(data=data, public_url="http://registry.test", cors_origins=origins)
+    prepare(settings)
+    create_root_key(settings.root_key)
+    async with Registry(settings, edition).open_planes() as (_, planes):
+        transport = httpx.ASGITransport(cast("Any", dispatcher(planes.data, planes.control)))
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://registry.test"
+        ) as client:
+
+            async def ask(method: str, path: str, **headers: str) -> httpx.Response:
+                given = {name.replace("_", "-"): value for name, value in headers.items()}
+                return await client.request(method, path, headers=given)
+
+            yield ask, planes
 
 
 def play(

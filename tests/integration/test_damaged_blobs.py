@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +47,15 @@ def blobs(tmp_path: Path) -> Path:
 def store(blobs: Path) -> Iterator[FilesystemStore]:
     with closing(FilesystemStore(blobs)) as filesystem:
         yield filesystem
+
+
+@pytest.fixture
+async def registry(metadata_url: str, store: FilesystemStore) -> AsyncIterator[Registry]:
+    """Return a registry where two repositories hold the blob."""
+    async with open_registry(metadata_url, store) as registry:
+        for repository in REPOSITORIES:
+            await upload(registry.client, repository)
+        yield registry
 
 
 def play(url: str, store: FilesystemStore, scenario: Scenario) -> None:

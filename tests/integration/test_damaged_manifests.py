@@ -6,8 +6,8 @@ import asyncio
 import json
 import logging
 import sqlite3
-from collections.abc import Awaitable, Callable
-from contextlib import closing
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from typing import Final
 
@@ -58,6 +58,15 @@ async def push(client: Client, repository: str, reference: str, body: bytes) -> 
     assert (await client.request("POST", blob, BLOB)).status == 201
     target = f"/v2/dev/{repository}/manifests/{reference}"
     return (await client.request("PUT", target, body, KIND)).status
+
+
+@asynccontextmanager
+async def open_pushed(url: str, body: bytes) -> AsyncIterator[Registry]:
+    """Open a registry where two repositories have the manifest as the tag ``v1``."""
+    async with open_registry(url, MemoryStore()) as registry:
+        for repository in ("one", "two"):
+            assert await push(registry.client, repository, "v1", body) == 201
+        yield registry
 
 
 def play(url: str, body: bytes, scenario: Callable[[Registry], Awaitable[None]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,13 @@ DIGEST: Final = digest_of(DATA)
 DESCRIPTOR: Final = {"mediaType": "application/x", "digest": DIGEST, "size": len(DATA)}
 IMAGE: Final = json.dumps({"schemaVersion": 2, "config": DESCRIPTOR, "layers": []}).encode()
 KIND: Final = {"content-type": OCI_MANIFEST}
+
+
+@pytest.fixture
+async def registry(metadata_url: str) -> AsyncIterator[Registry]:
+    """Return a registry whose bytes are in memory."""
+    async with open_registry(metadata_url, MemoryStore()) as registry:
+        yield registry
 
 
 def play(

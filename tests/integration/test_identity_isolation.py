@@ -104,6 +104,18 @@ def path_of(facts: RouteSpec, ids: Ids) -> str:
 Scenario = Callable[[World, Ids, Ids], Awaitable[None]]
 
 
+@pytest.fixture
+async def own(identity: World) -> Ids:
+    """Return one of each thing of the caller's account."""
+    return await furnish(identity, "admin", "person")
+
+
+@pytest.fixture
+async def foreign(identity: World, own: Ids) -> Ids:
+    """Return one of each thing of another account."""
+    return await furnish(identity, "stranger", "outsider")
+
+
 def play_furnished(url: str, scenario: Scenario) -> None:
     async def furnished(world: World) -> None:
         own = await furnish(world, "admin", "person")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 import pytest
@@ -59,6 +59,13 @@ class Trees:
         answer, _ = await self.put(OCI_INDEX, manifests=list(children))
         assert (answer.status, answer.codes) == (400, ["MANIFEST_INVALID"])
         return str(answer.json()["errors"][0]["message"])
+
+
+@pytest.fixture
+async def trees(metadata_url: str) -> AsyncIterator[Trees]:
+    """Return a registry whose statements are counted."""
+    async with open_counting(metadata_url) as (registry, counted):
+        yield Trees(registry, counted)
 
 
 def play(url: str, scenario: Callable[[Trees], Awaitable[None]]) -> None:

@@ -63,6 +63,16 @@ class World:
         assert answer.status_code == 200, answer.text
 
 
+@pytest.fixture
+async def world(install: Install) -> World:
+    """Return an account with one repository in an install."""
+    account = await install.add_account("acme")
+    program = await install.add_program(account, "ci", ALLOW_ALL)
+    repository = await install.add_repository(account, "r")
+    docker = await pusher(install, program, "acme/r")
+    return World(install, account, program, repository, docker)
+
+
 def play(url: str, scenario: Callable[[World], Awaitable[None]]) -> None:
     async def run(install: Install) -> None:
         account = await install.add_account("acme")

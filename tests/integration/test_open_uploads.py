@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing
 from typing import Final
 
+import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
@@ -26,6 +27,13 @@ from tests.inprocess import Answer, Registry, open_registry
 LIMITS: Final = Limits(max_open_uploads=3, max_open_uploads_per_repository=2)
 DATA: Final = b"a layer"
 DIGEST: Final = digest_of(DATA)
+
+
+@pytest.fixture
+async def registry(metadata_url: str) -> AsyncIterator[Registry]:
+    """Return a registry of these limits."""
+    async with open_registry(metadata_url, MemoryStore(), limits=LIMITS) as registry:
+        yield registry
 
 
 def play(

@@ -41,6 +41,19 @@ class World:
         return [pin["name"] for pin in answer.json()["pins"]]
 
 
+@pytest.fixture
+async def world(install: Install) -> World:
+    """Return an account with one image in one repository."""
+    account = await install.add_account("acme")
+    program = await install.add_program(account, "ci", ALLOW_ALL)
+    repository = await install.add_repository(account, "r")
+    docker = await pusher(install, program, "acme/r")
+    client = install.connect()
+    client.headers.update(bearer(program.access_token))
+    digest = await docker.image(b"layer", tag="v1")
+    return World(install, account, client, docker, repository, digest)
+
+
 def play(url: str, scenario: Callable[[World], Awaitable[None]]) -> None:
     async def run(install: Install) -> None:
         account = await install.add_account("acme")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import httpx
 import pytest
 
 from tests.integration.repositories_world import PATH, refused
-from tests.tenants import ALLOW_ALL, Install, allow, bearer, document, let, refuse
+from tests.tenants import ALLOW_ALL, Install, allow, bearer, document, let, open_install, refuse
 from tests.tenants import play as play_install
 
 PULL: Final = "registry:PullImage"
@@ -18,6 +19,22 @@ PUSH: Final = "registry:PushImage"
 SEE: Final = "registry:DescribeImages"
 SELF: Final = "crn:iam::acme:service-account/ci"
 JSON: Final = {"content-type": "application/json"}
+
+
+@asynccontextmanager
+async def open_client(
+    url: str, *statements: dict[str, Any]
+) -> AsyncIterator[tuple[httpx.AsyncClient, str]]:
+    """Open a client of ``ci`` in ``acme``, and return it with the path of a repository's policy."""
+    async with open_install(url) as install:
+        await install.add_account("partner")
+        account = await install.add_account("acme")
+        program = await install.add_program(account, "ci", *(statements or (ALLOW_ALL,)))
+        await install.add_program(account, "other", ALLOW_ALL)
+        repository = await install.add_repository(account, "r")
+        async with install.connect() as client:
+            client.headers.update(bearer(program.access_token))
+            yield client, f"{PATH}/{repository}/policy"
 
 
 def play(

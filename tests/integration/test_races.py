@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
@@ -19,6 +19,17 @@ from tests.recount import check_counters, object_ids, querying
 
 BLOBS = [bytes([n]) * (n + 1) for n in range(6)]
 KIND = {"content-type": OCI_MANIFEST}
+
+
+@pytest.fixture
+async def workers(metadata_url: str) -> AsyncIterator[list[Registry]]:
+    """Return four workers, each with connections and threads of its own; count rows at the end."""
+    store, clock = MemoryStore(), ManualClock()
+    async with AsyncExitStack() as stack:
+        opened = [open_registry(metadata_url, store, clock=clock) for _ in range(4)]
+        yield [await stack.enter_async_context(one) for one in opened]
+    with querying(metadata_url) as query:
+        check_counters(query, "dev")
 
 
 def play(url: str, scenario: Callable[[list[Registry]], Awaitable[None]]) -> None:

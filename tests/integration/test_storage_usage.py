@@ -70,6 +70,16 @@ class World:
         return dict(record)
 
 
+@pytest.fixture
+async def world(install: Install) -> World:
+    """Return the account ``acme`` in an install."""
+    account = await install.add_account("acme")
+    program = await install.add_program(account, "ci", ALLOW_ALL)
+    client = install.connect()
+    client.headers.update(bearer(program.access_token))
+    return World(install, account, program, client)
+
+
 def play(url: str, scenario: Callable[[World], Awaitable[None]]) -> None:
     async def run(install: Install) -> None:
         account = await install.add_account("acme")

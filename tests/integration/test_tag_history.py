@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
 
 from cloudcore.clock import MICROSECONDS
 from registry.gc.purge.images import forget_tag_history
@@ -13,6 +15,14 @@ from tests.recount import check_counters, querying
 from tests.tenants import Install, play
 
 DAY = 24 * 3600
+
+
+@pytest.fixture
+async def world(metadata_url: str, world: World) -> AsyncIterator[World]:
+    """Return a repository whose counters are checked at the end."""
+    yield world
+    with querying(metadata_url) as query:
+        check_counters(query, "acme")
 
 
 def run(url: str, scenario: Callable[[World], Awaitable[None]]) -> None:

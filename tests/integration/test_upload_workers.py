@@ -44,6 +44,13 @@ async def two_workers(url: str, folder: Path) -> AsyncIterator[Pair]:
             yield Pair(first.client, second.client, clock, (first.ctx, second.ctx), one)
 
 
+@pytest.fixture
+async def pair(metadata_url: str, tmp_path: Path) -> AsyncIterator[Pair]:
+    """Return two workers on one store and one database."""
+    async with two_workers(metadata_url, tmp_path / "blobs") as pair:
+        yield pair
+
+
 def play(url: str, folder: Path, scenario: Callable[[Pair], Awaitable[None]]) -> None:
     """Play a scenario on two workers."""
 

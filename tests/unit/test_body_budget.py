@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -77,6 +78,26 @@ class Senders:
                 size += len(message["body"])
                 more = message["more_body"]
         return size
+
+
+@asynccontextmanager
+async def open_senders(**rooms: int) -> AsyncIterator[Senders]:
+    """Open senders to a budget of these rooms, which must be empty when all are gone."""
+    senders = Senders(**rooms)
+    yield senders
+    for each in senders.kept:
+        each.cancel()
+    await asyncio.gather(*senders.kept, return_exceptions=True)
+    assert senders.budget.used == 0
+    assert not senders.budget.small.arriving
+    assert not senders.budget.large.arriving
+
+
+@pytest.fixture
+async def senders() -> AsyncIterator[Senders]:
+    """Return senders to a budget as it is by default."""
+    async with open_senders() as senders:
+        yield senders
 
 
 def play(scenario: Callable[[Senders], Awaitable[None]], **rooms: int) -> None:

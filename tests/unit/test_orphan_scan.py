@@ -45,6 +45,26 @@ _ADD: Final = (
 Scenario = Callable[[Registry, MemoryStore], Awaitable[None]]
 
 
+@pytest.fixture
+def steps() -> Steps:
+    """Return the steps of the registry's database."""
+    return Steps()
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """Return the store of the registry."""
+    return MemoryStore()
+
+
+@pytest.fixture
+async def registry(metadata_url: str, store: MemoryStore, steps: Steps) -> AsyncIterator[Registry]:
+    """Return a registry whose bytes are in memory."""
+    around = lambda database: SteppingDatabase(database, steps)  # noqa: E731
+    async with open_registry(metadata_url, store, around=around) as registry:
+        yield registry
+
+
 def play(url: str, scenario: Scenario, steps: Steps | None = None) -> None:
     """Play a scenario in a registry whose bytes are in memory."""
 
