@@ -16,7 +16,7 @@ import pytest
 from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.db.opening import open_database
 from cloudcore.web.idempotency import KEPT_SECONDS, LEASE_SECONDS
-from tests.control_plane import Options, TokenBook, World, count_rows, make_world, play
+from tests.control_plane import Options, TokenBook, World, count_rows, make_world, open_world, play
 from tests.dying import Death, DyingDatabase, Moment, PassingDatabase
 from tests.soak import time_limit, times
 
@@ -68,15 +68,14 @@ def test_of_twenty_at_once_one_has_the_effect(database_url: str) -> None:
     assert count_rows(database_url, "things") == KEYS
 
 
-def test_racing_for_a_name_under_keys_of_their_own_one_wins(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        answers = await asyncio.gather(*(create(world, "a", f"k{n}") for n in range(PARALLEL)))
-        assert Counter(answer.status_code for answer in answers) == {201: 1, 409: PARALLEL - 1}
-        again = await asyncio.gather(*(create(world, "a", f"k{n}") for n in range(PARALLEL)))
-        assert [one.content for one in again] == [one.content for one in answers]
-        assert all("idempotency-replayed" in answer.headers for answer in again)
-
-    play(database_url, scenario)
+async def test_racing_for_a_name_under_keys_of_their_own_one_wins(
+    plane: World, database_url: str
+) -> None:
+    answers = await asyncio.gather(*(create(plane, "a", f"k{n}") for n in range(PARALLEL)))
+    assert Counter(answer.status_code for answer in answers) == {201: 1, 409: PARALLEL - 1}
+    again = await asyncio.gather(*(create(plane, "a", f"k{n}") for n in range(PARALLEL)))
+    assert [one.content for one in again] == [one.content for one in answers]
+    assert all("idempotency-replayed" in answer.headers for answer in again)
     assert count_rows(database_url, "things") == 1
 
 
@@ -233,10 +232,10 @@ class Gated(PassingDatabase):
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_who_was_taken_over_has_no_effect(database_url: str, order: tuple[int, int]) -> None:
+async def test_who_was_taken_over_has_no_effect(database_url: str, order: tuple[int, int]) -> None:
     """The first attempt outlives its lease and a retry takes over; both then reach for COMMIT."""
 
-    async def scenario(world: World) -> None:
+    async with open_world(database_url, Options(wrap=Gated)) as world:
         database = world.database
         assert isinstance(database, Gated)
         attempts = [asyncio.create_task(create(world, "a", "k"))]
@@ -255,6 +254,4 @@ def test_who_was_taken_over_has_no_effect(database_url: str, order: tuple[int, i
         replayed = await create(world, "a", "k")
         assert replayed.content == made.content
         assert "idempotency-replayed" in replayed.headers
-
-    play(database_url, scenario, Options(wrap=Gated))
     assert count_rows(database_url, "things") == 1
