@@ -158,7 +158,7 @@ def _restore(tx: Connection, name: str, digest: str, act: Change) -> None:
 
 
 @time_limit(120)
-def test_nothing_in_use_is_collected(database_url: str, tmp_path: Path) -> None:
+async def test_nothing_in_use_is_collected(database_url: str, tmp_path: Path) -> None:
     refused: Counter[str] = Counter()
     told: Counter[str] = Counter()
 
@@ -203,7 +203,7 @@ def test_nothing_in_use_is_collected(database_url: str, tmp_path: Path) -> None:
             assert report.orphans == []
 
     with closing(FilesystemStore(tmp_path / "blobs")) as store:
-        asyncio.run(scenario(store))
+        await scenario(store)
         with querying(database_url) as query:
             check_counters(query, "dev")
             assert {one.object_id for one in store.files.list_objects()} == object_ids(query)
