@@ -84,10 +84,10 @@ def told(answer: httpx.Response) -> tuple[int, dict[str, str]]:
     return answer.status_code, {k: v for k, v in answer.headers.items() if k not in changing}
 
 
-def test_a_listed_page_may_read_and_be_refused(tmp_path: Path) -> None:
+async def test_a_listed_page_may_read_and_be_refused(tmp_path: Path) -> None:
     """Errors too are told, with the headers that a client goes by."""
 
-    async def scenario(ask: Ask) -> None:
+    async with open_site(tmp_path / "data", f"http://localhost:3000, {APP}") as (ask, _):
         for path in READS:
             for method in ("GET", "HEAD"):
                 answer = await ask(method, path, Origin=APP)
@@ -107,30 +107,24 @@ def test_a_listed_page_may_read_and_be_refused(tmp_path: Path) -> None:
             assert "Origin" in preflight.headers["vary"]
             assert "x-request-id" in preflight.headers
 
-    play(tmp_path / "data", scenario, f"http://localhost:3000, {APP}")
-
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-def test_nothing_but_reads_is_for_other_origins(tmp_path: Path, method: str) -> None:
-    async def scenario(ask: Ask) -> None:
+async def test_nothing_but_reads_is_for_other_origins(tmp_path: Path, method: str) -> None:
+    async with open_site(tmp_path / "data", APP) as (ask, _):
         for path in (*READS, "/v1/oauth/token", "/v2/token"):
             assert cors_of(await ask(method, path, Origin=APP)) == set()
             preflight = await ask("OPTIONS", path, Origin=APP, Access_Control_Request_Method=method)
             assert preflight.status_code == 405
             assert cors_of(preflight) == set()
 
-    play(tmp_path / "data", scenario, APP)
 
-
-def test_pages_for_people_and_health_are_not_read(tmp_path: Path) -> None:
-    async def scenario(ask: Ask) -> None:
+async def test_pages_for_people_and_health_are_not_read(tmp_path: Path) -> None:
+    async with open_site(tmp_path / "data", APP) as (ask, _):
         for path in ("/healthz", "/console", "/v1/oauth/authorize", "/v1x", "/v20/", "/"):
             assert cors_of(await ask("GET", path, Origin=APP)) == set()
             preflight = await ask("OPTIONS", path, Origin=APP, Access_Control_Request_Method="GET")
             assert preflight.status_code in (404, 405)
             assert cors_of(preflight) == set()
-
-    play(tmp_path / "data", scenario, APP)
 
 
 def test_who_is_not_listed_is_answered_as_ever(tmp_path: Path) -> None:
@@ -156,13 +150,11 @@ def test_who_is_not_listed_is_answered_as_ever(tmp_path: Path) -> None:
     assert statuses == {405}
 
 
-def test_what_caches_keep_varies_with_the_origin(tmp_path: Path) -> None:
-    async def scenario(ask: Ask) -> None:
+async def test_what_caches_keep_varies_with_the_origin(tmp_path: Path) -> None:
+    async with open_site(tmp_path / "data", APP) as (ask, _):
         for headers in ({}, {"Origin": "https://other.example"}):
             answer = await ask("GET", "/v1/openapi.json", **headers)
             assert (answer.headers["vary"], cors_of(answer)) == ("Origin", set())
-
-    play(tmp_path / "data", scenario, APP)
 
 
 def test_nobody_pays_where_nothing_is_listed_and_dev_lets_nobody_in(tmp_path: Path) -> None:
