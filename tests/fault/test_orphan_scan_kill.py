@@ -26,12 +26,8 @@ PUSH: Final = f"/v2/dev/app/blobs/uploads/?digest={digest_of(SECOND)}"
     ("step", "is_object"),
     [("after write", False), ("before commit", False), ("before _record_rows", True)],
 )
-def test_what_a_killed_push_left_is_found_within_minutes(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    kind: str,
-    step: str,
-    is_object: bool,
+async def test_what_a_killed_push_left_is_found_within_minutes(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str, step: str, is_object: bool
 ) -> None:
     """In whichever shard it lies: a worker's first turn is over all that came of late."""
     database_url: str = request.getfixturevalue(f"{kind}_database")
@@ -53,4 +49,4 @@ def test_what_a_killed_push_left_is_found_within_minutes(
             await push_blob(registry, SECOND)
 
     with closing(FilesystemStore(folder)) as store:
-        asyncio.run(scenario(store))
+        await scenario(store)
