@@ -54,11 +54,11 @@ async def no_send(message: Message) -> None:
         (b"/", "control"),
     ],
 )
-def test_the_raw_path_decides(raw_path: bytes, plane: str) -> None:
+async def test_the_raw_path_decides(raw_path: bytes, plane: str) -> None:
     events: list[str] = []
     dispatcher = registry_dispatcher(Served("data", events), Served("control", events))
     scope: dict[str, Any] = {"type": "http", "raw_path": raw_path, "path": "/v2/", "headers": []}
-    asyncio.run(dispatcher(scope, no_receive, no_send))
+    await dispatcher(scope, no_receive, no_send)
     assert events == [plane]
 
 
@@ -89,7 +89,7 @@ BUCKETS = Planes(
         (b"[::1]:5000", b"/console", "control"),
     ],
 )
-def test_host_and_path_decide_among_any_number_of_applications(
+async def test_host_and_path_decide_among_any_number_of_applications(
     host: bytes, path: bytes, plane: str
 ) -> None:
     events: list[str] = []
@@ -100,7 +100,7 @@ def test_host_and_path_decide_among_any_number_of_applications(
         "path": path.decode(),
         "headers": [(b"accept", b"*/*"), (b"host", host)],
     }
-    asyncio.run(Dispatcher(BUCKETS, served)(scope, no_receive, no_send))
+    await Dispatcher(BUCKETS, served)(scope, no_receive, no_send)
     assert events == [plane]
 
 
@@ -122,7 +122,7 @@ def test_the_last_plane_owns_the_rest() -> None:
         Dispatcher(PLAIN, [])
 
 
-def test_every_request_gets_an_id_of_its_own() -> None:
+async def test_every_request_gets_an_id_of_its_own() -> None:
     plane = Served("data", [])
     dispatcher = registry_dispatcher(plane, plane)
     for _ in range(50):
@@ -132,7 +132,7 @@ def test_every_request_gets_an_id_of_its_own() -> None:
             "headers": [],
             "state": {"shared": 1},
         }
-        asyncio.run(dispatcher(scope, no_receive, no_send))
+        await dispatcher(scope, no_receive, no_send)
         assert scope["state"]["shared"] == 1
     assert len(set(plane.request_ids)) == 50
 
