@@ -35,6 +35,12 @@ COUNT_UP: Final = Statement(
 SLEEP: Final = Statement(text("SELECT pg_sleep(60)"))
 
 
+@pytest.fixture
+def metadata_url(postgresql_database: str) -> str:
+    """Return the URL of the one database of these tests."""
+    return postgresql_database
+
+
 def end_other_sessions(url: str) -> None:
     with psycopg.connect(url) as connection:
         connection.execute(
@@ -51,7 +57,6 @@ def end_sleeps(url: str) -> None:
         )
 
 
-@pytest.mark.usefixtures("postgresql_database")
 async def test_a_deadlock_is_tried_again(database: Database) -> None:
     both_hold_one = threading.Barrier(2)
     runs = []
@@ -124,7 +129,6 @@ def ids(connection: Connection) -> list[str]:
     return [row[0] for row in connection.rows(Statement(text("SELECT id FROM accounts")))]
 
 
-@pytest.mark.usefixtures("postgresql_database")
 async def test_only_relaxed_changes_skip_the_flush(database: Database) -> None:
     def setting(connection: Connection, statement: Statement) -> object:
         return connection.row(statement)
@@ -135,7 +139,6 @@ async def test_only_relaxed_changes_skip_the_flush(database: Database) -> None:
         assert await database.write(setting, ISOLATION) == ("read committed",)
 
 
-@pytest.mark.usefixtures("postgresql_database")
 async def test_an_error_hidden_by_the_change_is_found_at_commit(database: Database) -> None:
     def hide(connection: Connection) -> None:
         add_account(connection, "a")
@@ -213,7 +216,6 @@ async def test_what_the_driver_says_is_for_the_log_alone(
     assert "the database cannot do this now: " in caplog.text
 
 
-@pytest.mark.usefixtures("postgresql_database")
 async def test_a_lost_answer_to_commit_names_nobody(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.integration.pushing import World, make_world
-from tests.tenants import Install, open_install, play
+from tests.tenants import open_install
 
 
 @asynccontextmanager
@@ -23,18 +23,8 @@ async def open_world(url: str, **fields: Any) -> AsyncIterator[World]:  # noqa: 
         yield await make_world(install, **fields)
 
 
-Scenario = Callable[[World], Awaitable[None]]
 NOBODY: Final = "01890000-0000-7000-8000-000000000000"
 ABSENT: Final = f"sha256:{'0' * 64}"
-
-
-def run(url: str, scenario: Scenario, **fields: Any) -> None:  # noqa: ANN401 - JSON
-    """Play a scenario in a world with one repository of these fields."""
-
-    async def in_world(install: Install) -> None:
-        await scenario(await make_world(install, **fields))
-
-    play(url, in_world)
 
 
 class Reader:

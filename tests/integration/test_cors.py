@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -44,34 +43,6 @@ async def open_site(
                 return await client.request(method, path, headers=given)
 
             yield ask, planes
-
-
-def play(
-    data: Path,
-    scenario: Callable[[Ask], Awaitable[None]],
-    origins: str = "",
-    edition: Edition[Any] = SERVE,
-) -> PlaneApplications:
-    """Make an install whose operator lists these origins, and play a scenario with it."""
-    settings = Settings(data=data, public_url="http://registry.test", cors_origins=origins)
-    prepare(settings)
-    create_root_key(settings.root_key)
-
-    async def run() -> PlaneApplications:
-        async with Registry(settings, edition).open_planes() as (_, planes):
-            transport = httpx.ASGITransport(cast("Any", dispatcher(planes.data, planes.control)))
-            async with httpx.AsyncClient(
-                transport=transport, base_url="http://registry.test"
-            ) as client:
-
-                async def ask(method: str, path: str, **headers: str) -> httpx.Response:
-                    given = {name.replace("_", "-"): value for name, value in headers.items()}
-                    return await client.request(method, path, headers=given)
-
-                await scenario(ask)
-            return planes
-
-    return asyncio.run(run())
 
 
 def cors_of(answer: httpx.Response) -> set[str]:
@@ -127,7 +98,7 @@ async def test_pages_for_people_and_health_are_not_read(tmp_path: Path) -> None:
             assert cors_of(preflight) == set()
 
 
-def test_who_is_not_listed_is_answered_as_ever(tmp_path: Path) -> None:
+async def test_who_is_not_listed_is_answered_as_ever(tmp_path: Path) -> None:
     asked: list[tuple[str, str, dict[str, str]]] = [
         (method, path, {"Origin": origin, "Access_Control_Request_Method": "GET"})
         for method in ("GET", "OPTIONS", "POST")
@@ -136,14 +107,11 @@ def test_who_is_not_listed_is_answered_as_ever(tmp_path: Path) -> None:
     ]
     answers: dict[str, list[tuple[int, dict[str, str]]]] = {"": [], APP: []}
     for origins, found in answers.items():
-
-        async def scenario(ask: Ask, found: list[tuple[int, dict[str, str]]] = found) -> None:
+        async with open_site(tmp_path / f"data{len(origins)}", origins) as (ask, _):
             for method, path, headers in asked:
                 status, other = told(await ask(method, path, **headers))
                 other.pop("vary", None)
                 found.append((status, other))
-
-        play(tmp_path / f"data{len(origins)}", scenario, origins)
     assert answers[""] == answers[APP]
     statuses = {status for (method, _, _), (status, _) in zip(asked, answers[APP], strict=True)
                 if method == "OPTIONS"}  # fmt: skip
@@ -157,11 +125,9 @@ async def test_what_caches_keep_varies_with_the_origin(tmp_path: Path) -> None:
             assert (answer.headers["vary"], cors_of(answer)) == ("Origin", set())
 
 
-def test_nobody_pays_where_nothing_is_listed_and_dev_lets_nobody_in(tmp_path: Path) -> None:
-    async def scenario(ask: Ask) -> None:
-        assert cors_of(await ask("GET", "/v2/", Origin=APP)) == set()
-
+async def test_nobody_pays_where_nothing_is_listed_and_dev_lets_nobody_in(tmp_path: Path) -> None:
     for name, edition, origins in (("serve", SERVE, ""), ("dev", DEV, APP)):
-        planes = play(tmp_path / name, scenario, origins, edition)
+        async with open_site(tmp_path / name, origins, edition) as (ask, planes):
+            assert cors_of(await ask("GET", "/v2/", Origin=APP)) == set()
         assert not isinstance(planes.data, CrossOriginReads)
         assert not isinstance(planes.control, CrossOriginReads)

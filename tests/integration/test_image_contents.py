@@ -15,8 +15,6 @@ from registry.oci.image_contents import MAX_CONFIGURATION_BYTES
 from tests.integration.pushing import Descriptor, World, make_world, refused
 from tests.tenants import ALLOW_ALL, bearer, let, open_install
 
-pytestmark = pytest.mark.anyio
-
 STEPS: Final[list[dict[str, Any]]] = [
     {"created": "2026-01-01T00:00:00Z", "created_by": "COPY . /app", "comment": "c"},
     {"created_by": "ENTRYPOINT", "empty_layer": True},
@@ -38,11 +36,6 @@ WHOLE: Final = {
     },
     "history": STEPS,
 }
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture

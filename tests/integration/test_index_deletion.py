@@ -12,13 +12,6 @@ from registry.services.images import index_deletion
 from tests.integration.pushing import Descriptor, World, make_world, refused
 from tests.tenants import ALLOW_ALL, allow, bearer, let, open_install
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
 
 @pytest.fixture
 async def world(database_url: str) -> AsyncIterator[World]:

@@ -15,13 +15,6 @@ from cloudcore.web import run_once
 from cloudcore.web.run_once import RunOnce
 from tests.inprocess import ManualClock
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
 
 @pytest.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:

@@ -100,16 +100,12 @@ async def senders() -> AsyncIterator[Senders]:
         yield senders
 
 
-def play(scenario: Callable[[Senders], Awaitable[None]], **rooms: int) -> None:
+def play(scenario: Callable[[Senders], Awaitable[None]]) -> None:
+    """Play a scenario in an event loop of its own."""
+
     async def whole() -> None:
-        senders = Senders(**rooms)
-        await scenario(senders)
-        for each in senders.kept:
-            each.cancel()
-        await asyncio.gather(*senders.kept, return_exceptions=True)
-        assert senders.budget.used == 0
-        assert not senders.budget.small.arriving
-        assert not senders.budget.large.arriving
+        async with open_senders() as senders:
+            await scenario(senders)
 
     asyncio.run(whole())
 
