@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Generator, Iterator
-from functools import wraps
-from inspect import iscoroutinefunction
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.live import LiveRegistry, start_registry
 
-pytest_plugins = ["tests.postgresql", "tests.databases"]
+pytest_plugins = ["tests.postgresql", "tests.databases", "tests.time_limits"]
 
 # An assertion in a module that tests share tells as much as one in a test.
 pytest.register_assert_rewrite(
@@ -24,39 +21,10 @@ pytest.register_assert_rewrite(
 )
 
 
-_SECONDS: Final = pytest.StashKey[float]()
-"""How long a test may take, by its mark or the settings."""
-
-
 @pytest.fixture(scope="session")
 def anyio_backend() -> tuple[str, dict[str, Any]]:
     """Run async tests and fixtures on asyncio, all of one test on one event loop of its own."""
     return "asyncio", {}
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:  # noqa: ANN401
-    """Note how long the test may take."""
-    item.stash[_SECONDS] = settings.timeout
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """End an async test that takes half of its time; the other half is for its fixtures.
-
-    It ends as a cancelled task does. The timer of pytest-timeout would leave it waiting in the
-    event loop, and the teardown of its fixtures would wait for it without an end.
-    """
-    test, seconds = pyfuncitem.obj, pyfuncitem.stash.get(_SECONDS, None)
-    if iscoroutinefunction(test) and seconds is not None:
-
-        @wraps(test)
-        async def limited(**arguments: object) -> None:
-            async with asyncio.timeout(seconds / 2):
-                await test(**arguments)
-
-        pyfuncitem.obj = limited
-    return (yield)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
