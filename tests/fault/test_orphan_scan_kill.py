@@ -33,7 +33,7 @@ async def test_what_a_killed_push_left_is_found_within_minutes(
     database_url: str = request.getfixturevalue(f"{kind}_database")
     folder = tmp_path / "blobs"
 
-    async def scenario(store: FilesystemStore) -> None:
+    with closing(FilesystemStore(folder)) as store:
         async with open_registry(database_url, store) as registry:
             await push_blob(registry, FIRST)
             await asyncio.to_thread(kill_at, step, database_url, folder, PUSH, "POST")
@@ -47,6 +47,3 @@ async def test_what_a_killed_push_left_is_found_within_minutes(
             assert {each.object_id for each in listing()} == before - {orphan.object_id}
             assert await orphan_scan.turn() == 0
             await push_blob(registry, SECOND)
-
-    with closing(FilesystemStore(folder)) as store:
-        await scenario(store)

@@ -60,16 +60,12 @@ async def test_without_a_key_a_repeat_is_a_request_of_its_own(
 async def test_a_secret_is_shown_again_under_its_key_only_and_sealed_at_rest(
     database_url: str,
 ) -> None:
-    async def scenario(world: World) -> str:
-        path = f"/v1/things/{(await create(world)).json()['thing']['id']}/parts"
-        first = await world.ask("POST", path, key="s")
-        assert_replayed(first, await world.ask("POST", path, key="s"))
-        secret = str(first.json()["part"]["secret"])
-        assert secret not in (await world.ask("POST", path)).text
-        return secret
-
     async with open_world(database_url) as plane:
-        secret = await scenario(plane)
+        path = f"/v1/things/{(await create(plane)).json()['thing']['id']}/parts"
+        first = await plane.ask("POST", path, key="s")
+        assert_replayed(first, await plane.ask("POST", path, key="s"))
+        secret = str(first.json()["part"]["secret"])
+        assert secret not in (await plane.ask("POST", path)).text
     with raw_engine(database_url) as engine, engine.connect() as connection:
         rows = connection.exec_driver_sql("SELECT * FROM idempotency_records").fetchall()
     assert len(rows) == 2

@@ -246,12 +246,9 @@ async def test_the_description_describes_itself_to_nobody(sqlite_database: str) 
 
 
 async def test_tails_and_streams_are_described(sqlite_database: str, tmp_path: Path) -> None:
-    async def scenario(world: World) -> tuple[dict[str, Any], str]:
-        page = await world.ask("GET", "/v1/reference", token=None)
-        return await description(world), page.text
-
     async with open_world(sqlite_database, Options(more=file_routes(Shelf(tmp_path)))) as plane:
-        described, page = await scenario(plane)
+        described = await description(plane)
+        page = (await plane.ask("GET", "/v1/reference", token=None)).text
     methods = described["paths"]["/v1/things/{thing_id}/files/{key}"]
     assert {method: " ".join(methods[method]["responses"]) for method in methods} == {
         "delete": "204 400 401 403 404 500 503",

@@ -203,16 +203,13 @@ async def test_a_one_time_password_is_replaced_before_it_gives_a_code(oauth: Wor
 async def test_codes_and_passwords_are_not_kept_in_the_open(sqlite_database: str) -> None:
     """G33."""
 
-    async def scenario(world: World) -> list[str]:
-        await world.add_user(EMAIL)
-        code = await world.sign_in(EMAIL)
-        access, refresh = await world.signed_in(EMAIL)
-        ci = await world.add_program(await world.add_account("acme"))
-        material = world.keys.current("registry").key.as_dict(private=True)["k"]
-        return [code, access, refresh, ci.secret, PASSWORD, str(material)]
-
     async with open_world(sqlite_database) as oauth:
-        secrets = await scenario(oauth)
+        await oauth.add_user(EMAIL)
+        code = await oauth.sign_in(EMAIL)
+        access, refresh = await oauth.signed_in(EMAIL)
+        ci = await oauth.add_program(await oauth.add_account("acme"))
+        material = oauth.keys.current("registry").key.as_dict(private=True)["k"]
+        secrets = [code, access, refresh, ci.secret, PASSWORD, str(material)]
     path = sqlite_database.removeprefix("sqlite:///")
     kept = b"".join(
         file.read_bytes() for file in Path(path).parent.glob("metadata.db*") if file.is_file()

@@ -14,7 +14,7 @@ from registry.errors import DigestMismatch, ManifestInvalid
 from registry.oci import pushed_manifest
 from registry.oci.digest import ALGORITHMS, Digest, digest_of
 from registry.oci.manifest import MAX_PARTS
-from registry.oci.pushed_manifest import ReadManifest, read_manifest
+from registry.oci.pushed_manifest import read_manifest
 from registry.services.images.manifest_reading import INLINE_BYTES, ThreadReader
 
 PART = {"mediaType": "a/b", "digest": digest_of(b""), "size": 0}
@@ -51,17 +51,14 @@ async def test_a_small_manifest_is_read_at_once() -> None:
 
 
 async def test_others_go_on_while_a_large_manifest_waits_to_be_read() -> None:
-    async def scenario() -> ReadManifest:
-        waiting = Waiting()
-        reading = asyncio.ensure_future(
-            ThreadReader(thread=waiting).read(image(INLINE_BYTES + 1), None, None)
-        )
-        await asyncio.sleep(0)
-        assert not reading.done()  # and this is somebody else's turn
-        waiting.run()
-        return await reading
-
-    assert (await scenario()).manifest.config
+    waiting = Waiting()
+    reading = asyncio.ensure_future(
+        ThreadReader(thread=waiting).read(image(INLINE_BYTES + 1), None, None)
+    )
+    await asyncio.sleep(0)
+    assert not reading.done()  # and this is somebody else's turn
+    waiting.run()
+    assert (await reading).manifest.config
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
