@@ -1,4 +1,4 @@
-"""A repository in an install of its own: for a scenario, or for questions that change nothing."""
+"""A repository in an install of its own: for a test, or for questions that change nothing."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ Meddle = Callable[[], Awaitable[object]]
 
 @dataclass(frozen=True)
 class LifecycleWorld:
-    """What a scenario has."""
+    """A repository whose policy is put, previewed and run."""
 
     world: World
 
