@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.live import LiveRegistry, start_registry
 
-pytest_plugins = ["tests.postgresql", "tests.databases"]
+pytest_plugins = ["tests.postgresql", "tests.databases", "tests.time_limits"]
 
 # An assertion in a module that tests share tells as much as one in a test.
 pytest.register_assert_rewrite(
@@ -18,6 +19,12 @@ pytest.register_assert_rewrite(
     ),
     *(f"tests.{module}" for module in ("control_plane", "tenants")),
 )
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    """Run async tests and fixtures on asyncio, all of one test on one event loop of its own."""
+    return "asyncio", {}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_network
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from uuid import UUID
 
 import httpx
@@ -17,7 +16,6 @@ from sqlalchemy import create_engine
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Database
-from cloudcore.db.opening import open_database
 from cloudcore.errors import Unauthenticated
 from cloudcore.family import resource_rules
 from cloudcore.iam.policy import Policy, PolicyKind, policy_of
@@ -27,9 +25,8 @@ from cloudcore.web.app import ControlPlane, create_app
 from cloudcore.web.context import ControlSettings, Origin, Platform
 from cloudcore.web.idempotency import idempotency_records
 from cloudcore.web.ratelimit import Budget, rate_windows
+from tests.databases import opened
 from tests.things import FAULTY, HANDLERS, THINGS, things_metadata
-
-T = TypeVar("T")
 
 START: Final = 1_800_000_000 * MICROSECONDS
 ACCOUNT: Final = "01890000-0000-7000-8000-000000000001"
@@ -129,18 +126,12 @@ class Options:
 PLAIN: Final = Options()
 
 
-def play(url: str, scenario: Callable[[World], Awaitable[T]], options: Options = PLAIN) -> T:
-    """Make a world over the database at `url`, play `scenario` in it and end it."""
+@asynccontextmanager
+async def open_world(url: str, options: Options = PLAIN) -> AsyncIterator[World]:
+    """Open a world over the database at `url`."""
     make_tables(url)
-
-    async def run() -> T:
-        database = open_database(url)
-        try:
-            return await scenario(make_world(options.wrap(database), options))
-        finally:
-            await database.close()
-
-    return asyncio.run(run())
+    async with opened(url) as database:
+        yield make_world(options.wrap(database), options)
 
 
 def make_world(database: Database, options: Options = PLAIN) -> World:

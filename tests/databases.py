@@ -7,7 +7,8 @@ import os
 import shutil
 import sys
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -23,6 +24,9 @@ from registry.metadata.database import migrate
 
 ROOT: Final = Path(__file__).parent.parent
 T = TypeVar("T")
+
+on_both_databases = pytest.mark.usefixtures("database_url")
+"""A test with this mark runs on SQLite, then on PostgreSQL: `metadata_url` is `database_url`."""
 
 _ADD_ACCOUNT: Final = Statement(
     accounts.insert().values(
@@ -40,6 +44,21 @@ def database_url(request: pytest.FixtureRequest) -> str:
     """Return the URL of a migrated, empty database: SQLite, then PostgreSQL."""
     url: str = request.getfixturevalue(f"{request.param}_database")
     return url
+
+
+@pytest.fixture
+def metadata_url(request: pytest.FixtureRequest) -> str:
+    """Return the URL of the database that the test asks for, by mark or by name; else of SQLite."""
+    asked = {"database_url", "postgresql_database"} & set(request.fixturenames)
+    url: str = request.getfixturevalue(asked.pop() if asked else "sqlite_database")
+    return url
+
+
+@pytest.fixture
+async def database(metadata_url: str) -> AsyncIterator[Database]:
+    """Return the database at `metadata_url`, open."""
+    async with opened(metadata_url) as database:
+        yield database
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
@@ -98,6 +117,16 @@ def drop_database(url: str) -> None:
     server, _, name = url.rpartition("/")
     with psycopg.connect(f"{server}/postgres", autocommit=True) as connection:
         connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Database]:
+    """Open the database at `url`, and close it at the end."""
+    database = open_database(url)
+    try:
+        yield database
+    finally:
+        await database.close()
 
 
 def with_database(url: str, scenario: Callable[[Database], Awaitable[T]]) -> T:

@@ -6,17 +6,16 @@ service. `acme` is the account that most tests act in; `globex` is the stranger'
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import httpx
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unauthenticated
 from cloudcore.iam.founders import Founders
@@ -39,8 +38,7 @@ from cloudcore.identity.tables import sessions
 from cloudcore.keyring import Keyring
 from cloudcore.web.app import ControlPlane, create_app
 from cloudcore.web.context import ControlSettings, Origin, Platform
-
-T = TypeVar("T")
+from tests.databases import opened
 
 START: Final = 1_800_000_000 * MICROSECONDS
 KEPT_PASSWORD: Final = f"scrypt$10$1$1${'A' * 24}${'A' * 44}"  # nobody's
@@ -235,23 +233,16 @@ class World:
         return Tenant(organization.id, account.id, owner, ids.role, ids.policy, ids.attachment)
 
 
-def play(
+@asynccontextmanager
+async def open_world(
     url: str,
-    scenario: Callable[[World], Awaitable[T]],
     founders: Founders = "anyone",
     *,
     wrap: Callable[[Database], Database] = lambda database: database,
-) -> T:
-    """Make a world over the (wrapped) database at `url`, play `scenario` in it and end it."""
-
-    async def run() -> T:
-        database = open_database(url)
-        try:
-            return await scenario(await _make_world(wrap(database), founders))
-        finally:
-            await database.close()
-
-    return asyncio.run(run())
+) -> AsyncIterator[World]:
+    """Open a world over the (wrapped) database at `url`."""
+    async with opened(url) as database:
+        yield await _make_world(wrap(database), founders)
 
 
 class _Later:

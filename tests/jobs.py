@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
+import pytest
 from sqlalchemy import Column, Integer, MetaData, Table, Text, bindparam, insert, select
 from sqlalchemy import text as sql
 
@@ -21,9 +22,6 @@ from cloudcore.jobs.run_kinds import MAX_ATTEMPTS
 from cloudcore.jobs.tables import jobs
 from cloudcore.jobs.worker import JobWorker
 from registry.metadata.database import migration_connection
-from tests.databases import with_database
-
-T = TypeVar("T")
 
 COUNT: Final = "count"
 START: Final = 1_700_000_000 * MICROSECONDS
@@ -51,16 +49,19 @@ class Clock:
         self.now += int(seconds * MICROSECONDS)
 
 
+@pytest.fixture
+def effects_table(metadata_url: str) -> None:
+    """Add the table of effects to the test's database."""
+    make_tables(metadata_url)
+
+
+with_effects = pytest.mark.usefixtures("effects_table")
+
+
 def make_tables(url: str) -> None:
     """Add the table of effects."""
     with migration_connection(url) as connection:
         _tables.create_all(connection)
-
-
-def with_jobs(url: str, scenario: Callable[[Database], Awaitable[T]]) -> T:
-    """Play `scenario` on a database with `effects`; nothing may be stuck for long."""
-    make_tables(url)
-    return with_database(url, lambda database: asyncio.wait_for(scenario(database), 60))
 
 
 def add_effect(job_id: str, step: int, tx: Connection) -> None:

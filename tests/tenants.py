@@ -7,9 +7,8 @@ connection is told by them.
 
 from __future__ import annotations
 
-import asyncio
 import base64
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -296,16 +295,3 @@ async def open_install(
             process.identity.tokens,
             cast("BearerAuthenticator", process.platform.authenticator),
         )
-
-
-Scenario = Callable[[Install], Awaitable[None]]
-
-
-def play(url: str, scenario: Scenario) -> None:
-    """Play a scenario in an install over the database at `url`."""
-
-    async def run() -> None:
-        async with open_install(url) as install:
-            await scenario(install)
-
-    asyncio.run(run())

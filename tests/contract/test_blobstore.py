@@ -27,8 +27,6 @@ from registry.blobstore.memory import MemoryStore
 from registry.errors import DigestMismatch
 from registry.oci.digest import ALGORITHMS, digest_of
 
-pytestmark = pytest.mark.anyio
-
 T = TypeVar("T")
 DATA = random.Random(7).randbytes(700_001)
 BAD_IDS = (
@@ -46,11 +44,6 @@ BAD_IDS = (
     "a0a0a0a0-0000-4000-8000-00000000/..",
     "a0a0a0a0-0000-4000-8000-0000000000\x000",
 )
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture(params=["filesystem", "memory"])

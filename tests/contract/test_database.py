@@ -22,7 +22,16 @@ from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 from cloudcore.identity.tables import accounts
 from registry.errors import NameUnknown
-from tests.databases import add_account, program, program_environment, with_database
+from tests.databases import (
+    add_account,
+    on_both_databases,
+    opened,
+    program,
+    program_environment,
+    with_database,
+)
+
+pytestmark = on_both_databases
 
 FIND: Final = Statement(
     select(accounts.c.id, accounts.c.handle, accounts.c.auto_create_repositories).where(
@@ -46,52 +55,42 @@ def handles(connection: Connection) -> list[str]:
     return [str(row[0]) for row in connection.rows(HANDLES)]
 
 
-def test_reads_what_was_written(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        identity = await database.write(add_account, "one")
-        row = await database.read(find, "one")
-        assert row is not None
-        assert tuple(row) == (identity, "one", True)
-        assert await database.read(find, "two") is None
-        assert await database.read(lambda connection: connection.rows(FIND, wanted="two")) == []
-
-    with_database(database_url, scenario)
+async def test_reads_what_was_written(database: Database) -> None:
+    identity = await database.write(add_account, "one")
+    row = await database.read(find, "one")
+    assert row is not None
+    assert tuple(row) == (identity, "one", True)
+    assert await database.read(find, "two") is None
+    assert await database.read(lambda connection: connection.rows(FIND, wanted="two")) == []
 
 
-def test_execute_returns_how_many_rows_changed(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        await database.write(add_account, "one")
-        count = Statement(accounts.update().values(created_at=bindparam("moment")))
-        find_none = Statement(accounts.delete().where(accounts.c.handle == bindparam("wanted")))
-        assert await database.write(lambda connection: connection.execute(count, moment=1)) == 1
-        assert await database.write(lambda c: c.execute(find_none, wanted="two")) == 0
-
-    with_database(database_url, scenario)
+async def test_execute_returns_how_many_rows_changed(database: Database) -> None:
+    await database.write(add_account, "one")
+    count = Statement(accounts.update().values(created_at=bindparam("moment")))
+    find_none = Statement(accounts.delete().where(accounts.c.handle == bindparam("wanted")))
+    assert await database.write(lambda connection: connection.execute(count, moment=1)) == 1
+    assert await database.write(lambda c: c.execute(find_none, wanted="two")) == 0
 
 
-def test_a_sum_is_an_integer(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        await database.write(add_account, "one")
-        await database.write(lambda c: c.execute(COUNT_UP, wanted="one", change=2**60))
-        row = await database.read(lambda connection: connection.row(ADD_UP))
-        assert row is not None
-        assert type(row[0]) is int
-        assert row[0] == 2**60
-
-    with_database(database_url, scenario)
+async def test_a_sum_is_an_integer(database: Database) -> None:
+    await database.write(add_account, "one")
+    await database.write(lambda c: c.execute(COUNT_UP, wanted="one", change=2**60))
+    row = await database.read(lambda connection: connection.row(ADD_UP))
+    assert row is not None
+    assert type(row[0]) is int
+    assert row[0] == 2**60
 
 
-def test_another_opener_sees_a_change_when_it_is_answered(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        other = open_database(database_url)
-        for handle in "abcdefgh":
-            await database.write(add_account, handle)
-            assert await other.read(find, handle) is not None
-            await other.write_relaxed(add_account, handle * 2)
-            assert await database.read(find, handle * 2) is not None
-        await other.close()
-
-    with_database(database_url, scenario)
+async def test_another_opener_sees_a_change_when_it_is_answered(
+    database: Database, database_url: str
+) -> None:
+    other = open_database(database_url)
+    for handle in "abcdefgh":
+        await database.write(add_account, handle)
+        assert await other.read(find, handle) is not None
+        await other.write_relaxed(add_account, handle * 2)
+        assert await database.read(find, handle * 2) is not None
+    await other.close()
 
 
 def test_processes_see_and_count_each_others_changes(database_url: str) -> None:
@@ -111,57 +110,48 @@ def test_processes_see_and_count_each_others_changes(database_url: str) -> None:
     assert with_database(database_url, total) == (200,)
 
 
-def test_what_a_change_raises_rolls_it_back(database_url: str) -> None:
+async def test_what_a_change_raises_rolls_it_back(database: Database) -> None:
     def fail(connection: Connection) -> NoReturn:
         add_account(connection, "gone")
         raise NameUnknown("no such repository")
 
-    async def scenario(database: Database) -> None:
-        with pytest.raises(NameUnknown):
-            await database.write(fail)
-        with pytest.raises(NameUnknown):
-            await database.write_relaxed(fail)
-        assert await database.read(handles) == []
-        await database.write(add_account, "kept")
-        assert await database.read(handles) == ["kept"]
-
-    with_database(database_url, scenario)
+    with pytest.raises(NameUnknown):
+        await database.write(fail)
+    with pytest.raises(NameUnknown):
+        await database.write_relaxed(fail)
+    assert await database.read(handles) == []
+    await database.write(add_account, "kept")
+    assert await database.read(handles) == ["kept"]
 
 
 @pytest.mark.parametrize("raised", [StopIteration, asyncio.CancelledError])
-def test_a_change_that_raises_oddly_is_answered(
-    database_url: str, raised: type[BaseException]
+async def test_a_change_that_raises_oddly_is_answered(
+    database: Database, raised: type[BaseException]
 ) -> None:
     def fail(_connection: Connection) -> NoReturn:
         raise raised
 
-    async def scenario(database: Database) -> None:
-        outcome = asyncio.ensure_future(database.write(fail))
-        await asyncio.wait([outcome])
-        assert outcome.cancelled() or outcome.exception() is not None
-        await database.write(add_account, "after")
-
-    with_database(database_url, scenario)
+    outcome = asyncio.ensure_future(database.write(fail))
+    await asyncio.wait([outcome])
+    assert outcome.cancelled() or outcome.exception() is not None
+    await database.write(add_account, "after")
 
 
-def test_a_refused_write_fails_the_whole_change(database_url: str) -> None:
+async def test_a_refused_write_fails_the_whole_change(database: Database) -> None:
     def hide_refusal(connection: Connection) -> None:
         add_account(connection, "new")
         with suppress(ConstraintViolated):
             add_account(connection, "taken")
 
-    async def scenario(database: Database) -> None:
+    await database.write(add_account, "taken")
+    with pytest.raises(ConstraintViolated):
         await database.write(add_account, "taken")
-        with pytest.raises(ConstraintViolated):
-            await database.write(add_account, "taken")
-        with pytest.raises(ConstraintViolated):
-            await database.write(hide_refusal)
-        assert await database.read(handles) == ["taken"]
-
-    with_database(database_url, scenario)
+    with pytest.raises(ConstraintViolated):
+        await database.write(hide_refusal)
+    assert await database.read(handles) == ["taken"]
 
 
-def test_a_failing_change_does_not_hurt_its_neighbours(database_url: str) -> None:
+async def test_a_failing_change_does_not_hurt_its_neighbours(database: Database) -> None:
     def fail(connection: Connection, number: int) -> None:
         add_account(connection, f"{number:02}")
         raise NameUnknown("no such repository")
@@ -173,19 +163,16 @@ def test_a_failing_change_does_not_hurt_its_neighbours(database_url: str) -> Non
             return await database.write(add_account, "taken")
         return await database.write(add_account, f"{number:02}")
 
-    async def scenario(database: Database) -> None:
-        await database.write(add_account, "taken")
-        async with held_writer(database):  # so that on SQLite the rest forms one group
-            changes = [asyncio.ensure_future(change(database, number)) for number in range(30)]
-        outcomes = await asyncio.gather(*changes, return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [
-            str,
-            NameUnknown,
-            ConstraintViolated,
-        ] * 10
-        assert await database.read(handles) == [f"{n:02}" for n in range(0, 30, 3)] + ["taken"]
-
-    with_database(database_url, scenario)
+    await database.write(add_account, "taken")
+    async with held_writer(database):  # so that on SQLite the rest forms one group
+        changes = [asyncio.ensure_future(change(database, number)) for number in range(30)]
+    outcomes = await asyncio.gather(*changes, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [
+        str,
+        NameUnknown,
+        ConstraintViolated,
+    ] * 10
+    assert await database.read(handles) == [f"{n:02}" for n in range(0, 30, 3)] + ["taken"]
 
 
 class held_writer:  # noqa: N801 - used as a statement
@@ -214,17 +201,14 @@ class held_writer:  # noqa: N801 - used as a statement
         assert isinstance(self._held.exception(), NameUnknown)
 
 
-def test_a_read_does_not_wait_for_a_running_change(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        await database.write(add_account, "committed")
-        async with held_writer(database):
-            assert await database.read(handles) == ["committed"]
-
-    with_database(database_url, scenario)
+async def test_a_read_does_not_wait_for_a_running_change(database: Database) -> None:
+    await database.write(add_account, "committed")
+    async with held_writer(database):
+        assert await database.read(handles) == ["committed"]
 
 
-def test_a_caller_that_stops_waiting_stops_nothing(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
+async def test_a_caller_that_stops_waiting_stops_nothing(database_url: str) -> None:
+    async with opened(database_url) as database:
         async with held_writer(database):
             cancelled = asyncio.ensure_future(database.write(add_account, "a"))
             patient = asyncio.ensure_future(database.write(add_account, "b"))
@@ -233,9 +217,8 @@ def test_a_caller_that_stops_waiting_stops_nothing(database_url: str) -> None:
         await patient
         assert cancelled.cancelled()
         await database.write(add_account, "c")
-
-    with_database(database_url, scenario)
-    kept = with_database(database_url, lambda database: database.read(handles))
+    async with opened(database_url) as database:
+        kept = await database.read(handles)
     assert kept == ["a", "b", "c"]
 
 
@@ -244,35 +227,32 @@ def announced(connection: Connection, handle: str) -> None:
     add_account(connection, handle)
 
 
-def test_a_change_that_announces_itself_is_heard_of_once_it_is_committed(
-    database_url: str,
+async def test_a_change_that_announces_itself_is_heard_of_once_it_is_committed(
+    database: Database,
 ) -> None:
-    async def scenario(database: Database) -> None:
-        heard: list[tuple[str, list[str]]] = []
-        loop = asyncio.get_running_loop()
+    heard: list[tuple[str, list[str]]] = []
+    loop = asyncio.get_running_loop()
 
-        def listen_as(name: str) -> Callable[[], None]:
-            def listener() -> None:
-                assert asyncio.get_running_loop() is loop
-                heard.append((name, answered.copy()))
+    def listen_as(name: str) -> Callable[[], None]:
+        def listener() -> None:
+            assert asyncio.get_running_loop() is loop
+            heard.append((name, answered.copy()))
 
-            return listener
+        return listener
 
-        answered: list[str] = []
-        database.listen(listen_as("first"))
-        database.listen(listen_as("second"))
-        for handle in "ab":
-            await database.write(announced, handle)
-            answered.append(handle)
-        await database.write_relaxed(announced, "c")
-        assert heard == [
-            (name, before) for before in ([], ["a"], ["a", "b"]) for name in ("first", "second")
-        ]
-
-    with_database(database_url, scenario)
+    answered: list[str] = []
+    database.listen(listen_as("first"))
+    database.listen(listen_as("second"))
+    for handle in "ab":
+        await database.write(announced, handle)
+        answered.append(handle)
+    await database.write_relaxed(announced, "c")
+    assert heard == [
+        (name, before) for before in ([], ["a"], ["a", "b"]) for name in ("first", "second")
+    ]
 
 
-def test_nothing_is_heard_of_other_changes(database_url: str) -> None:
+async def test_nothing_is_heard_of_other_changes(database: Database, database_url: str) -> None:
     """Of silent ones, of those that fail, and of those of other openers; alone and in a group."""
 
     def fail(connection: Connection) -> NoReturn:
@@ -283,61 +263,52 @@ def test_nothing_is_heard_of_other_changes(database_url: str) -> None:
         with suppress(ConstraintViolated):
             announced(connection, "taken")
 
-    async def scenario(database: Database) -> None:
-        heard: list[None] = []
-        database.listen(lambda: heard.append(None))
-        await database.write(add_account, "taken")
-        other = open_database(database_url)
-        await other.write(announced, "elsewhere")
-        await other.close()
-        for change in (fail, collide):
-            with pytest.raises((NameUnknown, ConstraintViolated)):
-                await database.write(change)
-        await database.write(add_account, "silent")
-        async with held_writer(database):
-            group = [
-                asyncio.ensure_future(changing)
-                for changing in (
-                    database.write(fail),
-                    database.write(add_account, "in a group"),
-                    database.write(collide),
-                )
-            ]
-        await asyncio.wait(group)
-        assert heard == []
-        await database.write(announced, "heard")
-        assert heard == [None]
-
-    with_database(database_url, scenario)
+    heard: list[None] = []
+    database.listen(lambda: heard.append(None))
+    await database.write(add_account, "taken")
+    other = open_database(database_url)
+    await other.write(announced, "elsewhere")
+    await other.close()
+    for change in (fail, collide):
+        with pytest.raises((NameUnknown, ConstraintViolated)):
+            await database.write(change)
+    await database.write(add_account, "silent")
+    async with held_writer(database):
+        group = [
+            asyncio.ensure_future(changing)
+            for changing in (
+                database.write(fail),
+                database.write(add_account, "in a group"),
+                database.write(collide),
+            )
+        ]
+    await asyncio.wait(group)
+    assert heard == []
+    await database.write(announced, "heard")
+    assert heard == [None]
 
 
-def test_a_change_is_heard_of_though_its_caller_stopped_waiting(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        heard = asyncio.Event()
-        database.listen(heard.set)
-        async with held_writer(database):
-            cancelled = asyncio.ensure_future(database.write(announced, "a"))
-            await asyncio.sleep(0)
-            cancelled.cancel()
-        await asyncio.wait_for(heard.wait(), 60)
-        assert cancelled.cancelled()
-        assert await database.read(handles) == ["a"]
-
-    with_database(database_url, scenario)
-
-
-def test_close_answers_what_was_accepted_and_nothing_more(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        changes = [asyncio.ensure_future(database.write(add_account, str(n))) for n in range(20)]
+async def test_a_change_is_heard_of_though_its_caller_stopped_waiting(database: Database) -> None:
+    heard = asyncio.Event()
+    database.listen(heard.set)
+    async with held_writer(database):
+        cancelled = asyncio.ensure_future(database.write(announced, "a"))
         await asyncio.sleep(0)
-        await database.close()
-        assert len(set(await asyncio.gather(*changes))) == 20
-        with pytest.raises(Unavailable):
-            await database.write(add_account, "late")
-        with pytest.raises(Unavailable):
-            await database.write_relaxed(add_account, "late")
+        cancelled.cancel()
+    await asyncio.wait_for(heard.wait(), 60)
+    assert cancelled.cancelled()
+    assert await database.read(handles) == ["a"]
 
-    with_database(database_url, scenario)
+
+async def test_close_answers_what_was_accepted_and_nothing_more(database: Database) -> None:
+    changes = [asyncio.ensure_future(database.write(add_account, str(n))) for n in range(20)]
+    await asyncio.sleep(0)
+    await database.close()
+    assert len(set(await asyncio.gather(*changes))) == 20
+    with pytest.raises(Unavailable):
+        await database.write(add_account, "late")
+    with pytest.raises(Unavailable):
+        await database.write_relaxed(add_account, "late")
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])

@@ -15,14 +15,14 @@ import pytest
 from sqlalchemy import func, select
 
 from cloudcore.db import sqlite
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection
 from cloudcore.db.refusals import AGAIN_SECONDS, Refusals
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 from cloudcore.identity.tables import accounts
 from registry.cli.main import main
 from registry.metadata.database import migrate
-from tests.databases import add_account, with_database
+from tests.databases import add_account, opened
 
 COUNT: Final = Statement(select(func.count()).select_from(accounts))
 PAGE: Final = 4096
@@ -49,17 +49,15 @@ def modes(folder: Path) -> dict[str, int]:
     return {file.name: file.stat().st_mode & 0o777 for file in folder.iterdir()}
 
 
-def test_only_the_owner_reads_the_database(open_folder: Path) -> None:
+async def test_only_the_owner_reads_the_database(open_folder: Path) -> None:
     path = open_folder / "metadata.db"
     url = f"sqlite:///{path}"
     files = {"metadata.db", "metadata.db-wal", "metadata.db-shm", "metadata.db.lock"}
 
-    async def scenario(database: Database) -> None:
+    migrate(url)
+    async with opened(url) as database:
         await database.write(add_account, "first")
         assert modes(open_folder) == dict.fromkeys(files, 0o600)
-
-    migrate(url)
-    with_database(url, scenario)
 
 
 def test_a_start_takes_away_what_others_may_do(open_folder: Path) -> None:
@@ -116,7 +114,7 @@ def test_a_damaged_file_is_one_clear_line(
     assert ".recover" in line
 
 
-def test_damage_found_on_the_way_is_a_refusal_and_one_line_of_the_log(
+async def test_damage_found_on_the_way_is_a_refusal_and_one_line_of_the_log(
     tmp_path: Path,
     migrated_file: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -130,22 +128,20 @@ def test_damage_found_on_the_way_is_a_refusal_and_one_line_of_the_log(
             "SELECT rootpage FROM sqlite_master WHERE name = 'accounts'"
         ).fetchone()
 
-    async def scenario(database: Database) -> None:
-        with path.open("r+b") as file:
-            file.seek((root - 1) * PAGE)
-            file.write(b"\xa5" * PAGE)
-
-        def read_accounts(tx: Connection) -> object:
-            return tx.rows(Statement(accounts.select()))
-
-        for _ in range(3):
-            with pytest.raises(Unavailable, match=r"^the database is damaged$"):
-                await database.read(read_accounts)
-            with pytest.raises(Unavailable, match=r"^the database is damaged$"):
-                await database.write(add_account, "a")
-
     with caplog.at_level(logging.WARNING):
-        with_database(f"sqlite:///{path}", scenario)
+        async with opened(f"sqlite:///{path}") as database:
+            with path.open("r+b") as file:
+                file.seek((root - 1) * PAGE)
+                file.write(b"\xa5" * PAGE)
+
+            def read_accounts(tx: Connection) -> object:
+                return tx.rows(Statement(accounts.select()))
+
+            for _ in range(3):
+                with pytest.raises(Unavailable, match=r"^the database is damaged$"):
+                    await database.read(read_accounts)
+                with pytest.raises(Unavailable, match=r"^the database is damaged$"):
+                    await database.write(add_account, "a")
     (record,) = caplog.records
     assert record.getMessage().startswith("the database is damaged: ")
     assert record.exc_info is None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+import pytest
 from sqlalchemy import ClauseElement, bindparam, select
 
 from cloudcore.db.base import Connection, ConstraintViolated, Database, Row
@@ -21,7 +21,9 @@ from registry.metadata.tables import (
     tags,
     uploads,
 )
-from tests.databases import with_database
+from tests.databases import on_both_databases
+
+pytestmark = on_both_databases
 
 ACCOUNT: Final = {
     "id": "account",
@@ -225,75 +227,61 @@ ACCEPTED: Final = {
 }
 
 
-def in_content(url: str, scenario: Callable[[Database], Any]) -> None:
-    """Play `scenario` on a database that holds the content."""
+@pytest.fixture
+async def database(database: Database) -> Database:
+    """Return a database that holds the content."""
 
     def store(connection: Connection) -> None:
         for table, row in CONTENT:
             insert(table, row).run(connection)
 
-    async def play(database: Database) -> None:
-        await database.write(store)
-        await scenario(database)
-
-    with_database(url, play)
+    await database.write(store)
+    return database
 
 
-def test_bad_writes_are_refused(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        accepted = []
-        for invariant, write in REFUSED.items():
-            try:
-                await database.write(write.run)
-            except ConstraintViolated:
-                continue
-            accepted.append(invariant)
-        assert accepted == []
-
-    in_content(database_url, scenario)
+async def test_bad_writes_are_refused(database: Database) -> None:
+    accepted = []
+    for invariant, write in REFUSED.items():
+        try:
+            await database.write(write.run)
+        except ConstraintViolated:
+            continue
+        accepted.append(invariant)
+    assert accepted == []
 
 
-def test_their_good_neighbours_are_accepted(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        for write in ACCEPTED.values():
-            assert await database.write(write.run) == 1
-
-    in_content(database_url, scenario)
+async def test_their_good_neighbours_are_accepted(database: Database) -> None:
+    for write in ACCEPTED.values():
+        assert await database.write(write.run) == 1
 
 
-def test_an_index_takes_its_edges_and_tags_with_it(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        assert await database.write(delete(manifests, "index").run) == 1
-        assert await rows(database, select(tags.c.name)) == []
-        assert await rows(database, select(manifest_children.c.parent_id)) == []
-        assert await rows(database, select(manifest_blobs.c.manifest_id)) == [("manifest",)]
-        assert await database.write(delete(manifests, "manifest").run) == 1
-        assert await rows(database, select(manifest_blobs.c.manifest_id)) == []
-        assert await database.write(delete(repository_blobs, "repository").run) == 1
-        assert await database.write(delete(blob_objects, "object").run) == 1
-
-    in_content(database_url, scenario)
+async def test_an_index_takes_its_edges_and_tags_with_it(database: Database) -> None:
+    assert await database.write(delete(manifests, "index").run) == 1
+    assert await rows(database, select(tags.c.name)) == []
+    assert await rows(database, select(manifest_children.c.parent_id)) == []
+    assert await rows(database, select(manifest_blobs.c.manifest_id)) == [("manifest",)]
+    assert await database.write(delete(manifests, "manifest").run) == 1
+    assert await rows(database, select(manifest_blobs.c.manifest_id)) == []
+    assert await database.write(delete(repository_blobs, "repository").run) == 1
+    assert await database.write(delete(blob_objects, "object").run) == 1
 
 
-def test_names_and_tags_sort_by_byte(database_url: str) -> None:
+async def test_names_and_tags_sort_by_byte(database: Database) -> None:
     names = ["latest", "Latest", "a", "B", "_x", "a-b", "a.b", "ab", "a_b", "Zz", "10", "9", "a10"]
 
-    async def scenario(database: Database) -> None:
-        for name in names[1:]:
-            await database.write(insert(tags, TAG, name=name).run)
-            await database.write(insert(repositories, REPOSITORY, id=name, name=name).run)
-        await database.write(insert(repositories, REPOSITORY, id="latest", name="latest").run)
-        in_order = sorted(names, key=str.encode)
-        listed = await rows(database, select(tags.c.name).order_by(tags.c.name))
-        assert [name for (name,) in listed] == in_order
-        after = select(tags.c.name).where(tags.c.name > bindparam("after")).order_by(tags.c.name)
-        following = await rows(database, after, after="a")
-        assert [name for (name,) in following] == in_order[in_order.index("a") + 1 :]
-        live = select(repositories.c.name).where(repositories.c.id == repositories.c.name)
-        found = await rows(database, live.order_by(repositories.c.name))
-        assert [name for (name,) in found if name in names] == in_order
-
-    in_content(database_url, scenario)
+    for name in names[1:]:
+        await database.write(insert(tags, TAG, name=name).run)
+        await database.write(insert(repositories, REPOSITORY, id=name, name=name).run)
+    await database.write(insert(repositories, REPOSITORY, id="latest", name="latest").run)
+    in_order = sorted(names, key=str.encode)
+    listed = await rows(database, select(tags.c.name).order_by(tags.c.name))
+    assert [name for (name,) in listed] == in_order
+    after = select(tags.c.name).where(tags.c.name > bindparam("after")).order_by(tags.c.name)
+    following = await rows(database, after, after="a")
+    assert [name for (name,) in following] == in_order[in_order.index("a") + 1 :]
+    live = select(repositories.c.name).where(repositories.c.id == repositories.c.name)
+    found = await rows(database, live.order_by(repositories.c.name))
+    assert [name for (name,) in found if name in names] == in_order
 
 
 async def rows(database: Database, query: ClauseElement, **parameters: object) -> list[Row]:

@@ -19,7 +19,7 @@ from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 from cloudcore.identity.tables import accounts
 from registry.metadata.database import migrate
-from tests.databases import add_account, with_database
+from tests.databases import add_account, opened
 from tests.postgresql import free_port
 
 pytestmark = pytest.mark.postgresql
@@ -33,6 +33,12 @@ COUNT_UP: Final = Statement(
     .values(created_at=accounts.c.created_at + text("1"))
 )
 SLEEP: Final = Statement(text("SELECT pg_sleep(60)"))
+
+
+@pytest.fixture
+def metadata_url(postgresql_database: str) -> str:
+    """Return the URL of the one database of these tests."""
+    return postgresql_database
 
 
 def end_other_sessions(url: str) -> None:
@@ -51,7 +57,7 @@ def end_sleeps(url: str) -> None:
         )
 
 
-def test_a_deadlock_is_tried_again(postgresql_database: str) -> None:
+async def test_a_deadlock_is_tried_again(database: Database) -> None:
     both_hold_one = threading.Barrier(2)
     runs = []
 
@@ -62,21 +68,20 @@ def test_a_deadlock_is_tried_again(postgresql_database: str) -> None:
             both_hold_one.wait(30)
         connection.execute(COUNT_UP, wanted=second)
 
-    async def scenario(database: Database) -> None:
-        await database.write(add_account, "a")
-        await database.write(add_account, "b")
-        await asyncio.gather(
-            database.write(count, "a", "b"),
-            database.write(count, "b", "a"),
-        )
-        assert len(runs) > 2
-        counted = Statement(text("SELECT created_at FROM accounts"))
-        assert await database.read(lambda connection: connection.rows(counted)) == [(2,), (2,)]
-
-    with_database(postgresql_database, scenario)
+    await database.write(add_account, "a")
+    await database.write(add_account, "b")
+    await asyncio.gather(
+        database.write(count, "a", "b"),
+        database.write(count, "b", "a"),
+    )
+    assert len(runs) > 2
+    counted = Statement(text("SELECT created_at FROM accounts"))
+    assert await database.read(lambda connection: connection.rows(counted)) == [(2,), (2,)]
 
 
-def test_a_connection_lost_before_commit_is_made_anew(postgresql_database: str) -> None:
+async def test_a_connection_lost_before_commit_is_made_anew(
+    database: Database, postgresql_database: str
+) -> None:
     runs = []
 
     def lose_once(connection: Connection) -> str:
@@ -86,32 +91,23 @@ def test_a_connection_lost_before_commit_is_made_anew(postgresql_database: str) 
             connection.row(END_OWN_SESSION)
         return identity
 
-    async def scenario(database: Database) -> None:
-        identity = await database.write(lose_once)
-        assert len(runs) == 2
-        assert await database.read(ids) == [identity]
-        end_other_sessions(postgresql_database)
-        assert await database.read(ids) == [identity]
-        await database.write(add_account, "b")
-        end_other_sessions(postgresql_database)
-        await asyncio.gather(*(database.write(add_account, f"c{n}") for n in range(20)))
-        await asyncio.gather(*(database.read(ids) for _ in range(20)))
-
-    with_database(postgresql_database, scenario)
+    identity = await database.write(lose_once)
+    assert len(runs) == 2
+    assert await database.read(ids) == [identity]
+    end_other_sessions(postgresql_database)
+    assert await database.read(ids) == [identity]
+    await database.write(add_account, "b")
+    end_other_sessions(postgresql_database)
+    await asyncio.gather(*(database.write(add_account, f"c{n}") for n in range(20)))
+    await asyncio.gather(*(database.read(ids) for _ in range(20)))
 
 
-def test_a_commit_whose_answer_is_lost_is_not_tried_again(postgresql_database: str) -> None:
+async def test_a_commit_whose_answer_is_lost_is_not_tried_again(postgresql_database: str) -> None:
     runs = []
 
     def store(connection: Connection) -> None:
         runs.append(1)
         add_account(connection, "a")
-
-    async def scenario(database: Database) -> None:
-        with pytest.raises(Unavailable, match="may or may not be kept"):
-            await database.write(store)
-        assert len(runs) == 1
-        await database.read(ids)
 
     with psycopg.connect(postgresql_database) as connection:
         connection.execute(
@@ -122,27 +118,28 @@ def test_a_commit_whose_answer_is_lost_is_not_tried_again(postgresql_database: s
             "CREATE CONSTRAINT TRIGGER lose AFTER INSERT ON accounts"
             " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION lose()"
         )
-    with_database(postgresql_database, scenario)
+    async with opened(postgresql_database) as database:
+        with pytest.raises(Unavailable, match="may or may not be kept"):
+            await database.write(store)
+        assert len(runs) == 1
+        await database.read(ids)
 
 
 def ids(connection: Connection) -> list[str]:
     return [row[0] for row in connection.rows(Statement(text("SELECT id FROM accounts")))]
 
 
-def test_only_relaxed_changes_skip_the_flush(postgresql_database: str) -> None:
+async def test_only_relaxed_changes_skip_the_flush(database: Database) -> None:
     def setting(connection: Connection, statement: Statement) -> object:
         return connection.row(statement)
 
-    async def scenario(database: Database) -> None:
-        for _ in range(10):
-            assert await database.write_relaxed(setting, SYNCHRONOUS) == ("off",)
-            assert await database.write(setting, SYNCHRONOUS) == ("on",)
-            assert await database.write(setting, ISOLATION) == ("read committed",)
-
-    with_database(postgresql_database, scenario)
+    for _ in range(10):
+        assert await database.write_relaxed(setting, SYNCHRONOUS) == ("off",)
+        assert await database.write(setting, SYNCHRONOUS) == ("on",)
+        assert await database.write(setting, ISOLATION) == ("read committed",)
 
 
-def test_an_error_hidden_by_the_change_is_found_at_commit(postgresql_database: str) -> None:
+async def test_an_error_hidden_by_the_change_is_found_at_commit(database: Database) -> None:
     def hide(connection: Connection) -> None:
         add_account(connection, "a")
         try:
@@ -150,12 +147,9 @@ def test_an_error_hidden_by_the_change_is_found_at_commit(postgresql_database: s
         except psycopg.DataError:
             return
 
-    async def scenario(database: Database) -> None:
-        with pytest.raises(RuntimeError):
-            await database.write(hide)
-        assert await database.read(ids) == []
-
-    with_database(postgresql_database, scenario)
+    with pytest.raises(RuntimeError):
+        await database.write(hide)
+    assert await database.read(ids) == []
 
 
 def test_a_server_out_of_reach_is_unavailable() -> None:
@@ -166,36 +160,39 @@ def test_a_server_out_of_reach_is_unavailable() -> None:
         migrate(url)
 
 
-def test_writers_that_wait_do_not_hold_up_readers(postgresql_database: str) -> None:
-    async def scenario(database: Database) -> None:
-        sleeping = [
-            asyncio.ensure_future(database.write(lambda connection: connection.row(SLEEP)))
-            for _ in range(20)
-        ]
-        assert await asyncio.wait_for(database.read(ids), 10) == []
-        while not all(write.done() for write in sleeping):
-            end_sleeps(postgresql_database)
-            await asyncio.wait(sleeping, timeout=0.05)
-        assert {type(write.exception()) for write in sleeping} == {Unavailable}
+async def test_writers_that_wait_do_not_hold_up_readers(
+    database: Database, postgresql_database: str
+) -> None:
+    sleeping = [
+        asyncio.ensure_future(database.write(lambda connection: connection.row(SLEEP)))
+        for _ in range(20)
+    ]
+    assert await asyncio.wait_for(database.read(ids), 10) == []
+    while not all(write.done() for write in sleeping):
+        end_sleeps(postgresql_database)
+        await asyncio.wait(sleeping, timeout=0.05)
+    assert {type(write.exception()) for write in sleeping} == {Unavailable}
 
-    with_database(postgresql_database, scenario)
 
-
-def test_weak_durability_is_warned_of(
+async def test_weak_durability_is_warned_of(
     postgresql_database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = postgresql_database.rpartition("/")[2]
     with psycopg.connect(postgresql_database, autocommit=True) as connection:
         connection.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = off'.encode())
     with caplog.at_level(logging.WARNING):
-        with_database(postgresql_database, lambda database: database.read(ids))
+        async with opened(postgresql_database) as database:
+            await database.read(ids)
     assert [record.getMessage() for record in caplog.records] == [
         "PostgreSQL runs with synchronous_commit = off: a crash may lose changes"
     ]
 
 
-def test_what_the_driver_says_is_for_the_log_alone(
-    postgresql_database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_what_the_driver_says_is_for_the_log_alone(
+    database: Database,
+    postgresql_database: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It names host, port and user, and statements."""
     words = 'connection to server at "10.9.8.7", port 5432 failed: FATAL: no user "secret"'
@@ -203,7 +200,7 @@ def test_what_the_driver_says_is_for_the_log_alone(
     def away(url: str) -> psycopg.Connection:
         raise psycopg.OperationalError(f"{words}: {url}")
 
-    async def scenario(database: Database) -> None:
+    with caplog.at_level(logging.WARNING):
         monkeypatch.setattr(postgresql, "_refusals", Refusals())
         monkeypatch.setattr(postgresql, "PATIENCE_SECONDS", 0)
         with pytest.raises(Unavailable) as ended:
@@ -216,14 +213,11 @@ def test_what_the_driver_says_is_for_the_log_alone(
                 await call(lambda tx: tx.row(ISOLATION))
             assert refused.value.message == "the database cannot do this now"
             assert not refused.value.params
-
-    with caplog.at_level(logging.WARNING):
-        with_database(postgresql_database, scenario)
     assert "the database cannot do this now: " in caplog.text
 
 
-def test_a_lost_answer_to_commit_names_nobody(
-    postgresql_database: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_lost_answer_to_commit_names_nobody(
+    database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = postgresql._command
 
@@ -232,10 +226,7 @@ def test_a_lost_answer_to_commit_names_nobody(
             raise psycopg.OperationalError('server at "10.9.8.7" closed the connection')
         return command(raw, words)
 
-    async def scenario(database: Database) -> None:
-        monkeypatch.setattr(postgresql, "_command", losing)
-        with pytest.raises(Unavailable) as refused:
-            await database.write(add_account, "a")
-        assert "10.9.8.7" not in refused.value.message
-
-    with_database(postgresql_database, scenario)
+    monkeypatch.setattr(postgresql, "_command", losing)
+    with pytest.raises(Unavailable) as refused:
+        await database.write(add_account, "a")
+    assert "10.9.8.7" not in refused.value.message

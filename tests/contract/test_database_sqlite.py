@@ -16,7 +16,7 @@ from cloudcore.db.opening import open_database
 from cloudcore.db.sqlite import WriteLock
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
-from tests.databases import add_account, with_database
+from tests.databases import add_account, opened
 
 SYNCHRONOUS: Final = Statement(text("PRAGMA synchronous"))
 NORMAL: Final = (1,)
@@ -31,69 +31,64 @@ def file_of(url: str) -> Path:
     return Path(url.removeprefix("sqlite:///"))
 
 
-def test_only_a_group_of_relaxed_changes_skips_the_sync(sqlite_database: str) -> None:
+async def test_only_a_group_of_relaxed_changes_skips_the_sync(database: Database) -> None:
     release = threading.Event()
 
-    async def scenario(database: Database) -> None:
-        assert await database.write(synchronous) == FULL
-        assert await database.write_relaxed(synchronous) == NORMAL
-        assert await database.write(synchronous) == FULL
-        held = asyncio.ensure_future(database.write(lambda _: release.wait(30)))
-        mixed = [
-            asyncio.ensure_future(database.write_relaxed(synchronous)),
-            asyncio.ensure_future(database.write(synchronous)),
-        ]
-        await asyncio.sleep(0)
-        release.set()
-        assert await held
-        assert await asyncio.gather(*mixed) == [FULL, FULL]
-
-    with_database(sqlite_database, scenario)
+    assert await database.write(synchronous) == FULL
+    assert await database.write_relaxed(synchronous) == NORMAL
+    assert await database.write(synchronous) == FULL
+    held = asyncio.ensure_future(database.write(lambda _: release.wait(30)))
+    mixed = [
+        asyncio.ensure_future(database.write_relaxed(synchronous)),
+        asyncio.ensure_future(database.write(synchronous)),
+    ]
+    await asyncio.sleep(0)
+    release.set()
+    assert await held
+    assert await asyncio.gather(*mixed) == [FULL, FULL]
 
 
-def test_writers_of_all_processes_take_turns_by_the_lock_file(sqlite_database: str) -> None:
-    async def scenario(database: Database) -> None:
-        lock = WriteLock(file_of(sqlite_database))
-        with lock.held():
-            waiting = asyncio.ensure_future(database.write(add_account, "a"))
-            done, _ = await asyncio.wait([waiting], timeout=0.1)
-            assert not done
-        await waiting
-        lock.close()
-
-    with_database(sqlite_database, scenario)
-
-
-def test_a_foreign_program_that_holds_the_file_makes_it_unavailable(sqlite_database: str) -> None:
-    async def scenario(database: Database) -> None:
-        foreign = sqlite3.connect(file_of(sqlite_database), isolation_level=None)
-        foreign.execute("BEGIN IMMEDIATE")
-        writes = [database.write(add_account, handle) for handle in "ab"]
-        for outcome in await asyncio.gather(*writes, return_exceptions=True):
-            assert isinstance(outcome, Unavailable)
-        assert await database.read(lambda connection: connection.row(SYNCHRONOUS)) is not None
-        foreign.close()
-        await database.write(add_account, "a")
-
-    with_database(sqlite_database, scenario)
+async def test_writers_of_all_processes_take_turns_by_the_lock_file(
+    database: Database, sqlite_database: str
+) -> None:
+    lock = WriteLock(file_of(sqlite_database))
+    with lock.held():
+        waiting = asyncio.ensure_future(database.write(add_account, "a"))
+        done, _ = await asyncio.wait([waiting], timeout=0.1)
+        assert not done
+    await waiting
+    lock.close()
 
 
-def test_the_log_stays_short_under_steady_writes(sqlite_database: str) -> None:
+async def test_a_foreign_program_that_holds_the_file_makes_it_unavailable(
+    database: Database, sqlite_database: str
+) -> None:
+    foreign = sqlite3.connect(file_of(sqlite_database), isolation_level=None)
+    foreign.execute("BEGIN IMMEDIATE")
+    writes = [database.write(add_account, handle) for handle in "ab"]
+    for outcome in await asyncio.gather(*writes, return_exceptions=True):
+        assert isinstance(outcome, Unavailable)
+    assert await database.read(lambda connection: connection.row(SYNCHRONOUS)) is not None
+    foreign.close()
+    await database.write(add_account, "a")
+
+
+async def test_the_log_stays_short_under_steady_writes(
+    database: Database, sqlite_database: str
+) -> None:
     def store(connection: Connection, number: int) -> None:
         add_account(connection, str(number).zfill(8000))
 
-    async def scenario(database: Database) -> None:
-        for start in range(0, 3000, 50):
-            await asyncio.gather(*(database.write(store, start + n) for n in range(50)))
-            await database.read(lambda connection: connection.row(SYNCHRONOUS))
-        log = file_of(sqlite_database).with_name("metadata.db-wal")
-        assert log.stat().st_size < 24 << 20
-
-    with_database(sqlite_database, scenario)
+    for start in range(0, 3000, 50):
+        await asyncio.gather(*(database.write(store, start + n) for n in range(50)))
+        await database.read(lambda connection: connection.row(SYNCHRONOUS))
+    log = file_of(sqlite_database).with_name("metadata.db-wal")
+    assert log.stat().st_size < 24 << 20
 
 
-def test_close_leaves_one_whole_file(sqlite_database: str) -> None:
-    with_database(sqlite_database, lambda database: database.write(add_account, "a"))
+async def test_close_leaves_one_whole_file(sqlite_database: str) -> None:
+    async with opened(sqlite_database) as database:
+        await database.write(add_account, "a")
     folder = file_of(sqlite_database).parent
     assert sorted(file.name for file in folder.iterdir()) == ["metadata.db", "metadata.db.lock"]
 
@@ -105,7 +100,8 @@ def test_an_absent_database_is_unavailable(tmp_path: Path) -> None:
         open_database(f"sqlite:///{tmp_path}/no/folder.db")
 
 
-def test_a_path_may_hold_any_character(sqlite_database: str) -> None:
+async def test_a_path_may_hold_any_character(sqlite_database: str) -> None:
     odd = file_of(sqlite_database).rename(file_of(sqlite_database).with_name("50% odd?#é.db"))
-    with_database(f"sqlite:///{odd}", lambda database: database.write(add_account, "a"))
+    async with opened(f"sqlite:///{odd}") as database:
+        await database.write(add_account, "a")
     assert odd.exists()

@@ -15,16 +15,9 @@ from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import digest_of
 
-pytestmark = pytest.mark.anyio
-
 UPLOAD = str(uuid.UUID(int=7))
 NEVER = 3600.0
 """Seconds between two looks: a reader that misses a signal hangs."""
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture(params=["filesystem", "memory"])

@@ -8,11 +8,10 @@ from typing import Any, Final
 from alembic import command
 from sqlalchemy import Connection, text
 
-from cloudcore.db.base import Database
 from cloudcore.jobs.runs import Run, list_runs
 from registry.metadata.database import migrate, migration_connection
 from registry.metadata.migrations import configuration
-from tests.databases import with_database
+from tests.databases import opened
 
 ACCOUNT: Final = "0189b7c0-0000-7000-8000-00000000000a"
 REPOSITORY: Final = "0189b7c0-0000-7000-8000-00000000000b"
@@ -69,7 +68,7 @@ def check(runs: list[Run], counts: dict[str, int], arguments: str | None) -> Non
     assert [run.started_by for run in runs[::-1]] == ["", "crn:x", "crn:xcrn:x"]
 
 
-def test_runs_of_two_tables_become_one_and_go_back(bare_url: str) -> None:
+async def test_runs_of_two_tables_become_one_and_go_back(bare_url: str) -> None:
     migrate(bare_url)
     with migration_connection(bare_url) as connection:
         command.downgrade(configuration(connection), "0014")
@@ -79,7 +78,7 @@ def test_runs_of_two_tables_become_one_and_go_back(bare_url: str) -> None:
         assert [len(each) for each in before] == [3, 3]
     migrate(bare_url)
 
-    async def scenario(database: Database) -> None:
+    async with opened(bare_url) as database:
         collected = await database.read(list_runs, "registry.garbage_collection", ACCOUNT, "", 9)
         counts = {"unlinked": 1, "condemned": 2, "swept": 3}
         check(collected, counts | {"removed": 4, "freed_bytes": BIG, "kept": 6}, None)
@@ -87,8 +86,6 @@ def test_runs_of_two_tables_become_one_and_go_back(bare_url: str) -> None:
         counts = {"evaluated": 1, "expired": 2, "freed_bytes": BIG}
         check(expired, counts, DOCUMENT)
         assert json.loads(DOCUMENT) == json.loads(expired[0].arguments)
-
-    with_database(bare_url, scenario)
     with migration_connection(bare_url) as connection:
         command.downgrade(configuration(connection), "0014")
         command.downgrade(configuration(connection), "-1")

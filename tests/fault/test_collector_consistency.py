@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import closing
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Final
 
@@ -31,18 +30,23 @@ NEEDED: Final = {CONFIG, KEPT, DELETED}
 NO_REFERENCES: Final = "UPDATE repository_blobs SET manifest_refs = 0"
 CONDEMN_ALL: Final = "UPDATE blob_objects SET state = 'condemned', condemned_at = 0"
 
-Scenario = Callable[[Registry, MemoryStore], Awaitable[None]]
+
+@asynccontextmanager
+async def open_later(url: str, store: MemoryStore, *, hours: int = 0) -> AsyncIterator[Registry]:
+    """Open a registry over rows and bytes that outlive it, so many hours after the beginning."""
+    async with open_registry(url, store) as registry:
+        registry.clock.advance(hours * 3600)
+        yield registry
 
 
-def play(url: str, store: MemoryStore, scenario: Scenario, *, hours: int = 0) -> None:
-    """Play a scenario over rows and bytes that outlive it, so many hours after the beginning."""
+def copy_of(url: str) -> bytes:
+    """Return the bytes of a database, as a backup has them."""
+    return Path(url.removeprefix("sqlite:///")).read_bytes()
 
-    async def run() -> None:
-        async with open_registry(url, store) as registry:
-            registry.clock.advance(hours * 3600)
-            await scenario(registry, store)
 
-    asyncio.run(run())
+def bring_back(url: str, copy: bytes) -> None:
+    """Put a copy of a database in its place."""
+    Path(url.removeprefix("sqlite:///")).write_bytes(copy)
 
 
 def lose(url: str, statements: Sequence[str]) -> None:
@@ -84,77 +88,57 @@ async def try_to_clean(registry: Registry, store: MemoryStore) -> str:
         (["DELETE FROM tags"], ""),
     ],
 )
-def test_what_was_lost_takes_nothing_with_it(
+async def test_what_was_lost_takes_nothing_with_it(
     sqlite_database: str, lost: Sequence[str], reason: str
 ) -> None:
     store = MemoryStore()
-
-    async def begin(registry: Registry, store: MemoryStore) -> None:
+    async with open_later(sqlite_database, store) as registry:
         await fill(registry, store)
         body = document(KEPT)
         kind = {"content-type": "application/vnd.oci.image.manifest.v1+json"}
         path = "/v2/dev/app/manifests/v1"
         assert (await registry.client.request("PUT", path, body, kind)).status == 201
-
-    async def go_on(registry: Registry, store: MemoryStore) -> None:
+    lose(sqlite_database, lost)
+    async with open_later(sqlite_database, store, hours=12) as registry:
         found = await try_to_clean(registry, store)
         assert bool(found) == bool(reason), found
         if reason:
             assert any(part in found for part in reason.split("|")), found
         assert set(store.files.objects.values()) >= NEEDED
 
-    play(sqlite_database, store, begin)
-    lose(sqlite_database, lost)
-    play(sqlite_database, store, go_on, hours=12)
 
-
-def test_an_older_database_loses_nothing_it_knows(sqlite_database: str) -> None:
+async def test_an_older_database_loses_nothing_it_knows(sqlite_database: str) -> None:
     """A backup is brought back: what was pushed, deleted and collected since is not in it."""
     store = MemoryStore()
-    path = Path(sqlite_database.removeprefix("sqlite:///"))
-
-    async def before(registry: Registry, store: MemoryStore) -> None:
+    async with open_later(sqlite_database, store) as registry:
         await fill(registry, store)
-
-    async def since(registry: Registry, store: MemoryStore) -> None:
+    backup = copy_of(sqlite_database)
+    async with open_later(sqlite_database, store, hours=6) as registry:
         await push_image(registry, b"of a later push")
         kept = f"/v2/dev/app/manifests/{digest_of(document(KEPT))}"
         assert (await registry.client.request("DELETE", kept)).status == 202
         await push_blob(registry, b"later garbage")
         await clean(registry, store)
-
-    async def after(registry: Registry, store: MemoryStore) -> None:
+    bring_back(sqlite_database, backup)
+    async with open_later(sqlite_database, store, hours=12) as registry:
         assert await try_to_clean(registry, store) == ""
         assert set(store.files.objects.values()) >= NEEDED
         await check_image(registry, KEPT)
 
-    play(sqlite_database, store, before)
-    backup = path.read_bytes()
-    play(sqlite_database, store, since, hours=6)
-    path.write_bytes(backup)
-    play(sqlite_database, store, after, hours=12)
 
-
-def test_many_bytes_of_a_later_database_are_left_alone(
+async def test_many_bytes_of_a_later_database_are_left_alone(
     sqlite_database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The database is another one altogether: all the bytes look like orphans."""
     store = MemoryStore()
-    path = Path(sqlite_database.removeprefix("sqlite:///"))
-    backup = path.read_bytes()
-
-    async def push_many(registry: Registry, store: MemoryStore) -> None:
-        del store
+    backup = copy_of(sqlite_database)
+    async with open_later(sqlite_database, store) as registry:
         for number in range(30):
             await push_blob(registry, b"%d" % number)
-
-    async def go_on(registry: Registry, store: MemoryStore) -> None:
-        await clean(registry, store)
-
-    play(sqlite_database, store, push_many)
     ids = {object_id: f"{object_id[:-2]}07" for object_id in store.files.objects}  # in one
     store.files.objects = {ids[object_id]: data for object_id, data in store.files.objects.items()}
-    path.write_bytes(backup)
-    play(sqlite_database, store, go_on, hours=12)
+    bring_back(sqlite_database, backup)
+    async with open_later(sqlite_database, store, hours=12) as registry:
+        await clean(registry, store)
     assert len(store.files.objects) == 30
     assert "30 of 30 stored files belong to no row" in caplog.text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from registry.gc.collector.steps import collection_kind
 from registry.oci.digest import digest_of
 from registry.services.collector_runs import KIND, start_run
 from tests.collecting import at_once, collect
+from tests.databases import on_both_databases
 from tests.fault.collected import (
     GARBAGE,
     MARK,
@@ -63,95 +64,92 @@ class RefusingStore(ThreadedStore):
         super().__init__(self.files, in_thread, look_seconds=0.1)
 
 
-def play(
-    url: str, folder: Path, scenario: Callable[[Registry, RefusingStore], Awaitable[None]]
-) -> None:
-    """Play a scenario over a store that may refuse."""
-
-    async def run(store: RefusingStore) -> None:
-        async with open_registry(url, store) as registry:
-            await scenario(registry, store)
-
-    store = RefusingStore(folder)
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RefusingStore]:
+    """Return a store that may refuse."""
+    store = RefusingStore(tmp_path / "blobs")
     with closing(store.files):
-        asyncio.run(run(store))
+        yield store
 
 
-def test_a_later_run_deletes_what_was_refused(database_url: str, tmp_path: Path) -> None:
-    async def scenario(registry: Registry, store: RefusingStore) -> None:
-        await fill(registry, store)
-        store.files.deleted = 0  # but for duplicates
-        store.files.refusals = 100
-        for _ in range(3):
-            with pytest.raises(StoreUnavailable):
-                await collect(at_once(registry.ctx), store, await account_of(registry))
-            await check_needed(registry, store)
-        assert store.files.deleted == 0
-        store.files.refusals = 0
-        await clean(registry, store)
-        await check_clean(registry, store)
-
-    play(database_url, tmp_path / "blobs", scenario)
+@pytest.fixture
+async def registry(metadata_url: str, store: RefusingStore) -> AsyncIterator[Registry]:
+    """Return a registry over the store."""
+    async with open_registry(metadata_url, store) as registry:
+        yield registry
 
 
-def test_a_store_that_goes_on_refusing_fails_the_run(database_url: str, tmp_path: Path) -> None:
-    """The job tries again; after so many attempts the run says why, and the next one finishes."""
-
-    async def scenario(registry: Registry, store: RefusingStore) -> None:
-        await fill(registry, store)
-        ctx, account_id = at_once(registry.ctx), await account_of(registry)
-        run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.change_by(""))
-        store.files.refusals = 1
-        kind = replace(collection_kind(ctx, store), max_attempts=1)
-        worker = JobWorker(ctx.database, [kind], clock=ctx.clock)
-        working = asyncio.create_task(worker.run())
-
-        async def is_done() -> bool:
-            return working.done() or await ctx.database.read(first_due, [KIND]) is None
-
-        await until(is_done)
-        worker.stop()
-        await working
-        ended = await ctx.database.read(find_run, KIND, account_id, run.id)
-        assert ended is not None
-        assert (ended.state, ended.fault) == ("failed", "STORE_UNAVAILABLE: Input/output error")
-        told = [(fault.code, bool(fault.subject)) for fault in ended.faults]
-        assert told == [("STORE_UNAVAILABLE", True), ("STORE_UNAVAILABLE", False)]
-        await check_needed(registry, store)
-        await clean(registry, store)
-        await check_clean(registry, store)
-
-    play(database_url, tmp_path / "blobs", scenario)
-
-
-def test_one_bad_file_keeps_no_other(sqlite_database: str, tmp_path: Path) -> None:
-    async def scenario(registry: Registry, store: RefusingStore) -> None:
-        for data in GARBAGE:
-            await push_blob(registry, data)
-        store.files.refusals = 1
+@on_both_databases
+async def test_a_later_run_deletes_what_was_refused(
+    registry: Registry, store: RefusingStore
+) -> None:
+    await fill(registry, store)
+    store.files.deleted = 0  # but for duplicates
+    store.files.refusals = 100
+    for _ in range(3):
         with pytest.raises(StoreUnavailable):
             await collect(at_once(registry.ctx), store, await account_of(registry))
-        assert len(list(store.files.list_objects())) == 1
-        await clean(registry, store)
-        assert list(store.files.list_objects()) == []
+        await check_needed(registry, store)
+    assert store.files.deleted == 0
+    store.files.refusals = 0
+    await clean(registry, store)
+    await check_clean(registry, store)
 
-    play(sqlite_database, tmp_path / "blobs", scenario)
+
+@on_both_databases
+async def test_a_store_that_goes_on_refusing_fails_the_run(
+    registry: Registry, store: RefusingStore
+) -> None:
+    """The job tries again; after so many attempts the run says why, and the next one finishes."""
+
+    await fill(registry, store)
+    ctx, account_id = at_once(registry.ctx), await account_of(registry)
+    run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.change_by(""))
+    store.files.refusals = 1
+    kind = replace(collection_kind(ctx, store), max_attempts=1)
+    worker = JobWorker(ctx.database, [kind], clock=ctx.clock)
+    working = asyncio.create_task(worker.run())
+
+    async def is_done() -> bool:
+        return working.done() or await ctx.database.read(first_due, [KIND]) is None
+
+    await until(is_done)
+    worker.stop()
+    await working
+    ended = await ctx.database.read(find_run, KIND, account_id, run.id)
+    assert ended is not None
+    assert (ended.state, ended.fault) == ("failed", "STORE_UNAVAILABLE: Input/output error")
+    told = [(fault.code, bool(fault.subject)) for fault in ended.faults]
+    assert told == [("STORE_UNAVAILABLE", True), ("STORE_UNAVAILABLE", False)]
+    await check_needed(registry, store)
+    await clean(registry, store)
+    await check_clean(registry, store)
 
 
-def test_a_reader_finishes_what_is_removed_meanwhile(sqlite_database: str, tmp_path: Path) -> None:
+async def test_one_bad_file_keeps_no_other(registry: Registry, store: RefusingStore) -> None:
+    for data in GARBAGE:
+        await push_blob(registry, data)
+    store.files.refusals = 1
+    with pytest.raises(StoreUnavailable):
+        await collect(at_once(registry.ctx), store, await account_of(registry))
+    assert len(list(store.files.list_objects())) == 1
+    await clean(registry, store)
+    assert list(store.files.list_objects()) == []
+
+
+async def test_a_reader_finishes_what_is_removed_meanwhile(
+    registry: Registry, store: RefusingStore
+) -> None:
     """The file is open: its last byte comes after its removal."""
 
-    async def scenario(registry: Registry, store: RefusingStore) -> None:
-        await push_blob(registry, DATA)
-        (found,) = store.files.list_objects()
-        with closing(store.files.open(found.object_id)) as stored:
-            chunks = stored.chunks()
-            read = bytearray(next(chunks))
-            await run_phases(registry, store, (MARK, SWEEP, 3))
-            assert list(store.files.list_objects()) == []
-            for chunk in chunks:
-                read += chunk
-        assert len(read) == len(DATA)
-        assert digest_of(bytes(read)) == digest_of(DATA)
-
-    play(sqlite_database, tmp_path / "blobs", scenario)
+    await push_blob(registry, DATA)
+    (found,) = store.files.list_objects()
+    with closing(store.files.open(found.object_id)) as stored:
+        chunks = stored.chunks()
+        read = bytearray(next(chunks))
+        await run_phases(registry, store, (MARK, SWEEP, 3))
+        assert list(store.files.list_objects()) == []
+        for chunk in chunks:
+            read += chunk
+    assert len(read) == len(DATA)
+    assert digest_of(bytes(read)) == digest_of(DATA)

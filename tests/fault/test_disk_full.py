@@ -5,18 +5,17 @@ What is uploaded leaves some room; so it is another program that takes the last 
 
 from __future__ import annotations
 
-import asyncio
 import random
 import shutil
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Final
 
 import pytest
 from sqlalchemy import bindparam, text
 
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 from cloudcore.identity.tables import accounts
@@ -24,7 +23,7 @@ from registry.blobstore.filesystem import FilesystemStore
 from registry.gc.fsck import check
 from registry.oci.digest import digest_of
 from tests.collecting import at_once, collect
-from tests.databases import add_account, with_database
+from tests.databases import add_account, opened
 from tests.fault.collected import DELETED, KEPT, account_of, check_image, document, push_image
 from tests.fault.small_disk import free_bytes, small_disk, take_the_rest
 from tests.inprocess import Answer, Registry, open_registry
@@ -55,13 +54,10 @@ def database_on_disk(disk: Path, migrated_file: Path) -> str:
     return f"sqlite:///{disk}/metadata.db"
 
 
-Scenario = Callable[[Registry, FilesystemStore], Awaitable[None]]
-
-
-def play(url: str, disk: Path, scenario: Scenario) -> None:
-    """Play a scenario that begins with a disk full of blobs that nobody needs."""
-
-    async def run(store: FilesystemStore) -> None:
+@asynccontextmanager
+async def open_full(url: str, disk: Path) -> AsyncIterator[tuple[Registry, FilesystemStore]]:
+    """Open a registry on a disk full of blobs that nobody needs; check it at the end."""
+    with closing(FilesystemStore(disk / "blobs")) as store:
         async with open_registry(url, store) as registry:
             await push_image(registry, KEPT)
             await push_image(registry, DELETED)
@@ -70,14 +66,11 @@ def play(url: str, disk: Path, scenario: Scenario) -> None:
                 while (answer := await push(registry, rng.randbytes(size))).status == 201:
                     pass
                 check_refused(answer, "the blob store is full")
-            await scenario(registry, store)
+            yield registry, store
             await check_image(registry, KEPT)
             report = await check(registry.ctx.database, store, lambda _: None, clock=registry.clock)
             assert report.violations == []
             assert report.orphans == []
-
-    with closing(FilesystemStore(disk / "blobs")) as store:
-        asyncio.run(run(store))
 
 
 async def push(registry: Registry, data: bytes) -> Answer:
@@ -109,17 +102,17 @@ async def check_emptied(registry: Registry, store: FilesystemStore, disk: Path) 
     assert (await push(registry, bytes(BLOB_BYTES))).status == 201
 
 
-def test_what_pushes_filled_is_emptied(disk: Path, database_on_disk: str) -> None:
-    async def scenario(registry: Registry, store: FilesystemStore) -> None:
+async def test_what_pushes_filled_is_emptied(disk: Path, database_on_disk: str) -> None:
+    async with open_full(database_on_disk, disk) as (registry, store):
         await check_emptied(registry, store, disk)
 
-    play(database_on_disk, disk, scenario)
 
-
-def test_at_the_last_byte_pulls_go_on_and_room_heals(disk: Path, database_on_disk: str) -> None:
+async def test_at_the_last_byte_pulls_go_on_and_room_heals(
+    disk: Path, database_on_disk: str
+) -> None:
     """The database cannot grow there; nothing is lost, and no restart is needed."""
 
-    async def scenario(registry: Registry, store: FilesystemStore) -> None:
+    async with open_full(database_on_disk, disk) as (registry, store):
         taken = take_the_rest(disk)
         check_refused(await push(registry, b"small"), "full")
         check_refused(await delete(registry), "full")
@@ -128,23 +121,19 @@ def test_at_the_last_byte_pulls_go_on_and_room_heals(disk: Path, database_on_dis
         taken.unlink()
         await check_emptied(registry, store, disk)
 
-    play(database_on_disk, disk, scenario)
-
 
 @pytest.mark.postgresql
-def test_the_collector_needs_not_one_byte(disk: Path, postgresql_database: str) -> None:
-    async def scenario(registry: Registry, store: FilesystemStore) -> None:
+async def test_the_collector_needs_not_one_byte(disk: Path, postgresql_database: str) -> None:
+    async with open_full(postgresql_database, disk) as (registry, store):
         take_the_rest(disk)
         check_refused(await push(registry, b"small"), "full")
         await check_emptied(registry, store, disk)
 
-    play(postgresql_database, disk, scenario)
 
-
-def test_a_log_that_cannot_grow_is_used_again(disk: Path, database_on_disk: str) -> None:
+async def test_a_log_that_cannot_grow_is_used_again(disk: Path, database_on_disk: str) -> None:
     """What changes rows in place goes on at the last byte, but for who finds the log's end."""
 
-    async def scenario(database: Database) -> None:
+    async with opened(database_on_disk) as database:
         account_id = await database.write(add_account, "full")
         for _ in range(100):
             await database.write(_count_on, account_id)
@@ -156,8 +145,6 @@ def test_a_log_that_cannot_grow_is_used_again(disk: Path, database_on_disk: str)
             except Unavailable:
                 refused += 1
         assert 0 < refused < CHANGES // 10
-
-    with_database(database_on_disk, scenario)
 
 
 def _count_on(tx: Connection, account_id: str) -> None:

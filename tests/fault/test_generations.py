@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from sqlalchemy import bindparam
 
@@ -27,38 +25,35 @@ from tests.inprocess import open_registry
 FORGET = Statement(store_generations.delete().where(store_generations.c.id == bindparam("id")))
 
 
-def test_a_lost_generation_is_noticed_until_it_is_accepted(database_url: str) -> None:
+async def test_a_lost_generation_is_noticed_until_it_is_accepted(database_url: str) -> None:
     def forget(tx: Connection, generation: str | None) -> None:
         assert tx.execute(FORGET, id=generation) == 1
 
-    async def scenario() -> None:
-        store = MemoryStore()
-        async with open_registry(database_url, store) as registry:
-            ctx = registry.ctx
-            await check_generation(ctx, store)  # nothing was noted yet
-            await Generations(ctx, store).begin()
-            await push_blob(registry, b"since the copy")
-            history = Generations(ctx, store)
-            await history.go_on()
-            lost = await store.generation()
-            await history.go_on()
-            assert await store.generation() == lost, "nothing came since"
-            await ctx.database.write(forget, lost)
-            with pytest.raises(DatabaseWentBack):
-                await check_generation(ctx, store)
-            with pytest.raises(DatabaseWentBack):
-                await renew_generation(ctx, store)
-            for note in (history.begin, history.go_on, history.end):
-                await note()
-                assert await store.generation() == lost
-            await accept_database(ctx, store)
+    store = MemoryStore()
+    async with open_registry(database_url, store) as registry:
+        ctx = registry.ctx
+        await check_generation(ctx, store)  # nothing was noted yet
+        await Generations(ctx, store).begin()
+        await push_blob(registry, b"since the copy")
+        history = Generations(ctx, store)
+        await history.go_on()
+        lost = await store.generation()
+        await history.go_on()
+        assert await store.generation() == lost, "nothing came since"
+        await ctx.database.write(forget, lost)
+        with pytest.raises(DatabaseWentBack):
             await check_generation(ctx, store)
+        with pytest.raises(DatabaseWentBack):
             await renew_generation(ctx, store)
+        for note in (history.begin, history.go_on, history.end):
+            await note()
+            assert await store.generation() == lost
+        await accept_database(ctx, store)
+        await check_generation(ctx, store)
+        await renew_generation(ctx, store)
 
-    asyncio.run(scenario())
 
-
-def test_an_expired_upload_that_became_an_object_is_not_deleted(sqlite_database: str) -> None:
+async def test_an_expired_upload_that_became_an_object_is_not_deleted(sqlite_database: str) -> None:
     """By a later state of the database it may be a blob: the orphan scan sets it aside."""
     steps = Steps()
     data = b"committed, and no row told"
@@ -66,20 +61,17 @@ def test_an_expired_upload_that_became_an_object_is_not_deleted(sqlite_database:
     def die() -> None:
         raise Died
 
-    async def scenario() -> None:
-        store = MemoryStore()
-        around = lambda database: SteppingDatabase(database, steps)  # noqa: E731
-        async with open_registry(sqlite_database, store, around=around) as registry:
-            ask = registry.client.request
-            location = (await ask("POST", "/v2/dev/app/blobs/uploads/")).headers["location"]
-            assert (await ask("PATCH", location, data)).status == 202
-            steps.strike_at(2, die)  # the lease is taken at 0 and 1, then the blob is recorded
-            with pytest.raises(Died):
-                await ask("PUT", f"{location}?digest={digest_of(data)}")
-            steps.strike_at(-1, die)
-            registry.clock.advance(25 * 3600)
-            assert await discard_expired_uploads(registry.ctx) == 1
-            assert list(store.files.objects.values()) == [data]
-            assert not store.files.held
-
-    asyncio.run(scenario())
+    store = MemoryStore()
+    around = lambda database: SteppingDatabase(database, steps)  # noqa: E731
+    async with open_registry(sqlite_database, store, around=around) as registry:
+        ask = registry.client.request
+        location = (await ask("POST", "/v2/dev/app/blobs/uploads/")).headers["location"]
+        assert (await ask("PATCH", location, data)).status == 202
+        steps.strike_at(2, die)  # the lease is taken at 0 and 1, then the blob is recorded
+        with pytest.raises(Died):
+            await ask("PUT", f"{location}?digest={digest_of(data)}")
+        steps.strike_at(-1, die)
+        registry.clock.advance(25 * 3600)
+        assert await discard_expired_uploads(registry.ctx) == 1
+        assert list(store.files.objects.values()) == [data]
+        assert not store.files.held

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import shutil
-from collections.abc import Awaitable, Callable
-from contextlib import closing, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -116,26 +116,27 @@ class Interposing:
         return result
 
 
-def play(url: str, folder: Path, scenario: Callable[[Registry, Interposing], Any]) -> None:
-    async def run() -> None:
-        def around(database: Database) -> Database:
-            between.append(Interposing(database))
-            return between[0]
-
-        async with open_registry(url, files, around=around) as registry:
-            await scenario(registry, between[0])
-
+@asynccontextmanager
+async def open_between(url: str, folder: Path) -> AsyncIterator[tuple[Registry, Interposing]]:
+    """Open a registry over files, and what stands between it and its database."""
     between: list[Interposing] = []
+
+    def around(database: Database) -> Database:
+        between.append(Interposing(database))
+        return between[0]
+
     with closing(FilesystemStore(folder)) as files:
-        asyncio.run(run())
+        async with open_registry(url, files, around=around) as registry:
+            yield registry, between[0]
 
 
-def test_what_another_push_recorded_meanwhile_is_looked_at_first(
+async def test_what_another_push_recorded_meanwhile_is_looked_at_first(
     database_url: str, tmp_path: Path
 ) -> None:
     """Both looked when the account had nothing; one of the two files stays, and it is whole."""
 
-    async def scenario(registry: Registry, between: Interposing) -> None:
+    async with open_between(database_url, tmp_path / "blobs") as (registry, between):
+
         async def other() -> None:
             assert await push(registry, "two") == 201
             cut(await file_of(registry, tmp_path / "blobs", DIGEST))
@@ -145,13 +146,11 @@ def test_what_another_push_recorded_meanwhile_is_looked_at_first(
         for repository in ("one", "two"):
             assert await pulled(registry, repository) == (200, True)
 
-    play(database_url, tmp_path / "blobs", scenario)
 
-
-def test_an_answer_that_was_lost_is_no_success_while_the_bytes_are_damaged(
+async def test_an_answer_that_was_lost_is_no_success_while_the_bytes_are_damaged(
     sqlite_database: str, tmp_path: Path
 ) -> None:
-    async def scenario(registry: Registry, between: Interposing) -> None:
+    async with open_between(sqlite_database, tmp_path / "blobs") as (registry, between):
         assert await push(registry) == 201
         between.loses_answers = 1
         assert await push(registry) == 201  # whole, and there: the answer can be told
@@ -162,10 +161,8 @@ def test_an_answer_that_was_lost_is_no_success_while_the_bytes_are_damaged(
         assert await push(registry) == 201
         assert await pulled(registry, "one") == (200, True)
 
-    play(sqlite_database, tmp_path / "blobs", scenario)
 
-
-def test_a_healthy_duplicate_is_looked_up_and_not_read(sqlite_database: str) -> None:
+async def test_a_healthy_duplicate_is_looked_up_and_not_read(sqlite_database: str) -> None:
     class Looking(MemoryStore):
         calls: list[object]
 
@@ -179,14 +176,11 @@ def test_a_healthy_duplicate_is_looked_up_and_not_read(sqlite_database: str) -> 
             self.calls.append(stored_size)
             await super().check(object_id, stored_size)
 
-    async def scenario() -> None:
-        async with open_registry(sqlite_database, store) as registry:
-            assert await push(registry) == 201
-            store.calls = []
-            assert [await push(registry, name) for name in ("one", "two")] == [201, 201]
-            assert store.calls == [len(BLOB)] * 2
-            assert len(store.files.objects) == 1
-
     store = Looking()
     store.calls = []
-    asyncio.run(scenario())
+    async with open_registry(sqlite_database, store) as registry:
+        assert await push(registry) == 201
+        store.calls = []
+        assert [await push(registry, name) for name in ("one", "two")] == [201, 201]
+        assert store.calls == [len(BLOB)] * 2
+        assert len(store.files.objects) == 1

@@ -26,18 +26,14 @@ PUSH: Final = f"/v2/dev/app/blobs/uploads/?digest={digest_of(SECOND)}"
     ("step", "is_object"),
     [("after write", False), ("before commit", False), ("before _record_rows", True)],
 )
-def test_what_a_killed_push_left_is_found_within_minutes(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    kind: str,
-    step: str,
-    is_object: bool,
+async def test_what_a_killed_push_left_is_found_within_minutes(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str, step: str, is_object: bool
 ) -> None:
     """In whichever shard it lies: a worker's first turn is over all that came of late."""
     database_url: str = request.getfixturevalue(f"{kind}_database")
     folder = tmp_path / "blobs"
 
-    async def scenario(store: FilesystemStore) -> None:
+    with closing(FilesystemStore(folder)) as store:
         async with open_registry(database_url, store) as registry:
             await push_blob(registry, FIRST)
             await asyncio.to_thread(kill_at, step, database_url, folder, PUSH, "POST")
@@ -51,6 +47,3 @@ def test_what_a_killed_push_left_is_found_within_minutes(
             assert {each.object_id for each in listing()} == before - {orphan.object_id}
             assert await orphan_scan.turn() == 0
             await push_blob(registry, SECOND)
-
-    with closing(FilesystemStore(folder)) as store:
-        asyncio.run(scenario(store))

@@ -39,7 +39,7 @@ POSTGRESQL: Final = pytest.mark.postgresql
         pytest.param(*("postgresql", "PUT", "before _record_rows", len(FIRST)), marks=POSTGRESQL),
     ],
 )
-def test_another_worker_goes_on_after_a_kill(
+async def test_another_worker_goes_on_after_a_kill(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     kind: str,
@@ -72,7 +72,7 @@ def test_another_worker_goes_on_after_a_kill(
             assert (await ask("GET", f"/v2/dev/app/blobs/{digest}")).body == whole
 
     with closing(FilesystemStore(folder)) as store:
-        asyncio.run(scenario(store))
+        await scenario(store)
         with querying(database_url) as query:
             check_counters(query, "dev")
             assert {one.object_id for one in store.files.list_objects()} == object_ids(query)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -35,16 +34,18 @@ async def push(registry: Registry) -> None:
     assert (await registry.client.request("POST", path, DATA)).status == 201
 
 
-def test_a_look_at_a_blob_keeps_it(sqlite_database: str) -> None:
-    status, steps = asyncio.run(opened(sqlite_database, lambda: None))
+async def test_a_look_at_a_blob_keeps_it(sqlite_database: str) -> None:
+    status, steps = await opened(sqlite_database, lambda: None)
     assert status == 200
     assert steps == ["before touch_link", "after touch_link"]
 
 
-def test_a_blob_that_is_swept_during_a_look_is_not_said_to_be_there(sqlite_database: str) -> None:
+async def test_a_blob_that_is_swept_during_a_look_is_not_said_to_be_there(
+    sqlite_database: str,
+) -> None:
     def sweep() -> None:
         with querying(sqlite_database) as query:
             query("DELETE FROM repository_blobs")
 
-    status, _ = asyncio.run(opened(sqlite_database, sweep))
+    status, _ = await opened(sqlite_database, sweep)
     assert status == 404

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 from collections.abc import Iterator
@@ -111,8 +110,11 @@ def test_a_block_the_disk_has_lost_is_found_before_it_becomes_a_blob(
             staged.commit(digest_of(FIRST))
 
 
-def test_a_client_goes_on_where_it_was_acknowledged(sqlite_database: str, tmp_path: Path) -> None:
-    async def scenario() -> None:
+async def test_a_client_goes_on_where_it_was_acknowledged(
+    sqlite_database: str, tmp_path: Path
+) -> None:
+    digest = digest_of(DATA)
+    with closing(FilesystemStore(tmp_path / "blobs")) as blobs:
         async with open_registry(sqlite_database, blobs) as registry:
             ask = registry.client.request
             location = (await ask("POST", "/v2/dev/app/blobs/uploads/")).headers["location"]
@@ -126,21 +128,14 @@ def test_a_client_goes_on_where_it_was_acknowledged(sqlite_database: str, tmp_pa
             assert (await ask("PUT", f"{location}?digest={digest}")).status == 201
             assert (await ask("GET", f"/v2/dev/app/blobs/{digest}")).body == DATA
 
-    digest = digest_of(DATA)
-    with closing(FilesystemStore(tmp_path / "blobs")) as blobs:
-        asyncio.run(scenario())
 
-
-def test_a_single_push_that_cannot_be_flushed_leaves_nothing(
+async def test_a_single_push_that_cannot_be_flushed_leaves_nothing(
     sqlite_database: str, tmp_path: Path
 ) -> None:
-    async def scenario() -> None:
+    with closing(FilesystemStore(tmp_path / "blobs")) as blobs:
         async with open_registry(sqlite_database, blobs) as registry:
             with watched(FailingFlush()):
                 target = f"/v2/dev/app/blobs/uploads/?digest={digest_of(DATA)}"
                 assert (await registry.client.request("POST", target, DATA)).status == 503
             assert list(blobs.files.list_staged()) == []
             assert list(blobs.files.list_objects()) == []
-
-    with closing(FilesystemStore(tmp_path / "blobs")) as blobs:
-        asyncio.run(scenario())

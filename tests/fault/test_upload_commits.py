@@ -107,126 +107,105 @@ async def two_workers(url: str, folder: Path) -> AsyncIterator[Site]:
             yield Site(first, second, proxy, url, store, location)
 
 
-def test_a_chunk_counts_though_the_answer_to_its_commit_is_lost(
+async def test_a_chunk_counts_though_the_answer_to_its_commit_is_lost(
     postgresql_database: str, tmp_path: Path
 ) -> None:
-    async def scenario() -> None:
-        async with two_workers(postgresql_database, tmp_path) as site:
-            answer = await site.lose("PATCH", "", "answer lost")
-            assert answer.status == 202
+    async with two_workers(postgresql_database, tmp_path) as site:
+        answer = await site.lose("PATCH", "", "answer lost")
+        assert answer.status == 202
+        assert answer.headers["range"] == f"0-{len(FIRST + SECOND) - 1}"
+        await site.finish(FIRST + SECOND)
+
+
+async def test_a_blob_is_there_though_the_answer_to_its_commit_is_lost(
+    postgresql_database: str, tmp_path: Path
+) -> None:
+    digest = digest_of(FIRST + SECOND)
+    async with two_workers(postgresql_database, tmp_path) as site:
+        answer = await site.lose("PUT", f"?digest={digest}", "answer lost")
+        assert answer.status == 201
+        await site.check(digest, FIRST + SECOND)
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_the_next_writer_waits_until_a_commit_is_decided(
+    postgresql_database: str, tmp_path: Path, *, is_kept: bool
+) -> None:
+    async with two_workers(postgresql_database, tmp_path) as site:
+        await site.lose("PATCH", "", "client dies")
+        place = {"content-range": f"{len(FIRST)}-{len(FIRST + THIRD) - 1}"}
+        retry = asyncio.create_task(
+            site.second.client.request("PATCH", site.location, THIRD, place)
+        )
+        await site.wait_for_a_lock(retry)
+        if is_kept:
+            site.proxy.let_go()
+            answer = await retry
+            assert answer.status == 416
             assert answer.headers["range"] == f"0-{len(FIRST + SECOND) - 1}"
             await site.finish(FIRST + SECOND)
-
-    asyncio.run(scenario())
-
-
-def test_a_blob_is_there_though_the_answer_to_its_commit_is_lost(
-    postgresql_database: str, tmp_path: Path
-) -> None:
-    async def scenario() -> None:
-        digest = digest_of(FIRST + SECOND)
-        async with two_workers(postgresql_database, tmp_path) as site:
-            answer = await site.lose("PUT", f"?digest={digest}", "answer lost")
-            assert answer.status == 201
-            await site.check(digest, FIRST + SECOND)
-
-    asyncio.run(scenario())
+        else:
+            site.proxy.forget()
+            assert (await retry).status == 202
+            await site.finish(FIRST + THIRD)
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_the_next_writer_waits_until_a_commit_is_decided(
+async def test_the_bytes_of_a_blob_stay_while_its_commit_is_undecided(
     postgresql_database: str, tmp_path: Path, *, is_kept: bool
 ) -> None:
-    async def scenario() -> None:
-        async with two_workers(postgresql_database, tmp_path) as site:
-            await site.lose("PATCH", "", "client dies")
-            place = {"content-range": f"{len(FIRST)}-{len(FIRST + THIRD) - 1}"}
-            retry = asyncio.create_task(
-                site.second.client.request("PATCH", site.location, THIRD, place)
-            )
-            await site.wait_for_a_lock(retry)
-            if is_kept:
-                site.proxy.let_go()
-                answer = await retry
-                assert answer.status == 416
-                assert answer.headers["range"] == f"0-{len(FIRST + SECOND) - 1}"
-                await site.finish(FIRST + SECOND)
-            else:
-                site.proxy.forget()
-                assert (await retry).status == 202
-                await site.finish(FIRST + THIRD)
-
-    asyncio.run(scenario())
+    whole = FIRST + SECOND
+    digest = digest_of(whole)
+    async with two_workers(postgresql_database, tmp_path) as site:
+        await site.lose("PUT", f"?digest={digest}", "client dies")
+        target = f"{site.location}?digest={digest}"
+        retry = asyncio.create_task(site.second.client.request("PUT", target, SECOND))
+        await site.wait_for_a_lock(retry)
+        if is_kept:
+            site.proxy.let_go()
+            assert (await retry).codes == ["BLOB_UPLOAD_UNKNOWN"]
+        else:
+            site.proxy.forget()
+            assert (await retry).status == 201
+        await site.check(digest, whole)
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_the_bytes_of_a_blob_stay_while_its_commit_is_undecided(
-    postgresql_database: str, tmp_path: Path, *, is_kept: bool
-) -> None:
-    async def scenario() -> None:
-        whole = FIRST + SECOND
-        digest = digest_of(whole)
-        async with two_workers(postgresql_database, tmp_path) as site:
-            await site.lose("PUT", f"?digest={digest}", "client dies")
-            target = f"{site.location}?digest={digest}"
-            retry = asyncio.create_task(site.second.client.request("PUT", target, SECOND))
-            await site.wait_for_a_lock(retry)
-            if is_kept:
-                site.proxy.let_go()
-                assert (await retry).codes == ["BLOB_UPLOAD_UNKNOWN"]
-            else:
-                site.proxy.forget()
-                assert (await retry).status == 201
-            await site.check(digest, whole)
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("is_kept", [True, False])
-def test_a_push_in_one_request_is_recorded_again(
+async def test_a_push_in_one_request_is_recorded_again(
     postgresql_database: str, tmp_path: Path, *, is_kept: bool
 ) -> None:
     """The repository links these bytes already, but only this push verifies their sha512."""
-
-    async def scenario() -> None:
-        digests = digest_of(SECOND), digest_of(SECOND, "sha512")
-        path = "/v2/dev/app/blobs/uploads/?digest="
-        async with two_workers(postgresql_database, tmp_path) as site:
-            pushed = await site.second.client.request("POST", path + digests[0], SECOND)
-            assert pushed.status == 201
-            body = Held(SECOND)
-            asked = asyncio.create_task(
-                site.first.client.request("POST", path + digests[1], aiter(body))
-            )
-            await body.begun.wait()
-            site.proxy.arm("delayed")
-            body.go_on.set()
-            await site.wait_for_a_lock(asked)
-            if is_kept:
-                site.proxy.let_go()
-            else:
-                site.proxy.forget()
-            assert (await asked).status == 201
-            await site.check(digests[1], SECOND)
-
-    asyncio.run(scenario())
+    digests = digest_of(SECOND), digest_of(SECOND, "sha512")
+    path = "/v2/dev/app/blobs/uploads/?digest="
+    async with two_workers(postgresql_database, tmp_path) as site:
+        pushed = await site.second.client.request("POST", path + digests[0], SECOND)
+        assert pushed.status == 201
+        body = Held(SECOND)
+        asked = asyncio.create_task(
+            site.first.client.request("POST", path + digests[1], aiter(body))
+        )
+        await body.begun.wait()
+        site.proxy.arm("delayed")
+        body.go_on.set()
+        await site.wait_for_a_lock(asked)
+        if is_kept:
+            site.proxy.let_go()
+        else:
+            site.proxy.forget()
+        assert (await asked).status == 201
+        await site.check(digests[1], SECOND)
 
 
-def test_a_worker_that_lives_settles_the_outcome_itself(
+async def test_a_worker_that_lives_settles_the_outcome_itself(
     postgresql_database: str, tmp_path: Path
 ) -> None:
-    async def scenario() -> None:
-        async with two_workers(postgresql_database, tmp_path) as site:
-            body = Held(SECOND)
-            asked = asyncio.create_task(
-                site.first.client.request("PATCH", site.location, aiter(body))
-            )
-            await body.begun.wait()
-            site.proxy.arm("delayed")
-            body.go_on.set()
-            await site.wait_for_a_lock(asked)
-            site.proxy.let_go()
-            assert (await asked).status == 202
-            await site.finish(FIRST + SECOND)
-
-    asyncio.run(scenario())
+    async with two_workers(postgresql_database, tmp_path) as site:
+        body = Held(SECOND)
+        asked = asyncio.create_task(site.first.client.request("PATCH", site.location, aiter(body)))
+        await body.begun.wait()
+        site.proxy.arm("delayed")
+        body.go_on.set()
+        await site.wait_for_a_lock(asked)
+        site.proxy.let_go()
+        assert (await asked).status == 202
+        await site.finish(FIRST + SECOND)

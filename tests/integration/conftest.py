@@ -1,5 +1,13 @@
-"""The databases that the suites of this folder run over, and a world that some of them share."""
+"""What the suites of this folder begin with: databases, and installs and planes over them."""
 
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests import control_plane, identity_world
 from tests.databases import (
     database_url,
     migrated_file,
@@ -7,11 +15,18 @@ from tests.databases import (
     postgresql_database,
     sqlite_database,
 )
+from tests.integration import oauth_world
 from tests.integration.images_world import reader
+from tests.integration.lifecycle_world import LifecycleWorld
+from tests.integration.pushing import World, make_world
+from tests.integration.served_world import Served, open_served
+from tests.jobs import effects_table
 from tests.postgresql import postgresql_url
+from tests.tenants import Install, open_install
 
 __all__ = [
     "database_url",
+    "effects_table",
     "migrated_file",
     "migrated_template",
     "postgresql_database",
@@ -19,3 +34,50 @@ __all__ = [
     "reader",
     "sqlite_database",
 ]
+
+
+@pytest.fixture
+async def install(metadata_url: str) -> AsyncIterator[Install]:
+    """Return an install of the registry in this process, with nobody in it."""
+    async with open_install(metadata_url) as install:
+        yield install
+
+
+@pytest.fixture
+async def world(install: Install) -> World:
+    """Return a repository of the account ``acme``, reached over both planes."""
+    return await make_world(install)
+
+
+@pytest.fixture
+async def lifecycle(world: World) -> LifecycleWorld:
+    """Return a repository with a lifecycle policy to come, and days that pass."""
+    return LifecycleWorld(world)
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    """Return all of ``entrepot serve`` in this process, with two tenants."""
+    async with open_served(tmp_path / "data") as served:
+        yield served
+
+
+@pytest.fixture
+async def identity(metadata_url: str) -> AsyncIterator[identity_world.World]:
+    """Return a control plane of identity with two tenants."""
+    async with identity_world.open_world(metadata_url) as world:
+        yield world
+
+
+@pytest.fixture
+async def oauth(metadata_url: str) -> AsyncIterator[oauth_world.World]:
+    """Return a control plane of tokens, sessions and the sign-in page."""
+    async with oauth_world.open_world(metadata_url) as world:
+        yield world
+
+
+@pytest.fixture
+async def plane(metadata_url: str) -> AsyncIterator[control_plane.World]:
+    """Return a control plane over the family of things."""
+    async with control_plane.open_world(metadata_url) as world:
+        yield world

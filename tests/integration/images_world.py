@@ -1,11 +1,11 @@
-"""A repository in an install of its own: for a scenario, or for questions that change nothing."""
+"""A repository in an install of its own: for a test, or for questions that change nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,20 +13,18 @@ import httpx
 import pytest
 
 from tests.integration.pushing import World, make_world
-from tests.tenants import Install, open_install, play
+from tests.tenants import open_install
 
-Scenario = Callable[[World], Awaitable[None]]
+
+@asynccontextmanager
+async def open_world(url: str, **fields: Any) -> AsyncIterator[World]:  # noqa: ANN401 - JSON
+    """Open an install with one repository of these fields."""
+    async with open_install(url) as install:
+        yield await make_world(install, **fields)
+
+
 NOBODY: Final = "01890000-0000-7000-8000-000000000000"
 ABSENT: Final = f"sha256:{'0' * 64}"
-
-
-def run(url: str, scenario: Scenario, **fields: Any) -> None:  # noqa: ANN401 - JSON
-    """Play a scenario in a world with one repository of these fields."""
-
-    async def in_world(install: Install) -> None:
-        await scenario(await make_world(install, **fields))
-
-    play(url, in_world)
 
 
 class Reader:

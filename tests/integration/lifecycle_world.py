@@ -11,10 +11,9 @@ from cloudcore.jobs.kinds import Done, Next
 from cloudcore.jobs.queue import Job, first_due
 from cloudcore.jobs.worker import JobPace, JobWorker
 from registry.services.lifecycle.runs import lifecycle_kind
-from tests.integration.pushing import Descriptor, World, make_world
+from tests.integration.pushing import Descriptor, World
 from tests.jobs import until
 from tests.tenants import Install
-from tests.tenants import play as play_install
 
 DAY = 24 * 3600
 
@@ -23,7 +22,7 @@ Meddle = Callable[[], Awaitable[object]]
 
 @dataclass(frozen=True)
 class LifecycleWorld:
-    """What a scenario has."""
+    """A repository whose policy is put, previewed and run."""
 
     world: World
 
@@ -113,18 +112,6 @@ class LifecycleWorld:
     async def digests(self) -> set[str]:
         """Return the digests of all images."""
         return {image["digest"] for image in (await self.world.get("/images"))["images"]}
-
-
-Scenario = Callable[[LifecycleWorld], Awaitable[None]]
-
-
-def play(url: str, scenario: Scenario) -> None:
-    """Play a scenario in an install of its own."""
-
-    async def run(install: Install) -> None:
-        await scenario(LifecycleWorld(await make_world(install)))
-
-    play_install(url, run)
 
 
 async def pin(world: LifecycleWorld, image: Descriptor) -> None:

@@ -5,15 +5,15 @@ The clock is the test's own. Routes of the test's own say who is asking, and let
 
 from __future__ import annotations
 
-import asyncio
 import html
 import json
 import re
 from base64 import b64encode, urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import httpx
@@ -22,7 +22,6 @@ from litestar.di import NamedDependency
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.opening import open_database
 from cloudcore.iam.passwords import Cost, hash_password
 from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.authorize_routes import authorize_handlers
@@ -43,8 +42,7 @@ from cloudcore.keyring import Keyring
 from cloudcore.web.app import ControlPlane, create_app
 from cloudcore.web.context import ControlSettings, Platform, RequestContext
 from registry.services.bearers import KEY_KINDS
-
-T = TypeVar("T")
+from tests.databases import opened
 
 START: Final = 1_800_000_000 * MICROSECONDS
 ISSUER: Final = "http://127.0.0.1:5000"
@@ -270,19 +268,13 @@ class World:
         self.now += int(seconds * MICROSECONDS)
 
 
-def play(url: str, scenario: Callable[[World], Awaitable[T]]) -> T:
-    """Play `scenario` in a new world over the migrated database at `url`."""
-
-    async def run() -> T:
-        database = open_database(url)
-        try:
-            world = make_world(database)
-            await world.keys.refresh()
-            return await scenario(world)
-        finally:
-            await database.close()
-
-    return asyncio.run(run())
+@asynccontextmanager
+async def open_world(url: str) -> AsyncIterator[World]:
+    """Open a world, with a key to sign with, over the database at `url`."""
+    async with opened(url) as database:
+        world = make_world(database)
+        await world.keys.refresh()
+        yield world
 
 
 def make_world(database: Database, issuer: str = ISSUER) -> World:

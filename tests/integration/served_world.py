@@ -6,10 +6,9 @@ What is asked goes over ASGI; every statement that runs is noted with its parame
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -408,16 +407,6 @@ async def open_served(data: Path, database_url: str = "") -> AsyncIterator[Serve
         served.acme = await served.add_tenant("acme")
         served.globex = await served.add_tenant("globex")
         yield served
-
-
-def play(data: Path, scenario: Callable[[Served], Awaitable[None]]) -> None:
-    """Play a scenario in an install whose data is in a folder."""
-
-    async def run() -> None:
-        async with open_served(data) as served:
-            await scenario(served)
-
-    asyncio.run(run())
 
 
 async def routes_of_the_whole(settings: Settings) -> ControlPlane:

@@ -18,11 +18,9 @@ from tests.integration.bad_input.identity import CASES, GROUPS
 from tests.integration.bad_input.raw_request import send
 from tests.integration.id_places import BODIES, PLACES, filled, token_of
 from tests.integration.oauth_world import VERIFIER, World, authorization_query
-from tests.integration.oauth_world import play as play_oauth
-from tests.integration.served_world import Served, play
+from tests.integration.served_world import Served
 from tests.integration.tokens_world import challenge, refused
 from tests.tenants import HOST, Install, bearer
-from tests.tenants import play as play_install
 from tests.unit.identity_forgeries import token as forge
 
 ROOT: Final = Path(__file__).parents[2]
@@ -52,157 +50,138 @@ def _named_tests() -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("value", ["Bearer", "Bearer ", "Bearer\t", "Bearer a b", "bearer,", "x"])
-def test_what_is_no_bearer_is_refused(sqlite_database: str, value: str) -> None:
+async def test_what_is_no_bearer_is_refused(install: Install, value: str) -> None:
     """A2: a scheme without a credential; of another scheme, nobody has come at all."""
 
-    async def scenario(install: Install) -> None:
-        async with install.connect() as client:
-            answer = await client.get(TAGS, headers={"Authorization": value})
-            is_bearer = value.lower().startswith("bearer")
-            error = "invalid_token" if is_bearer else ""
-            refused(answer, 401, challenge("repository:acme/r:pull", error))
-
-    play_install(sqlite_database, scenario)
+    async with install.connect() as client:
+        answer = await client.get(TAGS, headers={"Authorization": value})
+        is_bearer = value.lower().startswith("bearer")
+        error = "invalid_token" if is_bearer else ""
+        refused(answer, 401, challenge("repository:acme/r:pull", error))
 
 
 @pytest.mark.parametrize("size", [64 * 1024 - 8, 64 * 1024, 64 * 1024 + 1])
-def test_a_value_of_64_kilobytes_is_refused(sqlite_database: str, size: int) -> None:
+async def test_a_value_of_64_kilobytes_is_refused(install: Install, size: int) -> None:
     """A4: the server takes a head so large, so that the door can say 401."""
     assert size + 1024 < ServerLimits().head_bytes
 
-    async def scenario(install: Install) -> None:
-        async with install.connect() as client:
-            answer = await client.get(TAGS, headers={"Authorization": f"Bearer {'a' * size}"})
-            refused(answer, 401, INVALID)
-
-    play_install(sqlite_database, scenario)
+    async with install.connect() as client:
+        answer = await client.get(TAGS, headers={"Authorization": f"Bearer {'a' * size}"})
+        refused(answer, 401, INVALID)
 
 
-def test_200_kilobytes_of_claims_are_refused(sqlite_database: str, registry_url: str) -> None:
+async def test_200_kilobytes_of_claims_are_refused(install: Install, registry_url: str) -> None:
     """A24: even rightly signed; and less, rightly signed, is what it says."""
 
-    async def scenario(install: Install) -> None:
-        key = install.keys.current(BEARERS)
-        account = await install.add_account("acme")
-        await install.add_repository(account, "r")
-        now = install.clock.now // MICROSECONDS
-        claims = {
-            "iss": f"http://{HOST}",
-            "aud": HOST,
-            "sub": "",
-            "iat": now,
-            "nbf": now,
-            "exp": now + 300,
-            "jti": "01890000-0000-7000-8000-00000000000a",
-            "access": [{"type": "repository", "name": "acme/r", "actions": ["pull"], "denied": []}],
-        }
-        sizes = (1_000, 50 * 1024, 200 * 1024)  # the second grows past 64 KiB in base64
-        small, large, huge = (sign(claims | {"pad": "x" * size}, key) for size in sizes)
-        async with install.connect() as client:
-            assert (await client.get(TAGS, headers=bearer(small))).status_code == 200
-            for token in (large, huge):
-                refused(await client.get(TAGS, headers=bearer(token)), 401, INVALID)
-        answer = send(registry_url, "GET", "/v2/", bearer(huge))
-        assert answer.status == 431
-
-    play_install(sqlite_database, scenario)
+    key = install.keys.current(BEARERS)
+    account = await install.add_account("acme")
+    await install.add_repository(account, "r")
+    now = install.clock.now // MICROSECONDS
+    claims = {
+        "iss": f"http://{HOST}",
+        "aud": HOST,
+        "sub": "",
+        "iat": now,
+        "nbf": now,
+        "exp": now + 300,
+        "jti": "01890000-0000-7000-8000-00000000000a",
+        "access": [{"type": "repository", "name": "acme/r", "actions": ["pull"], "denied": []}],
+    }
+    sizes = (1_000, 50 * 1024, 200 * 1024)  # the second grows past 64 KiB in base64
+    small, large, huge = (sign(claims | {"pad": "x" * size}, key) for size in sizes)
+    async with install.connect() as client:
+        assert (await client.get(TAGS, headers=bearer(small))).status_code == 200
+        for token in (large, huge):
+            refused(await client.get(TAGS, headers=bearer(token)), 401, INVALID)
+    answer = send(registry_url, "GET", "/v2/", bearer(huge))
+    assert answer.status == 431
 
 
 @pytest.mark.parametrize("end", ["1e999", '"9999999999"', "null", "true", "[9999999999]", "1e30"])
-def test_an_end_that_is_no_number_is_no_end(sqlite_database: str, end: str) -> None:
+async def test_an_end_that_is_no_number_is_no_end(install: Install, end: str) -> None:
     """A14: rightly signed, with an `exp` that some readers take for eternity."""
 
-    async def scenario(install: Install) -> None:
-        key = install.keys.current(BEARERS)
-        now = install.clock.now // MICROSECONDS
-        claims = {
-            "iss": f"http://{HOST}",
-            "aud": HOST,
-            "sub": "",
-            "iat": now,
-            "nbf": now,
-            "jti": "01890000-0000-7000-8000-00000000000a",
-            "access": [],
-        }
-        raw = json.dumps(claims)[:-1] + f', "exp": {end}}}'
-        header = {"alg": key.algorithm, "typ": "JWT", "kid": key.kid}
-        forged = forge(header, raw.encode(), key)
-        async with install.connect() as client:
-            refused(await client.get(TAGS, headers=bearer(forged)), 401, INVALID)
-
-    play_install(sqlite_database, scenario)
+    key = install.keys.current(BEARERS)
+    now = install.clock.now // MICROSECONDS
+    claims = {
+        "iss": f"http://{HOST}",
+        "aud": HOST,
+        "sub": "",
+        "iat": now,
+        "nbf": now,
+        "jti": "01890000-0000-7000-8000-00000000000a",
+        "access": [],
+    }
+    raw = json.dumps(claims)[:-1] + f', "exp": {end}}}'
+    header = {"alg": key.algorithm, "typ": "JWT", "kid": key.kid}
+    forged = forge(header, raw.encode(), key)
+    async with install.connect() as client:
+        refused(await client.get(TAGS, headers=bearer(forged)), 401, INVALID)
 
 
 @pytest.mark.parametrize(
     ("text", "case"), [("\\u0000", "J6"), ("\\ud800", "J7"), ("\\udc00\\ud800", "J7")]
 )
-def test_text_that_is_none_is_refused_in_every_body(tmp_path: Path, text: str, case: str) -> None:
+async def test_text_that_is_none_is_refused_in_every_body(
+    served: Served, text: str, case: str
+) -> None:
     """J6, J7: as a value and as a name, in every operation that reads a body."""
     assert case in CASES
 
-    async def scenario(served: Served) -> None:
-        bodies = [place for place in PLACES if place.operation.place in BODIES]
-        bodies = [place for place in bodies if BODIES[place.operation.place]]
-        for place in bodies:
-            operation = place.operation
-            for body in (
-                f'{{"{text}":1}}',
-                f'{{"name":"a{text}b"}}',
-                f'{{"a":[{{"b":"{text}"}}]}}',
-            ):
-                answer = await served.ask(
-                    operation.method,
-                    filled(place, served.acme),
-                    body.encode(),
-                    token=token_of(operation, served.acme),
-                    headers={"Content-Type": "application/json"},
-                )
-                assert answer.status_code == 400, (operation.place, body)
-                params = answer.json()["error"]["params"]
-                assert params == {"field": "body", "reason": "invalid_text"}
-        assert len(bodies) >= 8
-
-    play(tmp_path / "data", scenario)
+    bodies = [place for place in PLACES if place.operation.place in BODIES]
+    bodies = [place for place in bodies if BODIES[place.operation.place]]
+    for place in bodies:
+        operation = place.operation
+        for body in (
+            f'{{"{text}":1}}',
+            f'{{"name":"a{text}b"}}',
+            f'{{"a":[{{"b":"{text}"}}]}}',
+        ):
+            answer = await served.ask(
+                operation.method,
+                filled(place, served.acme),
+                body.encode(),
+                token=token_of(operation, served.acme),
+                headers={"Content-Type": "application/json"},
+            )
+            assert answer.status_code == 400, (operation.place, body)
+            params = answer.json()["error"]["params"]
+            assert params == {"field": "body", "reason": "invalid_text"}
+    assert len(bodies) >= 8
 
 
-def test_no_answer_of_oauth_is_stored(sqlite_database: str) -> None:
+async def test_no_answer_of_oauth_is_stored(oauth: World) -> None:
     """O10: of success and of every refusal, at the token endpoint, revocation and the page."""
 
-    async def scenario(world: World) -> None:
-        ci = await world.add_program(await world.add_account("acme"))
-        await world.add_user("ann@example.com")
-        page = await world.open_page()
-        answers = [
-            await world.token({"grant_type": "client_credentials"}, ci.basic),
-            await world.token({"grant_type": "client_credentials"}),
-            await world.token({}),
-            await world.redeem("eac_" + "A" * 43),
-            await world.request("POST", "/v1/oauth/revoke", data={"token": "x"}),
-            page,
-            await world.send_page(page, email="ann@example.com", password="wrong"),
-        ]
-        for answer in answers:
-            assert answer.headers["cache-control"] == "no-store", answer.request.url
-
-    play_oauth(sqlite_database, scenario)
+    ci = await oauth.add_program(await oauth.add_account("acme"))
+    await oauth.add_user("ann@example.com")
+    page = await oauth.open_page()
+    answers = [
+        await oauth.token({"grant_type": "client_credentials"}, ci.basic),
+        await oauth.token({"grant_type": "client_credentials"}),
+        await oauth.token({}),
+        await oauth.redeem("eac_" + "A" * 43),
+        await oauth.request("POST", "/v1/oauth/revoke", data={"token": "x"}),
+        page,
+        await oauth.send_page(page, email="ann@example.com", password="wrong"),
+    ]
+    for answer in answers:
+        assert answer.headers["cache-control"] == "no-store", answer.request.url
 
 
-def test_no_code_lacks_a_challenge(sqlite_database: str) -> None:
+async def test_no_code_lacks_a_challenge(oauth: World) -> None:
     """O16: no code is made without one, so no verifier is ever shown for none (RFC 9700 §4.8.2)."""
 
-    async def scenario(world: World) -> None:
-        await world.add_user("ann@example.com")
-        page = await world.open_page(code_challenge="", code_challenge_method="")
-        assert page.status_code == 400
-        query = {k: v for k, v in authorization_query().items() if "challenge" not in k}
-        path = "/v1/oauth/authorize?" + "&".join(f"{k}={quote(v)}" for k, v in query.items())
-        form = {"email": "ann@example.com", "password": "a long enough password"}
-        sent = await world.request("POST", path, data=form)
-        assert sent.status_code == 403  # it came from no page of ours
-        assert 'id="code"' not in sent.text
-        for code in ("", "eac_" + "A" * 43):
-            answer = await world.redeem(code, code_verifier=VERIFIER)
-            assert answer.status_code == 400
-            assert answer.json()["error"] in ("invalid_grant", "invalid_request")
-
-    play_oauth(sqlite_database, scenario)
+    await oauth.add_user("ann@example.com")
+    page = await oauth.open_page(code_challenge="", code_challenge_method="")
+    assert page.status_code == 400
+    query = {k: v for k, v in authorization_query().items() if "challenge" not in k}
+    path = "/v1/oauth/authorize?" + "&".join(f"{k}={quote(v)}" for k, v in query.items())
+    form = {"email": "ann@example.com", "password": "a long enough password"}
+    sent = await oauth.request("POST", path, data=form)
+    assert sent.status_code == 403  # it came from no page of ours
+    assert 'id="code"' not in sent.text
+    for code in ("", "eac_" + "A" * 43):
+        answer = await oauth.redeem(code, code_verifier=VERIFIER)
+        assert answer.status_code == 400
+        assert answer.json()["error"] in ("invalid_grant", "invalid_request")

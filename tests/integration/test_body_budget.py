@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -39,50 +38,43 @@ async def full(room: int) -> AsyncIterator[None]:
         yield
 
 
-def test_a_large_manifest_waits_for_room_and_a_small_one_does_not(sqlite_database: str) -> None:
-    async def scenario() -> None:
-        async with open_registry(sqlite_database, MemoryStore()) as registry:
-            ask = registry.client.request
-            upload = f"{APP}/blobs/uploads/?digest={PART['digest']}"
-            assert (await ask("POST", upload)).status == 201
-            path, large = f"{APP}/manifests/v1", image(200_000)
-            async with full(LARGE_ROOM - 100_000):
-                answer = await ask("PUT", path, large, KIND)
-                assert (answer.status, answer.codes) == (503, ["UNKNOWN"])
-                assert answer.headers["retry-after"] == str(RETRY_SECONDS)
-                assert (await ask("PUT", path, image(1000), KIND)).status == 201
-            assert (await ask("PUT", path, large, KIND)).status == 201
-            for refused in (b"{" * 70_000, hang_up(large), [large] * 30):
-                assert (await ask("PUT", path, refused, KIND)).status in (400, 413)
-            assert BODIES.used == 0
+async def test_a_large_manifest_waits_for_room_and_a_small_one_does_not(
+    sqlite_database: str,
+) -> None:
+    async with open_registry(sqlite_database, MemoryStore()) as registry:
+        ask = registry.client.request
+        upload = f"{APP}/blobs/uploads/?digest={PART['digest']}"
+        assert (await ask("POST", upload)).status == 201
+        path, large = f"{APP}/manifests/v1", image(200_000)
+        async with full(LARGE_ROOM - 100_000):
+            answer = await ask("PUT", path, large, KIND)
+            assert (answer.status, answer.codes) == (503, ["UNKNOWN"])
+            assert answer.headers["retry-after"] == str(RETRY_SECONDS)
+            assert (await ask("PUT", path, image(1000), KIND)).status == 201
+        assert (await ask("PUT", path, large, KIND)).status == 201
+        for refused in (b"{" * 70_000, hang_up(large), [large] * 30):
+            assert (await ask("PUT", path, refused, KIND)).status in (400, 413)
+        assert BODIES.used == 0
 
-    asyncio.run(scenario())
 
-
-def test_a_blob_needs_no_room(sqlite_database: str) -> None:
-    async def scenario() -> None:
-        async with open_registry(sqlite_database, MemoryStore()) as registry, full(LARGE_ROOM):
-            blob = bytes(1 << 20)
-            path = f"{APP}/blobs/uploads/?digest={digest_of(blob)}"
-            assert (await registry.client.request("POST", path, blob)).status == 201
-
-    asyncio.run(scenario())
+async def test_a_blob_needs_no_room(sqlite_database: str) -> None:
+    async with open_registry(sqlite_database, MemoryStore()) as registry, full(LARGE_ROOM):
+        blob = bytes(1 << 20)
+        path = f"{APP}/blobs/uploads/?digest={digest_of(blob)}"
+        assert (await registry.client.request("POST", path, blob)).status == 201
 
 
 @pytest.mark.parametrize(("size", "status"), [(100, 201), (100_000, 503)])
-def test_documents_of_the_control_plane_have_the_same_room(
-    sqlite_database: str, size: int, status: int
+async def test_documents_of_the_control_plane_have_the_same_room(
+    plane: control_plane.World, size: int, status: int
 ) -> None:
-    async def scenario(world: control_plane.World) -> None:
-        body = b'{"name":"a"%s}' % (b" " * size)
-        async with full(LARGE_ROOM):
-            answer = await world.ask("POST", "/v1/things", body)
-            assert answer.status_code == status
-            if status == 503:
-                assert_envelope(answer, 503, "SERVICE_UNAVAILABLE")
-                assert answer.headers["retry-after"] == str(RETRY_SECONDS)
+    body = b'{"name":"a"%s}' % (b" " * size)
+    async with full(LARGE_ROOM):
+        answer = await plane.ask("POST", "/v1/things", body)
+        assert answer.status_code == status
         if status == 503:
-            assert (await world.ask("POST", "/v1/things", body)).status_code == 201
-        assert BODIES.used == 0
-
-    control_plane.play(sqlite_database, scenario)
+            assert_envelope(answer, 503, "SERVICE_UNAVAILABLE")
+            assert answer.headers["retry-after"] == str(RETRY_SECONDS)
+    if status == 503:
+        assert (await plane.ask("POST", "/v1/things", body)).status_code == 201
+    assert BODIES.used == 0

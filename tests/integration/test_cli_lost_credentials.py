@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import signal
 import subprocess
@@ -23,9 +22,9 @@ from cloudcore.identity.rows.organizations import Organization, add_organization
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.users import add_person, create_user
 from cloudcore.keyring import KEY_BYTES, create_root_key
-from tests.databases import program_environment
+from tests.databases import on_both_databases, program_environment
 from tests.entrepot import ADMIN, PASSWORD, Home, Install, Waiting, fetch_code, installed, told
-from tests.integration.oauth_world import World, play
+from tests.integration.oauth_world import World
 
 KILLED_BEFORE_IT_TELLS = f"""
 import os, signal, sys
@@ -157,27 +156,25 @@ def test_without_an_install_nothing_is_made(
     assert not (tmp_path / "typo").exists()
 
 
-def test_who_is_suspended_stays_so_unless_asked_for(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        user = await world.add_user("ann@example.com")
-        await world.run("UPDATE users SET status = 'suspended'")
-        with pytest.raises(Exception, match="is suspended; add --resume"):
-            await world.database.write(reset_password, user.id, "kept", world.now, resumes=False)
-        await world.database.write(reset_password, user.id, "kept", world.now, resumes=True)
-        kept = await world.database.read(users.find_user, user.id)
-        assert kept is not None
-        assert (kept.status, kept.password, kept.must_change_password) == ("active", "kept", True)
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_who_is_suspended_stays_so_unless_asked_for(oauth: World) -> None:
+    user = await oauth.add_user("ann@example.com")
+    await oauth.run("UPDATE users SET status = 'suspended'")
+    with pytest.raises(Exception, match="is suspended; add --resume"):
+        await oauth.database.write(reset_password, user.id, "kept", oauth.now, resumes=False)
+    await oauth.database.write(reset_password, user.id, "kept", oauth.now, resumes=True)
+    kept = await oauth.database.read(users.find_user, user.id)
+    assert kept is not None
+    assert (kept.status, kept.password, kept.must_change_password) == ("active", "kept", True)
 
 
-def test_of_several_persons_of_an_address_one_is_named_by_its_organization(
+async def test_of_several_persons_of_an_address_one_is_named_by_its_organization(
     home: Home, tmp_path: Path
 ) -> None:
     data = tmp_path / "data"
     made = home.run("init", "--account", "acme", "--admin-email", ADMIN, "--data", str(data))
     assert made.returncode == 0, made.stderr
-    other, alone = asyncio.run(_add_namesakes(data))
+    other, alone = await _add_namesakes(data)
     reset = ("reset-password", ADMIN, "--data", str(data))
     several = home.run(*reset)
     assert (several.returncode, several.stdout) == (2, "")
@@ -196,7 +193,7 @@ def test_of_several_persons_of_an_address_one_is_named_by_its_organization(
     ):
         done = home.run(*reset, "--organization", organization)
         assert done.returncode == 0, done.stderr
-        people = asyncio.run(_people(data))
+        people = await _people(data)
         changed = [each.id for each in people if each.must_change_password]
         assert person.id in changed
         password = told("one-time password", done.stdout)

@@ -27,9 +27,11 @@ from registry.oci.media_types import OCI_MANIFEST
 from registry.services.collector_runs import start_due_runs
 from registry.services.context import ServiceContext
 from tests.collecting import at_once, collect
-from tests.integration.images_world import run
+from tests.databases import on_both_databases
 from tests.integration.pushing import CONFIG_TYPE, World
 from tests.jobs import until
+
+pytestmark = on_both_databases
 
 HOUR: Final = 3600.0
 DAY: Final = 24 * HOUR
@@ -122,326 +124,284 @@ class Yard:
         assert report.orphans == []
 
 
-def test_bytes_go_stage_by_stage(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        yard = Yard(world)
-        digest = (await world.push_blob(b"nobody's"))["digest"]
-        found = await yard.status()
-        assert (found["unreferenced_blobs"], found["unreferenced_bytes"]) == (1, 8)
-        assert (found["grace_seconds"], found["status"]) == (86400, "idle")
-        assert found["last_run"] is None
-        assert await start_due_runs(yard.ctx) == 0
+async def test_bytes_go_stage_by_stage(world: World) -> None:
+    yard = Yard(world)
+    digest = (await world.push_blob(b"nobody's"))["digest"]
+    found = await yard.status()
+    assert (found["unreferenced_blobs"], found["unreferenced_bytes"]) == (1, 8)
+    assert (found["grace_seconds"], found["status"]) == (86400, "idle")
+    assert found["last_run"] is None
+    assert await start_due_runs(yard.ctx) == 0
 
-        await yard.pass_time(DAY - 60)
-        assert (await yard.collect()).counts["unlinked"] == 0
-        assert await yard.has(digest)
-        await yard.pass_time(61)
-        done = await yard.collect()
-        assert (done.counts["unlinked"], done.counts["condemned"], done.counts["swept"]) == (
-            1,
-            1,
-            0,
-        )
-        assert not await yard.has(digest)
-        assert (await yard.status())["condemned_bytes"] == 8
+    await yard.pass_time(DAY - 60)
+    assert (await yard.collect()).counts["unlinked"] == 0
+    assert await yard.has(digest)
+    await yard.pass_time(61)
+    done = await yard.collect()
+    assert (done.counts["unlinked"], done.counts["condemned"], done.counts["swept"]) == (
+        1,
+        1,
+        0,
+    )
+    assert not await yard.has(digest)
+    assert (await yard.status())["condemned_bytes"] == 8
 
-        await yard.pass_time(901)
-        done = await yard.collect()
-        assert (done.counts["swept"], done.counts["removed"], yard.objects()) == (1, 0, 1)
-        assert (await yard.status())["quarantined_bytes"] == 8
-        await yard.check()
+    await yard.pass_time(901)
+    done = await yard.collect()
+    assert (done.counts["swept"], done.counts["removed"], yard.objects()) == (1, 0, 1)
+    assert (await yard.status())["quarantined_bytes"] == 8
+    await yard.check()
 
-        await yard.pass_time(HOUR + 1)
-        done = await yard.collect()
-        assert (done.counts["removed"], done.counts["freed_bytes"], yard.objects()) == (1, 8, 0)
-        found = await yard.status()
-        stages = ("unreferenced", "condemned", "quarantined")
-        assert [found[f"{stage}_blobs"] for stage in stages] == [0, 0, 0]
-        assert found["last_run"]["freed_bytes"] == 8
-        await yard.check()
-
-    run(database_url, scenario)
+    await yard.pass_time(HOUR + 1)
+    done = await yard.collect()
+    assert (done.counts["removed"], done.counts["freed_bytes"], yard.objects()) == (1, 8, 0)
+    found = await yard.status()
+    stages = ("unreferenced", "condemned", "quarantined")
+    assert [found[f"{stage}_blobs"] for stage in stages] == [0, 0, 0]
+    assert found["last_run"]["freed_bytes"] == 8
+    await yard.check()
 
 
-def test_what_a_manifest_or_a_tombstone_needs_stays(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        yard = Yard(world)
-        layer = "kept"
-        image = await world.push_image(layer, "v1")
-        await yard.collect_at_once()
-        assert await world.pulls("v1")
-        assert yard.objects() == 2
-        assert (await world.control.delete(f"{world.images}/{image['digest']}")).status_code == 204
-        done = await yard.collect_at_once()
-        assert (done.counts["unlinked"], done.counts["condemned"]) == (2, 0)
-        assert yard.objects() == 2
-        batch = {"digests": [image["digest"]]}
-        answer = await world.control.post(f"{world.images}/restore", json=batch)
-        assert answer.status_code == 200, answer.text
-        done = await yard.collect_at_once()
-        assert (done.counts["unlinked"], yard.objects()) == (0, 2)
-        assert await world.pulls("v1")
+async def test_what_a_manifest_or_a_tombstone_needs_stays(world: World) -> None:
+    yard = Yard(world)
+    layer = "kept"
+    image = await world.push_image(layer, "v1")
+    await yard.collect_at_once()
+    assert await world.pulls("v1")
+    assert yard.objects() == 2
+    assert (await world.control.delete(f"{world.images}/{image['digest']}")).status_code == 204
+    done = await yard.collect_at_once()
+    assert (done.counts["unlinked"], done.counts["condemned"]) == (2, 0)
+    assert yard.objects() == 2
+    batch = {"digests": [image["digest"]]}
+    answer = await world.control.post(f"{world.images}/restore", json=batch)
+    assert answer.status_code == 200, answer.text
+    done = await yard.collect_at_once()
+    assert (done.counts["unlinked"], yard.objects()) == (0, 2)
+    assert await world.pulls("v1")
 
-        assert (await world.control.delete(f"{world.images}/{image['digest']}")).status_code == 204
-        await yard.pass_time(8 * DAY)
-        assert await purge_tombstones(yard.ctx) == 1
-        done = await yard.collect_at_once()
-        assert (done.counts["removed"], yard.objects()) == (2, 0)
-        await yard.check()
-
-    run(database_url, scenario)
+    assert (await world.control.delete(f"{world.images}/{image['digest']}")).status_code == 204
+    await yard.pass_time(8 * DAY)
+    assert await purge_tombstones(yard.ctx) == 1
+    done = await yard.collect_at_once()
+    assert (done.counts["removed"], yard.objects()) == (2, 0)
+    await yard.check()
 
 
-def test_a_deleted_image_leaves_its_blobs_their_grace(database_url: str) -> None:
+async def test_a_deleted_image_leaves_its_blobs_their_grace(world: World) -> None:
     """Who was told of a blob while a manifest had it can still push with it (G4)."""
 
-    async def scenario(world: World) -> None:
-        yard = Yard(world)
-        document = await world.image_document("layer")
-        image = await world.push(document, "v1")
-        await yard.pass_time(30 * DAY)
-        digest = document["layers"][0]["digest"]
-        assert await yard.head(digest) == 200
-        assert (await world.control.delete(f"{world.images}/{image['digest']}")).status_code == 204
-        assert (await yard.collect()).counts["unlinked"] == 0
-        await world.push(document, "v2")
-        await yard.collect_at_once()
-        assert await world.pulls("v2")
-
-    run(database_url, scenario)
+    yard = Yard(world)
+    document = await world.image_document("layer")
+    image = await world.push(document, "v1")
+    await yard.pass_time(30 * DAY)
+    digest = document["layers"][0]["digest"]
+    assert await yard.head(digest) == 200
+    assert (await world.control.delete(f"{world.images}/{image['digest']}")).status_code == 204
+    assert (await yard.collect()).counts["unlinked"] == 0
+    await world.push(document, "v2")
+    await yard.collect_at_once()
+    assert await world.pulls("v2")
 
 
-def test_what_only_a_replaced_tombstone_held_goes(database_url: str) -> None:
+async def test_what_only_a_replaced_tombstone_held_goes(world: World) -> None:
     """A foreign layer may be there at one push of an image, and not be at the next."""
 
-    async def scenario(world: World) -> None:
-        yard = Yard(world)
-        foreign = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"
-        document = await world.image_document("layer")
-        layer = await world.push_blob(b"foreign", foreign)
-        document["layers"].append({**layer, "urls": ["https://elsewhere.example/layer"]})
-        for _ in range(2):
-            image = await world.push(document, "v1")
-            path = f"{world.images}/{image['digest']}"
-            assert (await world.control.delete(path)).status_code == 204
-            await yard.collect_at_once()
-            await world.push_blob(b"{}", CONFIG_TYPE)
-            await world.push_blob(b"layer")
+    yard = Yard(world)
+    foreign = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"
+    document = await world.image_document("layer")
+    layer = await world.push_blob(b"foreign", foreign)
+    document["layers"].append({**layer, "urls": ["https://elsewhere.example/layer"]})
+    for _ in range(2):
+        image = await world.push(document, "v1")
+        path = f"{world.images}/{image['digest']}"
+        assert (await world.control.delete(path)).status_code == 204
         await yard.collect_at_once()
-        assert yard.objects() == 2
-        await yard.check()
-
-    run(database_url, scenario)
-
-
-def test_a_head_renews_the_grace(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        yard = Yard(world)
-        document = await world.image_document("layer")
-        await yard.pass_time(DAY - 60)
-        for blob in (document["config"], *document["layers"]):
-            assert await yard.head(blob["digest"]) == 200
-        await yard.pass_time(DAY - 60)
-        assert (await yard.collect()).counts["unlinked"] == 0
-        await world.push(document, "v1")
-
-    run(database_url, scenario)
+        await world.push_blob(b"{}", CONFIG_TYPE)
+        await world.push_blob(b"layer")
+    await yard.collect_at_once()
+    assert yard.objects() == 2
+    await yard.check()
 
 
-def test_a_push_takes_condemned_bytes_back(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        yard = Yard(world)
-        digest = (await world.push_blob(b"twice"))["digest"]
-        await yard.pass_time(DAY + 1)
-        assert (await yard.collect()).counts["condemned"] == 1
-        await world.push_blob(b"twice")
-        assert yard.objects() == 1  # the same object as before
-        await yard.pass_time(HOUR)
-        done = await yard.collect()
-        assert (done.counts["swept"], done.counts["kept"]) == (0, 0)
-        assert await yard.has(digest)
-
-    run(database_url, scenario)
+async def test_a_head_renews_the_grace(world: World) -> None:
+    yard = Yard(world)
+    document = await world.image_document("layer")
+    await yard.pass_time(DAY - 60)
+    for blob in (document["config"], *document["layers"]):
+        assert await yard.head(blob["digest"]) == 200
+    await yard.pass_time(DAY - 60)
+    assert (await yard.collect()).counts["unlinked"] == 0
+    await world.push(document, "v1")
 
 
-def test_a_push_after_the_sweep_stores_anew(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        yard = Yard(world)
-        digest = (await world.push_blob(b"twice"))["digest"]
-        await yard.pass_time(DAY + 1)
-        await yard.collect()
-        await yard.pass_time(901)
-        assert (await yard.collect()).counts["swept"] == 1
-        assert await yard.head(digest) == 404
-        await world.push_blob(b"twice")
-        assert yard.objects() == 2
-        await yard.check()
-        await yard.pass_time(HOUR + 1)
-        assert (await yard.collect()).counts["removed"] == 1
-        assert await yard.has(digest)
-        await yard.check()
-
-    run(database_url, scenario)
+async def test_a_push_takes_condemned_bytes_back(world: World) -> None:
+    yard = Yard(world)
+    digest = (await world.push_blob(b"twice"))["digest"]
+    await yard.pass_time(DAY + 1)
+    assert (await yard.collect()).counts["condemned"] == 1
+    await world.push_blob(b"twice")
+    assert yard.objects() == 1  # the same object as before
+    await yard.pass_time(HOUR)
+    done = await yard.collect()
+    assert (done.counts["swept"], done.counts["kept"]) == (0, 0)
+    assert await yard.has(digest)
 
 
-def test_a_blob_of_another_repository_stays(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        yard = Yard(world)
-        other = await world.another("other")
-        await world.push_image("shared", "v1")
-        await other.push_image("shared")
-        digest = (await other.push_blob(b"mine"))["digest"]
-        path = f"/v2/{other.name}/blobs/{digest}"
-        assert (await other.docker.delete(path)).status_code == 202
-        done = await yard.collect_at_once()
-        assert (done.counts["unlinked"], done.counts["swept"], done.counts["removed"]) == (0, 1, 1)
-        assert await world.pulls("v1")
-        await yard.check()
-
-    run(database_url, scenario)
-
-
-def test_a_swept_blob_can_be_recovered(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        yard = Yard(world)
-        digest = (await world.push_blob(b"missed"))["digest"]
-        await yard.pass_time(DAY + 1)
-        await yard.collect()
-        await yard.pass_time(901)
-        await yard.collect()
-        assert not await yard.has(digest)
-        await recover_blob(yard.ctx, world.account.id, world.repository_id, digest)
-        assert await yard.has(digest)
-        assert (await yard.status())["quarantined_blobs"] == 0
-        await yard.pass_time(HOUR + 1)
-        assert (await yard.collect()).counts["removed"] == 0
-        assert await yard.has(digest)
-        await yard.check()
-
-    run(database_url, scenario)
+async def test_a_push_after_the_sweep_stores_anew(world: World) -> None:
+    yard = Yard(world)
+    digest = (await world.push_blob(b"twice"))["digest"]
+    await yard.pass_time(DAY + 1)
+    await yard.collect()
+    await yard.pass_time(901)
+    assert (await yard.collect()).counts["swept"] == 1
+    assert await yard.head(digest) == 404
+    await world.push_blob(b"twice")
+    assert yard.objects() == 2
+    await yard.check()
+    await yard.pass_time(HOUR + 1)
+    assert (await yard.collect()).counts["removed"] == 1
+    assert await yard.has(digest)
+    await yard.check()
 
 
-def test_a_recovered_blob_heals_the_damaged_one_that_was_pushed_since(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        yard = Yard(world)
-        digest = (await world.push_blob(b"missed"))["digest"]
-        await yard.pass_time(DAY + 1)
-        await yard.collect()
-        await yard.pass_time(901)
-        await yard.collect()
-        await world.push_blob(b"missed")
-
-        def damage(tx: Connection) -> None:
-            found = linked_object(tx, world.repository_id, digest)
-            assert found is not None
-            assert mark(tx, world.account.id, found.id, found.verified_at, ABSENT, 1)
-            yard.store.files.delete(found.id)
-
-        await yard.ctx.database.write(damage)
-        assert not await yard.has(digest)
-        await recover_blob(yard.ctx, world.account.id, world.repository_id, digest)
-        assert await yard.has(digest)
-        assert (await yard.status())["quarantined_blobs"] == 0
-        await yard.check()
-
-    run(database_url, scenario)
+async def test_a_blob_of_another_repository_stays(world: World) -> None:
+    yard = Yard(world)
+    other = await world.another("other")
+    await world.push_image("shared", "v1")
+    await other.push_image("shared")
+    digest = (await other.push_blob(b"mine"))["digest"]
+    path = f"/v2/{other.name}/blobs/{digest}"
+    assert (await other.docker.delete(path)).status_code == 202
+    done = await yard.collect_at_once()
+    assert (done.counts["unlinked"], done.counts["swept"], done.counts["removed"]) == (0, 1, 1)
+    assert await world.pulls("v1")
+    await yard.check()
 
 
-def test_lost_counts_stop_the_collector(database_url: str) -> None:
+async def test_a_swept_blob_can_be_recovered(world: World) -> None:
+    yard = Yard(world)
+    digest = (await world.push_blob(b"missed"))["digest"]
+    await yard.pass_time(DAY + 1)
+    await yard.collect()
+    await yard.pass_time(901)
+    await yard.collect()
+    assert not await yard.has(digest)
+    await recover_blob(yard.ctx, world.account.id, world.repository_id, digest)
+    assert await yard.has(digest)
+    assert (await yard.status())["quarantined_blobs"] == 0
+    await yard.pass_time(HOUR + 1)
+    assert (await yard.collect()).counts["removed"] == 0
+    assert await yard.has(digest)
+    await yard.check()
+
+
+async def test_a_recovered_blob_heals_the_damaged_one_that_was_pushed_since(world: World) -> None:
+    yard = Yard(world)
+    digest = (await world.push_blob(b"missed"))["digest"]
+    await yard.pass_time(DAY + 1)
+    await yard.collect()
+    await yard.pass_time(901)
+    await yard.collect()
+    await world.push_blob(b"missed")
+
+    def damage(tx: Connection) -> None:
+        found = linked_object(tx, world.repository_id, digest)
+        assert found is not None
+        assert mark(tx, world.account.id, found.id, found.verified_at, ABSENT, 1)
+        yard.store.files.delete(found.id)
+
+    await yard.ctx.database.write(damage)
+    assert not await yard.has(digest)
+    await recover_blob(yard.ctx, world.account.id, world.repository_id, digest)
+    assert await yard.has(digest)
+    assert (await yard.status())["quarantined_blobs"] == 0
+    await yard.check()
+
+
+async def test_lost_counts_stop_the_collector(world: World) -> None:
     """G5: where the edges say a blob is used, a count of 0 takes nothing."""
 
-    async def scenario(world: World) -> None:
-        yard = Yard(world)
-        await world.push_image("layer", "v1")
+    yard = Yard(world)
+    await world.push_image("layer", "v1")
 
-        def lose(tx: Connection) -> None:
-            tx.execute(_UNREFERENCE, repository_id=world.repository_id)
+    def lose(tx: Connection) -> None:
+        tx.execute(_UNREFERENCE, repository_id=world.repository_id)
 
-        await yard.ctx.database.write(lose)
-        with pytest.raises(IndexIncomplete, match="reference count is 0"):
-            await yard.collect_at_once()
-        assert yard.objects() == 2
-        assert await world.pulls("v1")
-
-    run(database_url, scenario)
+    await yard.ctx.database.write(lose)
+    with pytest.raises(IndexIncomplete, match="reference count is 0"):
+        await yard.collect_at_once()
+    assert yard.objects() == 2
+    assert await world.pulls("v1")
 
 
-def test_lost_edges_stop_the_collector(database_url: str) -> None:
+async def test_lost_edges_stop_the_collector(world: World) -> None:
     """G5: where the manifests say a blob is used, lost edges and counts take nothing."""
 
-    async def scenario(world: World) -> None:
-        yard = Yard(world)
-        image = await world.push_image("layer", "v1")
+    yard = Yard(world)
+    image = await world.push_image("layer", "v1")
 
-        def lose(tx: Connection) -> None:
-            tx.execute(_CUT_EDGES, repository=world.repository_id)
-            tx.execute(_UNREFERENCE, repository_id=world.repository_id)
+    def lose(tx: Connection) -> None:
+        tx.execute(_CUT_EDGES, repository=world.repository_id)
+        tx.execute(_UNREFERENCE, repository_id=world.repository_id)
 
-        await yard.ctx.database.write(lose)
-        with pytest.raises(IndexIncomplete, match=image["digest"]):
-            await yard.collect_at_once()
-        assert yard.objects() == 2
-
-    run(database_url, scenario)
+    await yard.ctx.database.write(lose)
+    with pytest.raises(IndexIncomplete, match=image["digest"]):
+        await yard.collect_at_once()
+    assert yard.objects() == 2
 
 
-def test_a_blob_under_two_names_is_no_loss(database_url: str) -> None:
+async def test_a_blob_under_two_names_is_no_loss(world: World) -> None:
     """A manifest may list one blob by digests of two algorithms; it holds it once."""
 
-    async def scenario(world: World) -> None:
-        yard = Yard(world)
-        data = b"{}"
-        config = await world.push_blob(data, CONFIG_TYPE)
-        alias = digest_of(data, "sha512")
-        path = f"/v2/{world.name}/blobs/uploads/?digest={alias}"
-        assert (await world.docker.post(path, content=data)).status_code == 201
-        document = {
-            "schemaVersion": 2,
-            "mediaType": OCI_MANIFEST,
-            "config": config,
-            "layers": [{**config, "digest": str(alias)}],
-        }
-        await world.push(document, "v1")
-        await world.push_blob(b"garbage")
-        assert (await yard.collect_at_once()).counts["removed"] == 1
-        assert await world.pulls("v1")
-        await yard.check()
-
-    run(database_url, scenario)
+    yard = Yard(world)
+    data = b"{}"
+    config = await world.push_blob(data, CONFIG_TYPE)
+    alias = digest_of(data, "sha512")
+    path = f"/v2/{world.name}/blobs/uploads/?digest={alias}"
+    assert (await world.docker.post(path, content=data)).status_code == 201
+    document = {
+        "schemaVersion": 2,
+        "mediaType": OCI_MANIFEST,
+        "config": config,
+        "layers": [{**config, "digest": str(alias)}],
+    }
+    await world.push(document, "v1")
+    await world.push_blob(b"garbage")
+    assert (await yard.collect_at_once()).counts["removed"] == 1
+    assert await world.pulls("v1")
+    await yard.check()
 
 
-def test_the_worker_runs_what_is_due(database_url: str) -> None:
+async def test_the_worker_runs_what_is_due(world: World) -> None:
     """By the clock and by hand; a run is joined, recorded, and tells why it failed."""
 
-    async def scenario(world: World) -> None:
-        yard = Yard(world)
-        await world.push_blob(b"garbage")
-        await yard.pass_time(DAY + 1)
-        assert await start_due_runs(yard.ctx) == 1
-        assert await start_due_runs(yard.ctx) == 0  # it is under way
-        joined = await yard.start()
-        assert (joined["status"], joined["started_by"]) == ("running", None)
-        assert (await yard.status())["status"] == "running"
-        await yard.work()
-        found = await yard.run(joined["id"])
-        assert (found["status"], found["unlinked"], found["condemned"]) == ("succeeded", 1, 1)
+    yard = Yard(world)
+    await world.push_blob(b"garbage")
+    await yard.pass_time(DAY + 1)
+    assert await start_due_runs(yard.ctx) == 1
+    assert await start_due_runs(yard.ctx) == 0  # it is under way
+    joined = await yard.start()
+    assert (joined["status"], joined["started_by"]) == ("running", None)
+    assert (await yard.status())["status"] == "running"
+    await yard.work()
+    found = await yard.run(joined["id"])
+    assert (found["status"], found["unlinked"], found["condemned"]) == ("succeeded", 1, 1)
 
-        image = await world.push_image("layer", "v1")
+    image = await world.push_image("layer", "v1")
 
-        def lose(tx: Connection) -> None:
-            tx.execute(_UNREFERENCE, repository_id=world.repository_id)
+    def lose(tx: Connection) -> None:
+        tx.execute(_UNREFERENCE, repository_id=world.repository_id)
 
-        await yard.ctx.database.write(lose)
-        await yard.pass_time(DAY + 1)
-        started = await yard.start()
-        await yard.work()
-        found = await yard.run(started["id"])
-        assert found["status"] == "failed"
-        assert found["fault"].startswith("INDEX_INCOMPLETE: ")
-        assert found["started_by"]
-        assert await world.pulls(image["digest"])
-        runs = (await world.control.get("/v1/garbage-collection/runs")).json()
-        assert [each["id"] for each in runs["runs"]] == [started["id"], joined["id"]]
-        assert runs["meta"]["total"] == 2
-
-    run(database_url, scenario)
+    await yard.ctx.database.write(lose)
+    await yard.pass_time(DAY + 1)
+    started = await yard.start()
+    await yard.work()
+    found = await yard.run(started["id"])
+    assert found["status"] == "failed"
+    assert found["fault"].startswith("INDEX_INCOMPLETE: ")
+    assert found["started_by"]
+    assert await world.pulls(image["digest"])
+    runs = (await world.control.get("/v1/garbage-collection/runs")).json()
+    assert [each["id"] for each in runs["runs"]] == [started["id"], joined["id"]]
+    assert runs["meta"]["total"] == 2

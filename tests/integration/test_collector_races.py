@@ -158,11 +158,11 @@ def _restore(tx: Connection, name: str, digest: str, change: Change) -> None:
 
 
 @time_limit(120)
-def test_nothing_in_use_is_collected(database_url: str, tmp_path: Path) -> None:
+async def test_nothing_in_use_is_collected(database_url: str, tmp_path: Path) -> None:
     refused: Counter[str] = Counter()
     told: Counter[str] = Counter()
 
-    async def scenario(store: FilesystemStore) -> None:
+    with closing(FilesystemStore(tmp_path / "blobs")) as store:
         async with open_registry(
             database_url, store, around=lambda database: CountingDatabase(database, refused)
         ) as registry:
@@ -201,9 +201,6 @@ def test_nothing_in_use_is_collected(database_url: str, tmp_path: Path) -> None:
             report = await check(registry.ctx.database, store, lambda _: None, clock=registry.clock)
             assert report.violations == []
             assert report.orphans == []
-
-    with closing(FilesystemStore(tmp_path / "blobs")) as store:
-        asyncio.run(scenario(store))
         with querying(database_url) as query:
             check_counters(query, "dev")
             assert {one.object_id for one in store.files.list_objects()} == object_ids(query)

@@ -20,17 +20,10 @@ from registry.console.sessions import COOKIE, Acting, ConsoleSession, Token
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
 from tests.integration.served_world import HOST, HOUR, URL, Served, open_served
 
-pytestmark = pytest.mark.anyio
-
 CONFIG_TYPE: Final = "application/vnd.oci.image.config.v1+json"
 NAME: Final = "acme/shop"
 
 Descriptor = dict[str, Any]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def digest_of(content: bytes) -> str:

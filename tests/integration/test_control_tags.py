@@ -9,7 +9,8 @@ from typing import Any, Final
 import pytest
 
 from registry.oci.digest import digest_of
-from tests.integration.images_world import ABSENT, Reader, run
+from tests.databases import on_both_databases
+from tests.integration.images_world import ABSENT, Reader, open_world
 from tests.integration.pushing import World, refused
 
 FIELDS: Final = {"name", "digest", "image_id", "mutable", "created_at", "updated_at"}
@@ -30,8 +31,10 @@ async def walk(world: World, **query: str | int) -> list[str]:
         query["marker"] = meta["marker"]
 
 
-def test_a_tag_has_dates_and_says_whether_it_may_move(database_url: str) -> None:
-    async def scenario(world: World) -> None:
+async def test_a_tag_has_dates_and_says_whether_it_may_move(database_url: str) -> None:
+    async with open_world(
+        database_url, tag_mutability="immutable", immutable_tag_exclusions=["s*"]
+    ) as world:
         pushed = await world.push_image("one", "v1", "sig")
         (image,) = (await world.get("/images"))["images"]
         listed = (await world.get("/tags"))["tags"]
@@ -44,128 +47,116 @@ def test_a_tag_has_dates_and_says_whether_it_may_move(database_url: str) -> None
             assert each["created_at"] == each["updated_at"] == image["pushed_at"]
             assert await world.get(f"/tags/{each['name']}") == {"tag": each}
 
-    run(database_url, scenario, tag_mutability="immutable", immutable_tag_exclusions=["s*"])
+
+@on_both_databases
+async def test_a_push_under_another_digest_moves_no_tag(world: World) -> None:
+    document = await world.image_document("one")
+    await world.push(document, "v1")
+    before = await world.get("/tags/v1")
+    await world.pass_seconds(60)
+    sha512 = digest_of(json.dumps(document).encode(), "sha512")
+    await world.push(document, "v1", reference=sha512)
+    assert await world.get("/tags/v1") == before
+    assert (await world.get("/tags/v1/history"))["meta"]["total"] == 1
+    answer = await world.docker.head(f"/v2/{world.name}/manifests/v1")
+    assert answer.headers["docker-content-digest"] == sha512
 
 
-def test_a_push_under_another_digest_moves_no_tag(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        document = await world.image_document("one")
-        await world.push(document, "v1")
-        before = await world.get("/tags/v1")
-        await world.pass_seconds(60)
-        sha512 = digest_of(json.dumps(document).encode(), "sha512")
-        await world.push(document, "v1", reference=sha512)
-        assert await world.get("/tags/v1") == before
-        assert (await world.get("/tags/v1/history"))["meta"]["total"] == 1
-        answer = await world.docker.head(f"/v2/{world.name}/manifests/v1")
-        assert answer.headers["docker-content-digest"] == sha512
-
-    run(database_url, scenario)
-
-
+@on_both_databases
 @pytest.mark.parametrize("limit", [2, 200])
-def test_tags_are_listed_in_byte_order_and_by_prefix(database_url: str, limit: int) -> None:
-    async def scenario(world: World) -> None:
-        names = ["v1", "v1.0", "V1", "_v", "v1-rc", "v1_x", "v10", "w", "9", "a-b", "v1.0.1"]
-        for each in names:
-            await world.push_image("same", each)
-        for prefix, wanted in (
-            ("", sorted(names)),
-            ("v1", ["v1", "v1-rc", "v1.0", "v1.0.1", "v10", "v1_x"]),
-            ("v1.", ["v1.0", "v1.0.1"]),
-            ("_", ["_v"]),
-            ("%", []),
-            ("V", ["V1"]),
-            ("é", []),
-            ("v1.0.1", ["v1.0.1"]),
-        ):
-            assert await walk(world, prefix=prefix, limit=limit) == wanted, prefix
-
-    run(database_url, scenario)
+async def test_tags_are_listed_in_byte_order_and_by_prefix(world: World, limit: int) -> None:
+    names = ["v1", "v1.0", "V1", "_v", "v1-rc", "v1_x", "v10", "w", "9", "a-b", "v1.0.1"]
+    for each in names:
+        await world.push_image("same", each)
+    for prefix, wanted in (
+        ("", sorted(names)),
+        ("v1", ["v1", "v1-rc", "v1.0", "v1.0.1", "v10", "v1_x"]),
+        ("v1.", ["v1.0", "v1.0.1"]),
+        ("_", ["_v"]),
+        ("%", []),
+        ("V", ["V1"]),
+        ("é", []),
+        ("v1.0.1", ["v1.0.1"]),
+    ):
+        assert await walk(world, prefix=prefix, limit=limit) == wanted, prefix
 
 
-def test_pages_of_tags_survive_changes_between_them(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        for number in range(7):
-            await world.push_image(str(number), f"t{number}")
-        first = await world.get("/tags", limit=2)
-        assert [each["name"] for each in first["tags"]] == ["t0", "t1"]
-        for gone in ("t1", "t3"):
-            assert (await world.control.delete(f"{world.path}/tags/{gone}")).status_code == 204
-        digest = first["tags"][0]["digest"]
-        for name in ("t10", "t4", "a"):
-            answer = await world.control.put(f"{world.path}/tags/{name}", json={"digest": digest})
-            assert answer.status_code in (200, 201)
-        rest = await world.get("/tags", limit=2, marker=first["meta"]["marker"])
-        assert [each["name"] for each in rest["tags"]] == ["t10", "t2"]
-        assert rest["meta"]["total"] == 7
-        rest = await world.get("/tags", limit=200, marker=rest["meta"]["marker"])
-        assert [each["name"] for each in rest["tags"]] == ["t4", "t5", "t6"]
-
-    run(database_url, scenario)
+@on_both_databases
+async def test_pages_of_tags_survive_changes_between_them(world: World) -> None:
+    for number in range(7):
+        await world.push_image(str(number), f"t{number}")
+    first = await world.get("/tags", limit=2)
+    assert [each["name"] for each in first["tags"]] == ["t0", "t1"]
+    for gone in ("t1", "t3"):
+        assert (await world.control.delete(f"{world.path}/tags/{gone}")).status_code == 204
+    digest = first["tags"][0]["digest"]
+    for name in ("t10", "t4", "a"):
+        answer = await world.control.put(f"{world.path}/tags/{name}", json={"digest": digest})
+        assert answer.status_code in (200, 201)
+    rest = await world.get("/tags", limit=2, marker=first["meta"]["marker"])
+    assert [each["name"] for each in rest["tags"]] == ["t10", "t2"]
+    assert rest["meta"]["total"] == 7
+    rest = await world.get("/tags", limit=200, marker=rest["meta"]["marker"])
+    assert [each["name"] for each in rest["tags"]] == ["t4", "t5", "t6"]
 
 
-def test_a_total_under_a_prefix_follows_every_change(database_url: str) -> None:
+@on_both_databases
+async def test_a_total_under_a_prefix_follows_every_change(world: World) -> None:
     """Such totals are kept between requests."""
 
-    async def scenario(world: World) -> None:
-        one, two = [(await world.push_image(each))["digest"] for each in ("one", "two")]
+    one, two = [(await world.push_image(each))["digest"] for each in ("one", "two")]
 
-        async def totals() -> tuple[int, int]:
-            tags = await world.get("/tags", prefix="v", limit=1)
-            images = await world.get("/images", tag_prefix="v", limit=1)
-            return tags["meta"]["total"], images["meta"]["total"]
+    async def totals() -> tuple[int, int]:
+        tags = await world.get("/tags", prefix="v", limit=1)
+        images = await world.get("/images", tag_prefix="v", limit=1)
+        return tags["meta"]["total"], images["meta"]["total"]
 
-        async def put(tag: str, digest: str) -> None:
-            answer = await world.control.put(f"{world.path}/tags/{tag}", json={"digest": digest})
-            assert answer.status_code in (200, 201)
+    async def put(tag: str, digest: str) -> None:
+        answer = await world.control.put(f"{world.path}/tags/{tag}", json={"digest": digest})
+        assert answer.status_code in (200, 201)
 
-        assert await totals() == (0, 0)
-        await put("v1", one)
-        assert await totals() == (1, 1)
-        await put("v2", one)
-        assert await totals() == (2, 1)
-        await put("v2", two)
-        assert await totals() == (2, 2)
-        await put("w", two)
-        await put("v2", one)
-        assert await totals() == (2, 1)
-        assert (await world.control.delete(f"{world.path}/tags/v1")).status_code == 204
-        assert await totals() == (1, 1)
-        assert (await world.docker.delete(f"/v2/{world.name}/manifests/{one}")).status_code == 202
-        assert await totals() == (0, 0)
-
-    run(database_url, scenario)
+    assert await totals() == (0, 0)
+    await put("v1", one)
+    assert await totals() == (1, 1)
+    await put("v2", one)
+    assert await totals() == (2, 1)
+    await put("v2", two)
+    assert await totals() == (2, 2)
+    await put("w", two)
+    await put("v2", one)
+    assert await totals() == (2, 1)
+    assert (await world.control.delete(f"{world.path}/tags/v1")).status_code == 204
+    assert await totals() == (1, 1)
+    assert (await world.docker.delete(f"/v2/{world.name}/manifests/{one}")).status_code == 202
+    assert await totals() == (0, 0)
 
 
-def test_a_tag_is_pointed_without_a_pull(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        one, two = [(await world.push_image(each))["digest"] for each in ("one", "two")]
-        path = f"{world.path}/tags/v1"
-        refused(await world.control.put(path, json={"digest": ABSENT}), 404, "NOT_FOUND")
-        refused(await world.control.get(path), 404, "NOT_FOUND")
+@on_both_databases
+async def test_a_tag_is_pointed_without_a_pull(world: World) -> None:
+    one, two = [(await world.push_image(each))["digest"] for each in ("one", "two")]
+    path = f"{world.path}/tags/v1"
+    refused(await world.control.put(path, json={"digest": ABSENT}), 404, "NOT_FOUND")
+    refused(await world.control.get(path), 404, "NOT_FOUND")
 
-        made = await world.control.put(path, json={"digest": one})
-        assert made.status_code == 201
-        assert made.json() == (await world.get("/tags/v1"))
-        moved = await world.control.put(path, json={"digest": two})
-        assert moved.status_code == 200
-        tag = moved.json()["tag"]
-        assert tag["digest"] == two
-        assert tag["created_at"] == made.json()["tag"]["created_at"] < tag["updated_at"]
-        again = await world.control.put(path, json={"digest": two})
-        assert (again.status_code, again.json()) == (200, moved.json())
-        refused(await world.control.put(path, json={"digest": ABSENT}), 404, "NOT_FOUND")
-        assert (await world.get("/tags/v1"))["tag"] == tag
+    made = await world.control.put(path, json={"digest": one})
+    assert made.status_code == 201
+    assert made.json() == (await world.get("/tags/v1"))
+    moved = await world.control.put(path, json={"digest": two})
+    assert moved.status_code == 200
+    tag = moved.json()["tag"]
+    assert tag["digest"] == two
+    assert tag["created_at"] == made.json()["tag"]["created_at"] < tag["updated_at"]
+    again = await world.control.put(path, json={"digest": two})
+    assert (again.status_code, again.json()) == (200, moved.json())
+    refused(await world.control.put(path, json={"digest": ABSENT}), 404, "NOT_FOUND")
+    assert (await world.get("/tags/v1"))["tag"] == tag
 
-        pulled = await world.docker.get(f"/v2/{world.name}/manifests/v1")
-        assert pulled.headers["docker-content-digest"] == two
-        record = await world.record()
-        assert (record["image_count"], record["tag_count"]) == (2, 1)
-        tagged = await world.get("/images", tag_status="tagged")
-        assert [each["digest"] for each in tagged["images"]] == [two]
-
-    run(database_url, scenario)
+    pulled = await world.docker.get(f"/v2/{world.name}/manifests/v1")
+    assert pulled.headers["docker-content-digest"] == two
+    record = await world.record()
+    assert (record["image_count"], record["tag_count"]) == (2, 1)
+    tagged = await world.get("/images", tag_status="tagged")
+    assert [each["digest"] for each in tagged["images"]] == [two]
 
 
 @pytest.mark.parametrize(
@@ -184,79 +175,69 @@ def test_a_tag_is_pointed_without_a_pull(database_url: str) -> None:
         ("If-None-Match", '"*"', 412),
     ],
 )
-def test_a_tag_moves_on_conditions(
-    sqlite_database: str, header: str, value: str, status: int
+async def test_a_tag_moves_on_conditions(
+    world: World, header: str, value: str, status: int
 ) -> None:
-    async def scenario(world: World) -> None:
-        old, new = [(await world.push_image(each))["digest"] for each in ("old", "new")]
-        path = f"{world.path}/tags/v1"
-        assert (await world.control.put(path, json={"digest": old})).status_code == 201
-        condition = {header: value.format(old=old, new=new)}
-        answer = await world.control.put(path, json={"digest": new}, headers=condition)
-        assert answer.status_code == status
-        if status == 412:
-            assert refused(answer, 412, "PRECONDITION_FAILED") == {"tag": "v1"}
-        found = (await world.get("/tags/v1"))["tag"]["digest"]
-        assert found == (new if status == 200 else old)
-
-    run(sqlite_database, scenario)
+    old, new = [(await world.push_image(each))["digest"] for each in ("old", "new")]
+    path = f"{world.path}/tags/v1"
+    assert (await world.control.put(path, json={"digest": old})).status_code == 201
+    condition = {header: value.format(old=old, new=new)}
+    answer = await world.control.put(path, json={"digest": new}, headers=condition)
+    assert answer.status_code == status
+    if status == 412:
+        assert refused(answer, 412, "PRECONDITION_FAILED") == {"tag": "v1"}
+    found = (await world.get("/tags/v1"))["tag"]["digest"]
+    assert found == (new if status == 200 else old)
 
 
-def test_conditions_of_a_tag_that_is_not_there(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        digest = (await world.push_image("one"))["digest"]
-        path, body = f"{world.path}/tags/v1", {"digest": digest}
-        for value in ("*", f'"{digest}"'):
-            answer = await world.control.put(path, json=body, headers={"If-Match": value})
-            refused(answer, 412, "PRECONDITION_FAILED")
-        refused(await world.control.get(path), 404, "NOT_FOUND")
-        new = {"If-None-Match": "*"}
-        assert (await world.control.put(path, json=body, headers=new)).status_code == 201
-        refused(await world.control.put(path, json=body, headers=new), 412, "PRECONDITION_FAILED")
-        lines = [("If-Match", f'"{ABSENT}"'), ("If-Match", f'"{digest}"')]
-        assert (await world.control.put(path, json=body, headers=lines)).status_code == 200
-
-    run(database_url, scenario)
+@on_both_databases
+async def test_conditions_of_a_tag_that_is_not_there(world: World) -> None:
+    digest = (await world.push_image("one"))["digest"]
+    path, body = f"{world.path}/tags/v1", {"digest": digest}
+    for value in ("*", f'"{digest}"'):
+        answer = await world.control.put(path, json=body, headers={"If-Match": value})
+        refused(answer, 412, "PRECONDITION_FAILED")
+    refused(await world.control.get(path), 404, "NOT_FOUND")
+    new = {"If-None-Match": "*"}
+    assert (await world.control.put(path, json=body, headers=new)).status_code == 201
+    refused(await world.control.put(path, json=body, headers=new), 412, "PRECONDITION_FAILED")
+    lines = [("If-Match", f'"{ABSENT}"'), ("If-Match", f'"{digest}"')]
+    assert (await world.control.put(path, json=body, headers=lines)).status_code == 200
 
 
 @pytest.mark.parametrize("plane", ["/v1", "/v2"])
-def test_a_tag_is_deleted_on_conditions(sqlite_database: str, plane: str) -> None:
-    async def scenario(world: World) -> None:
-        digest = (await world.push_image("one", "v1"))["digest"]
-        client, path = (
-            (world.control, f"{world.path}/tags/v1")
-            if plane == "/v1"
-            else (world.docker, f"/v2/{world.name}/manifests/v1")
-        )
-        for condition in ({"If-Match": f'"{ABSENT}"'}, {"If-None-Match": "*"}):
-            assert (await client.delete(path, headers=condition)).status_code == 412
-        assert await world.tags() == ["v1"]
-        gone = await client.delete(path, headers={"If-Match": f'"{digest}"'})
-        assert gone.status_code == (204 if plane == "/v1" else 202)
-        assert (await client.delete(path, headers={"If-Match": "*"})).status_code == 404
-
-    run(sqlite_database, scenario)
+async def test_a_tag_is_deleted_on_conditions(world: World, plane: str) -> None:
+    digest = (await world.push_image("one", "v1"))["digest"]
+    client, path = (
+        (world.control, f"{world.path}/tags/v1")
+        if plane == "/v1"
+        else (world.docker, f"/v2/{world.name}/manifests/v1")
+    )
+    for condition in ({"If-Match": f'"{ABSENT}"'}, {"If-None-Match": "*"}):
+        assert (await client.delete(path, headers=condition)).status_code == 412
+    assert await world.tags() == ["v1"]
+    gone = await client.delete(path, headers={"If-Match": f'"{digest}"'})
+    assert gone.status_code == (204 if plane == "/v1" else 202)
+    assert (await client.delete(path, headers={"If-Match": "*"})).status_code == 404
 
 
-def test_of_many_who_move_a_tag_from_one_place_one_does(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        digests = [(await world.push_image(str(each)))["digest"] for each in range(6)]
-        path = f"{world.path}/tags/v1"
-        await world.control.put(path, json={"digest": digests[0]})
-        seen = {"If-Match": f'"{digests[0]}"'}
-        answers = await asyncio.gather(
-            *(world.control.put(path, json={"digest": to}, headers=seen) for to in digests[1:])
-        )
-        statuses = [answer.status_code for answer in answers]
-        assert sorted(statuses) == [200, 412, 412, 412, 412]
-        moved_to = digests[1 + statuses.index(200)]
-        assert (await world.get("/tags/v1"))["tag"]["digest"] == moved_to
-
-    run(database_url, scenario)
+@on_both_databases
+async def test_of_many_who_move_a_tag_from_one_place_one_does(world: World) -> None:
+    digests = [(await world.push_image(str(each)))["digest"] for each in range(6)]
+    path = f"{world.path}/tags/v1"
+    await world.control.put(path, json={"digest": digests[0]})
+    seen = {"If-Match": f'"{digests[0]}"'}
+    answers = await asyncio.gather(
+        *(world.control.put(path, json={"digest": to}, headers=seen) for to in digests[1:])
+    )
+    statuses = [answer.status_code for answer in answers]
+    assert sorted(statuses) == [200, 412, 412, 412, 412]
+    moved_to = digests[1 + statuses.index(200)]
+    assert (await world.get("/tags/v1"))["tag"]["digest"] == moved_to
 
 
-def test_an_immutable_tag_stays_where_it_is(database_url: str) -> None:
-    async def scenario(world: World) -> None:
+async def test_an_immutable_tag_stays_where_it_is(database_url: str) -> None:
+    async with open_world(database_url, tag_mutability="immutable") as world:
         one, two = [(await world.push_image(each))["digest"] for each in ("one", "two")]
         path = f"{world.path}/tags/latest"
         assert (await world.control.put(path, json={"digest": one})).status_code == 201
@@ -266,20 +247,16 @@ def test_an_immutable_tag_stays_where_it_is(database_url: str) -> None:
         refused(await world.control.delete(path), 409, "CONFLICT")
         assert (await world.get("/tags/latest"))["tag"]["digest"] == one
 
-    run(database_url, scenario, tag_mutability="immutable")
 
-
-def test_a_deleted_tag_is_gone_and_its_image_stays(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        digest = (await world.push_image("one", "v1", "v2"))["digest"]
-        path = f"{world.path}/tags/v1"
-        assert (await world.control.delete(path)).status_code == 204
-        refused(await world.control.delete(path), 404, "NOT_FOUND")
-        refused(await world.control.get(path), 404, "NOT_FOUND")
-        assert (await world.get(f"/images/{digest}"))["image"]["tags"] == ["v2"]
-        assert (await world.record())["tag_count"] == 1
-
-    run(database_url, scenario)
+@on_both_databases
+async def test_a_deleted_tag_is_gone_and_its_image_stays(world: World) -> None:
+    digest = (await world.push_image("one", "v1", "v2"))["digest"]
+    path = f"{world.path}/tags/v1"
+    assert (await world.control.delete(path)).status_code == 204
+    refused(await world.control.delete(path), 404, "NOT_FOUND")
+    refused(await world.control.get(path), 404, "NOT_FOUND")
+    assert (await world.get(f"/images/{digest}"))["image"]["tags"] == ["v2"]
+    assert (await world.record())["tag_count"] == 1
 
 
 @pytest.mark.parametrize(
@@ -344,16 +321,11 @@ def test_bodies_that_point_nowhere(reader: Reader, body: Any, field: str) -> Non
     refused(reader.ask("GET", "/tags/new"), 404, "NOT_FOUND")
 
 
-def test_a_marker_belongs_to_its_list(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        for number in range(3):
-            await world.push_image(str(number), f"t{number}")
-        marker = (await world.get("/tags", limit=1))["meta"]["marker"]
-        other = await world.another("other")
-        for client, query in ((world, {"prefix": "t"}), (other, {})):
-            answer = await client.control.get(
-                f"{client.path}/tags", params={"marker": marker, **query}
-            )
-            refused(answer, 400, "INVALID_INPUT", "marker")
-
-    run(sqlite_database, scenario)
+async def test_a_marker_belongs_to_its_list(world: World) -> None:
+    for number in range(3):
+        await world.push_image(str(number), f"t{number}")
+    marker = (await world.get("/tags", limit=1))["meta"]["marker"]
+    other = await world.another("other")
+    for client, query in ((world, {"prefix": "t"}), (other, {})):
+        answer = await client.control.get(f"{client.path}/tags", params={"marker": marker, **query})
+        refused(answer, 400, "INVALID_INPUT", "marker")

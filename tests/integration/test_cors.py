@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -24,32 +24,25 @@ ASKED: Final = "Access-Control-Request-Method"
 Ask = Callable[..., Awaitable[httpx.Response]]
 
 
-def play(
-    data: Path,
-    scenario: Callable[[Ask], Awaitable[None]],
-    origins: str = "",
-    edition: Edition[Any] = SERVE,
-) -> PlaneApplications:
-    """Make an install whose operator lists these origins, and play a scenario with it."""
+@asynccontextmanager
+async def open_site(
+    data: Path, origins: str = "", edition: Edition[Any] = SERVE
+) -> AsyncIterator[tuple[Ask, PlaneApplications]]:
+    """Open an install whose operator lists these origins, with a way to ask it."""
     settings = Settings(data=data, public_url="http://registry.test", cors_origins=origins)
     prepare(settings)
     create_root_key(settings.root_key)
+    async with Registry(settings, edition).open_planes() as (_, planes):
+        transport = httpx.ASGITransport(cast("Any", dispatcher(planes.data, planes.control)))
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://registry.test"
+        ) as client:
 
-    async def run() -> PlaneApplications:
-        async with Registry(settings, edition).open_planes() as (_, planes):
-            transport = httpx.ASGITransport(cast("Any", dispatcher(planes.data, planes.control)))
-            async with httpx.AsyncClient(
-                transport=transport, base_url="http://registry.test"
-            ) as client:
+            async def ask(method: str, path: str, **headers: str) -> httpx.Response:
+                given = {name.replace("_", "-"): value for name, value in headers.items()}
+                return await client.request(method, path, headers=given)
 
-                async def ask(method: str, path: str, **headers: str) -> httpx.Response:
-                    given = {name.replace("_", "-"): value for name, value in headers.items()}
-                    return await client.request(method, path, headers=given)
-
-                await scenario(ask)
-            return planes
-
-    return asyncio.run(run())
+            yield ask, planes
 
 
 def cors_of(answer: httpx.Response) -> set[str]:
@@ -62,10 +55,10 @@ def told(answer: httpx.Response) -> tuple[int, dict[str, str]]:
     return answer.status_code, {k: v for k, v in answer.headers.items() if k not in changing}
 
 
-def test_a_listed_page_may_read_and_be_refused(tmp_path: Path) -> None:
+async def test_a_listed_page_may_read_and_be_refused(tmp_path: Path) -> None:
     """Errors too are told, with the headers that a client goes by."""
 
-    async def scenario(ask: Ask) -> None:
+    async with open_site(tmp_path / "data", f"http://localhost:3000, {APP}") as (ask, _):
         for path in READS:
             for method in ("GET", "HEAD"):
                 answer = await ask(method, path, Origin=APP)
@@ -85,33 +78,27 @@ def test_a_listed_page_may_read_and_be_refused(tmp_path: Path) -> None:
             assert "Origin" in preflight.headers["vary"]
             assert "x-request-id" in preflight.headers
 
-    play(tmp_path / "data", scenario, f"http://localhost:3000, {APP}")
-
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-def test_nothing_but_reads_is_for_other_origins(tmp_path: Path, method: str) -> None:
-    async def scenario(ask: Ask) -> None:
+async def test_nothing_but_reads_is_for_other_origins(tmp_path: Path, method: str) -> None:
+    async with open_site(tmp_path / "data", APP) as (ask, _):
         for path in (*READS, "/v1/oauth/token", "/v2/token"):
             assert cors_of(await ask(method, path, Origin=APP)) == set()
             preflight = await ask("OPTIONS", path, Origin=APP, Access_Control_Request_Method=method)
             assert preflight.status_code == 405
             assert cors_of(preflight) == set()
 
-    play(tmp_path / "data", scenario, APP)
 
-
-def test_pages_for_people_and_health_are_not_read(tmp_path: Path) -> None:
-    async def scenario(ask: Ask) -> None:
+async def test_pages_for_people_and_health_are_not_read(tmp_path: Path) -> None:
+    async with open_site(tmp_path / "data", APP) as (ask, _):
         for path in ("/healthz", "/console", "/v1/oauth/authorize", "/v1x", "/v20/", "/"):
             assert cors_of(await ask("GET", path, Origin=APP)) == set()
             preflight = await ask("OPTIONS", path, Origin=APP, Access_Control_Request_Method="GET")
             assert preflight.status_code in (404, 405)
             assert cors_of(preflight) == set()
 
-    play(tmp_path / "data", scenario, APP)
 
-
-def test_who_is_not_listed_is_answered_as_ever(tmp_path: Path) -> None:
+async def test_who_is_not_listed_is_answered_as_ever(tmp_path: Path) -> None:
     asked: list[tuple[str, str, dict[str, str]]] = [
         (method, path, {"Origin": origin, "Access_Control_Request_Method": "GET"})
         for method in ("GET", "OPTIONS", "POST")
@@ -120,34 +107,27 @@ def test_who_is_not_listed_is_answered_as_ever(tmp_path: Path) -> None:
     ]
     answers: dict[str, list[tuple[int, dict[str, str]]]] = {"": [], APP: []}
     for origins, found in answers.items():
-
-        async def scenario(ask: Ask, found: list[tuple[int, dict[str, str]]] = found) -> None:
+        async with open_site(tmp_path / f"data{len(origins)}", origins) as (ask, _):
             for method, path, headers in asked:
                 status, other = told(await ask(method, path, **headers))
                 other.pop("vary", None)
                 found.append((status, other))
-
-        play(tmp_path / f"data{len(origins)}", scenario, origins)
     assert answers[""] == answers[APP]
     statuses = {status for (method, _, _), (status, _) in zip(asked, answers[APP], strict=True)
                 if method == "OPTIONS"}  # fmt: skip
     assert statuses == {405}
 
 
-def test_what_caches_keep_varies_with_the_origin(tmp_path: Path) -> None:
-    async def scenario(ask: Ask) -> None:
+async def test_what_caches_keep_varies_with_the_origin(tmp_path: Path) -> None:
+    async with open_site(tmp_path / "data", APP) as (ask, _):
         for headers in ({}, {"Origin": "https://other.example"}):
             answer = await ask("GET", "/v1/openapi.json", **headers)
             assert (answer.headers["vary"], cors_of(answer)) == ("Origin", set())
 
-    play(tmp_path / "data", scenario, APP)
 
-
-def test_nobody_pays_where_nothing_is_listed_and_dev_lets_nobody_in(tmp_path: Path) -> None:
-    async def scenario(ask: Ask) -> None:
-        assert cors_of(await ask("GET", "/v2/", Origin=APP)) == set()
-
+async def test_nobody_pays_where_nothing_is_listed_and_dev_lets_nobody_in(tmp_path: Path) -> None:
     for name, edition, origins in (("serve", SERVE, ""), ("dev", DEV, APP)):
-        planes = play(tmp_path / name, scenario, origins, edition)
+        async with open_site(tmp_path / name, origins, edition) as (ask, planes):
+            assert cors_of(await ask("GET", "/v2/", Origin=APP)) == set()
         assert not isinstance(planes.data, CrossOriginReads)
         assert not isinstance(planes.control, CrossOriginReads)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -40,55 +39,47 @@ async def push(registry: Registry) -> None:
 
 
 @pytest.mark.parametrize("harm", [flip, cut, grow])
-def test_a_blob_damaged_in_quarantine_is_not_brought_back(
+async def test_a_blob_damaged_in_quarantine_is_not_brought_back(
     sqlite_database: str, store: FilesystemStore, tmp_path: Path, harm: Callable[[Path], None]
 ) -> None:
-    async def scenario() -> None:
-        async with open_registry(sqlite_database, store) as registry:
-            await push(registry)
-            file = await file_of(registry, tmp_path, DIGEST)
-            ask = registry.client.request
-            assert (await ask("DELETE", f"/v2/dev/one/blobs/{DIGEST}")).status == 202
-            swept = Delays(gc_grace_seconds=0, gc_condemned_seconds=0)
-            account = await account_id(registry)
-            await collect(replace(registry.ctx, delays=swept), store, account)
-            harm(file)
-            one = await registry.ctx.database.read(find_repository, registry.account, "one")
-            assert one is not None
-            with pytest.raises(DigestMismatch):
-                await recover_blob(registry.ctx, account, one.id, DIGEST)
-            # A push begins anew, and what is damaged goes its way.
-            await push(registry)
-            assert (await ask("GET", f"/v2/dev/one/blobs/{DIGEST}")).body == BLOB
-
-    asyncio.run(scenario())
+    async with open_registry(sqlite_database, store) as registry:
+        await push(registry)
+        file = await file_of(registry, tmp_path, DIGEST)
+        ask = registry.client.request
+        assert (await ask("DELETE", f"/v2/dev/one/blobs/{DIGEST}")).status == 202
+        swept = Delays(gc_grace_seconds=0, gc_condemned_seconds=0)
+        account = await account_id(registry)
+        await collect(replace(registry.ctx, delays=swept), store, account)
+        harm(file)
+        one = await registry.ctx.database.read(find_repository, registry.account, "one")
+        assert one is not None
+        with pytest.raises(DigestMismatch):
+            await recover_blob(registry.ctx, account, one.id, DIGEST)
+        # A push begins anew, and what is damaged goes its way.
+        await push(registry)
+        assert (await ask("GET", f"/v2/dev/one/blobs/{DIGEST}")).body == BLOB
 
 
-def test_what_was_read_whole_and_marked_since_stays_marked(
+async def test_what_was_read_whole_and_marked_since_stays_marked(
     database_url: str, store: FilesystemStore, tmp_path: Path
 ) -> None:
     """fsck notes what it has read in batches: a blob may be found damaged in between."""
 
-    async def scenario() -> None:
-        async with open_registry(database_url, store) as registry:
-            await push(registry)
-            database = registry.ctx.database
-            rows = await database.read(audit.objects, "", 10)
-            cut(await file_of(registry, tmp_path, DIGEST))
-            assert (
-                await registry.client.request("GET", f"/v2/dev/one/blobs/{DIGEST}")
-            ).status == 404
-            await database.write(confirm, rows, registry.clock())
-            assert await marked(registry) == [(DIGEST, damage.SIZE)]
-            # What is read whole after it was marked loses the mark.
-            rows = await database.read(audit.objects, "", 10)
-            await database.write(confirm, rows, registry.clock())
-            assert await marked(registry) == []
-
-    asyncio.run(scenario())
+    async with open_registry(database_url, store) as registry:
+        await push(registry)
+        database = registry.ctx.database
+        rows = await database.read(audit.objects, "", 10)
+        cut(await file_of(registry, tmp_path, DIGEST))
+        assert (await registry.client.request("GET", f"/v2/dev/one/blobs/{DIGEST}")).status == 404
+        await database.write(confirm, rows, registry.clock())
+        assert await marked(registry) == [(DIGEST, damage.SIZE)]
+        # What is read whole after it was marked loses the mark.
+        rows = await database.read(audit.objects, "", 10)
+        await database.write(confirm, rows, registry.clock())
+        assert await marked(registry) == []
 
 
-def test_bytes_that_are_lost_before_they_heal_are_no_bug_of_ours(
+async def test_bytes_that_are_lost_before_they_heal_are_no_bug_of_ours(
     sqlite_database: str, store: FilesystemStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever removed the file that is healed may remove the next one too."""
@@ -98,19 +89,14 @@ def test_bytes_that_are_lost_before_they_heal_are_no_bug_of_ours(
         await store.delete([new_id])
         await replacing(object_id, new_id)
 
-    async def scenario() -> None:
-        async with open_registry(sqlite_database, store) as registry:
-            await push(registry)
-            cut(await file_of(registry, tmp_path, DIGEST))
-            target = f"/v2/dev/one/blobs/uploads/?digest={DIGEST}"
-            with monkeypatch.context() as patch:
-                patch.setattr(store, "replace", lose)
-                assert (await registry.client.request("POST", target, BLOB)).status == 503
-            assert (
-                await registry.client.request("GET", f"/v2/dev/one/blobs/{DIGEST}")
-            ).status == 404
-            await push(registry)
-            answer = await registry.client.request("GET", f"/v2/dev/one/blobs/{DIGEST}")
-            assert answer.body == BLOB
-
-    asyncio.run(scenario())
+    async with open_registry(sqlite_database, store) as registry:
+        await push(registry)
+        cut(await file_of(registry, tmp_path, DIGEST))
+        target = f"/v2/dev/one/blobs/uploads/?digest={DIGEST}"
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "replace", lose)
+            assert (await registry.client.request("POST", target, BLOB)).status == 503
+        assert (await registry.client.request("GET", f"/v2/dev/one/blobs/{DIGEST}")).status == 404
+        await push(registry)
+        answer = await registry.client.request("GET", f"/v2/dev/one/blobs/{DIGEST}")
+        assert answer.body == BLOB

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.settings import Delays
 from tests.collecting import collect
+from tests.databases import on_both_databases
 from tests.inprocess import ZERO_COPY, Answer, Client, Registry, open_registry
 from tests.integration.damaged import DAMAGES, account_id, cut, file_of, flip, marked
 
@@ -35,7 +36,6 @@ WEEK: Final = 7 * 24 * 3600
 
 Push = Callable[[Client, str], Awaitable[str]]
 """Pushes as a client does, to a repository that has the blob or the one given, and returns it."""
-Scenario = Callable[[Registry], Awaitable[None]]
 
 
 @pytest.fixture
@@ -49,16 +49,13 @@ def store(blobs: Path) -> Iterator[FilesystemStore]:
         yield filesystem
 
 
-def play(url: str, store: FilesystemStore, scenario: Scenario) -> None:
-    """Play `scenario` where two repositories hold the blob."""
-
-    async def run() -> None:
-        async with open_registry(url, store) as registry:
-            for repository in REPOSITORIES:
-                await upload(registry.client, repository)
-            await scenario(registry)
-
-    asyncio.run(run())
+@pytest.fixture
+async def registry(metadata_url: str, store: FilesystemStore) -> AsyncIterator[Registry]:
+    """Return a registry where two repositories hold the blob."""
+    async with open_registry(metadata_url, store) as registry:
+        for repository in REPOSITORIES:
+            await upload(registry.client, repository)
+        yield registry
 
 
 def at(repository: str) -> str:
@@ -152,51 +149,41 @@ async def sweep(registry: Registry, store: FilesystemStore) -> Run:
     return await collect(ctx, store, await account_id(registry))
 
 
+@on_both_databases
 @pytest.mark.parametrize("damage", ["cut", "grow", "remove"])
-def test_a_push_heals_what_is_gone_or_of_another_size(
-    database_url: str, store: FilesystemStore, blobs: Path, damage: str
+async def test_a_push_heals_what_is_gone_or_of_another_size(
+    registry: Registry, blobs: Path, damage: str
 ) -> None:
-    async def scenario(registry: Registry) -> None:
-        for push in PUSHES + ASKING:
-            DAMAGES[damage](await file_of(registry, blobs, DIGEST))
-            await check_healed(registry, await push(registry.client, name_of(push)))
-
-    play(database_url, store, scenario)
+    for push in PUSHES + ASKING:
+        DAMAGES[damage](await file_of(registry, blobs, DIGEST))
+        await check_healed(registry, await push(registry.client, name_of(push)))
 
 
-def test_a_push_heals_what_was_not_verified_of_late(
-    database_url: str, store: FilesystemStore, blobs: Path
-) -> None:
-    async def scenario(registry: Registry) -> None:
-        for push in PUSHES:
-            flip(await file_of(registry, blobs, DIGEST))
-            registry.clock.advance(WEEK)
-            await check_healed(registry, await push(registry.client, name_of(push)))
-
-    play(database_url, store, scenario)
+@on_both_databases
+async def test_a_push_heals_what_was_not_verified_of_late(registry: Registry, blobs: Path) -> None:
+    for push in PUSHES:
+        flip(await file_of(registry, blobs, DIGEST))
+        registry.clock.advance(WEEK)
+        await check_healed(registry, await push(registry.client, name_of(push)))
 
 
 @pytest.mark.parametrize("damage", list(DAMAGES))
-def test_a_push_heals_what_fsck_has_found(
-    sqlite_database: str, store: FilesystemStore, blobs: Path, damage: str
+async def test_a_push_heals_what_fsck_has_found(
+    registry: Registry, store: FilesystemStore, blobs: Path, damage: str
 ) -> None:
-    async def scenario(registry: Registry) -> None:
-        for push in PUSHES + ASKING:
-            DAMAGES[damage](await file_of(registry, blobs, DIGEST))
-            assert (await fsck(registry, store)).damaged_count == 1
-            for method in ("GET", "HEAD"):
-                assert (await registry.client.request(method, at("one"))).status == 404
-            await check_healed(registry, await push(registry.client, name_of(push)))
-            assert (await fsck(registry, store)).violations == []
-
-    play(sqlite_database, store, scenario)
+    for push in PUSHES + ASKING:
+        DAMAGES[damage](await file_of(registry, blobs, DIGEST))
+        assert (await fsck(registry, store)).damaged_count == 1
+        for method in ("GET", "HEAD"):
+            assert (await registry.client.request(method, at("one"))).status == 404
+        await check_healed(registry, await push(registry.client, name_of(push)))
+        assert (await fsck(registry, store)).violations == []
 
 
 @pytest.mark.parametrize("damage", ["cut", "grow", "remove"])
 @pytest.mark.parametrize("extensions", [{}, ZERO_COPY])
-def test_a_read_marks_what_it_finds_and_tells_it_once(
-    sqlite_database: str,
-    store: FilesystemStore,
+async def test_a_read_marks_what_it_finds_and_tells_it_once(
+    registry: Registry,
     blobs: Path,
     damage: str,
     extensions: dict[str, object],
@@ -204,7 +191,7 @@ def test_a_read_marks_what_it_finds_and_tells_it_once(
 ) -> None:
     found: list[str] = []
 
-    async def scenario(registry: Registry) -> None:
+    with caplog.at_level(logging.ERROR):
         counting = replace(registry.ctx, on_damage=lambda: found.append(damage))
         registry.app._ctx = counting
         client = Client(registry.app, extensions)
@@ -216,159 +203,130 @@ def test_a_read_marks_what_it_finds_and_tells_it_once(
                 assert (answer.status, answer.codes) == (404, ["BLOB_UNKNOWN"])
         expected = "absent" if damage == "remove" else "size"
         assert await marked(registry) == [(DIGEST, expected)]
-
-    with caplog.at_level(logging.ERROR):
-        play(sqlite_database, store, scenario)
     assert [DIGEST in record.getMessage() for record in caplog.records] == [True]
     assert found == [damage]
 
 
-def test_a_file_cut_while_it_is_sent_ends_the_connection_and_is_marked(
-    sqlite_database: str, store: FilesystemStore, blobs: Path
+async def test_a_file_cut_while_it_is_sent_ends_the_connection_and_is_marked(
+    registry: Registry, blobs: Path
 ) -> None:
-    async def scenario(registry: Registry) -> None:
-        file = await file_of(registry, blobs, DIGEST)
-
-        async def send(message: Message) -> None:
-            sent.append(message)
-            if message["type"] == "http.response.start":
-                cut(file)
-
-        sent: list[Message] = []
-        scope = {"type": "http", "method": "GET", "raw_path": at("one").encode(), "headers": []}
-        with pytest.raises(Exception, match="shorter"):
-            await registry.app(scope | {"query_string": b""}, never, send)
-        assert sent[-1].get("more_body") is True
-        assert await marked(registry) == [(DIGEST, "size")]
-
     async def never() -> Message:
         raise AssertionError("a GET has no body")
 
-    play(sqlite_database, store, scenario)
+    file = await file_of(registry, blobs, DIGEST)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+        if message["type"] == "http.response.start":
+            cut(file)
+
+    sent: list[Message] = []
+    scope = {"type": "http", "method": "GET", "raw_path": at("one").encode(), "headers": []}
+    with pytest.raises(Exception, match="shorter"):
+        await registry.app(scope | {"query_string": b""}, never, send)
+    assert sent[-1].get("more_body") is True
+    assert await marked(registry) == [(DIGEST, "size")]
 
 
-def test_a_new_manifest_needs_whole_blobs(
-    database_url: str, store: FilesystemStore, blobs: Path
-) -> None:
-    async def scenario(registry: Registry) -> None:
-        ask = registry.client.request
-        assert (await ask("PUT", "/v2/dev/one/manifests/v1", body("1"), kind)).status == 201
-        cut(await file_of(registry, blobs, DIGEST))
-        assert (await ask("HEAD", at("one"))).status == 404
-        answer = await ask("PUT", "/v2/dev/one/manifests/v2", body("2"), kind)
-        assert (answer.status, answer.codes) == (404, ["MANIFEST_BLOB_UNKNOWN"])
-        # What is stored stays as it is: tags move, and it can be deleted.
-        assert (await ask("PUT", "/v2/dev/one/manifests/v3", body("1"), kind)).status == 201
-        await upload(registry.client, "one")
-        assert (await ask("PUT", "/v2/dev/one/manifests/v2", body("2"), kind)).status == 201
-        await check_healed(registry, "one")
-
+@on_both_databases
+async def test_a_new_manifest_needs_whole_blobs(registry: Registry, blobs: Path) -> None:
     def body(name: str) -> bytes:
         descriptor = {"mediaType": "application/x", "digest": DIGEST, "size": len(BLOB)}
         document = {"schemaVersion": 2, "config": descriptor, "layers": []}
         return json.dumps(document | {"annotations": {"name": name}}).encode()
 
     kind = {"content-type": OCI_MANIFEST}
-    play(database_url, store, scenario)
+    ask = registry.client.request
+    assert (await ask("PUT", "/v2/dev/one/manifests/v1", body("1"), kind)).status == 201
+    cut(await file_of(registry, blobs, DIGEST))
+    assert (await ask("HEAD", at("one"))).status == 404
+    answer = await ask("PUT", "/v2/dev/one/manifests/v2", body("2"), kind)
+    assert (answer.status, answer.codes) == (404, ["MANIFEST_BLOB_UNKNOWN"])
+    # What is stored stays as it is: tags move, and it can be deleted.
+    assert (await ask("PUT", "/v2/dev/one/manifests/v3", body("1"), kind)).status == 201
+    await upload(registry.client, "one")
+    assert (await ask("PUT", "/v2/dev/one/manifests/v2", body("2"), kind)).status == 201
+    await check_healed(registry, "one")
 
 
-def test_a_damaged_blob_can_be_detached(
-    sqlite_database: str, store: FilesystemStore, blobs: Path
-) -> None:
-    async def scenario(registry: Registry) -> None:
-        cut(await file_of(registry, blobs, DIGEST))
-        assert (await registry.client.request("GET", at("one"))).status == 404
-        assert (await registry.client.request("DELETE", at("one"))).status == 202
-
-    play(sqlite_database, store, scenario)
+async def test_a_damaged_blob_can_be_detached(registry: Registry, blobs: Path) -> None:
+    cut(await file_of(registry, blobs, DIGEST))
+    assert (await registry.client.request("GET", at("one"))).status == 404
+    assert (await registry.client.request("DELETE", at("one"))).status == 202
 
 
-def test_a_file_that_is_back_is_believed_again(
-    sqlite_database: str, store: FilesystemStore, blobs: Path
-) -> None:
+async def test_a_file_that_is_back_is_believed_again(registry: Registry, blobs: Path) -> None:
     """As after a start without the disk of the blobs. Its hash is not: the next push replaces."""
 
-    async def scenario(registry: Registry) -> None:
-        file = await file_of(registry, blobs, DIGEST)
-        file.rename(blobs / "elsewhere")
-        assert (await registry.client.request("GET", at("one"))).status == 404
-        (blobs / "elsewhere").rename(file)
-        await check_healed(registry, "one")
-        before = file.stat().st_ino
-        await upload(registry.client, "one")
-        assert file.stat().st_ino != before
-
-    play(sqlite_database, store, scenario)
+    file = await file_of(registry, blobs, DIGEST)
+    file.rename(blobs / "elsewhere")
+    assert (await registry.client.request("GET", at("one"))).status == 404
+    (blobs / "elsewhere").rename(file)
+    await check_healed(registry, "one")
+    before = file.stat().st_ino
+    await upload(registry.client, "one")
+    assert file.stat().st_ino != before
 
 
-def test_fsck_takes_the_mark_from_what_it_reads_whole(
-    sqlite_database: str, store: FilesystemStore, blobs: Path
+async def test_fsck_takes_the_mark_from_what_it_reads_whole(
+    registry: Registry, store: FilesystemStore, blobs: Path
 ) -> None:
-    async def scenario(registry: Registry) -> None:
-        file = await file_of(registry, blobs, DIGEST)
-        flip(file)
-        assert (await fsck(registry, store)).damaged_count == 1
-        flip(file)
-        assert (await fsck(registry, store, quick=True)).damaged_count == 1
-        assert (await registry.client.request("GET", at("one"))).status == 404
-        assert (await fsck(registry, store)).violations == []
-        await check_healed(registry, "one")
-        registry.clock.advance(WEEK - 3600)
-        assert (await fsck(registry, store)).violations == []
-        registry.clock.advance(3600)
-        before = file.stat().st_ino
-        await upload(registry.client, "one")
-        assert file.stat().st_ino == before  # it was verified an hour ago
-
-    play(sqlite_database, store, scenario)
+    file = await file_of(registry, blobs, DIGEST)
+    flip(file)
+    assert (await fsck(registry, store)).damaged_count == 1
+    flip(file)
+    assert (await fsck(registry, store, quick=True)).damaged_count == 1
+    assert (await registry.client.request("GET", at("one"))).status == 404
+    assert (await fsck(registry, store)).violations == []
+    await check_healed(registry, "one")
+    registry.clock.advance(WEEK - 3600)
+    assert (await fsck(registry, store)).violations == []
+    registry.clock.advance(3600)
+    before = file.stat().st_ino
+    await upload(registry.client, "one")
+    assert file.stat().st_ino == before  # it was verified an hour ago
 
 
-def test_bytes_are_replaced_in_place(
-    database_url: str, store: FilesystemStore, blobs: Path
+@on_both_databases
+async def test_bytes_are_replaced_in_place(
+    registry: Registry, store: FilesystemStore, blobs: Path
 ) -> None:
     """So an older database, put back beside these blobs, finds what it knows."""
 
-    async def scenario(registry: Registry) -> None:
-        file = await file_of(registry, blobs, DIGEST)
-        before = file.stat().st_ino
-        with closing(store.files.open(file.name)) as reading:
-            registry.clock.advance(WEEK)
-            await upload(registry.client, "one")
-            assert await file_of(registry, blobs, DIGEST) == file
-            assert file.stat().st_ino != before
-            assert b"".join(map(bytes, reading.chunks())) == BLOB
-        await check_healed(registry, "one")
-        report = await fsck(registry, store)
-        assert (report.violations, report.orphans, report.object_count) == ([], [], 1)
-
-    play(database_url, store, scenario)
-
-
-def test_a_push_heals_what_was_condemned(
-    database_url: str, store: FilesystemStore, blobs: Path
-) -> None:
-    async def scenario(registry: Registry) -> None:
-        cut(await file_of(registry, blobs, DIGEST))
-        for repository in REPOSITORIES:
-            assert (await registry.client.request("DELETE", at(repository))).status == 202
+    file = await file_of(registry, blobs, DIGEST)
+    before = file.stat().st_ino
+    with closing(store.files.open(file.name)) as reading:
+        registry.clock.advance(WEEK)
         await upload(registry.client, "one")
-        await sweep(registry, store)
-        answer = await registry.client.request("GET", at("one"))
-        assert (answer.status, answer.body) == (200, BLOB)
+        assert await file_of(registry, blobs, DIGEST) == file
+        assert file.stat().st_ino != before
+        assert b"".join(map(bytes, reading.chunks())) == BLOB
+    await check_healed(registry, "one")
+    report = await fsck(registry, store)
+    assert (report.violations, report.orphans, report.object_count) == ([], [], 1)
 
-    play(database_url, store, scenario)
 
-
-def test_many_pushes_that_heal_at_once_agree(
-    database_url: str, store: FilesystemStore, blobs: Path
+@on_both_databases
+async def test_a_push_heals_what_was_condemned(
+    registry: Registry, store: FilesystemStore, blobs: Path
 ) -> None:
-    async def scenario(registry: Registry) -> None:
-        cut(await file_of(registry, blobs, DIGEST))
-        await asyncio.gather(*(push(registry.client, "three") for push in PUSHES * 3))
-        await check_healed(registry, "three")
-        await sweep(registry, store)
-        await check_healed(registry, "three")
-        assert len(list(store.files.list_objects())) == 1
-        assert (await fsck(registry, store)).violations == []
+    cut(await file_of(registry, blobs, DIGEST))
+    for repository in REPOSITORIES:
+        assert (await registry.client.request("DELETE", at(repository))).status == 202
+    await upload(registry.client, "one")
+    await sweep(registry, store)
+    answer = await registry.client.request("GET", at("one"))
+    assert (answer.status, answer.body) == (200, BLOB)
 
-    play(database_url, store, scenario)
+
+@on_both_databases
+async def test_many_pushes_that_heal_at_once_agree(
+    registry: Registry, store: FilesystemStore, blobs: Path
+) -> None:
+    cut(await file_of(registry, blobs, DIGEST))
+    await asyncio.gather(*(push(registry.client, "three") for push in PUSHES * 3))
+    await check_healed(registry, "three")
+    await sweep(registry, store)
+    await check_healed(registry, "three")
+    assert len(list(store.files.list_objects())) == 1
+    assert (await fsck(registry, store)).violations == []

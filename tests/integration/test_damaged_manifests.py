@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import sqlite3
-from collections.abc import Awaitable, Callable
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from typing import Final
 
@@ -60,16 +59,13 @@ async def push(client: Client, repository: str, reference: str, body: bytes) -> 
     return (await client.request("PUT", target, body, KIND)).status
 
 
-def play(url: str, body: bytes, scenario: Callable[[Registry], Awaitable[None]]) -> None:
-    """Play `scenario` where two repositories have the manifest as the tag ``v1``."""
-
-    async def run() -> None:
-        async with open_registry(url, MemoryStore()) as registry:
-            for repository in ("one", "two"):
-                assert await push(registry.client, repository, "v1", body) == 201
-            await scenario(registry)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def open_pushed(url: str, body: bytes) -> AsyncIterator[Registry]:
+    """Open a registry where two repositories have the manifest as the tag ``v1``."""
+    async with open_registry(url, MemoryStore()) as registry:
+        for repository in ("one", "two"):
+            assert await push(registry.client, repository, "v1", body) == 201
+        yield registry
 
 
 @pytest.mark.parametrize("padding", [0, 100_000])
@@ -77,12 +73,12 @@ def play(url: str, body: bytes, scenario: Callable[[Registry], Awaitable[None]])
     ("repository", "reference"),
     [("one", "v1"), ("one", "v2"), ("one", "digest"), ("three", "v1"), ("three", "digest")],
 )
-def test_a_push_heals_the_manifest_in_every_repository(
+async def test_a_push_heals_the_manifest_in_every_repository(
     database_url: str, repository: str, reference: str, padding: int
 ) -> None:
     body = manifest(padding)
 
-    async def scenario(registry: Registry) -> None:
+    async with open_pushed(database_url, body) as registry:
         await damage(registry, body)
         named = digest_of(body) if reference == "digest" else reference
         assert await push(registry.client, repository, named, body) == 201
@@ -91,66 +87,57 @@ def test_a_push_heals_the_manifest_in_every_repository(
             answer = await registry.client.request("GET", target)
             assert (answer.status, answer.body) == (200, body)
 
-    play(database_url, body, scenario)
-
 
 @pytest.mark.parametrize("padding", [0, 100_000])
-def test_wrong_bytes_are_never_given_out(
+async def test_wrong_bytes_are_never_given_out(
     sqlite_database: str, caplog: pytest.LogCaptureFixture, padding: int
 ) -> None:
     """Absent to who asks, so that a client which asks before it pushes sends it again."""
     body, found = manifest(padding), []
 
-    async def scenario(registry: Registry) -> None:
-        ctx = replace(registry.ctx, on_damage=lambda: found.append(True))
-        client = Client(DataPlane(ctx, OpenAccess(registry.account)))
-        await damage(registry, body)
-        for method in ("GET", "HEAD"):
-            for reference in ("v1", digest_of(body), digest_of(body, "sha512")):
-                target = f"/v2/dev/one/manifests/{reference}"
-                answer = await client.request(method, target)
-                assert answer.status == 404
-                assert method == "HEAD" or answer.codes == ["MANIFEST_UNKNOWN"]
-        assert await push(client, "one", "v1", body) == 201
-        assert (await client.request("GET", "/v2/dev/two/manifests/v1")).body == body
-
     with caplog.at_level(logging.WARNING):
-        play(sqlite_database, body, scenario)
+        async with open_pushed(sqlite_database, body) as registry:
+            ctx = replace(registry.ctx, on_damage=lambda: found.append(True))
+            client = Client(DataPlane(ctx, OpenAccess(registry.account)))
+            await damage(registry, body)
+            for method in ("GET", "HEAD"):
+                for reference in ("v1", digest_of(body), digest_of(body, "sha512")):
+                    target = f"/v2/dev/one/manifests/{reference}"
+                    answer = await client.request(method, target)
+                    assert answer.status == 404
+                    assert method == "HEAD" or answer.codes == ["MANIFEST_UNKNOWN"]
+            assert await push(client, "one", "v1", body) == 201
+            assert (await client.request("GET", "/v2/dev/two/manifests/v1")).body == body
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
     assert found == [True]
 
 
-def test_a_push_of_what_is_whole_rewrites_nothing(database_url: str) -> None:
+async def test_a_push_of_what_is_whole_rewrites_nothing(database_url: str) -> None:
     body = manifest()
 
-    async def run() -> None:
-        counting: list[CountingDatabase] = []
+    counting: list[CountingDatabase] = []
 
-        def around(database: Database) -> Database:
-            counting.append(CountingDatabase(database))
-            return counting[0]
+    def around(database: Database) -> Database:
+        counting.append(CountingDatabase(database))
+        return counting[0]
 
-        async with open_registry(database_url, MemoryStore(), around=around) as registry:
-            for repository in ("one", "one", "two"):
-                assert await push(registry.client, repository, "v1", body) == 201
-                texts = [each.sqlite for each in counting[0].seen]
-                assert not any(text.startswith("UPDATE manifest_bodies") for text in texts)
-                assert sum("manifest_bodies" in text for text in texts) <= 2
-                counting[0].start()
-
-    asyncio.run(run())
+    async with open_registry(database_url, MemoryStore(), around=around) as registry:
+        for repository in ("one", "one", "two"):
+            assert await push(registry.client, repository, "v1", body) == 201
+            texts = [each.sqlite for each in counting[0].seen]
+            assert not any(text.startswith("UPDATE manifest_bodies") for text in texts)
+            assert sum("manifest_bodies" in text for text in texts) <= 2
+            counting[0].start()
 
 
-def test_a_lost_body_is_had_again(sqlite_database: str) -> None:
+async def test_a_lost_body_is_had_again(sqlite_database: str) -> None:
     """As after rows were saved from a damaged database: no key says that it is missing."""
     body = manifest()
 
-    async def scenario(registry: Registry) -> None:
+    async with open_pushed(sqlite_database, body) as registry:
         with closing(sqlite3.connect(sqlite_database.removeprefix("sqlite:///"))) as raw:
             raw.execute("DELETE FROM manifest_bodies")
             raw.commit()
         assert await push(registry.client, "two", "v1", body) == 201
         answer = await registry.client.request("GET", "/v2/dev/one/manifests/v1")
         assert answer.body == body
-
-    play(sqlite_database, body, scenario)

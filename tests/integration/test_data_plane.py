@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from registry.blobstore.base import BlobStore, OpenObject
+from registry.blobstore.base import OpenObject
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import digest_of
@@ -29,17 +28,11 @@ IMAGE: Final = json.dumps({"schemaVersion": 2, "config": DESCRIPTOR, "layers": [
 KIND: Final = {"content-type": OCI_MANIFEST}
 
 
-def play(
-    url: str,
-    scenario: Callable[[Registry], Awaitable[None]],
-    store: BlobStore | None = None,
-    limits: Limits | None = None,
-) -> None:
-    async def whole() -> None:
-        async with open_registry(url, store or MemoryStore(), limits=limits) as registry:
-            await scenario(registry)
-
-    asyncio.run(whole())
+@pytest.fixture
+async def registry(metadata_url: str) -> AsyncIterator[Registry]:
+    """Return a registry whose bytes are in memory."""
+    async with open_registry(metadata_url, MemoryStore()) as registry:
+        yield registry
 
 
 async def push(registry: Registry, data: bytes = DATA) -> None:
@@ -62,13 +55,10 @@ def about(subject: str, **fields: object) -> bytes:
     return json.dumps(document).encode()
 
 
-def test_the_base_answers(sqlite_database: str) -> None:
-    async def scenario(registry: Registry) -> None:
-        for path in ("/v2", "/v2/"):
-            assert (await registry.client.request("GET", path)).body == b"{}"
-            assert (await registry.client.request("HEAD", path)).headers["content-length"] == "2"
-
-    play(sqlite_database, scenario)
+async def test_the_base_answers(registry: Registry) -> None:
+    for path in ("/v2", "/v2/"):
+        assert (await registry.client.request("GET", path)).body == b"{}"
+        assert (await registry.client.request("HEAD", path)).headers["content-length"] == "2"
 
 
 @pytest.mark.parametrize(
@@ -85,20 +75,17 @@ def test_the_base_answers(sqlite_database: str) -> None:
         ("BREW", f"{APP}/manifests/v1", "GET, HEAD, PUT, DELETE"),
     ],
 )
-def test_a_method_that_is_not_there(
-    sqlite_database: str, method: str, path: str, allow: str
+async def test_a_method_that_is_not_there(
+    registry: Registry, method: str, path: str, allow: str
 ) -> None:
-    async def scenario(registry: Registry) -> None:
-        answer = await registry.client.request(method, path)
-        assert (answer.status, answer.codes) == (405, ["UNSUPPORTED"])
-        assert answer.headers["allow"] == allow
-
-    play(sqlite_database, scenario)
+    answer = await registry.client.request(method, path)
+    assert (answer.status, answer.codes) == (405, ["UNSUPPORTED"])
+    assert answer.headers["allow"] == allow
 
 
 @pytest.mark.parametrize("server", [{}, ZERO_COPY])
 @pytest.mark.parametrize("kind", [MemoryStore, FilesystemStore])
-def test_a_blob_comes_whole_or_in_part(
+async def test_a_blob_comes_whole_or_in_part(
     sqlite_database: str, tmp_path: Path, server: Mapping[str, object], kind: type
 ) -> None:
     async def scenario(registry: Registry) -> None:
@@ -124,60 +111,56 @@ def test_a_blob_comes_whole_or_in_part(
         assert head.headers["content-length"] == str(len(DATA))
 
     if kind is MemoryStore:
-        play(sqlite_database, scenario)
+        async with open_registry(sqlite_database, MemoryStore()) as registry:
+            await scenario(registry)
         return
     with closing(FilesystemStore(tmp_path / "blobs")) as store:
-        play(sqlite_database, scenario, store)
+        async with open_registry(sqlite_database, store) as registry:
+            await scenario(registry)
 
 
-def test_a_manifest_is_served_as_it_was_pushed(sqlite_database: str) -> None:
-    async def scenario(registry: Registry) -> None:
-        await push(registry)
-        assert (await put(registry, "v1"))[0] == 201
-        path = f"{APP}/manifests/v1"
-        found = await registry.client.request("GET", path, headers={"Accept": "text/html"})
-        assert (found.body, found.headers["content-type"]) == (IMAGE, OCI_MANIFEST)
-        digest = digest_of(IMAGE)
-        same = await registry.client.request("GET", path, headers={"If-None-Match": f'"{digest}"'})
-        assert same.status == 304
-        for reference in (digest_of(b"other"), digest_of(IMAGE, "blake3"), "v2", "-bad"):
-            gone = await registry.client.request("GET", f"{APP}/manifests/{reference}")
-            assert gone.codes == ["MANIFEST_UNKNOWN"]
-        gone = await registry.client.request("GET", "/v2/dev/other/manifests/v1")
-        assert gone.codes == ["NAME_UNKNOWN"]
-
-    play(sqlite_database, scenario)
+async def test_a_manifest_is_served_as_it_was_pushed(registry: Registry) -> None:
+    await push(registry)
+    assert (await put(registry, "v1"))[0] == 201
+    path = f"{APP}/manifests/v1"
+    found = await registry.client.request("GET", path, headers={"Accept": "text/html"})
+    assert (found.body, found.headers["content-type"]) == (IMAGE, OCI_MANIFEST)
+    digest = digest_of(IMAGE)
+    same = await registry.client.request("GET", path, headers={"If-None-Match": f'"{digest}"'})
+    assert same.status == 304
+    for reference in (digest_of(b"other"), digest_of(IMAGE, "blake3"), "v2", "-bad"):
+        gone = await registry.client.request("GET", f"{APP}/manifests/{reference}")
+        assert gone.codes == ["MANIFEST_UNKNOWN"]
+    gone = await registry.client.request("GET", "/v2/dev/other/manifests/v1")
+    assert gone.codes == ["NAME_UNKNOWN"]
 
 
-def test_what_is_not_there_is_told_by_its_kind(sqlite_database: str) -> None:
-    async def scenario(registry: Registry) -> None:
-        ask = registry.client.request
-        for method, path in (
-            ("GET", "tags/list"),
-            ("DELETE", "manifests/v1"),
-            ("DELETE", f"manifests/{DIGEST}"),
-            ("DELETE", f"blobs/{DIGEST}"),
-            ("HEAD", f"blobs/{DIGEST}"),
-        ):
-            answer = await ask(method, f"{APP}/{path}")
-            assert answer.status == 404
-            assert method == "HEAD" or answer.codes == ["NAME_UNKNOWN"]
-        for upload in ("not-an-id", "0197741f-0000-7000-8000-000000000000"):
-            answer = await ask("PATCH", f"{APP}/blobs/uploads/{upload}", DATA)
-            assert answer.codes == ["BLOB_UPLOAD_UNKNOWN"]
-        assert (await ask("GET", f"{APP}/referrers/{DIGEST}")).json()["manifests"] == []
-
-    play(sqlite_database, scenario)
+async def test_what_is_not_there_is_told_by_its_kind(registry: Registry) -> None:
+    ask = registry.client.request
+    for method, path in (
+        ("GET", "tags/list"),
+        ("DELETE", "manifests/v1"),
+        ("DELETE", f"manifests/{DIGEST}"),
+        ("DELETE", f"blobs/{DIGEST}"),
+        ("HEAD", f"blobs/{DIGEST}"),
+    ):
+        answer = await ask(method, f"{APP}/{path}")
+        assert answer.status == 404
+        assert method == "HEAD" or answer.codes == ["NAME_UNKNOWN"]
+    for upload in ("not-an-id", "0197741f-0000-7000-8000-000000000000"):
+        answer = await ask("PATCH", f"{APP}/blobs/uploads/{upload}", DATA)
+        assert answer.codes == ["BLOB_UPLOAD_UNKNOWN"]
+    assert (await ask("GET", f"{APP}/referrers/{DIGEST}")).json()["manifests"] == []
 
 
-def test_a_bug_is_logged_and_told_without_detail(
+async def test_a_bug_is_logged_and_told_without_detail(
     sqlite_database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(MemoryStore):
         async def open(self, *_: object) -> OpenObject:
             raise RuntimeError("a bug")
 
-    async def scenario(registry: Registry) -> None:
+    async with open_registry(sqlite_database, Broken()) as registry:
         await push(registry)
         client = Client(registry.app, expects_bugs=True)
         answer = await client.request("GET", f"{APP}/blobs/{DIGEST}")
@@ -185,24 +168,19 @@ def test_a_bug_is_logged_and_told_without_detail(
         (record,) = (record for record in caplog.records if record.exc_info)
         assert record.__dict__["request_id"] == answer.headers["x-request-id"]
 
-    play(sqlite_database, scenario, Broken())
 
-
-def test_a_pull_is_noted_and_a_look_is_not(sqlite_database: str) -> None:
-    async def scenario(registry: Registry) -> None:
-        await push(registry)
-        await put(registry, "v1")
-        path = f"{APP}/manifests/v1"
-        with querying(sqlite_database) as query:
-            await registry.client.request("HEAD", path)
-            await registry.ctx.pulls.flush()
-            assert query("SELECT last_pulled_at FROM manifests") == [(None,)]
-            await registry.client.request("GET", path)
-            await registry.ctx.pulls.flush()
-            ((when,),) = query("SELECT last_pulled_at FROM manifests")
-            assert 0 <= registry.clock.now - when < 61_000_000
-
-    play(sqlite_database, scenario)
+async def test_a_pull_is_noted_and_a_look_is_not(registry: Registry, sqlite_database: str) -> None:
+    await push(registry)
+    await put(registry, "v1")
+    path = f"{APP}/manifests/v1"
+    with querying(sqlite_database) as query:
+        await registry.client.request("HEAD", path)
+        await registry.ctx.pulls.flush()
+        assert query("SELECT last_pulled_at FROM manifests") == [(None,)]
+        await registry.client.request("GET", path)
+        await registry.ctx.pulls.flush()
+        ((when,),) = query("SELECT last_pulled_at FROM manifests")
+        assert 0 <= registry.clock.now - when < 61_000_000
 
 
 @pytest.mark.parametrize(
@@ -222,144 +200,121 @@ def test_a_pull_is_noted_and_a_look_is_not(sqlite_database: str) -> None:
     ],
     ids=range(6),
 )
-def test_a_manifest_that_is_refused(
-    sqlite_database: str, reference: str, body: bytes, status: int, code: str
+async def test_a_manifest_that_is_refused(
+    registry: Registry, reference: str, body: bytes, status: int, code: str
 ) -> None:
-    async def scenario(registry: Registry) -> None:
-        await push(registry)
-        path = f"{APP}/manifests/{reference}"
-        for sent in (body, [body]):  # with a declared length, and without
-            answer = await registry.client.request("PUT", path, sent, KIND)
-            assert (answer.status, answer.codes) == (status, [code])
-        assert (await registry.client.request("GET", f"{APP}/tags/list")).json()["tags"] == []
-
-    play(sqlite_database, scenario)
+    await push(registry)
+    path = f"{APP}/manifests/{reference}"
+    for sent in (body, [body]):  # with a declared length, and without
+        answer = await registry.client.request("PUT", path, sent, KIND)
+        assert (answer.status, answer.codes) == (status, [code])
+    assert (await registry.client.request("GET", f"{APP}/tags/list")).json()["tags"] == []
 
 
 @pytest.mark.parametrize("query", [f"digest={DIGEST}", f"mount={DIGEST}&digest={DIGEST}"])
-def test_a_whole_blob_lies_where_its_range_says(sqlite_database: str, query: str) -> None:
-    async def scenario(registry: Registry) -> None:
-        path = f"{APP}/blobs/uploads/?{query}"
-        for span, status, code in (
-            (f"1-{len(DATA)}", 416, "BLOB_UPLOAD_INVALID"),
-            (f"0-{len(DATA)}", 400, "SIZE_INVALID"),
-            (f"0-{len(DATA) - 2}", 400, "SIZE_INVALID"),
-        ):
-            for sent in (DATA, [DATA]):  # with a declared length, and without
-                answer = await registry.client.request("POST", path, sent, {"Content-Range": span})
-                assert (answer.status, answer.codes) == (status, [code])
-        absent = await registry.client.request("HEAD", f"{APP}/blobs/{DIGEST}")
-        assert absent.status == 404
-        whole = {"Content-Range": f"0-{len(DATA) - 1}"}
-        assert (await registry.client.request("POST", path, [DATA], whole)).status == 201
-
-    play(sqlite_database, scenario)
+async def test_a_whole_blob_lies_where_its_range_says(registry: Registry, query: str) -> None:
+    path = f"{APP}/blobs/uploads/?{query}"
+    for span, status, code in (
+        (f"1-{len(DATA)}", 416, "BLOB_UPLOAD_INVALID"),
+        (f"0-{len(DATA)}", 400, "SIZE_INVALID"),
+        (f"0-{len(DATA) - 2}", 400, "SIZE_INVALID"),
+    ):
+        for sent in (DATA, [DATA]):  # with a declared length, and without
+            answer = await registry.client.request("POST", path, sent, {"Content-Range": span})
+            assert (answer.status, answer.codes) == (status, [code])
+    absent = await registry.client.request("HEAD", f"{APP}/blobs/{DIGEST}")
+    assert absent.status == 404
+    whole = {"Content-Range": f"0-{len(DATA) - 1}"}
+    assert (await registry.client.request("POST", path, [DATA], whole)).status == 201
 
 
-def test_a_manifest_cut_short_is_not_stored(sqlite_database: str) -> None:
-    async def scenario(registry: Registry) -> None:
-        await push(registry)
-        path = f"{APP}/manifests/v1"
-        answer = await registry.client.request("PUT", path, hang_up(IMAGE), KIND)
-        assert answer.codes == ["SIZE_INVALID"]
-        assert (await registry.client.request("GET", path)).status == 404
-
-    play(sqlite_database, scenario)
+async def test_a_manifest_cut_short_is_not_stored(registry: Registry) -> None:
+    await push(registry)
+    path = f"{APP}/manifests/v1"
+    answer = await registry.client.request("PUT", path, hang_up(IMAGE), KIND)
+    assert answer.codes == ["SIZE_INVALID"]
+    assert (await registry.client.request("GET", path)).status == 404
 
 
-def test_the_same_bytes_have_one_media_type(sqlite_database: str) -> None:
-    async def scenario(registry: Registry) -> None:
-        await push(registry)
-        path = f"{APP}/manifests/v1"
-        assert (await put(registry, "v1"))[0] == 201
-        docker = "application/vnd.docker.distribution.manifest.v2+json"
-        for reference in ("v1", "v2", digest_of(IMAGE), digest_of(IMAGE, "sha512")):
-            answer = await registry.client.request(
-                "PUT", f"{APP}/manifests/{reference}", IMAGE, {"content-type": docker}
-            )
-            assert (answer.status, answer.codes) == (400, ["MANIFEST_INVALID"])
-            assert OCI_MANIFEST in answer.json()["errors"][0]["message"]
-        assert (await registry.client.request("GET", path)).headers["content-type"] == OCI_MANIFEST
-        assert (await registry.client.request("GET", f"{APP}/manifests/v2")).status == 404
-        for kind in (OCI_MANIFEST, f"{OCI_MANIFEST}; charset=utf-8", "application/json", ""):
-            answer = await registry.client.request("PUT", path, IMAGE, {"content-type": kind})
-            assert answer.status == 201
-        other = "/v2/dev/other"
-        blob = f"{other}/blobs/uploads/?digest={DIGEST}"
-        assert (await registry.client.request("POST", blob, DATA)).status == 201
-        as_docker = {"content-type": docker}
-        answer = await registry.client.request("PUT", f"{other}/manifests/v1", IMAGE, as_docker)
+async def test_the_same_bytes_have_one_media_type(registry: Registry) -> None:
+    await push(registry)
+    path = f"{APP}/manifests/v1"
+    assert (await put(registry, "v1"))[0] == 201
+    docker = "application/vnd.docker.distribution.manifest.v2+json"
+    for reference in ("v1", "v2", digest_of(IMAGE), digest_of(IMAGE, "sha512")):
+        answer = await registry.client.request(
+            "PUT", f"{APP}/manifests/{reference}", IMAGE, {"content-type": docker}
+        )
+        assert (answer.status, answer.codes) == (400, ["MANIFEST_INVALID"])
+        assert OCI_MANIFEST in answer.json()["errors"][0]["message"]
+    assert (await registry.client.request("GET", path)).headers["content-type"] == OCI_MANIFEST
+    assert (await registry.client.request("GET", f"{APP}/manifests/v2")).status == 404
+    for kind in (OCI_MANIFEST, f"{OCI_MANIFEST}; charset=utf-8", "application/json", ""):
+        answer = await registry.client.request("PUT", path, IMAGE, {"content-type": kind})
         assert answer.status == 201
-        answer = await registry.client.request("PUT", f"{other}/manifests/v1", IMAGE)
-        assert answer.status == 201  # nothing was said that contradicts
-
-    play(sqlite_database, scenario)
-
-
-def test_a_wrong_size_is_a_warning(sqlite_database: str) -> None:
-    async def scenario(registry: Registry) -> None:
-        await push(registry)
-        body = IMAGE.replace(f'"size": {len(DATA)}'.encode(), b'"size": 1')
-        status, headers = await put(registry, "v1", body)
-        assert status == 201
-        assert headers["warning"] == f'299 - "descriptor size differs from the stored {DIGEST}"'
-        assert "warning" not in (await put(registry, "v2"))[1]
-
-    play(sqlite_database, scenario)
+    other = "/v2/dev/other"
+    blob = f"{other}/blobs/uploads/?digest={DIGEST}"
+    assert (await registry.client.request("POST", blob, DATA)).status == 201
+    as_docker = {"content-type": docker}
+    answer = await registry.client.request("PUT", f"{other}/manifests/v1", IMAGE, as_docker)
+    assert answer.status == 201
+    answer = await registry.client.request("PUT", f"{other}/manifests/v1", IMAGE)
+    assert answer.status == 201  # nothing was said that contradicts
 
 
-def test_a_blob_over_the_limit_is_refused_and_leaves_nothing(
+async def test_a_wrong_size_is_a_warning(registry: Registry) -> None:
+    await push(registry)
+    body = IMAGE.replace(f'"size": {len(DATA)}'.encode(), b'"size": 1')
+    status, headers = await put(registry, "v1", body)
+    assert status == 201
+    assert headers["warning"] == f'299 - "descriptor size differs from the stored {DIGEST}"'
+    assert "warning" not in (await put(registry, "v2"))[1]
+
+
+async def test_a_blob_over_the_limit_is_refused_and_leaves_nothing(
     sqlite_database: str, tmp_path: Path
 ) -> None:
-    async def scenario(registry: Registry) -> None:
-        path = f"{APP}/blobs/uploads/?digest={DIGEST}"
-        answer = await registry.client.request("POST", path, DATA)
-        assert (answer.status, answer.codes) == (413, ["SIZE_INVALID"])
-        assert list(store.files.list_staged()) == []
-        started = await registry.client.request("POST", f"{APP}/blobs/uploads/")
-        location = started.headers["location"]
-        assert (await registry.client.request("PATCH", location, DATA[:1000])).status == 202
-        answer = await registry.client.request("PATCH", location, DATA[1000:])
-        assert answer.status == 413
-        there = await registry.client.request("GET", location)
-        assert there.headers["range"] == "0-999"
-
     with closing(FilesystemStore(tmp_path / "blobs")) as store:
-        play(sqlite_database, scenario, store, Limits(max_blob_bytes=1024))
+        async with open_registry(
+            sqlite_database, store, limits=Limits(max_blob_bytes=1024)
+        ) as registry:
+            path = f"{APP}/blobs/uploads/?digest={DIGEST}"
+            answer = await registry.client.request("POST", path, DATA)
+            assert (answer.status, answer.codes) == (413, ["SIZE_INVALID"])
+            assert list(store.files.list_staged()) == []
+            started = await registry.client.request("POST", f"{APP}/blobs/uploads/")
+            location = started.headers["location"]
+            assert (await registry.client.request("PATCH", location, DATA[:1000])).status == 202
+            answer = await registry.client.request("PATCH", location, DATA[1000:])
+            assert answer.status == 413
+            there = await registry.client.request("GET", location)
+            assert there.headers["range"] == "0-999"
 
 
-def test_a_look_keeps_a_blob_from_the_sweep(sqlite_database: str) -> None:
-    async def scenario(registry: Registry) -> None:
-        await push(registry)
-        path = f"{APP}/blobs/{DIGEST}"
-        with querying(sqlite_database) as query:
-            ((pushed,),) = query("SELECT touched_at FROM repository_blobs")
-            for method, hours, is_touched in (("HEAD", 11, False), ("GET", 2, False)):
-                registry.clock.advance(hours * 3600)
-                assert (await registry.client.request(method, path)).status == 200
-                ((touched,),) = query("SELECT touched_at FROM repository_blobs")
-                assert (touched > pushed) is is_touched
-            assert (await registry.client.request("HEAD", path)).status == 200
+async def test_a_look_keeps_a_blob_from_the_sweep(registry: Registry, sqlite_database: str) -> None:
+    await push(registry)
+    path = f"{APP}/blobs/{DIGEST}"
+    with querying(sqlite_database) as query:
+        ((pushed,),) = query("SELECT touched_at FROM repository_blobs")
+        for method, hours, is_touched in (("HEAD", 11, False), ("GET", 2, False)):
+            registry.clock.advance(hours * 3600)
+            assert (await registry.client.request(method, path)).status == 200
             ((touched,),) = query("SELECT touched_at FROM repository_blobs")
-            assert touched > pushed + 12 * 3600 * 1_000_000
+            assert (touched > pushed) is is_touched
+        assert (await registry.client.request("HEAD", path)).status == 200
+        ((touched,),) = query("SELECT touched_at FROM repository_blobs")
+        assert touched > pushed + 12 * 3600 * 1_000_000
 
-    play(sqlite_database, scenario)
 
-
-def test_what_another_account_holds_cannot_be_mounted(sqlite_database: str) -> None:
-    async def scenario(registry: Registry) -> None:
-        await push(registry)
-        for source in ("other/app", "not a name", ""):
-            path = f"/v2/dev/new/blobs/uploads/?mount={DIGEST}&from={source.replace(' ', '+')}"
-            answer = await registry.client.request("POST", path)
-            assert answer.status == 202
-            assert answer.headers["range"] == "0-0"
-        answer = await registry.client.request(
-            "POST", f"/v2/other/new/blobs/uploads/?mount={DIGEST}"
-        )
-        assert answer.codes == ["NAME_UNKNOWN"]
-
-    play(sqlite_database, scenario)
+async def test_what_another_account_holds_cannot_be_mounted(registry: Registry) -> None:
+    await push(registry)
+    for source in ("other/app", "not a name", ""):
+        path = f"/v2/dev/new/blobs/uploads/?mount={DIGEST}&from={source.replace(' ', '+')}"
+        answer = await registry.client.request("POST", path)
+        assert answer.status == 202
+        assert answer.headers["range"] == "0-0"
+    answer = await registry.client.request("POST", f"/v2/other/new/blobs/uploads/?mount={DIGEST}")
+    assert answer.codes == ["NAME_UNKNOWN"]
 
 
 async def walk(client: Client, target: str) -> list[list[str]]:
@@ -375,47 +330,41 @@ async def walk(client: Client, target: str) -> list[list[str]]:
     return pages
 
 
-def test_a_referrer_is_told_with_what_it_says_of_itself(sqlite_database: str) -> None:
-    async def scenario(registry: Registry) -> None:
-        await push(registry)
-        subject = {"mediaType": OCI_MANIFEST, "digest": DIGEST, "size": 1}
-        index = json.dumps({"schemaVersion": 2, "manifests": [], "subject": subject}).encode()
-        status, headers = await put(registry, "about", index, content_type=OCI_INDEX)
-        assert (status, headers["oci-subject"]) == (201, DIGEST)
-        answer = await registry.client.request("GET", f"{APP}/referrers/{DIGEST}")
-        assert answer.json() == {
-            "schemaVersion": 2,
-            "mediaType": OCI_INDEX,
-            "manifests": [{"mediaType": OCI_INDEX, "digest": digest_of(index), "size": len(index)}],
-        }
-
-    play(sqlite_database, scenario)
+async def test_a_referrer_is_told_with_what_it_says_of_itself(registry: Registry) -> None:
+    await push(registry)
+    subject = {"mediaType": OCI_MANIFEST, "digest": DIGEST, "size": 1}
+    index = json.dumps({"schemaVersion": 2, "manifests": [], "subject": subject}).encode()
+    status, headers = await put(registry, "about", index, content_type=OCI_INDEX)
+    assert (status, headers["oci-subject"]) == (201, DIGEST)
+    answer = await registry.client.request("GET", f"{APP}/referrers/{DIGEST}")
+    assert answer.json() == {
+        "schemaVersion": 2,
+        "mediaType": OCI_INDEX,
+        "manifests": [{"mediaType": OCI_INDEX, "digest": digest_of(index), "size": len(index)}],
+    }
 
 
 @pytest.mark.parametrize(("count", "length", "first"), [(205, 1, 200), (40, 100_000, 31)])
-def test_referrers_come_in_pages_that_clients_can_hold(
-    sqlite_database: str, count: int, length: int, first: int
+async def test_referrers_come_in_pages_that_clients_can_hold(
+    registry: Registry, count: int, length: int, first: int
 ) -> None:
-    async def scenario(registry: Registry) -> None:
-        await push(registry)
-        subject = digest_of(b"subject")
-        digests = []
-        for number in range(count):
-            body = about(subject, annotations={"n": f"{number:0{length}}"})
-            digests.append(str(digest_of(body)))
-            assert (await put(registry, digests[-1], body))[0] == 201
-        path = f"{APP}/referrers/{subject}"
-        pages = await walk(registry.client, path)
-        assert [digest for page in pages for digest in page] == digests
-        assert len(pages[0]) == first
-        filtered = f"{path}?artifactType=application%2Fx"
-        assert await walk(registry.client, filtered) == pages
-        answer = await registry.client.request("GET", filtered)
-        assert answer.headers["oci-filters-applied"] == "artifactType"
-        for other in ("application/y", "%01"):
-            assert await walk(registry.client, f"{path}?artifactType={other}") == [[]]
-
-    play(sqlite_database, scenario)
+    await push(registry)
+    subject = digest_of(b"subject")
+    digests = []
+    for number in range(count):
+        body = about(subject, annotations={"n": f"{number:0{length}}"})
+        digests.append(str(digest_of(body)))
+        assert (await put(registry, digests[-1], body))[0] == 201
+    path = f"{APP}/referrers/{subject}"
+    pages = await walk(registry.client, path)
+    assert [digest for page in pages for digest in page] == digests
+    assert len(pages[0]) == first
+    filtered = f"{path}?artifactType=application%2Fx"
+    assert await walk(registry.client, filtered) == pages
+    answer = await registry.client.request("GET", filtered)
+    assert answer.headers["oci-filters-applied"] == "artifactType"
+    for other in ("application/y", "%01"):
+        assert await walk(registry.client, f"{path}?artifactType={other}") == [[]]
 
 
 @pytest.mark.parametrize(
@@ -433,16 +382,13 @@ def test_referrers_come_in_pages_that_clients_can_hold(
         ("zzz/a", []),
     ],
 )
-def test_the_catalog_goes_on_after_any_name(
-    sqlite_database: str, last: str, rest: list[str]
+async def test_the_catalog_goes_on_after_any_name(
+    registry: Registry, last: str, rest: list[str]
 ) -> None:
-    async def scenario(registry: Registry) -> None:
-        for name in ("a", "b/c", "z"):
-            await registry.client.request("POST", f"/v2/dev/{name}/blobs/uploads/")
-        answer = await registry.client.request("GET", f"/v2/_catalog?last={last}")
-        assert answer.json()["repositories"] == rest
-
-    play(sqlite_database, scenario)
+    for name in ("a", "b/c", "z"):
+        await registry.client.request("POST", f"/v2/dev/{name}/blobs/uploads/")
+    answer = await registry.client.request("GET", f"/v2/_catalog?last={last}")
+    assert answer.json()["repositories"] == rest
 
 
 @pytest.mark.parametrize(
@@ -460,36 +406,33 @@ def test_the_catalog_goes_on_after_any_name(
         ("if_none_match", '"{other}"', 201),
     ],
 )
-def test_a_tag_moves_on_conditions(
-    sqlite_database: str, header: str, value: str, status: int
+async def test_a_tag_moves_on_conditions(
+    registry: Registry, header: str, value: str, status: int
 ) -> None:
-    async def scenario(registry: Registry) -> None:
-        await push(registry)
-        await put(registry, "v1")
-        condition = value.format(old=digest_of(IMAGE), other=digest_of(b"other"))
-        newer = json.dumps(json.loads(IMAGE) | {"annotations": {"new": "er"}}).encode()
-        found, _ = await put(registry, "v1", newer, **{header: condition})
-        assert found == status
-
-    play(sqlite_database, scenario)
+    await push(registry)
+    await put(registry, "v1")
+    condition = value.format(old=digest_of(IMAGE), other=digest_of(b"other"))
+    newer = json.dumps(json.loads(IMAGE) | {"annotations": {"new": "er"}}).encode()
+    found, _ = await put(registry, "v1", newer, **{header: condition})
+    assert found == status
 
 
-def test_staged_bytes_that_are_gone_end_their_session(sqlite_database: str, tmp_path: Path) -> None:
+async def test_staged_bytes_that_are_gone_end_their_session(
+    sqlite_database: str, tmp_path: Path
+) -> None:
     """A failed flush condemns the bytes; the client must hear that it has to begin again."""
 
-    async def scenario(registry: Registry) -> None:
-        ask = registry.client.request
-        for method in ("PATCH", "PUT", "DELETE"):
-            location = (await ask("POST", f"{APP}/blobs/uploads/")).headers["location"]
-            assert (await ask("PATCH", location, DATA)).status == 202
-            await store.discard(location.rpartition("/")[2])
-            target = f"{location}?digest={DIGEST}" if method == "PUT" else location
-            answer = await ask(method, target, DATA)
-            assert answer.status == (204 if method == "DELETE" else 404)
-            assert (await ask("GET", location)).codes == ["BLOB_UPLOAD_UNKNOWN"]
-        assert list(store.files.list_staged()) == []
-        with querying(sqlite_database) as query:
-            assert upload_ids(query) == set()
-
     with closing(FilesystemStore(tmp_path / "blobs")) as store:
-        play(sqlite_database, scenario, store)
+        async with open_registry(sqlite_database, store) as registry:
+            ask = registry.client.request
+            for method in ("PATCH", "PUT", "DELETE"):
+                location = (await ask("POST", f"{APP}/blobs/uploads/")).headers["location"]
+                assert (await ask("PATCH", location, DATA)).status == 202
+                await store.discard(location.rpartition("/")[2])
+                target = f"{location}?digest={DIGEST}" if method == "PUT" else location
+                answer = await ask(method, target, DATA)
+                assert answer.status == (204 if method == "DELETE" else 404)
+                assert (await ask("GET", location)).codes == ["BLOB_UPLOAD_UNKNOWN"]
+            assert list(store.files.list_staged()) == []
+            with querying(sqlite_database) as query:
+                assert upload_ids(query) == set()

@@ -8,10 +8,11 @@ import httpx
 import pytest
 
 from registry.services.event_rules import check_rule
+from tests.databases import on_both_databases
 from tests.integration.layered_images import pusher
 from tests.integration.repositories_world import client_of, create, refused
 from tests.recount import querying
-from tests.tenants import ALLOW_ALL, Install, allow, bearer, deny, play
+from tests.tenants import ALLOW_ALL, Install, allow, bearer, deny
 
 PATH: Final = "/v1/event-rules"
 TOPIC: Final = "crn:notifications:local:acme:topic/images"
@@ -27,66 +28,59 @@ async def make(client: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:  # n
     return found
 
 
-def test_a_rule_from_its_making_to_its_end(database_url: str) -> None:
-    async def scenario(install: Install) -> None:
-        client = await client_of(install, "acme")
-        rule = await make(client, event_types=["registry.tag.*", PUSHED, PUSHED])
-        account = rule["topic"]["crn"].split(":")[3]
-        crn = TOPIC.replace("acme", account)
-        assert rule["topic"] == {"id": None, "crn": crn, "name": crn.rpartition("/")[2]}
-        assert len(account) == 36
-        assert rule["crn"] == f"crn:registry:local:{account}:event-rule/{rule['id']}"
-        assert rule["event_types"] == ["registry.tag.*", PUSHED]
-        assert rule["repository_prefix"] == ""
-        assert (await client.get(f"{PATH}/{rule['id']}")).json() == {"event_rule": rule}
-        second = await make(client, repository_prefix="web/")
-        listed = (await client.get(PATH)).json()
-        assert listed["event_rules"] == [rule, second]
-        assert listed["meta"]["total"] == 2
-        page = (await client.get(f"{PATH}?limit=1")).json()
-        rest = (await client.get(f"{PATH}?limit=1&marker={page['meta']['marker']}")).json()
-        assert [page["event_rules"], rest["event_rules"]] == [[rule], [second]]
-        assert not rest["meta"]["has_more"]
+@on_both_databases
+async def test_a_rule_from_its_making_to_its_end(install: Install) -> None:
+    client = await client_of(install, "acme")
+    rule = await make(client, event_types=["registry.tag.*", PUSHED, PUSHED])
+    account = rule["topic"]["crn"].split(":")[3]
+    crn = TOPIC.replace("acme", account)
+    assert rule["topic"] == {"id": None, "crn": crn, "name": crn.rpartition("/")[2]}
+    assert len(account) == 36
+    assert rule["crn"] == f"crn:registry:local:{account}:event-rule/{rule['id']}"
+    assert rule["event_types"] == ["registry.tag.*", PUSHED]
+    assert rule["repository_prefix"] == ""
+    assert (await client.get(f"{PATH}/{rule['id']}")).json() == {"event_rule": rule}
+    second = await make(client, repository_prefix="web/")
+    listed = (await client.get(PATH)).json()
+    assert listed["event_rules"] == [rule, second]
+    assert listed["meta"]["total"] == 2
+    page = (await client.get(f"{PATH}?limit=1")).json()
+    rest = (await client.get(f"{PATH}?limit=1&marker={page['meta']['marker']}")).json()
+    assert [page["event_rules"], rest["event_rules"]] == [[rule], [second]]
+    assert not rest["meta"]["has_more"]
 
-        assert (await client.delete(f"{PATH}/{rule['id']}")).status_code == 204
-        refused(await client.get(f"{PATH}/{rule['id']}"), 404, "NOT_FOUND")
-        refused(await client.delete(f"{PATH}/{rule['id']}"), 404, "NOT_FOUND")
-        assert (await client.get(PATH)).json()["event_rules"] == [second]
-
-    play(database_url, scenario)
+    assert (await client.delete(f"{PATH}/{rule['id']}")).status_code == 204
+    refused(await client.get(f"{PATH}/{rule['id']}"), 404, "NOT_FOUND")
+    refused(await client.delete(f"{PATH}/{rule['id']}"), 404, "NOT_FOUND")
+    assert (await client.get(PATH)).json()["event_rules"] == [second]
 
 
-def test_a_retry_with_the_key_makes_one_rule(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        client = await client_of(install, "acme")
-        body = {"topic": TOPIC, "event_types": [PUSHED]}
-        headers = {"Idempotency-Key": "k"}
-        first = await client.post(PATH, json=body, headers=headers)
-        again = await client.post(PATH, json=body, headers=headers)
-        assert (first.status_code, again.status_code) == (201, 201)
-        assert first.content == again.content
-        assert (await client.get(PATH)).json()["meta"]["total"] == 1
-        # Without it, the very same rule is refused: it would tell nobody anything more.
-        refused(await client.post(PATH, json=body), 409, "CONFLICT")
-        same = body | {"event_types": [PUSHED, PUSHED]}
-        refused(await client.post(PATH, json=same), 409, "CONFLICT")
-
-    play(sqlite_database, scenario)
+async def test_a_retry_with_the_key_makes_one_rule(install: Install) -> None:
+    client = await client_of(install, "acme")
+    body = {"topic": TOPIC, "event_types": [PUSHED]}
+    headers = {"Idempotency-Key": "k"}
+    first = await client.post(PATH, json=body, headers=headers)
+    again = await client.post(PATH, json=body, headers=headers)
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert first.content == again.content
+    assert (await client.get(PATH)).json()["meta"]["total"] == 1
+    # Without it, the very same rule is refused: it would tell nobody anything more.
+    refused(await client.post(PATH, json=body), 409, "CONFLICT")
+    same = body | {"event_types": [PUSHED, PUSHED]}
+    refused(await client.post(PATH, json=same), 409, "CONFLICT")
 
 
-def test_an_account_has_at_most_fifty(database_url: str) -> None:
-    async def scenario(install: Install) -> None:
-        client, other = await client_of(install, "acme"), await client_of(install, "other")
-        made = [await make(client, repository_prefix=f"r{number}") for number in range(50)]
-        body = {"topic": TOPIC, "event_types": [PUSHED]}
-        answer = await client.post(PATH, json=body)
-        refused(answer, 403, "QUOTA_EXCEEDED")
-        assert answer.json()["error"]["params"] == {"limit": 50}
-        await make(other, topic=TOPIC.replace("acme", "other"))
-        assert (await client.delete(f"{PATH}/{made[7]['id']}")).status_code == 204
-        await make(client)
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_an_account_has_at_most_fifty(install: Install) -> None:
+    client, other = await client_of(install, "acme"), await client_of(install, "other")
+    made = [await make(client, repository_prefix=f"r{number}") for number in range(50)]
+    body = {"topic": TOPIC, "event_types": [PUSHED]}
+    answer = await client.post(PATH, json=body)
+    refused(answer, 403, "QUOTA_EXCEEDED")
+    assert answer.json()["error"]["params"] == {"limit": 50}
+    await make(other, topic=TOPIC.replace("acme", "other"))
+    assert (await client.delete(f"{PATH}/{made[7]['id']}")).status_code == 204
+    await make(client)
 
 
 @pytest.mark.parametrize(
@@ -129,16 +123,13 @@ def test_an_account_has_at_most_fifty(database_url: str) -> None:
         ({"topic": TOPIC, "event_types": [PUSHED], "prefix": "web"}, "prefix"),
     ],
 )
-def test_what_cannot_be_a_rule_is_refused(
-    sqlite_database: str, body: dict[str, Any], field: str
+async def test_what_cannot_be_a_rule_is_refused(
+    install: Install, body: dict[str, Any], field: str
 ) -> None:
-    async def scenario(install: Install) -> None:
-        await install.add_account("other")
-        client = await client_of(install, "acme")
-        refused(await client.post(PATH, json=body), 400, "INVALID_INPUT", field)
-        assert (await client.get(PATH)).json()["event_rules"] == []
-
-    play(sqlite_database, scenario)
+    await install.add_account("other")
+    client = await client_of(install, "acme")
+    refused(await client.post(PATH, json=body), 400, "INVALID_INPUT", field)
+    assert (await client.get(PATH)).json()["event_rules"] == []
 
 
 @pytest.mark.parametrize("prefix", ["", "w", "web/", "web-", "w__", "w_", "1.", "a" * 210])
@@ -146,28 +137,25 @@ def test_whatever_a_name_can_begin_with_is_a_prefix(prefix: str) -> None:
     check_rule([PUSHED], prefix)
 
 
-def test_who_may_not_publish_may_not_have_others_publish(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        account = await install.add_account("acme")
-        put = allow("registry:PutEventRule")
-        topic = TOPIC.replace("acme", account.id)
-        body = {"topic": TOPIC, "event_types": [PUSHED]}
-        for number, (status, statements) in enumerate(
-            [
-                (403, [put]),
-                (403, [allow("notifications:Publish")]),
-                (403, [put, allow("notifications:Publish", on=f"{topic}-2")]),
-                (403, [ALLOW_ALL, deny("notifications:Publish", on=topic)]),
-                (201, [put, allow("notifications:Publish", on=topic)]),
-            ]
-        ):
-            program = await install.add_program(account, f"p{number}", *statements)
-            async with install.connect() as client:
-                client.headers.update(bearer(program.access_token))
-                answer = await client.post(PATH, json=body)
-                assert answer.status_code == status, answer.text
-
-    play(sqlite_database, scenario)
+async def test_who_may_not_publish_may_not_have_others_publish(install: Install) -> None:
+    account = await install.add_account("acme")
+    put = allow("registry:PutEventRule")
+    topic = TOPIC.replace("acme", account.id)
+    body = {"topic": TOPIC, "event_types": [PUSHED]}
+    for number, (status, statements) in enumerate(
+        [
+            (403, [put]),
+            (403, [allow("notifications:Publish")]),
+            (403, [put, allow("notifications:Publish", on=f"{topic}-2")]),
+            (403, [ALLOW_ALL, deny("notifications:Publish", on=topic)]),
+            (201, [put, allow("notifications:Publish", on=topic)]),
+        ]
+    ):
+        program = await install.add_program(account, f"p{number}", *statements)
+        async with install.connect() as client:
+            client.headers.update(bearer(program.access_token))
+            answer = await client.post(PATH, json=body)
+            assert answer.status_code == status, answer.text
 
 
 @pytest.mark.parametrize(
@@ -178,24 +166,21 @@ def test_who_may_not_publish_may_not_have_others_publish(sqlite_database: str) -
         ("registry:PutEventRule", (403, 403, 403)),
     ],
 )
-def test_each_action_allows_one_thing(
-    sqlite_database: str, action: str, statuses: tuple[int, int, int]
+async def test_each_action_allows_one_thing(
+    install: Install, action: str, statuses: tuple[int, int, int]
 ) -> None:
-    async def scenario(install: Install) -> None:
-        account = await install.add_account("acme")
-        everything = await install.add_program(account, "all", ALLOW_ALL)
-        limited = await install.add_program(account, "limited", allow(action))
-        async with install.connect() as client:
-            rule = await make_as(client, everything.access_token)
-            client.headers.update(bearer(limited.access_token))
-            answers = (
-                await client.get(PATH),
-                await client.get(f"{PATH}/{rule['id']}"),
-                await client.delete(f"{PATH}/{rule['id']}"),
-            )
-        assert tuple(answer.status_code for answer in answers) == statuses
-
-    play(sqlite_database, scenario)
+    account = await install.add_account("acme")
+    everything = await install.add_program(account, "all", ALLOW_ALL)
+    limited = await install.add_program(account, "limited", allow(action))
+    async with install.connect() as client:
+        rule = await make_as(client, everything.access_token)
+        client.headers.update(bearer(limited.access_token))
+        answers = (
+            await client.get(PATH),
+            await client.get(f"{PATH}/{rule['id']}"),
+            await client.delete(f"{PATH}/{rule['id']}"),
+        )
+    assert tuple(answer.status_code for answer in answers) == statuses
 
 
 async def make_as(client: httpx.AsyncClient, token: str) -> dict[str, Any]:
@@ -203,39 +188,35 @@ async def make_as(client: httpx.AsyncClient, token: str) -> dict[str, Any]:
     return await make(client)
 
 
-def test_rules_are_the_accounts_own(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        client, other = await client_of(install, "acme"), await client_of(install, "other")
-        rule = await make(client)
-        assert (await other.get(PATH)).json()["event_rules"] == []
-        refused(await other.get(f"{PATH}/{rule['id']}"), 404, "NOT_FOUND")
-        refused(await other.delete(f"{PATH}/{rule['id']}"), 404, "NOT_FOUND")
-        assert (await client.get(f"{PATH}/{rule['id']}")).status_code == 200
-
-    play(sqlite_database, scenario)
+async def test_rules_are_the_accounts_own(install: Install) -> None:
+    client, other = await client_of(install, "acme"), await client_of(install, "other")
+    rule = await make(client)
+    assert (await other.get(PATH)).json()["event_rules"] == []
+    refused(await other.get(f"{PATH}/{rule['id']}"), 404, "NOT_FOUND")
+    refused(await other.delete(f"{PATH}/{rule['id']}"), 404, "NOT_FOUND")
+    assert (await client.get(f"{PATH}/{rule['id']}")).status_code == 200
 
 
-def test_what_a_rule_asks_for_is_in_the_outbox_and_nothing_else(database_url: str) -> None:
-    async def scenario(install: Install) -> None:
-        account = await install.add_account("acme")
-        program = await install.add_program(account, "ci", ALLOW_ALL)
-        client = install.connect()
-        client.headers.update(bearer(program.access_token))
-        await make(client, repository_prefix="web/")
-        second = TOPIC.replace("images", "all")
-        rule = await make(client, topic=second, event_types=["registry.*"], repository_prefix="w")
-        await create(client, "web/app")
-        await create(client, "db")
-        for name in ("web/app", "db"):
-            docker = await pusher(install, program, f"acme/{name}")
-            await docker.image(b"layer")
-        with querying(database_url) as query:
-            found = {row[0] for row in query("SELECT type FROM outbox")}
-            assert found == {PUSHED, "registry.repository.created"}
-            assert query("SELECT count(*) FROM outbox")[0][0] == 2
-        assert (await client.delete(f"{PATH}/{rule['id']}")).status_code == 204
-        await (await pusher(install, program, "acme/db")).image(b"other")
-        with querying(database_url) as query:
-            assert query("SELECT count(*) FROM outbox")[0][0] == 2
-
-    play(database_url, scenario)
+async def test_what_a_rule_asks_for_is_in_the_outbox_and_nothing_else(
+    install: Install, database_url: str
+) -> None:
+    account = await install.add_account("acme")
+    program = await install.add_program(account, "ci", ALLOW_ALL)
+    client = install.connect()
+    client.headers.update(bearer(program.access_token))
+    await make(client, repository_prefix="web/")
+    second = TOPIC.replace("images", "all")
+    rule = await make(client, topic=second, event_types=["registry.*"], repository_prefix="w")
+    await create(client, "web/app")
+    await create(client, "db")
+    for name in ("web/app", "db"):
+        docker = await pusher(install, program, f"acme/{name}")
+        await docker.image(b"layer")
+    with querying(database_url) as query:
+        found = {row[0] for row in query("SELECT type FROM outbox")}
+        assert found == {PUSHED, "registry.repository.created"}
+        assert query("SELECT count(*) FROM outbox")[0][0] == 2
+    assert (await client.delete(f"{PATH}/{rule['id']}")).status_code == 204
+    await (await pusher(install, program, "acme/db")).image(b"other")
+    with querying(database_url) as query:
+        assert query("SELECT count(*) FROM outbox")[0][0] == 2

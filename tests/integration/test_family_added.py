@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -37,59 +36,51 @@ async def _names(database: Database) -> list[Any]:
     return [row[0] for row in await database.read(lambda tx: tx.rows(_NAMES))]
 
 
-def test_a_family_is_added_by_one_line(tmp_path: Path) -> None:
+async def test_a_family_is_added_by_one_line(tmp_path: Path) -> None:
     settings = Settings(data=tmp_path / "data", public_url="http://registry.test")
     prepare(settings)
     create_root_key(settings.root_key)
     with raw_engine(settings.database) as engine:
         things_metadata.create_all(engine)
 
-    async def scenario() -> None:
-        async with AsyncExitStack() as resources:
-            registry = Registry(settings, WITH_THINGS)
-            made, planes = await resources.enter_async_context(registry.open_planes())
-            process = cast("ServingProcess", made)
-            control = cast("ControlPlane", planes.control)
-            found = {route.spec.operation for route in control.routes}
-            assert len([each for each in found if "/things" in each]) == 7
-            assert len(found) > len(HANDLERS) + 100  # those of all other families are there
-            transport = httpx.ASGITransport(cast("Any", dispatcher(planes.data, planes.control)))
-            async with httpx.AsyncClient(transport=transport, base_url=settings.url) as client:
-                assert (await client.get("/v1/weather")).json() == {"is_fine": True}
-                assert (await client.get("/v1/things")).status_code == 401
-                described = (await client.get("/v1/openapi.json")).json()
-                assert "/v1/things/{thing_id}" in described["paths"]
-            database = process.ctx.database
-            await database.write(_add_old_thing)
-            assert await _names(database) == ["old"]
-            await expiry(WITH_THINGS.families, database, process.ctx.clock).run()
-            assert await _names(database) == []
-
-    asyncio.run(scenario())
+    async with AsyncExitStack() as resources:
+        registry = Registry(settings, WITH_THINGS)
+        made, planes = await resources.enter_async_context(registry.open_planes())
+        process = cast("ServingProcess", made)
+        control = cast("ControlPlane", planes.control)
+        found = {route.spec.operation for route in control.routes}
+        assert len([each for each in found if "/things" in each]) == 7
+        assert len(found) > len(HANDLERS) + 100  # those of all other families are there
+        transport = httpx.ASGITransport(cast("Any", dispatcher(planes.data, planes.control)))
+        async with httpx.AsyncClient(transport=transport, base_url=settings.url) as client:
+            assert (await client.get("/v1/weather")).json() == {"is_fine": True}
+            assert (await client.get("/v1/things")).status_code == 401
+            described = (await client.get("/v1/openapi.json")).json()
+            assert "/v1/things/{thing_id}" in described["paths"]
+        database = process.ctx.database
+        await database.write(_add_old_thing)
+        assert await _names(database) == ["old"]
+        await expiry(WITH_THINGS.families, database, process.ctx.clock).run()
+        assert await _names(database) == []
 
 
-def test_its_jobs_and_chores_run_with_those_of_others(tmp_path: Path) -> None:
+async def test_its_jobs_and_chores_run_with_those_of_others(tmp_path: Path) -> None:
     settings = Settings(data=tmp_path / "data", public_url="http://registry.test")
     prepare(settings)
     create_root_key(settings.root_key)
 
-    async def scenario() -> None:
-        database = open_database(settings.database)
-        try:
-            registry = Registry(settings, WITH_THINGS, database=database)
-            async with registry.open_planes() as (made, _):
-                process = cast("ServingProcess", made)
-                kinds = [
-                    kind.name for each in WITH_THINGS.families for kind in each.job_kinds(process)
-                ]
-                assert "test.grow" in kinds
-                assert len(set(kinds)) == len(kinds) > 1
-                chores = [
-                    chore.name for each in WITH_THINGS.families for chore in each.schedule(process)
-                ]
-                assert "test.look" in chores
-                assert len(set(chores)) == len(chores) > 1
-        finally:
-            await database.close()
-
-    asyncio.run(scenario())
+    database = open_database(settings.database)
+    try:
+        registry = Registry(settings, WITH_THINGS, database=database)
+        async with registry.open_planes() as (made, _):
+            process = cast("ServingProcess", made)
+            kinds = [kind.name for each in WITH_THINGS.families for kind in each.job_kinds(process)]
+            assert "test.grow" in kinds
+            assert len(set(kinds)) == len(kinds) > 1
+            chores = [
+                chore.name for each in WITH_THINGS.families for chore in each.schedule(process)
+            ]
+            assert "test.look" in chores
+            assert len(set(chores)) == len(chores) > 1
+    finally:
+        await database.close()

@@ -6,7 +6,6 @@ Driven by the table of operations: one that is added fails here until `asked` kn
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from cloudcore.jobs.runs import end_run, list_runs
@@ -16,7 +15,7 @@ from registry.services import collector_runs as collection
 from registry.services.lifecycle import runs
 from tests.integration.id_places import Place as _Place
 from tests.integration.id_places import filled
-from tests.integration.served_world import Served, play
+from tests.integration.served_world import Served
 from tests.spec.operations import OPERATIONS
 
 KEYED: Final = [each for each in OPERATIONS if each.takes_key and each.is_built]
@@ -103,83 +102,72 @@ async def end_runs(served: Served) -> None:
             await served.database.write(end_run, run.id, served.clock())
 
 
-def test_a_retry_has_the_outcome_of_the_first_time(tmp_path: Path) -> None:
+async def test_a_retry_has_the_outcome_of_the_first_time(served: Served) -> None:
     """Verbatim, by whomever the operation is for; another body under the key is refused."""
 
-    async def scenario(served: Served) -> None:
-        requests = await asked(served)
-        assert {each.place.partition(" ")[2] for each in KEYED} == requests.keys()
-        wrong = {}
-        for operation in KEYED:
-            place = operation.place.partition(" ")[2]
-            request = requests[place]
-            path = request.path or filled(_Place(operation, place, -1), served.acme)
-            await end_runs(served)
-            answers = []
-            for body in (request.body, request.body, {"": ""}):
-                answers.append(
-                    await served.ask(
-                        "POST",
-                        path,
-                        body,
-                        token=request.token,
-                        headers={"Idempotency-Key": "again"},
-                    )
+    requests = await asked(served)
+    assert {each.place.partition(" ")[2] for each in KEYED} == requests.keys()
+    wrong = {}
+    for operation in KEYED:
+        place = operation.place.partition(" ")[2]
+        request = requests[place]
+        path = request.path or filled(_Place(operation, place, -1), served.acme)
+        await end_runs(served)
+        answers = []
+        for body in (request.body, request.body, {"": ""}):
+            answers.append(
+                await served.ask(
+                    "POST",
+                    path,
+                    body,
+                    token=request.token,
+                    headers={"Idempotency-Key": "again"},
                 )
-                await end_runs(served)
-            first, retry, other = answers
-            is_same = (first.status_code, first.content, first.headers.get("location")) == (
-                (retry.status_code, retry.content, retry.headers.get("location"))
             )
-            if not (
-                first.is_success
-                and is_same
-                and "idempotency-replayed" not in first.headers
-                and retry.headers.get("idempotency-replayed") == "true"
-                and other.json()["error"]["code"] == "IDEMPOTENCY_KEY_REUSED"
-            ):
-                wrong[operation.place] = [(each.status_code, each.text) for each in answers]
-        assert wrong == {}
-
-    play(tmp_path / "data", scenario)
-
-
-def test_a_run_that_has_ended_is_not_started_anew_by_a_retry(tmp_path: Path) -> None:
-    async def scenario(served: Served) -> None:
-        requests = await asked(served)
-        for place in RUNS:
-            path = place.format(served.acme.ids["/v1/repositories/{}"])
-            token, key = requests[place].token, {"Idempotency-Key": "once"}
             await end_runs(served)
-            started = await served.ask("POST", path, token=token, headers=key)
-            await end_runs(served)
-            retried = await served.ask("POST", path, token=token, headers=key)
-            assert retried.json() == started.json()
-            assert started.headers["location"] == f"{path}/{started.json()['run']['id']}"
-            listed = (await served.ask("GET", path, token=token)).json()
-            assert [run["status"] for run in listed["runs"]] == ["succeeded"] * 2
+        first, retry, other = answers
+        is_same = (first.status_code, first.content, first.headers.get("location")) == (
+            (retry.status_code, retry.content, retry.headers.get("location"))
+        )
+        if not (
+            first.is_success
+            and is_same
+            and "idempotency-replayed" not in first.headers
+            and retry.headers.get("idempotency-replayed") == "true"
+            and other.json()["error"]["code"] == "IDEMPOTENCY_KEY_REUSED"
+        ):
+            wrong[operation.place] = [(each.status_code, each.text) for each in answers]
+    assert wrong == {}
 
-    play(tmp_path / "data", scenario)
+
+async def test_a_run_that_has_ended_is_not_started_anew_by_a_retry(served: Served) -> None:
+    requests = await asked(served)
+    for place in RUNS:
+        path = place.format(served.acme.ids["/v1/repositories/{}"])
+        token, key = requests[place].token, {"Idempotency-Key": "once"}
+        await end_runs(served)
+        started = await served.ask("POST", path, token=token, headers=key)
+        await end_runs(served)
+        retried = await served.ask("POST", path, token=token, headers=key)
+        assert retried.json() == started.json()
+        assert started.headers["location"] == f"{path}/{started.json()['run']['id']}"
+        listed = (await served.ask("GET", path, token=token)).json()
+        assert [run["status"] for run in listed["runs"]] == ["succeeded"] * 2
 
 
-def test_who_has_left_the_organization_is_told_no_outcome(tmp_path: Path) -> None:
+async def test_who_has_left_the_organization_is_told_no_outcome(served: Served) -> None:
     """A replay asks the organization anew whether the caller may."""
 
-    async def scenario(served: Served) -> None:
-        acme = served.acme
-        organization = f"/v1/organizations/{acme.organization_id}"
-        other, token = await served.add_person("other-owner")
-        await served.join(
-            acme.organization_id, other.email, token, by=acme.person_token, role="owner"
-        )
-        body = {"handle": "new", "organization": acme.organization_id}
-        key = {"Idempotency-Key": "k"}
-        made = await served.ask("POST", "/v1/accounts", body, token=token, headers=key)
-        assert made.status_code == 201, made.text
-        member = f"{organization}/members/{other.id}"
-        removed = await served.ask("DELETE", member, token=acme.person_token)
-        assert removed.status_code == 204, removed.text
-        refused = await served.ask("POST", "/v1/accounts", body, token=token, headers=key)
-        assert refused.status_code == 404, refused.text
-
-    play(tmp_path / "data", scenario)
+    acme = served.acme
+    organization = f"/v1/organizations/{acme.organization_id}"
+    other, token = await served.add_person("other-owner")
+    await served.join(acme.organization_id, other.email, token, by=acme.person_token, role="owner")
+    body = {"handle": "new", "organization": acme.organization_id}
+    key = {"Idempotency-Key": "k"}
+    made = await served.ask("POST", "/v1/accounts", body, token=token, headers=key)
+    assert made.status_code == 201, made.text
+    member = f"{organization}/members/{other.id}"
+    removed = await served.ask("DELETE", member, token=acme.person_token)
+    assert removed.status_code == 204, removed.text
+    refused = await served.ask("POST", "/v1/accounts", body, token=token, headers=key)
+    assert refused.status_code == 404, refused.text

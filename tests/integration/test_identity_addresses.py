@@ -14,8 +14,11 @@ from cloudcore.iam import passwords
 from cloudcore.iam.passwords import SALT_BYTES, salt_of
 from cloudcore.identity.rows.users import list_users_by_email
 from cloudcore.identity.services.users import first_salt
-from tests.identity_world import KEPT_PASSWORD, World, play
+from tests.databases import on_both_databases
+from tests.identity_world import KEPT_PASSWORD, World, open_world
 from tests.integration.served_world import NotingDatabase
+
+pytestmark = on_both_databases
 
 FREE, TAKEN, SHARED = "free@example.org", "took@example.org", "many@example.org"
 _VARYING = re.compile(
@@ -61,8 +64,12 @@ def requests(world: World, email: str) -> Iterator[tuple[str, str, Any, str]]:
     yield "POST", f"/v1/roles/{world.acme.role_id}/assignments", {"user": email}, "admin"
 
 
-def test_addresses_of_others_are_as_those_of_nobody(database_url: str, salts: list[bytes]) -> None:
-    async def scenario(world: World) -> None:
+async def test_addresses_of_others_are_as_those_of_nobody(
+    database_url: str, salts: list[bytes]
+) -> None:
+    async with open_world(
+        database_url, wrap=lambda database: cast("Database", NotingDatabase(database))
+    ) as world:
         await furnish(world)
         database = cast("NotingDatabase", world.database)
         seen = []
@@ -87,11 +94,11 @@ def test_addresses_of_others_are_as_those_of_nobody(database_url: str, salts: li
         # The first address is there so that the caches are warm for the others.
         assert seen[1] == seen[2] == seen[3]
 
-    play(database_url, scenario, wrap=lambda database: cast("Database", NotingDatabase(database)))
 
-
-def test_wrong_codes_take_the_same_statements(database_url: str) -> None:
-    async def scenario(world: World) -> None:
+async def test_wrong_codes_take_the_same_statements(database_url: str) -> None:
+    async with open_world(
+        database_url, wrap=lambda database: cast("Database", NotingDatabase(database))
+    ) as world:
         database = cast("NotingDatabase", world.database)
         await world.person("guest")
         await world.accept("ein_guess", token="guest")  # opens the window of what is counted
@@ -105,38 +112,30 @@ def test_wrong_codes_take_the_same_statements(database_url: str) -> None:
         assert len(seen[0]) > 5
         assert seen[0] == seen[1] == seen[2]
 
-    play(database_url, scenario, wrap=lambda database: cast("Database", NotingDatabase(database)))
+
+async def test_people_of_an_address_share_the_salt(identity: World, salts: list[bytes]) -> None:
+    await furnish(identity)
+    one, two = await identity.database.read(list_users_by_email, SHARED)
+    assert salt_of(one.password) == salt_of(two.password)
+    (other,) = await identity.database.read(list_users_by_email, TAKEN)
+    assert salt_of(other.password) != salt_of(one.password)
+    assert salt_of(other.password) == first_salt(identity.keyring, TAKEN)
+    assert len(salt_of(one.password)) == SALT_BYTES
+    # Who had the address before salts were shared keeps the salt, and gives it to the others.
+    body = {"email": "outsider@example.org", "organization": identity.acme.organization_id}
+    await identity.make("/v1/users", body, token="person")
+    kept = await identity.database.read(list_users_by_email, "outsider@example.org")
+    assert {salt_of(each.password) for each in kept} == {salt_of(KEPT_PASSWORD)}
+    assert len(kept) == 2
 
 
-def test_people_of_an_address_share_the_salt(database_url: str, salts: list[bytes]) -> None:
-    async def scenario(world: World) -> None:
-        await furnish(world)
-        one, two = await world.database.read(list_users_by_email, SHARED)
-        assert salt_of(one.password) == salt_of(two.password)
-        (other,) = await world.database.read(list_users_by_email, TAKEN)
-        assert salt_of(other.password) != salt_of(one.password)
-        assert salt_of(other.password) == first_salt(world.keyring, TAKEN)
-        assert len(salt_of(one.password)) == SALT_BYTES
-        # Who had the address before salts were shared keeps the salt, and gives it to the others.
-        body = {"email": "outsider@example.org", "organization": world.acme.organization_id}
-        await world.make("/v1/users", body, token="person")
-        kept = await world.database.read(list_users_by_email, "outsider@example.org")
-        assert {salt_of(each.password) for each in kept} == {salt_of(KEPT_PASSWORD)}
-        assert len(kept) == 2
-
-    play(database_url, scenario)
-
-
-def test_a_role_is_assigned_to_the_member_of_an_address(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        for organization, by in (
-            (world.globex.organization_id, "outsider"),
-            (world.acme.organization_id, "person"),
-        ):
-            body = {"email": SHARED, "organization": organization}
-            made = await world.make("/v1/users", body, token=by)
-        assignments = f"/v1/roles/{world.acme.role_id}/assignments"
-        assigned = await world.make(assignments, {"user": SHARED})
-        assert assigned["user"]["id"] == made["id"]
-
-    play(database_url, scenario)
+async def test_a_role_is_assigned_to_the_member_of_an_address(identity: World) -> None:
+    for organization, by in (
+        (identity.globex.organization_id, "outsider"),
+        (identity.acme.organization_id, "person"),
+    ):
+        body = {"email": SHARED, "organization": organization}
+        made = await identity.make("/v1/users", body, token=by)
+    assignments = f"/v1/roles/{identity.acme.role_id}/assignments"
+    assigned = await identity.make(assignments, {"user": SHARED})
+    assert assigned["user"]["id"] == made["id"]

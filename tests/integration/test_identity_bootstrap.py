@@ -24,7 +24,7 @@ from cloudcore.identity.rows.roles import find_assignment, find_role_named
 from cloudcore.identity.rows.service_accounts import find_service_account_named, list_access_keys
 from cloudcore.identity.rows.users import list_users_by_email
 from cloudcore.keyring import Keyring
-from tests.databases import with_database
+from tests.databases import on_both_databases
 
 KEYRING = Keyring(b"k" * 32)
 
@@ -48,57 +48,53 @@ def _count(tx: Connection, query: Statement) -> int:
     return counted
 
 
-def test_one_command_makes_an_owner_who_can_do_everything(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        made = await begin(database)
-        account = await database.read(find_account, made.account_id)
-        assert account is not None
-        assert account.handle == "acme"
-        (person,) = await database.read(list_users_by_email, "ada@example.org")
-        assert person.must_change_password
-        assert match_passwords(made.one_time_password, [person.password]) == [True]
-        joined = await database.read(list_joined, person.id, "", 10)
-        assert {each.organization.is_personal for each in joined} == {True, False}
-        assert {each.membership.role for each in joined} == {"owner"}
-        shared = {each.organization.id for each in joined if not each.organization.is_personal}
-        assert {person.home_organization_id} == shared
+@on_both_databases
+async def test_one_command_makes_an_owner_who_can_do_everything(database: Database) -> None:
+    made = await begin(database)
+    account = await database.read(find_account, made.account_id)
+    assert account is not None
+    assert account.handle == "acme"
+    (person,) = await database.read(list_users_by_email, "ada@example.org")
+    assert person.must_change_password
+    assert match_passwords(made.one_time_password, [person.password]) == [True]
+    joined = await database.read(list_joined, person.id, "", 10)
+    assert {each.organization.is_personal for each in joined} == {True, False}
+    assert {each.membership.role for each in joined} == {"owner"}
+    shared = {each.organization.id for each in joined if not each.organization.is_personal}
+    assert {person.home_organization_id} == shared
 
-        role = await database.read(find_role_named, account.id, "admin")
-        assert role is not None
-        assert await database.read(find_assignment, role.id, person.id)
-        trust = parse_policy(role.trust_policy, PolicyKind.TRUST)
-        crn = f"crn:iam::{person.organization_id}:user/{person.id}"
-        assert trust.statements[0].principals == {crn}
+    role = await database.read(find_role_named, account.id, "admin")
+    assert role is not None
+    assert await database.read(find_assignment, role.id, person.id)
+    trust = parse_policy(role.trust_policy, PolicyKind.TRUST)
+    crn = f"crn:iam::{person.organization_id}:user/{person.id}"
+    assert trust.statements[0].principals == {crn}
 
-        program = await database.read(find_service_account_named, account.id, "admin")
-        assert program is not None
-        (key,) = await database.read(list_access_keys, account.id, program.id, "", 10)
-        assert key.access_key_id == made.access_key_id
-        context = f"access-key:{made.access_key_id}"
-        assert KEYRING.open(bytes(key.secret_sealed), context).decode() == made.secret_access_key
-        for kind, identity in (
-            (PrincipalKind.ROLE_SESSION, role.id),
-            (PrincipalKind.SERVICE_ACCOUNT, program.id),
-        ):
-            principal = Principal(kind, identity, "crn", account.id, None, None, "jti", 0)
-            policies = await database.read(load_policies, principal)
-            resource = f"crn:registry:eu:{account.id}:repository/x"
-            caller = Caller("crn", account.id)
-            question = Question(caller, "registry:PutImage", resource, account.id, None, 0)
-            assert decide(question, policies).is_allowed
-
-    with_database(database_url, scenario)
+    program = await database.read(find_service_account_named, account.id, "admin")
+    assert program is not None
+    (key,) = await database.read(list_access_keys, account.id, program.id, "", 10)
+    assert key.access_key_id == made.access_key_id
+    context = f"access-key:{made.access_key_id}"
+    assert KEYRING.open(bytes(key.secret_sealed), context).decode() == made.secret_access_key
+    for kind, identity in (
+        (PrincipalKind.ROLE_SESSION, role.id),
+        (PrincipalKind.SERVICE_ACCOUNT, program.id),
+    ):
+        principal = Principal(kind, identity, "crn", account.id, None, None, "jti", 0)
+        policies = await database.read(load_policies, principal)
+        resource = f"crn:registry:eu:{account.id}:repository/x"
+        caller = Caller("crn", account.id)
+        question = Question(caller, "registry:PutImage", resource, account.id, None, 0)
+        assert decide(question, policies).is_allowed
 
 
-def test_it_refuses_a_second_time_and_changes_nothing(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        await begin(database)
-        before = await count_rows(database)
-        with pytest.raises(Conflict):
-            await begin(database, handle="other", email="eve@example.org")
-        assert await count_rows(database) == before
-
-    with_database(database_url, scenario)
+@on_both_databases
+async def test_it_refuses_a_second_time_and_changes_nothing(database: Database) -> None:
+    await begin(database)
+    before = await count_rows(database)
+    with pytest.raises(Conflict):
+        await begin(database, handle="other", email="eve@example.org")
+    assert await count_rows(database) == before
 
 
 @pytest.mark.parametrize(
@@ -115,10 +111,7 @@ def test_it_refuses_a_second_time_and_changes_nothing(database_url: str) -> None
         {"email": "@example.org"},
     ],
 )
-def test_names_that_cannot_be_are_refused(sqlite_database: str, given: dict[str, str]) -> None:
-    async def scenario(database: Database) -> None:
-        with pytest.raises(InvalidInput):
-            await begin(database, **given)
-        assert await count_rows(database) == 0
-
-    with_database(sqlite_database, scenario)
+async def test_names_that_cannot_be_are_refused(database: Database, given: dict[str, str]) -> None:
+    with pytest.raises(InvalidInput):
+        await begin(database, **given)
+    assert await count_rows(database) == 0

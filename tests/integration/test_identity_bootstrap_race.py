@@ -32,7 +32,7 @@ class MeetingDatabase(PassingDatabase):
         return await super().write(change, *args, **kwargs)
 
 
-def test_rivals_make_one_first_account(database_url: str) -> None:
+async def test_rivals_make_one_first_account(database_url: str) -> None:
     """No row of theirs is the same, so nothing but the lock stands between them."""
 
     async def begin(database: Database, rival: int) -> FirstCredentials | Conflict:
@@ -57,7 +57,7 @@ def test_rivals_make_one_first_account(database_url: str) -> None:
             for database in databases:
                 await database.close()
 
-    outcomes = asyncio.run(race())
+    outcomes = await race()
     assert sorted(type(outcome).__name__ for outcome in outcomes) == [
         *["Conflict"] * (RIVALS - 1),
         "FirstCredentials",

@@ -15,8 +15,11 @@ from cloudcore.identity.routes.invitations import WRONG_CODES
 from cloudcore.identity.rows.invitations import forget_invitations
 from cloudcore.identity.rows.users import list_active_members
 from cloudcore.identity.services.invitations import INVITATION_SECONDS
-from tests.identity_world import World, play
+from tests.databases import on_both_databases
+from tests.identity_world import World
 from tests.integration.identity_operations import dump
+
+pytestmark = on_both_databases
 
 VICTIM = "guest@example.org"
 SECOND = 1_000_000
@@ -38,69 +41,63 @@ async def added(world: World, email: str, organization: str, by: str, token: str
     return made_id
 
 
-def test_the_inviter_lists_revokes_and_renews(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        await world.person("guest")
-        path = invitations_of(world.acme.organization_id)
-        body = {"email": "Guest@Example.org", "role": "billing"}
-        made = await world.make(path, body, token="person")
-        first = made.pop("code")
-        assert (made["email"], made["role"]) == (VICTIM, "billing")
-        await world.invite("another@example.org")
-        listed = (await world.ask("GET", path, token="person")).json()
-        assert listed["meta"]["total"] == 2
-        assert [each["email"] for each in listed["invitations"]] == ["another@example.org", VICTIM]
-        assert listed["invitations"][1] == made
-        assert first not in await world.database.read(dump)
+async def test_the_inviter_lists_revokes_and_renews(identity: World) -> None:
+    await identity.person("guest")
+    path = invitations_of(identity.acme.organization_id)
+    body = {"email": "Guest@Example.org", "role": "billing"}
+    made = await identity.make(path, body, token="person")
+    first = made.pop("code")
+    assert (made["email"], made["role"]) == (VICTIM, "billing")
+    await identity.invite("another@example.org")
+    listed = (await identity.ask("GET", path, token="person")).json()
+    assert listed["meta"]["total"] == 2
+    assert [each["email"] for each in listed["invitations"]] == ["another@example.org", VICTIM]
+    assert listed["invitations"][1] == made
+    assert first not in await identity.database.read(dump)
 
-        second = await world.invite(VICTIM)
-        assert (await world.accept(first, token="guest")).status_code == 404
-        listed = (await world.ask("GET", path, token="person")).json()
-        assert listed["meta"]["total"] == 2
-        renewed = listed["invitations"][1]
-        for status in (204, 404):
-            revoked = await world.ask("DELETE", f"{path}/{renewed['id']}", token="person")
-            assert revoked.status_code == status
-        assert (await world.accept(second, token="guest")).status_code == 404
-        third = await world.invite(VICTIM, role="billing")
-        accepted = await world.accept(third, token="guest")
-        assert accepted.json()["organization"]["role"] == "billing"
-        assert (await world.accept(third, token="guest")).status_code == 404  # one use
-        listed = (await world.ask("GET", path, token="person")).json()
-        assert [each["email"] for each in listed["invitations"]] == ["another@example.org"]
-        for token, status in (("guest", 403), ("outsider", 404), ("admin", 403)):
-            assert (await world.ask("GET", path, token=token)).status_code == status
-            gone = await world.ask("DELETE", f"{path}/{renewed['id']}", token=token)
-            assert gone.status_code == status
-
-    play(database_url, scenario)
+    second = await identity.invite(VICTIM)
+    assert (await identity.accept(first, token="guest")).status_code == 404
+    listed = (await identity.ask("GET", path, token="person")).json()
+    assert listed["meta"]["total"] == 2
+    renewed = listed["invitations"][1]
+    for status in (204, 404):
+        revoked = await identity.ask("DELETE", f"{path}/{renewed['id']}", token="person")
+        assert revoked.status_code == status
+    assert (await identity.accept(second, token="guest")).status_code == 404
+    third = await identity.invite(VICTIM, role="billing")
+    accepted = await identity.accept(third, token="guest")
+    assert accepted.json()["organization"]["role"] == "billing"
+    assert (await identity.accept(third, token="guest")).status_code == 404  # one use
+    listed = (await identity.ask("GET", path, token="person")).json()
+    assert [each["email"] for each in listed["invitations"]] == ["another@example.org"]
+    for token, status in (("guest", 403), ("outsider", 404), ("admin", 403)):
+        assert (await identity.ask("GET", path, token=token)).status_code == status
+        gone = await identity.ask("DELETE", f"{path}/{renewed['id']}", token=token)
+        assert gone.status_code == status
 
 
-def test_a_person_added_under_the_address_of_another_cannot_take_the_invitation(
-    database_url: str,
+async def test_a_person_added_under_the_address_of_another_cannot_take_the_invitation(
+    identity: World,
 ) -> None:
-    async def scenario(world: World) -> None:
-        acme, globex = world.acme.organization_id, world.globex.organization_id
-        await world.person("guest")
-        code = await world.invite(VICTIM)
-        await added(world, VICTIM, globex, "outsider", "impostor")
-        # Nothing tells the impostor of the invitation, and neither address nor guess accepts it.
-        seen = (await world.ask("GET", "/v1/organizations", token="impostor")).json()
-        assert {each["id"] for each in seen["organizations"]}.isdisjoint({acme})
-        path = f"/v1/organizations/{acme}"
-        assert (await world.ask("GET", path, token="impostor")).status_code == 404
-        assert (await world.ask("POST", f"{path}/accept", token="impostor")).status_code == 400
-        assert (await world.accept("ein_guess", token="impostor")).status_code == 404
-        other = await world.make("/v1/organizations", {"name": "Evil"}, token="outsider")
-        own = await world.invite(VICTIM, organization=other["id"], by="outsider")
-        assert (await world.accept(own, token="impostor")).status_code == 404
-        # A code is good for its address only.
-        assert (await world.accept(code, token="outsider")).status_code == 404
-        assert (await world.accept(code, token="guest")).status_code == 200
-        members = (await world.ask("GET", f"{path}/members", token="person")).json()["members"]
-        assert VICTIM in {each["user"]["name"] for each in members}
-
-    play(database_url, scenario)
+    acme, globex = identity.acme.organization_id, identity.globex.organization_id
+    await identity.person("guest")
+    code = await identity.invite(VICTIM)
+    await added(identity, VICTIM, globex, "outsider", "impostor")
+    # Nothing tells the impostor of the invitation, and neither address nor guess accepts it.
+    seen = (await identity.ask("GET", "/v1/organizations", token="impostor")).json()
+    assert {each["id"] for each in seen["organizations"]}.isdisjoint({acme})
+    path = f"/v1/organizations/{acme}"
+    assert (await identity.ask("GET", path, token="impostor")).status_code == 404
+    assert (await identity.ask("POST", f"{path}/accept", token="impostor")).status_code == 400
+    assert (await identity.accept("ein_guess", token="impostor")).status_code == 404
+    other = await identity.make("/v1/organizations", {"name": "Evil"}, token="outsider")
+    own = await identity.invite(VICTIM, organization=other["id"], by="outsider")
+    assert (await identity.accept(own, token="impostor")).status_code == 404
+    # A code is good for its address only.
+    assert (await identity.accept(code, token="outsider")).status_code == 404
+    assert (await identity.accept(code, token="guest")).status_code == 200
+    members = (await identity.ask("GET", f"{path}/members", token="person")).json()["members"]
+    assert VICTIM in {each["user"]["name"] for each in members}
 
 
 def told(answer: httpx.Response) -> tuple[int, str, dict[str, str]]:
@@ -108,56 +105,50 @@ def told(answer: httpx.Response) -> tuple[int, str, dict[str, str]]:
     return answer.status_code, answer.text.replace(request_id, ""), dict(answer.headers)
 
 
-def test_a_code_is_refused_alike_whatever_is_wrong_with_it(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        acme, globex = world.acme.organization_id, world.globex.organization_id
-        for name in ("guest", "other"):
-            await world.person(name)
-        answers = []
+async def test_a_code_is_refused_alike_whatever_is_wrong_with_it(identity: World) -> None:
+    acme, globex = identity.acme.organization_id, identity.globex.organization_id
+    for name in ("guest", "other"):
+        await identity.person(name)
+    answers = []
 
-        async def refused(code: str, organization: str = acme) -> None:
-            answer = await world.accept(code, token="guest", organization=organization)
-            answers.append(told(answer))
+    async def refused(code: str, organization: str = acme) -> None:
+        answer = await identity.accept(code, token="guest", organization=organization)
+        answers.append(told(answer))
 
-        await refused("ein_guess")  # no invitation
-        await refused(await world.invite("other@example.org"))  # for another address
-        await refused("ein_guess", uuid7())  # no organization
-        code = await world.invite(VICTIM)
-        await refused("ein_guess")  # another code
-        await refused(code, globex)  # another organization's
-        listed = await world.ask("GET", invitations_of(acme), token="person")
-        for each in listed.json()["invitations"]:
-            await world.ask("DELETE", f"{invitations_of(acme)}/{each['id']}", token="person")
-        await refused(code)  # revoked
-        code = await world.invite(VICTIM)
-        world.now += INVITATION_SECONDS * SECOND
-        await refused(code)  # ended
-        assert answers[0][0] == 404
-        assert answers == [answers[0]] * len(answers)
-        assert await world.database.write(forget_invitations, world.now) == 1
-
-    play(database_url, scenario)
+    await refused("ein_guess")  # no invitation
+    await refused(await identity.invite("other@example.org"))  # for another address
+    await refused("ein_guess", uuid7())  # no organization
+    code = await identity.invite(VICTIM)
+    await refused("ein_guess")  # another code
+    await refused(code, globex)  # another organization's
+    listed = await identity.ask("GET", invitations_of(acme), token="person")
+    for each in listed.json()["invitations"]:
+        await identity.ask("DELETE", f"{invitations_of(acme)}/{each['id']}", token="person")
+    await refused(code)  # revoked
+    code = await identity.invite(VICTIM)
+    identity.now += INVITATION_SECONDS * SECOND
+    await refused(code)  # ended
+    assert answers[0][0] == 404
+    assert answers == [answers[0]] * len(answers)
+    assert await identity.database.write(forget_invitations, identity.now) == 1
 
 
-def test_wrong_codes_are_counted_and_right_ones_are_not(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        await world.person("guest")
-        for _ in range(WRONG_CODES.limit):
-            code = await world.invite(VICTIM)
-            assert (await world.accept(code, token="guest")).status_code == 200
-            await leave(world, "guest")
-        statuses = [
-            (await world.accept("ein_guess", token="guest")).status_code
-            for _ in range(WRONG_CODES.limit + 1)
-        ]
-        assert statuses == [404] * WRONG_CODES.limit + [429]
-        code = await world.invite(VICTIM)
-        refused = await world.accept(code, token="guest")
-        assert (refused.status_code, "retry-after" in refused.headers) == (429, True)
-        world.now += WRONG_CODES.window_seconds * SECOND
-        assert (await world.accept(code, token="guest")).status_code == 200
-
-    play(database_url, scenario)
+async def test_wrong_codes_are_counted_and_right_ones_are_not(identity: World) -> None:
+    await identity.person("guest")
+    for _ in range(WRONG_CODES.limit):
+        code = await identity.invite(VICTIM)
+        assert (await identity.accept(code, token="guest")).status_code == 200
+        await leave(identity, "guest")
+    statuses = [
+        (await identity.accept("ein_guess", token="guest")).status_code
+        for _ in range(WRONG_CODES.limit + 1)
+    ]
+    assert statuses == [404] * WRONG_CODES.limit + [429]
+    code = await identity.invite(VICTIM)
+    refused = await identity.accept(code, token="guest")
+    assert (refused.status_code, "retry-after" in refused.headers) == (429, True)
+    identity.now += WRONG_CODES.window_seconds * SECOND
+    assert (await identity.accept(code, token="guest")).status_code == 200
 
 
 async def leave(world: World, token: str) -> None:
@@ -166,81 +157,73 @@ async def leave(world: World, token: str) -> None:
     assert (await world.ask("DELETE", path, token=token)).status_code == 204
 
 
-def test_an_organization_has_one_member_of_an_address(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        acme = world.acme.organization_id
-        await world.person("guest")
-        path = invitations_of(acme)
-        for email in ("person@example.org", "Person@Example.org"):
-            answer = await world.ask("POST", path, {"email": email}, token="person")
-            assert answer.status_code == 409
-        code = await world.invite(VICTIM)
-        await added(world, VICTIM, acme, "person", "namesake")
-        for _ in range(WRONG_CODES.limit + 2):  # the code is right: that is not counted
-            refused = await world.accept(code, token="guest")
-            assert refused.status_code == 409
-        again = {"email": VICTIM, "organization": acme}
-        assert (await world.ask("POST", "/v1/users", again, token="person")).status_code == 409
-        assert (await world.ask("POST", path, again, token="person")).status_code == 400
-        # Whoever has left is not added a second time, but can be invited.
-        await leave(world, "namesake")
-        assert (await world.ask("POST", "/v1/users", again, token="person")).status_code == 409
-        await world.join("guest")
-        assert (await world.accept(code, token="namesake")).status_code == 404
-
-    play(database_url, scenario)
+async def test_an_organization_has_one_member_of_an_address(identity: World) -> None:
+    acme = identity.acme.organization_id
+    await identity.person("guest")
+    path = invitations_of(acme)
+    for email in ("person@example.org", "Person@Example.org"):
+        answer = await identity.ask("POST", path, {"email": email}, token="person")
+        assert answer.status_code == 409
+    code = await identity.invite(VICTIM)
+    await added(identity, VICTIM, acme, "person", "namesake")
+    for _ in range(WRONG_CODES.limit + 2):  # the code is right: that is not counted
+        refused = await identity.accept(code, token="guest")
+        assert refused.status_code == 409
+    again = {"email": VICTIM, "organization": acme}
+    assert (await identity.ask("POST", "/v1/users", again, token="person")).status_code == 409
+    assert (await identity.ask("POST", path, again, token="person")).status_code == 400
+    # Whoever has left is not added a second time, but can be invited.
+    await leave(identity, "namesake")
+    assert (await identity.ask("POST", "/v1/users", again, token="person")).status_code == 409
+    await identity.join("guest")
+    assert (await identity.accept(code, token="namesake")).status_code == 404
 
 
 @pytest.mark.parametrize("turns", [4])
-def test_a_code_is_used_once_or_revoked(database_url: str, turns: int) -> None:
-    async def scenario(world: World) -> None:
-        acme = world.acme.organization_id
-        for turn in range(turns):
-            name = f"guest-{turn}"
-            await world.person(name)
-            code = await world.invite(f"{name}@example.org")
-            found = await asyncio.gather(*(world.accept(code, token=name) for _ in range(3)))
-            assert Counter(each.status_code for each in found) == {200: 1, 404: 2}
+async def test_a_code_is_used_once_or_revoked(identity: World, turns: int) -> None:
+    acme = identity.acme.organization_id
+    for turn in range(turns):
+        name = f"guest-{turn}"
+        await identity.person(name)
+        code = await identity.invite(f"{name}@example.org")
+        found = await asyncio.gather(*(identity.accept(code, token=name) for _ in range(3)))
+        assert Counter(each.status_code for each in found) == {200: 1, 404: 2}
 
-            late = f"late-{turn}"
-            await world.person(late)
-            made = await world.make(
-                invitations_of(acme), {"email": f"{late}@example.org"}, token="person"
-            )
-            path = f"{invitations_of(acme)}/{made['id']}"
-            accepted, revoked = await asyncio.gather(
-                world.accept(made["code"], token=late), world.ask("DELETE", path, token="person")
-            )
-            outcome = (accepted.status_code, revoked.status_code)
-            assert outcome in ((200, 404), (404, 204)), outcome
-            is_member = (await world.ask("GET", f"/v1/organizations/{acme}", token=late)).is_success
-            assert is_member == (accepted.status_code == 200)
-
-    play(database_url, scenario)
+        late = f"late-{turn}"
+        await identity.person(late)
+        made = await identity.make(
+            invitations_of(acme), {"email": f"{late}@example.org"}, token="person"
+        )
+        path = f"{invitations_of(acme)}/{made['id']}"
+        accepted, revoked = await asyncio.gather(
+            identity.accept(made["code"], token=late), identity.ask("DELETE", path, token="person")
+        )
+        outcome = (accepted.status_code, revoked.status_code)
+        assert outcome in ((200, 404), (404, 204)), outcome
+        is_member = (await identity.ask("GET", f"/v1/organizations/{acme}", token=late)).is_success
+        assert is_member == (accepted.status_code == 200)
 
 
-def test_of_namesakes_at_once_one_gets_in(database_url: str) -> None:
+async def test_of_namesakes_at_once_one_gets_in(identity: World) -> None:
     """Two adds, and an add beside an acceptance, of one address in one organization."""
 
-    async def scenario(world: World) -> None:
-        acme = world.acme.organization_id
-        body = {"email": "a@example.org", "organization": acme}
-        twice = [world.ask("POST", "/v1/users", body, token="person") for _ in range(3)]
-        found = Counter(each.status_code for each in await asyncio.gather(*twice))
-        assert found == {201: 1, 409: 2}
-        await world.person("guest")
-        code = await world.invite(VICTIM)
-        body = {"email": VICTIM, "organization": acme}
-        made, accepted = await asyncio.gather(
-            world.ask("POST", "/v1/users", body, token="person"), world.accept(code, token="guest")
-        )
-        outcome = (made.status_code, accepted.status_code)
-        assert outcome in ((201, 409), (409, 200)), outcome
+    acme = identity.acme.organization_id
+    body = {"email": "a@example.org", "organization": acme}
+    twice = [identity.ask("POST", "/v1/users", body, token="person") for _ in range(3)]
+    found = Counter(each.status_code for each in await asyncio.gather(*twice))
+    assert found == {201: 1, 409: 2}
+    await identity.person("guest")
+    code = await identity.invite(VICTIM)
+    body = {"email": VICTIM, "organization": acme}
+    made, accepted = await asyncio.gather(
+        identity.ask("POST", "/v1/users", body, token="person"),
+        identity.accept(code, token="guest"),
+    )
+    outcome = (made.status_code, accepted.status_code)
+    assert outcome in ((201, 409), (409, 200)), outcome
 
-        def count(tx: Connection) -> list[str]:
-            return [each.email for each in list_active_members(tx, acme, "", 100)]
+    def count(tx: Connection) -> list[str]:
+        return [each.email for each in list_active_members(tx, acme, "", 100)]
 
-        emails = await world.database.read(count)
-        assert len(emails) == len(set(emails)) == 3
-
-    play(database_url, scenario)
+    emails = await identity.database.read(count)
+    assert len(emails) == len(set(emails)) == 3

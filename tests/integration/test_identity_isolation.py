@@ -6,7 +6,7 @@ What a newly added route does not fit into fails here until it has its place in 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final, cast
 
 import pytest
@@ -17,7 +17,8 @@ from cloudcore.keyring import Keyring
 from cloudcore.web.app import create_app
 from cloudcore.web.context import Authenticator, Platform
 from cloudcore.web.route_spec import RouteSpec
-from tests.identity_world import ALLOW_ALL, World, play
+from tests.databases import on_both_databases
+from tests.identity_world import ALLOW_ALL, World
 from tests.integration.identity_operations import BODIES, dump, fields_of
 
 OF_PERSONS: Final = ("/v1/organizations", "/v1/users/me")
@@ -101,186 +102,173 @@ def path_of(spec: RouteSpec, ids: Ids) -> str:
     return re.sub(r"\{(\w+?)(?::str)?\}", lambda match: ids[match[1]], spec.path)
 
 
-Scenario = Callable[[World, Ids, Ids], Awaitable[None]]
+@pytest.fixture
+async def own(identity: World) -> Ids:
+    """Return one of each thing of the caller's account."""
+    return await furnish(identity, "admin", "person")
 
 
-def play_furnished(url: str, scenario: Scenario) -> None:
-    async def furnished(world: World) -> None:
-        own = await furnish(world, "admin", "person")
-        foreign = await furnish(world, "stranger", "outsider")
-        await scenario(world, own, foreign)
-
-    play(url, furnished)
+@pytest.fixture
+async def foreign(identity: World, own: Ids) -> Ids:
+    """Return one of each thing of another account."""
+    return await furnish(identity, "stranger", "outsider")
 
 
+@pytest.mark.usefixtures("foreign")
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.operation)
-def test_own_ids_are_found(sqlite_database: str, spec: RouteSpec) -> None:
+async def test_own_ids_are_found(identity: World, own: Ids, spec: RouteSpec) -> None:
     """The control group of the next test: with own ids each operation gets to its work."""
 
-    async def scenario(world: World, own: Ids, _: Ids) -> None:
-        if spec.path.endswith("/assignments/{user_id}"):
-            body = {"user": own["user_id"]}
-            await world.make(f"/v1/roles/{own['role_id']}/assignments", body)
-        answer = await world.ask(
-            spec.method, path_of(spec, own), BODIES.get(spec.operation), token=token_for(spec)
-        )
-        expected = {200, 201, 204, 409}
-        if spec.path.endswith("/password"):
-            expected = {400}  # nobody here knows a password
-        elif spec.path.endswith("/accept"):
-            expected = {404}  # nor a code
-        assert answer.status_code in expected, answer.text
-
-    play_furnished(sqlite_database, scenario)
+    if spec.path.endswith("/assignments/{user_id}"):
+        body = {"user": own["user_id"]}
+        await identity.make(f"/v1/roles/{own['role_id']}/assignments", body)
+    answer = await identity.ask(
+        spec.method, path_of(spec, own), BODIES.get(spec.operation), token=token_for(spec)
+    )
+    expected = {200, 201, 204, 409}
+    if spec.path.endswith("/password"):
+        expected = {400}  # nobody here knows a password
+    elif spec.path.endswith("/accept"):
+        expected = {404}  # nor a code
+    assert answer.status_code in expected, answer.text
 
 
-def test_foreign_ids_are_as_unknown_ones(database_url: str) -> None:
+@on_both_databases
+async def test_foreign_ids_are_as_unknown_ones(identity: World, own: Ids, foreign: Ids) -> None:
     """G19: each id parameter of each operation, foreign and made up, answered alike."""
 
-    async def scenario(world: World, own: Ids, foreign: Ids) -> None:
-        asked = 0
-        for spec in SPECS:
-            for parameter in spec.id_parameters:
-                told = []
-                for other in (foreign[parameter], UNKNOWN):
-                    answer = await world.ask(
-                        spec.method,
-                        path_of(spec, own | {parameter: other}),
-                        BODIES.get(spec.operation),
-                        token=token_for(spec),
-                    )
-                    assert answer.status_code == 404, (spec.operation, parameter, answer.text)
-                    error = answer.json()["error"]
-                    told.append({name: error[name] for name in error if name != "request_id"})
-                    asked += 1
-                assert told[0] == told[1]
-        assert asked > 80
-
-    play_furnished(database_url, scenario)
+    asked = 0
+    for spec in SPECS:
+        for parameter in spec.id_parameters:
+            told = []
+            for other in (foreign[parameter], UNKNOWN):
+                answer = await identity.ask(
+                    spec.method,
+                    path_of(spec, own | {parameter: other}),
+                    BODIES.get(spec.operation),
+                    token=token_for(spec),
+                )
+                assert answer.status_code == 404, (spec.operation, parameter, answer.text)
+                error = answer.json()["error"]
+                told.append({name: error[name] for name in error if name != "request_id"})
+                asked += 1
+            assert told[0] == told[1]
+    assert asked > 80
 
 
-def test_malformed_ids_are_unknown_ones(sqlite_database: str) -> None:
-    async def scenario(world: World, own: Ids, _: Ids) -> None:
-        for spec in SPECS:
-            for parameter in spec.id_parameters:
-                for wrong in ("admin", own[parameter][:-1], own[parameter].replace("-", "")):
-                    answer = await world.ask(
-                        spec.method,
-                        path_of(spec, own | {parameter: wrong}),
-                        BODIES.get(spec.operation),
-                        token=token_for(spec),
-                    )
-                    assert answer.status_code == 404, (spec.operation, wrong)
-
-    play_furnished(sqlite_database, scenario)
+@pytest.mark.usefixtures("foreign")
+async def test_malformed_ids_are_unknown_ones(identity: World, own: Ids) -> None:
+    for spec in SPECS:
+        for parameter in spec.id_parameters:
+            for wrong in ("admin", own[parameter][:-1], own[parameter].replace("-", "")):
+                answer = await identity.ask(
+                    spec.method,
+                    path_of(spec, own | {parameter: wrong}),
+                    BODIES.get(spec.operation),
+                    token=token_for(spec),
+                )
+                assert answer.status_code == 404, (spec.operation, wrong)
 
 
-def test_every_operation_needs_its_action(database_url: str) -> None:
+@on_both_databases
+async def test_every_operation_needs_its_action(identity: World, own: Ids, foreign: Ids) -> None:
     """G15: all rights but the one, and then the one alone."""
 
-    async def scenario(world: World, own: Ids, foreign: Ids) -> None:
-        actions = sorted({spec.action for spec in SPECS if spec.action})
-        for index, action in enumerate(actions):
-            deny = {"effect": "deny", "actions": [action], "resources": ["*"]}
-            await world.program(f"all-but-{index}", ALLOW_ALL, deny)
-        for spec in SPECS:
-            assert spec.action is not None
-            if is_of_persons(spec):
-                continue
-            token = f"all-but-{actions.index(spec.action)}"
-            for ids in (own, foreign):
-                answer = await world.ask(
-                    spec.method, path_of(spec, ids), BODIES.get(spec.operation), token=token
-                )
-                assert answer.status_code == 403, spec.operation
-                assert answer.json()["error"]["code"] == "ACCESS_DENIED"
-
-    play_furnished(database_url, scenario)
-
-
-def test_a_right_on_another_thing_is_none(database_url: str) -> None:
-    """A statement about one resource does not let its holder touch the next one."""
-
-    async def scenario(world: World, own: Ids, _: Ids) -> None:
-        other = ALLOW_ALL | {"resources": [f"crn:iam::{own['account_id']}:*/other"]}
-        await world.program("elsewhere", other)
-        for spec in SPECS:
-            answer = await world.ask(
-                spec.method,
-                path_of(spec, own),
-                BODIES.get(spec.operation),
-                token="elsewhere",
+    actions = sorted({spec.action for spec in SPECS if spec.action})
+    for index, action in enumerate(actions):
+        deny = {"effect": "deny", "actions": [action], "resources": ["*"]}
+        await identity.program(f"all-but-{index}", ALLOW_ALL, deny)
+    for spec in SPECS:
+        assert spec.action is not None
+        if is_of_persons(spec):
+            continue
+        token = f"all-but-{actions.index(spec.action)}"
+        for ids in (own, foreign):
+            answer = await identity.ask(
+                spec.method, path_of(spec, ids), BODIES.get(spec.operation), token=token
             )
             assert answer.status_code == 403, spec.operation
-
-    play_furnished(database_url, scenario)
-
-
-def test_a_member_is_no_owner(database_url: str) -> None:
-    async def scenario(world: World, own: Ids, _: Ids) -> None:
-        path = f"/v1/organizations/{own['organization_id']}"
-        for method, target, body in (
-            ("PATCH", path, {"name": "Mine"}),
-            ("DELETE", path, None),
-            ("POST", f"{path}/invitations", {"email": "guest@example.org"}),
-            ("PATCH", f"{path}/members/{own['user_id']}", {"role": "owner"}),
-            ("DELETE", f"{path}/members/{world.acme.person.id}", None),
-            ("POST", "/v1/accounts", {"handle": "new", "organization": own["organization_id"]}),
-            ("PATCH", f"/v1/accounts/{own['account_id']}", {"status": "suspended"}),
-        ):
-            answer = await world.ask(method, target, body, token="member")
-            assert answer.status_code == 403, (method, target)
-
-    play_furnished(database_url, scenario)
+            assert answer.json()["error"]["code"] == "ACCESS_DENIED"
 
 
-def test_fields_that_are_not_the_callers_are_refused(database_url: str) -> None:
+@on_both_databases
+@pytest.mark.usefixtures("foreign")
+async def test_a_right_on_another_thing_is_none(identity: World, own: Ids) -> None:
+    """A statement about one resource does not let its holder touch the next one."""
+
+    other = ALLOW_ALL | {"resources": [f"crn:iam::{own['account_id']}:*/other"]}
+    await identity.program("elsewhere", other)
+    for spec in SPECS:
+        answer = await identity.ask(
+            spec.method,
+            path_of(spec, own),
+            BODIES.get(spec.operation),
+            token="elsewhere",
+        )
+        assert answer.status_code == 403, spec.operation
+
+
+@on_both_databases
+@pytest.mark.usefixtures("foreign")
+async def test_a_member_is_no_owner(identity: World, own: Ids) -> None:
+    path = f"/v1/organizations/{own['organization_id']}"
+    for method, target, body in (
+        ("PATCH", path, {"name": "Mine"}),
+        ("DELETE", path, None),
+        ("POST", f"{path}/invitations", {"email": "guest@example.org"}),
+        ("PATCH", f"{path}/members/{own['user_id']}", {"role": "owner"}),
+        ("DELETE", f"{path}/members/{identity.acme.person.id}", None),
+        ("POST", "/v1/accounts", {"handle": "new", "organization": own["organization_id"]}),
+        ("PATCH", f"/v1/accounts/{own['account_id']}", {"status": "suspended"}),
+    ):
+        answer = await identity.ask(method, target, body, token="member")
+        assert answer.status_code == 403, (method, target)
+
+
+@on_both_databases
+@pytest.mark.usefixtures("foreign")
+async def test_fields_that_are_not_the_callers_are_refused(identity: World, own: Ids) -> None:
     """G35: what the server owns cannot be sent, and a typo is not passed over."""
 
-    async def scenario(world: World, own: Ids, _: Ids) -> None:
-        before = await world.database.read(dump)
-        sent = 0
-        for spec in SPECS:
-            body = BODIES.get(spec.operation)
-            if body is None:
-                continue
-            for name in {"surprise", *SERVER_OWNED} - fields_of(spec):
-                answer = await world.ask(
-                    spec.method, path_of(spec, own), body | {name: "x"}, token=token_for(spec)
+    before = await identity.database.read(dump)
+    sent = 0
+    for spec in SPECS:
+        body = BODIES.get(spec.operation)
+        if body is None:
+            continue
+        for name in {"surprise", *SERVER_OWNED} - fields_of(spec):
+            answer = await identity.ask(
+                spec.method, path_of(spec, own), body | {name: "x"}, token=token_for(spec)
+            )
+            assert answer.status_code == 400, (spec.operation, name)
+            params = answer.json()["error"]["params"]
+            assert params == {"field": name, "reason": "unknown_field"}
+            sent += 1
+    assert sent > 250
+    assert await identity.database.read(dump) == before
+
+
+@pytest.mark.usefixtures("foreign")
+async def test_bodies_of_wrong_types_are_refused(identity: World, own: Ids) -> None:
+    before = await identity.database.read(dump)
+    for spec in SPECS:
+        body = BODIES.get(spec.operation)
+        if not body:
+            continue
+        for name in body:
+            for wrong in WRONG:
+                if isinstance(body[name], bool) and wrong is True:
+                    continue
+                answer = await identity.ask(
+                    spec.method,
+                    path_of(spec, own),
+                    body | {name: wrong},
+                    token=token_for(spec),
                 )
-                assert answer.status_code == 400, (spec.operation, name)
-                params = answer.json()["error"]["params"]
-                assert params == {"field": name, "reason": "unknown_field"}
-                sent += 1
-        assert sent > 250
-        assert await world.database.read(dump) == before
-
-    play_furnished(database_url, scenario)
-
-
-def test_bodies_of_wrong_types_are_refused(sqlite_database: str) -> None:
-    async def scenario(world: World, own: Ids, _: Ids) -> None:
-        before = await world.database.read(dump)
-        for spec in SPECS:
-            body = BODIES.get(spec.operation)
-            if not body:
-                continue
-            for name in body:
-                for wrong in WRONG:
-                    if isinstance(body[name], bool) and wrong is True:
-                        continue
-                    answer = await world.ask(
-                        spec.method,
-                        path_of(spec, own),
-                        body | {name: wrong},
-                        token=token_for(spec),
-                    )
-                    assert answer.status_code == 400, (spec.operation, name, wrong)
-            for whole in ([], [body], "text", 1):
-                answer = await world.ask(
-                    spec.method, path_of(spec, own), whole, token=token_for(spec)
-                )
-                assert answer.status_code == 400, (spec.operation, whole)
-        assert await world.database.read(dump) == before
-
-    play_furnished(sqlite_database, scenario)
+                assert answer.status_code == 400, (spec.operation, name, wrong)
+        for whole in ([], [body], "text", 1):
+            answer = await identity.ask(
+                spec.method, path_of(spec, own), whole, token=token_for(spec)
+            )
+            assert answer.status_code == 400, (spec.operation, whole)
+    assert await identity.database.read(dump) == before

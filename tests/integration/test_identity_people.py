@@ -10,7 +10,8 @@ from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.services.accounts import MAX_ACCOUNTS
 from cloudcore.identity.services.organizations import MAX_OWNED
-from tests.identity_world import START, World, play
+from tests.databases import on_both_databases
+from tests.identity_world import START, World, open_world
 
 USERS = "/v1/users"
 SUSPEND = {"status": "suspended"}
@@ -23,99 +24,91 @@ async def join(world: World, token: str, role: str = "member") -> str:
     return person.id
 
 
-def test_no_program_and_no_role_acts_on_people(database_url: str) -> None:
+@on_both_databases
+async def test_no_program_and_no_role_acts_on_people(identity: World) -> None:
     """Not even on whom it assigns roles to; a second account's admin is as far as any."""
 
-    async def scenario(world: World) -> None:
-        ada = await join(world, "ada")
-        world.principals["role"] = Principal(
-            PrincipalKind.ROLE_SESSION,
-            world.acme.role_id,
-            iam_crn(world.acme.account_id, "role", "admin"),
-            world.acme.account_id,
-            None,
-            uuid7(),
-            uuid7(),
-            START * 2,
-        )
-        for token in ("admin", "role"):
-            body = {"email": "new@example.org", "organization": world.acme.organization_id}
-            assert (await world.ask("POST", USERS, body, token=token)).status_code == 403
-            for whom in (ada, world.acme.person.id, world.globex.person.id, uuid7()):
-                path = f"{USERS}/{whom}"
-                assert (await world.ask("PATCH", path, SUSPEND, token=token)).status_code == 403
-                assert (await world.ask("DELETE", path, token=token)).status_code == 403
-        assert (await world.ask("GET", f"{USERS}/{ada}")).status_code == 200
-        assignments = f"/v1/roles/{world.acme.role_id}/assignments"
-        assert (await world.ask("POST", assignments, {"user": ada})).status_code == 201
-
-    play(database_url, scenario)
+    ada = await join(identity, "ada")
+    identity.principals["role"] = Principal(
+        PrincipalKind.ROLE_SESSION,
+        identity.acme.role_id,
+        iam_crn(identity.acme.account_id, "role", "admin"),
+        identity.acme.account_id,
+        None,
+        uuid7(),
+        uuid7(),
+        START * 2,
+    )
+    for token in ("admin", "role"):
+        body = {"email": "new@example.org", "organization": identity.acme.organization_id}
+        assert (await identity.ask("POST", USERS, body, token=token)).status_code == 403
+        for whom in (ada, identity.acme.person.id, identity.globex.person.id, uuid7()):
+            path = f"{USERS}/{whom}"
+            assert (await identity.ask("PATCH", path, SUSPEND, token=token)).status_code == 403
+            assert (await identity.ask("DELETE", path, token=token)).status_code == 403
+    assert (await identity.ask("GET", f"{USERS}/{ada}")).status_code == 200
+    assignments = f"/v1/roles/{identity.acme.role_id}/assignments"
+    assert (await identity.ask("POST", assignments, {"user": ada})).status_code == 201
 
 
-def test_only_owners_act_on_people_and_members_see_them(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        ada = await join(world, "ada")
-        bob = await join(world, "bob")
-        acme = {"organization": world.acme.organization_id}
-        for token, expected in (("ada", 403), ("outsider", 404)):
-            path = f"{USERS}/{bob}"
-            assert (await world.ask("PATCH", path, SUSPEND, token=token)).status_code == expected
-            assert (await world.ask("DELETE", path, token=token)).status_code == expected
-            body = {"email": "new@example.org", **acme}
-            assert (await world.ask("POST", USERS, body, token=token)).status_code == expected
-        assert (await world.ask("GET", f"{USERS}/{bob}", token="ada")).json()["user"]["id"] == bob
-        await world.ask("POST", f"/v1/organizations/{acme['organization']}/switch", token="ada")
-        listed = (await world.ask("GET", USERS, token="ada")).json()
-        assert {each["id"] for each in listed["users"]} == {ada, bob, world.acme.person.id}
-        changed = await world.ask("PATCH", f"{USERS}/{bob}", SUSPEND, token="person")
-        assert changed.json()["user"]["status"] == "suspended"
-        assert (await world.ask("DELETE", f"{USERS}/{bob}", token="person")).status_code == 204
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_only_owners_act_on_people_and_members_see_them(identity: World) -> None:
+    ada = await join(identity, "ada")
+    bob = await join(identity, "bob")
+    acme = {"organization": identity.acme.organization_id}
+    for token, expected in (("ada", 403), ("outsider", 404)):
+        path = f"{USERS}/{bob}"
+        assert (await identity.ask("PATCH", path, SUSPEND, token=token)).status_code == expected
+        assert (await identity.ask("DELETE", path, token=token)).status_code == expected
+        body = {"email": "new@example.org", **acme}
+        assert (await identity.ask("POST", USERS, body, token=token)).status_code == expected
+    assert (await identity.ask("GET", f"{USERS}/{bob}", token="ada")).json()["user"]["id"] == bob
+    await identity.ask("POST", f"/v1/organizations/{acme['organization']}/switch", token="ada")
+    listed = (await identity.ask("GET", USERS, token="ada")).json()
+    assert {each["id"] for each in listed["users"]} == {ada, bob, identity.acme.person.id}
+    changed = await identity.ask("PATCH", f"{USERS}/{bob}", SUSPEND, token="person")
+    assert changed.json()["user"]["status"] == "suspended"
+    assert (await identity.ask("DELETE", f"{USERS}/{bob}", token="person")).status_code == 204
 
 
-def test_nobody_is_made_or_invited_in_a_personal_organization(database_url: str) -> None:
+@on_both_databases
+async def test_nobody_is_made_or_invited_in_a_personal_organization(identity: World) -> None:
     """Everyone owns one: it would make everyone an administrator of people."""
 
-    async def scenario(world: World) -> None:
-        guest = await world.person("guest")
-        own = guest.organization_id
-        for body in ({"email": "x@example.org"}, {"email": "x@example.org", "organization": own}):
-            assert (await world.ask("POST", USERS, body, token="guest")).status_code == 403
-        invitations = f"/v1/organizations/{own}/invitations"
-        for email in ("nobody@example.org", world.acme.person.email):
-            invited = await world.ask("POST", invitations, {"email": email}, token="guest")
-            assert invited.status_code == 403
-        for method in ("PATCH", "DELETE"):
-            sent = SUSPEND if method == "PATCH" else None
-            answer = await world.ask(method, f"{USERS}/{guest.id}", sent, token="guest")
-            assert answer.status_code == 404
-
-    play(database_url, scenario)
+    guest = await identity.person("guest")
+    own = guest.organization_id
+    for body in ({"email": "x@example.org"}, {"email": "x@example.org", "organization": own}):
+        assert (await identity.ask("POST", USERS, body, token="guest")).status_code == 403
+    invitations = f"/v1/organizations/{own}/invitations"
+    for email in ("nobody@example.org", identity.acme.person.email):
+        invited = await identity.ask("POST", invitations, {"email": email}, token="guest")
+        assert invited.status_code == 403
+    for method in ("PATCH", "DELETE"):
+        sent = SUSPEND if method == "PATCH" else None
+        answer = await identity.ask(method, f"{USERS}/{guest.id}", sent, token="guest")
+        assert answer.status_code == 404
 
 
-def test_the_last_owner_is_not_suspended_demoted_or_removed(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        owner = world.acme.person.id
-        member = f"/v1/organizations/{world.acme.organization_id}/members/{owner}"
-        second = await join(world, "second", "owner")
-        suspended = await world.ask("PATCH", f"{USERS}/{second}", SUSPEND, token="person")
-        assert suspended.status_code == 200
-        # An owner who cannot sign in is none to leave an organization to.
-        for method, path, body in (
-            ("PATCH", f"{USERS}/{owner}", SUSPEND),
-            ("DELETE", f"{USERS}/{owner}", None),
-            ("PATCH", member, {"role": "member"}),
-            ("DELETE", member, None),
-        ):
-            answer = await world.ask(method, path, body, token="person")
-            assert answer.status_code == 409, (method, path)
-        resumed = {"status": "active"}
-        await world.ask("PATCH", f"{USERS}/{second}", resumed, token="person")
-        ended = await world.ask("PATCH", f"{USERS}/{owner}", SUSPEND, token="second")
-        assert ended.status_code == 200
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_the_last_owner_is_not_suspended_demoted_or_removed(identity: World) -> None:
+    owner = identity.acme.person.id
+    member = f"/v1/organizations/{identity.acme.organization_id}/members/{owner}"
+    second = await join(identity, "second", "owner")
+    suspended = await identity.ask("PATCH", f"{USERS}/{second}", SUSPEND, token="person")
+    assert suspended.status_code == 200
+    # An owner who cannot sign in is none to leave an organization to.
+    for method, path, body in (
+        ("PATCH", f"{USERS}/{owner}", SUSPEND),
+        ("DELETE", f"{USERS}/{owner}", None),
+        ("PATCH", member, {"role": "member"}),
+        ("DELETE", member, None),
+    ):
+        answer = await identity.ask(method, path, body, token="person")
+        assert answer.status_code == 409, (method, path)
+    resumed = {"status": "active"}
+    await identity.ask("PATCH", f"{USERS}/{second}", resumed, token="person")
+    ended = await identity.ask("PATCH", f"{USERS}/{owner}", SUSPEND, token="second")
+    assert ended.status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -126,7 +119,7 @@ def test_the_last_owner_is_not_suspended_demoted_or_removed(database_url: str) -
         ("anyone", 201, 201, 201, 201),
     ],
 )
-def test_the_operator_chooses_who_founds(
+async def test_the_operator_chooses_who_founds(
     database_url: str,
     founders: Founders,
     organization: int,
@@ -134,7 +127,8 @@ def test_the_operator_chooses_who_founds(
     in_personal: int,
     by_program: int,
 ) -> None:
-    async def scenario(world: World) -> None:
+    async with open_world(database_url, founders) as world:
+
         async def found(token: str, path: str, **body: str) -> int:
             return (await world.ask("POST", path, body, token=token)).status_code
 
@@ -151,57 +145,48 @@ def test_the_operator_chooses_who_founds(
         assert await found("ada", accounts, handle="four") == of_ada
         assert await found("ada", accounts, handle="five", organization=acme) == 403
 
-    play(database_url, scenario, founders)
+
+async def test_a_person_and_an_organization_own_so_many(identity: World) -> None:
+    acme = {"organization": identity.acme.organization_id}
+    for number in range(MAX_ACCOUNTS - 1):
+        another = {"handle": f"another-{number}", **acme}
+        await identity.make("/v1/accounts", another, token="person")
+    for number in range(MAX_OWNED - 1):
+        await identity.make("/v1/organizations", {"name": f"{number}"}, token="person")
+    for path, body, quota, limit in (
+        ("/v1/accounts", {"handle": "more", **acme}, "accounts", MAX_ACCOUNTS),
+        ("/v1/organizations", {"name": "More"}, "organizations", MAX_OWNED),
+    ):
+        answer = await identity.ask("POST", path, body, token="person")
+        assert answer.status_code == 403
+        error = answer.json()["error"]
+        assert error["code"] == "QUOTA_EXCEEDED"
+        assert error["params"] == {"quota": quota, "limit": limit, "used": limit}
 
 
-def test_a_person_and_an_organization_own_so_many(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        acme = {"organization": world.acme.organization_id}
-        for number in range(MAX_ACCOUNTS - 1):
-            another = {"handle": f"another-{number}", **acme}
-            await world.make("/v1/accounts", another, token="person")
-        for number in range(MAX_OWNED - 1):
-            await world.make("/v1/organizations", {"name": f"{number}"}, token="person")
-        for path, body, quota, limit in (
-            ("/v1/accounts", {"handle": "more", **acme}, "accounts", MAX_ACCOUNTS),
-            ("/v1/organizations", {"name": "More"}, "organizations", MAX_OWNED),
-        ):
-            answer = await world.ask("POST", path, body, token="person")
-            assert answer.status_code == 403
-            error = answer.json()["error"]
-            assert error["code"] == "QUOTA_EXCEEDED"
-            assert error["params"] == {"quota": quota, "limit": limit, "used": limit}
-
-    play(sqlite_database, scenario)
-
-
-def test_accounts_and_people_of_others_are_as_unknown_ones(database_url: str) -> None:
+@on_both_databases
+async def test_accounts_and_people_of_others_are_as_unknown_ones(identity: World) -> None:
     """Byte for byte but the request's id, to persons and to programs."""
 
-    async def scenario(world: World) -> None:
-        others = world.globex
-        for token in ("person", "admin"):
-            for path, foreign in (("/v1/accounts", others.account_id), (USERS, others.person.id)):
-                told = []
-                for which in (foreign, uuid7()):
-                    answer = await world.ask("GET", f"{path}/{which}", token=token)
-                    assert answer.status_code == 404
-                    request_id = answer.headers.pop("x-request-id")
-                    told.append((answer.text.replace(request_id, ""), dict(answer.headers)))
-                assert told[0] == told[1], path
-
-    play(database_url, scenario)
+    others = identity.globex
+    for token in ("person", "admin"):
+        for path, foreign in (("/v1/accounts", others.account_id), (USERS, others.person.id)):
+            told = []
+            for which in (foreign, uuid7()):
+                answer = await identity.ask("GET", f"{path}/{which}", token=token)
+                assert answer.status_code == 404
+                request_id = answer.headers.pop("x-request-id")
+                told.append((answer.text.replace(request_id, ""), dict(answer.headers)))
+            assert told[0] == told[1], path
 
 
-def test_a_member_is_told_that_its_part_is_too_small(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        await join(world, "guest", "member")
-        body = {"email": "x@example.org", "organization": world.acme.organization_id}
-        answer = await world.ask("POST", USERS, body, token="guest")
-        assert answer.status_code == 403
-        assert answer.json()["error"]["message"] == (
-            "you may not do iam:CreateUser here: your part in the organization does not allow it; "
-            "ask one of its owners"
-        )
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_a_member_is_told_that_its_part_is_too_small(identity: World) -> None:
+    await join(identity, "guest", "member")
+    body = {"email": "x@example.org", "organization": identity.acme.organization_id}
+    answer = await identity.ask("POST", USERS, body, token="guest")
+    assert answer.status_code == 403
+    assert answer.json()["error"]["message"] == (
+        "you may not do iam:CreateUser here: your part in the organization does not allow it; "
+        "ask one of its owners"
+    )

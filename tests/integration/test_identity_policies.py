@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.identity_world import ALLOW_ALL, World, play
+from tests.databases import on_both_databases
+from tests.identity_world import ALLOW_ALL, World
+
+pytestmark = on_both_databases
 
 POLICIES = "/v1/policies"
 
@@ -14,194 +17,170 @@ def document(*resources: str, effect: str = "allow", actions: tuple[str, ...] = 
     return {"version": "1", "statements": [statement]}
 
 
-def test_a_policy_lives(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        policy = await world.make(POLICIES, {"name": "all", "document": document("*")})
-        assert policy["crn"] == f"crn:iam::{world.acme.account_id}:policy/all"
-        assert policy["revision"] == 1
-        path = f"{POLICIES}/{policy['id']}"
-        assert (await world.ask("GET", path)).json()["policy"] == policy
+async def test_a_policy_lives(identity: World) -> None:
+    policy = await identity.make(POLICIES, {"name": "all", "document": document("*")})
+    assert policy["crn"] == f"crn:iam::{identity.acme.account_id}:policy/all"
+    assert policy["revision"] == 1
+    path = f"{POLICIES}/{policy['id']}"
+    assert (await identity.ask("GET", path)).json()["policy"] == policy
 
-        same = await world.ask("PATCH", path, {"document": document("*"), "description": "d"})
-        assert same.json()["policy"]["revision"] == 1
-        other = await world.ask("PATCH", path, {"document": document("*", effect="deny")})
-        assert other.json()["policy"]["revision"] == 2
-        assert other.json()["policy"]["description"] == "d"
-        wrong = await world.ask("PATCH", path, {"document": {"version": "1"}})
-        assert wrong.status_code == 400
-        assert wrong.json()["error"]["params"]["field"] == "statements"
-        assert (await world.ask("GET", path)).json() == other.json()
+    same = await identity.ask("PATCH", path, {"document": document("*"), "description": "d"})
+    assert same.json()["policy"]["revision"] == 1
+    other = await identity.ask("PATCH", path, {"document": document("*", effect="deny")})
+    assert other.json()["policy"]["revision"] == 2
+    assert other.json()["policy"]["description"] == "d"
+    wrong = await identity.ask("PATCH", path, {"document": {"version": "1"}})
+    assert wrong.status_code == 400
+    assert wrong.json()["error"]["params"]["field"] == "statements"
+    assert (await identity.ask("GET", path)).json() == other.json()
 
-        names = [each["name"] for each in (await world.ask("GET", POLICIES)).json()["policies"]]
-        assert names == ["admin", "all"]
-        taken = await world.ask("POST", POLICIES, {"name": "all", "document": document("*")})
-        assert taken.status_code == 409
-        assert (await world.ask("DELETE", path)).status_code == 204
-        assert (await world.ask("GET", path)).status_code == 404
-
-    play(database_url, scenario)
+    names = [each["name"] for each in (await identity.ask("GET", POLICIES)).json()["policies"]]
+    assert names == ["admin", "all"]
+    taken = await identity.ask("POST", POLICIES, {"name": "all", "document": document("*")})
+    assert taken.status_code == 409
+    assert (await identity.ask("DELETE", path)).status_code == 204
+    assert (await identity.ask("GET", path)).status_code == 404
 
 
-def test_handles_in_documents_mean_their_accounts(database_url: str) -> None:
+async def test_handles_in_documents_mean_their_accounts(identity: World) -> None:
     """A handle in a deny must not be a name that no resource has; others are shown as written."""
 
-    async def scenario(world: World) -> None:
-        own, other = world.acme.account_id, world.globex.account_id
-        given = [
-            "crn:registry:*:acme:repository/*",
-            "crn:registry:eu:globex:repository/a",
-            f"crn:registry:eu:{other}:repository/b",
-            "crn:registry:eu:*:repository/c",
-            "crn:*",
-            "crn:iam::acme:role/x",
-        ]
-        policy = await world.make(POLICIES, {"name": "p", "document": document(*given)})
-        assert policy["document"]["statements"][0]["resources"] == [
-            f"crn:registry:*:{own}:repository/*",
-            given[1],
-            given[2],
-            given[3],
-            given[4],
-            f"crn:iam::{own}:role/x",
-        ]
-        unknown = document("crn:registry:eu:nobody:repository/*")
-        made = await world.make(POLICIES, {"name": "q", "document": unknown})
-        assert made["document"] == unknown  # as of an account that exists
+    own, other = identity.acme.account_id, identity.globex.account_id
+    given = [
+        "crn:registry:*:acme:repository/*",
+        "crn:registry:eu:globex:repository/a",
+        f"crn:registry:eu:{other}:repository/b",
+        "crn:registry:eu:*:repository/c",
+        "crn:*",
+        "crn:iam::acme:role/x",
+    ]
+    policy = await identity.make(POLICIES, {"name": "p", "document": document(*given)})
+    assert policy["document"]["statements"][0]["resources"] == [
+        f"crn:registry:*:{own}:repository/*",
+        given[1],
+        given[2],
+        given[3],
+        given[4],
+        f"crn:iam::{own}:role/x",
+    ]
+    unknown = document("crn:registry:eu:nobody:repository/*")
+    made = await identity.make(POLICIES, {"name": "q", "document": unknown})
+    assert made["document"] == unknown  # as of an account that exists
 
-        deny = document("crn:registry:eu:globex:repository/*", effect="deny")
-        program = await world.program("ci", ALLOW_ALL, *deny["statements"])
-        (policy_,) = await world.permissions.policies_of(world.principals[program.name])
-        (denial,) = policy_.about("registry:PullImage").denies
-        assert denial.resources.match(f"crn:registry:eu:{other}:repository/x")
-
-    play(database_url, scenario)
+    deny = document("crn:registry:eu:globex:repository/*", effect="deny")
+    program = await identity.program("ci", ALLOW_ALL, *deny["statements"])
+    (policy_,) = await identity.permissions.policies_of(identity.principals[program.name])
+    (denial,) = policy_.about("registry:PullImage").denies
+    assert denial.resources.match(f"crn:registry:eu:{other}:repository/x")
 
 
-def test_a_document_has_a_largest_size(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        large = document(*(f"crn:{index:03}" + "x" * 240 for index in range(90)))
-        answer = await world.ask("POST", POLICIES, {"name": "large", "document": large})
-        assert answer.status_code == 400
-        assert answer.json()["error"]["params"]["field"] == "document"
-
-    play(database_url, scenario)
+async def test_a_document_has_a_largest_size(identity: World) -> None:
+    large = document(*(f"crn:{index:03}" + "x" * 240 for index in range(90)))
+    answer = await identity.ask("POST", POLICIES, {"name": "large", "document": large})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["params"]["field"] == "document"
 
 
-def test_rights_follow_attachments_at_once(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        await world.program("ci")
+async def test_rights_follow_attachments_at_once(identity: World) -> None:
+    await identity.program("ci")
 
-        async def status() -> int:
-            return (await world.ask("GET", "/v1/roles", token="ci")).status_code
+    async def status() -> int:
+        return (await identity.ask("GET", "/v1/roles", token="ci")).status_code
 
-        assert await status() == 403
-        policy = await world.make(
-            POLICIES, {"name": "read", "document": document("*", actions=("iam:ListRoles",))}
-        )
-        attachments = f"{POLICIES}/{policy['id']}/attachments"
-        made = await world.make(attachments, {"service_account": "ci"})
-        assert made["service_account"]["name"] == "ci"
-        assert made["role"] is None
-        assert made["policy"]["name"] == "read"
-        assert await status() == 200
-        path = f"{POLICIES}/{policy['id']}"
-        await world.ask("PATCH", path, {"document": document("*", effect="deny")})
-        assert await status() == 403
-        await world.ask("PATCH", path, {"document": document("*")})
-        assert await status() == 200
-        assert (await world.ask("DELETE", path)).status_code == 409
-        assert (await world.ask("DELETE", f"{attachments}/{made['id']}")).status_code == 204
-        assert await status() == 403
-        assert (await world.ask("DELETE", f"{attachments}/{made['id']}")).status_code == 404
-        assert (await world.ask("DELETE", path)).status_code == 204
-
-    play(database_url, scenario)
+    assert await status() == 403
+    policy = await identity.make(
+        POLICIES, {"name": "read", "document": document("*", actions=("iam:ListRoles",))}
+    )
+    attachments = f"{POLICIES}/{policy['id']}/attachments"
+    made = await identity.make(attachments, {"service_account": "ci"})
+    assert made["service_account"]["name"] == "ci"
+    assert made["role"] is None
+    assert made["policy"]["name"] == "read"
+    assert await status() == 200
+    path = f"{POLICIES}/{policy['id']}"
+    await identity.ask("PATCH", path, {"document": document("*", effect="deny")})
+    assert await status() == 403
+    await identity.ask("PATCH", path, {"document": document("*")})
+    assert await status() == 200
+    assert (await identity.ask("DELETE", path)).status_code == 409
+    assert (await identity.ask("DELETE", f"{attachments}/{made['id']}")).status_code == 204
+    assert await status() == 403
+    assert (await identity.ask("DELETE", f"{attachments}/{made['id']}")).status_code == 404
+    assert (await identity.ask("DELETE", path)).status_code == 204
 
 
-def test_a_principal_is_referred_to_by_id_name_or_crn(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        account, other = world.acme.account_id, world.globex.account_id
-        ci = await world.program("ci")
-        foreign = await world.program("foreign", tenant=world.globex)
-        policy = await world.make(POLICIES, {"name": "p", "document": document("*")})
-        path = f"{POLICIES}/{policy['id']}/attachments"
-        for reference in (
-            ci.id,
-            "ci",
-            f"crn:iam::{account}:service-account/ci",
-            "crn:iam::acme:service-account/ci",
-        ):
-            made = await world.make(path, {"service_account": reference})
-            assert made["service_account"]["id"] == ci.id
-            again = await world.ask("POST", path, {"service_account": reference})
-            assert again.status_code == 409
-            await world.ask("DELETE", f"{path}/{made['id']}")
-        for reference, expected in {
-            foreign.id: (404, None),
-            "foreign": (404, None),
-            f"crn:iam::{account}:service-account/none": (404, None),
-            f"crn:iam::{other}:service-account/foreign": (400, "foreign_account"),
-            "crn:iam::globex:service-account/foreign": (400, "foreign_account"),
-            "crn:iam:eu:acme:service-account/ci": (400, "foreign_region"),
-            "crn:kms::acme:service-account/ci": (400, "wrong_service"),
-            "crn:iam::acme:role/ci": (400, "malformed_crn"),
-            "crn:iam::acme": (400, "malformed_crn"),
-            "Ci": (400, "malformed"),
-        }.items():
-            answer = await world.ask("POST", path, {"service_account": reference})
-            params = answer.json()["error"].get("params", {})
-            assert (answer.status_code, params.get("reason")) == expected, reference
-        for body in ({}, {"role": "admin", "service_account": "ci"}, {"role": None}):
-            assert (await world.ask("POST", path, body)).status_code == 400
-
-    play(database_url, scenario)
+async def test_a_principal_is_referred_to_by_id_name_or_crn(identity: World) -> None:
+    account, other = identity.acme.account_id, identity.globex.account_id
+    ci = await identity.program("ci")
+    foreign = await identity.program("foreign", tenant=identity.globex)
+    policy = await identity.make(POLICIES, {"name": "p", "document": document("*")})
+    path = f"{POLICIES}/{policy['id']}/attachments"
+    for reference in (
+        ci.id,
+        "ci",
+        f"crn:iam::{account}:service-account/ci",
+        "crn:iam::acme:service-account/ci",
+    ):
+        made = await identity.make(path, {"service_account": reference})
+        assert made["service_account"]["id"] == ci.id
+        again = await identity.ask("POST", path, {"service_account": reference})
+        assert again.status_code == 409
+        await identity.ask("DELETE", f"{path}/{made['id']}")
+    for reference, expected in {
+        foreign.id: (404, None),
+        "foreign": (404, None),
+        f"crn:iam::{account}:service-account/none": (404, None),
+        f"crn:iam::{other}:service-account/foreign": (400, "foreign_account"),
+        "crn:iam::globex:service-account/foreign": (400, "foreign_account"),
+        "crn:iam:eu:acme:service-account/ci": (400, "foreign_region"),
+        "crn:kms::acme:service-account/ci": (400, "wrong_service"),
+        "crn:iam::acme:role/ci": (400, "malformed_crn"),
+        "crn:iam::acme": (400, "malformed_crn"),
+        "Ci": (400, "malformed"),
+    }.items():
+        answer = await identity.ask("POST", path, {"service_account": reference})
+        params = answer.json()["error"].get("params", {})
+        assert (answer.status_code, params.get("reason")) == expected, reference
+    for body in ({}, {"role": "admin", "service_account": "ci"}, {"role": None}):
+        assert (await identity.ask("POST", path, body)).status_code == 400
 
 
-def test_a_principal_has_at_most_ten_policies(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        paths = []
-        for index in range(11):
-            policy = await world.make(POLICIES, {"name": f"p{index}", "document": document("*")})
-            paths.append(f"{POLICIES}/{policy['id']}/attachments")
-        body = {"role": "admin"}  # which has one already
-        statuses = [(await world.ask("POST", path, body)).status_code for path in paths]
-        assert statuses == [201] * 9 + [409] * 2
-        listed = (await world.ask("GET", paths[0])).json()
-        assert [each["role"]["name"] for each in listed["attachments"]] == ["admin"]
-
-    play(database_url, scenario)
+async def test_a_principal_has_at_most_ten_policies(identity: World) -> None:
+    paths = []
+    for index in range(11):
+        policy = await identity.make(POLICIES, {"name": f"p{index}", "document": document("*")})
+        paths.append(f"{POLICIES}/{policy['id']}/attachments")
+    body = {"role": "admin"}  # which has one already
+    statuses = [(await identity.ask("POST", path, body)).status_code for path in paths]
+    assert statuses == [201] * 9 + [409] * 2
+    listed = (await identity.ask("GET", paths[0])).json()
+    assert [each["role"]["name"] for each in listed["attachments"]] == ["admin"]
 
 
-def test_attaching_needs_the_right_on_policy_and_principal(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        await world.program("target")
-        may = {"effect": "allow", "actions": ["iam:AttachPolicy", "iam:DetachPolicy"]}
-        policy = await world.make(POLICIES, {"name": "p", "document": document("*")})
-        path = f"{POLICIES}/{policy['id']}/attachments"
-        body = {"service_account": "target"}
-        await world.program("half", may | {"resources": [policy["crn"]]})
-        assert (await world.ask("POST", path, body, token="half")).status_code == 403
-        await world.program(
-            "whole", may | {"resources": [policy["crn"], "crn:iam::acme:service-account/target"]}
-        )
-        made = await world.make(path, body, token="whole")
-        own = await world.ask("POST", path, {"service_account": "whole"}, token="whole")
-        assert own.status_code == 403
-        gone = f"{path}/{made['id']}"
-        assert (await world.ask("DELETE", gone, token="half")).status_code == 403
-        assert (await world.ask("DELETE", gone, token="whole")).status_code == 204
-
-    play(database_url, scenario)
+async def test_attaching_needs_the_right_on_policy_and_principal(identity: World) -> None:
+    await identity.program("target")
+    may = {"effect": "allow", "actions": ["iam:AttachPolicy", "iam:DetachPolicy"]}
+    policy = await identity.make(POLICIES, {"name": "p", "document": document("*")})
+    path = f"{POLICIES}/{policy['id']}/attachments"
+    body = {"service_account": "target"}
+    await identity.program("half", may | {"resources": [policy["crn"]]})
+    assert (await identity.ask("POST", path, body, token="half")).status_code == 403
+    await identity.program(
+        "whole", may | {"resources": [policy["crn"], "crn:iam::acme:service-account/target"]}
+    )
+    made = await identity.make(path, body, token="whole")
+    own = await identity.ask("POST", path, {"service_account": "whole"}, token="whole")
+    assert own.status_code == 403
+    gone = f"{path}/{made['id']}"
+    assert (await identity.ask("DELETE", gone, token="half")).status_code == 403
+    assert (await identity.ask("DELETE", gone, token="whole")).status_code == 204
 
 
-def test_a_deny_of_one_thing_leaves_the_others(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        first = await world.make(POLICIES, {"name": "first", "document": document("*")})
-        second = await world.make(POLICIES, {"name": "second", "document": document("*")})
-        deny = {"effect": "deny", "actions": ["iam:*"], "resources": [first["crn"]]}
-        await world.program("most", ALLOW_ALL, deny)
-        for policy, status in ((first, 403), (second, 200)):
-            answer = await world.ask("GET", f"{POLICIES}/{policy['id']}", token="most")
-            assert answer.status_code == status
-
-    play(database_url, scenario)
+async def test_a_deny_of_one_thing_leaves_the_others(identity: World) -> None:
+    first = await identity.make(POLICIES, {"name": "first", "document": document("*")})
+    second = await identity.make(POLICIES, {"name": "second", "document": document("*")})
+    deny = {"effect": "deny", "actions": ["iam:*"], "resources": [first["crn"]]}
+    await identity.program("most", ALLOW_ALL, deny)
+    for policy, status in ((first, 403), (second, 200)):
+        answer = await identity.ask("GET", f"{POLICIES}/{policy['id']}", token="most")
+        assert answer.status_code == status

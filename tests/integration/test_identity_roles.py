@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.identity_world import World, play
+from tests.databases import on_both_databases
+from tests.identity_world import World
+
+pytestmark = on_both_databases
 
 ROLES = "/v1/roles"
 
@@ -21,150 +24,129 @@ def reason(answer: Any) -> tuple[int, str, str]:  # noqa: ANN401
     return answer.status_code, error["params"]["field"], error["params"]["reason"]
 
 
-def test_a_role_lives(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        body = {"name": "deploy", "trust_policy": trust("acme"), "max_session_seconds": 7200}
-        answer = await world.ask("POST", ROLES, body)
-        role = answer.json()["role"]
-        account = world.acme.account_id
-        assert answer.status_code == 201
-        assert answer.headers["location"] == f"{ROLES}/{role['id']}"
-        assert role == {
-            "id": role["id"],
-            "crn": f"crn:iam::{account}:role/deploy",
-            "name": "deploy",
-            "description": "",
-            "trust_policy": trust(account),
-            "max_session_seconds": 7200,
-            "created_at": role["created_at"],
-            "updated_at": role["created_at"],
-        }
-        assert role["created_at"].endswith("Z")
-        path = f"{ROLES}/{role['id']}"
-        assert (await world.ask("GET", path)).json()["role"] == role
+async def test_a_role_lives(identity: World) -> None:
+    body = {"name": "deploy", "trust_policy": trust("acme"), "max_session_seconds": 7200}
+    answer = await identity.ask("POST", ROLES, body)
+    role = answer.json()["role"]
+    account = identity.acme.account_id
+    assert answer.status_code == 201
+    assert answer.headers["location"] == f"{ROLES}/{role['id']}"
+    assert role == {
+        "id": role["id"],
+        "crn": f"crn:iam::{account}:role/deploy",
+        "name": "deploy",
+        "description": "",
+        "trust_policy": trust(account),
+        "max_session_seconds": 7200,
+        "created_at": role["created_at"],
+        "updated_at": role["created_at"],
+    }
+    assert role["created_at"].endswith("Z")
+    path = f"{ROLES}/{role['id']}"
+    assert (await identity.ask("GET", path)).json()["role"] == role
 
-        changed = await world.ask("PATCH", path, {"description": "Ships."})
-        assert changed.status_code == 200
-        now = changed.json()["role"]
-        assert now["description"] == "Ships."
-        assert now["trust_policy"] == role["trust_policy"]
-        assert now["updated_at"] > role["updated_at"]
-        assert (await world.ask("PATCH", path, {})).json()["role"] == now
+    changed = await identity.ask("PATCH", path, {"description": "Ships."})
+    assert changed.status_code == 200
+    now = changed.json()["role"]
+    assert now["description"] == "Ships."
+    assert now["trust_policy"] == role["trust_policy"]
+    assert now["updated_at"] > role["updated_at"]
+    assert (await identity.ask("PATCH", path, {})).json()["role"] == now
 
-        gone = await world.ask("DELETE", path)
-        assert (gone.status_code, gone.content) == (204, b"")
-        for method in ("GET", "DELETE"):
-            assert (await world.ask(method, path)).status_code == 404
-
-    play(database_url, scenario)
+    gone = await identity.ask("DELETE", path)
+    assert (gone.status_code, gone.content) == (204, b"")
+    for method in ("GET", "DELETE"):
+        assert (await identity.ask(method, path)).status_code == 404
 
 
-def test_names_are_unique_in_an_account_and_no_ids(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        body = {"name": "deploy", "trust_policy": trust("acme")}
-        await world.make(ROLES, body)
-        assert (await world.ask("POST", ROLES, body)).status_code == 409
-        await world.make(ROLES, body, token="stranger")
-        for name in ("01890000-0000-7000-8000-00000000000a", "Deploy", ".x", "a/b", "x\n", "é"):
-            assert reason(await world.ask("POST", ROLES, body | {"name": name})) == (
-                400,
-                "name",
-                "malformed",
-            )
-        for wrong in ("", "x" * 64, 1, None):
-            assert (await world.ask("POST", ROLES, body | {"name": wrong})).status_code == 400
-
-    play(database_url, scenario)
+async def test_names_are_unique_in_an_account_and_no_ids(identity: World) -> None:
+    body = {"name": "deploy", "trust_policy": trust("acme")}
+    await identity.make(ROLES, body)
+    assert (await identity.ask("POST", ROLES, body)).status_code == 409
+    await identity.make(ROLES, body, token="stranger")
+    for name in ("01890000-0000-7000-8000-00000000000a", "Deploy", ".x", "a/b", "x\n", "é"):
+        assert reason(await identity.ask("POST", ROLES, body | {"name": name})) == (
+            400,
+            "name",
+            "malformed",
+        )
+    for wrong in ("", "x" * 64, 1, None):
+        assert (await identity.ask("POST", ROLES, body | {"name": wrong})).status_code == 400
 
 
 @pytest.mark.parametrize(
     ("principals", "field"),
     [(["*"], "statements[0].principals"), (["No One"], "statements[0].principals")],
 )
-def test_a_trust_policy_is_parsed_before_it_is_kept(
-    database_url: str, principals: list[str], field: str
+async def test_a_trust_policy_is_parsed_before_it_is_kept(
+    identity: World, principals: list[str], field: str
 ) -> None:
-    async def scenario(world: World) -> None:
-        body = {"name": "deploy", "trust_policy": trust(*principals)}
-        answer = await world.ask("POST", ROLES, body)
-        assert answer.status_code == 400
-        assert answer.json()["error"]["params"]["field"] == field
-        path = f"{ROLES}/{world.acme.role_id}"
-        change = {"trust_policy": trust(*principals)}
-        assert (await world.ask("PATCH", path, change)).status_code == 400
-        assert (await world.ask("POST", ROLES, body | {"trust_policy": {}})).status_code == 400
-
-    play(database_url, scenario)
+    body = {"name": "deploy", "trust_policy": trust(*principals)}
+    answer = await identity.ask("POST", ROLES, body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["params"]["field"] == field
+    path = f"{ROLES}/{identity.acme.role_id}"
+    change = {"trust_policy": trust(*principals)}
+    assert (await identity.ask("PATCH", path, change)).status_code == 400
+    assert (await identity.ask("POST", ROLES, body | {"trust_policy": {}})).status_code == 400
 
 
 @pytest.mark.parametrize("seconds", [3599, 43_201, "3600", 3600.5, True, None])
-def test_a_session_lasts_one_to_twelve_hours(database_url: str, seconds: object) -> None:
-    async def scenario(world: World) -> None:
-        body = {"name": "x", "trust_policy": trust("acme"), "max_session_seconds": seconds}
-        answer = await world.ask("POST", ROLES, body)
-        assert reason(answer)[:2] == (400, "max_session_seconds")
-
-    play(database_url, scenario)
+async def test_a_session_lasts_one_to_twelve_hours(identity: World, seconds: object) -> None:
+    body = {"name": "x", "trust_policy": trust("acme"), "max_session_seconds": seconds}
+    answer = await identity.ask("POST", ROLES, body)
+    assert reason(answer)[:2] == (400, "max_session_seconds")
 
 
-def test_roles_are_listed_by_name_page_by_page(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        for name in ("b", "a.b", "c", "a-b"):
-            await world.make(ROLES, {"name": name, "trust_policy": trust("acme")})
-        found: list[str] = []
-        marker = ""
-        while True:
-            answer = await world.ask("GET", f"{ROLES}?limit=2{marker}")
-            page = answer.json()
-            found += [role["name"] for role in page["roles"]]
-            assert page["meta"]["total"] == 5
-            if not page["meta"]["has_more"]:
-                break
-            marker = f"&marker={page['meta']['marker']}"
-        assert found == ["a-b", "a.b", "admin", "b", "c"]
-        assert (await world.ask("GET", f"{ROLES}?limit=0")).status_code == 400
-        stolen = await world.ask("GET", f"{ROLES}?limit=2{marker}", token="stranger")
-        assert reason(stolen) == (400, "marker", "malformed")
-
-    play(database_url, scenario)
+async def test_roles_are_listed_by_name_page_by_page(identity: World) -> None:
+    for name in ("b", "a.b", "c", "a-b"):
+        await identity.make(ROLES, {"name": name, "trust_policy": trust("acme")})
+    found: list[str] = []
+    marker = ""
+    while True:
+        answer = await identity.ask("GET", f"{ROLES}?limit=2{marker}")
+        page = answer.json()
+        found += [role["name"] for role in page["roles"]]
+        assert page["meta"]["total"] == 5
+        if not page["meta"]["has_more"]:
+            break
+        marker = f"&marker={page['meta']['marker']}"
+    assert found == ["a-b", "a.b", "admin", "b", "c"]
+    assert (await identity.ask("GET", f"{ROLES}?limit=0")).status_code == 400
+    stolen = await identity.ask("GET", f"{ROLES}?limit=2{marker}", token="stranger")
+    assert reason(stolen) == (400, "marker", "malformed")
 
 
-def test_a_role_is_assigned_to_members_of_the_organization(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        role = await world.make(ROLES, {"name": "ops", "trust_policy": trust("acme")})
-        path = f"{ROLES}/{role['id']}/assignments"
-        person, outsider = world.acme.person, world.globex.person
-        crn = f"crn:iam::{person.organization_id}:user/{person.id}"
-        for refused in (
-            outsider.id,
-            outsider.email,
-            crn.replace(person.id, outsider.id),
-            role["id"],
-        ):
-            assert (await world.ask("POST", path, {"user": refused})).status_code == 404
-        assert (await world.ask("POST", path, {"user": "no one"})).status_code == 400
+async def test_a_role_is_assigned_to_members_of_the_organization(identity: World) -> None:
+    role = await identity.make(ROLES, {"name": "ops", "trust_policy": trust("acme")})
+    path = f"{ROLES}/{role['id']}/assignments"
+    person, outsider = identity.acme.person, identity.globex.person
+    crn = f"crn:iam::{person.organization_id}:user/{person.id}"
+    for refused in (
+        outsider.id,
+        outsider.email,
+        crn.replace(person.id, outsider.id),
+        role["id"],
+    ):
+        assert (await identity.ask("POST", path, {"user": refused})).status_code == 404
+    assert (await identity.ask("POST", path, {"user": "no one"})).status_code == 400
 
-        made = await world.make(path, {"user": person.email.upper()})
-        assert made["user"] == {"id": person.id, "crn": crn, "name": person.email}
-        assert made["role"] == {"id": role["id"], "crn": role["crn"], "name": "ops"}
-        for again in (person.id, crn):
-            assert (await world.ask("POST", path, {"user": again})).status_code == 409
-        listed = (await world.ask("GET", path)).json()
-        assert listed["assignments"] == [made]
-        assert listed["meta"]["total"] == 1
-        for status in (204, 404):
-            assert (await world.ask("DELETE", f"{path}/{person.id}")).status_code == status
-
-    play(database_url, scenario)
+    made = await identity.make(path, {"user": person.email.upper()})
+    assert made["user"] == {"id": person.id, "crn": crn, "name": person.email}
+    assert made["role"] == {"id": role["id"], "crn": role["crn"], "name": "ops"}
+    for again in (person.id, crn):
+        assert (await identity.ask("POST", path, {"user": again})).status_code == 409
+    listed = (await identity.ask("GET", path)).json()
+    assert listed["assignments"] == [made]
+    assert listed["meta"]["total"] == 1
+    for status in (204, 404):
+        assert (await identity.ask("DELETE", f"{path}/{person.id}")).status_code == status
 
 
-def test_a_retry_with_the_same_key_makes_one_role(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        body = {"name": "once", "trust_policy": trust("acme")}
-        first = await world.ask("POST", ROLES, body, key="k")
-        again = await world.ask("POST", ROLES, body, key="k")
-        assert first.status_code == again.status_code == 201
-        assert json.loads(first.content) == json.loads(again.content)
-        assert (await world.ask("GET", ROLES)).json()["meta"]["total"] == 2
-
-    play(database_url, scenario)
+async def test_a_retry_with_the_same_key_makes_one_role(identity: World) -> None:
+    body = {"name": "once", "trust_policy": trust("acme")}
+    first = await identity.ask("POST", ROLES, body, key="k")
+    again = await identity.ask("POST", ROLES, body, key="k")
+    assert first.status_code == again.status_code == 201
+    assert json.loads(first.content) == json.loads(again.content)
+    assert (await identity.ask("GET", ROLES)).json()["meta"]["total"] == 2

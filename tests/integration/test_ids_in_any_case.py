@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any, Final
 
 from tests.integration.id_places import PLACES, filled, token_of
-from tests.integration.served_world import Served, play
+from tests.integration.served_world import Served
 
 UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 ANY_CASE: Final = re.compile(UUID.pattern, re.IGNORECASE)
@@ -18,144 +17,130 @@ def loud(path: str) -> str:
     return UUID.sub(lambda found: found[0].upper(), path)
 
 
-def test_an_id_in_a_path_finds_its_thing_in_any_case(tmp_path: Path) -> None:
+async def test_an_id_in_a_path_finds_its_thing_in_any_case(served: Served) -> None:
     """For every operation that reads: the same answer, byte for byte."""
 
-    async def scenario(served: Served) -> None:
-        acme, asked, wrong = served.acme, 0, {}
-        for place in PLACES:
-            operation = place.operation
-            path, token = filled(place, acme), token_of(operation, acme)
-            if operation.method != "GET" or loud(path) == path:
-                continue
-            answers = [await served.ask("GET", each, token=token) for each in (path, loud(path))]
-            told = {
-                each.text.replace(each.headers["x-request-id"], "")
-                if each.status_code == 200
-                else each.text
-                for each in answers
-            }
-            if "storage" not in path and len(told) != 1:
-                wrong[operation.place] = [each.text for each in answers]
-            assert all(each.status_code == 200 for each in answers), (path, told)
-            asked += 1
-        assert asked > 30
-        assert wrong == {}
-
-    play(tmp_path / "data", scenario)
+    acme, asked, wrong = served.acme, 0, {}
+    for place in PLACES:
+        operation = place.operation
+        path, token = filled(place, acme), token_of(operation, acme)
+        if operation.method != "GET" or loud(path) == path:
+            continue
+        answers = [await served.ask("GET", each, token=token) for each in (path, loud(path))]
+        told = {
+            each.text.replace(each.headers["x-request-id"], "")
+            if each.status_code == 200
+            else each.text
+            for each in answers
+        }
+        if "storage" not in path and len(told) != 1:
+            wrong[operation.place] = [each.text for each in answers]
+        assert all(each.status_code == 200 for each in answers), (path, told)
+        asked += 1
+    assert asked > 30
+    assert wrong == {}
 
 
-def test_changes_and_markers_take_an_id_in_any_case(tmp_path: Path) -> None:
-    async def scenario(served: Served) -> None:
-        acme = served.acme
-        token = acme.program_token
-        repository = loud(f"/v1/repositories/{acme.ids['/v1/repositories/{}']}")
-        patched = await served.ask("PATCH", repository, {"description": "x"}, token=token)
-        assert patched.json()["repository"]["id"] == acme.ids["/v1/repositories/{}"]
-        (image,) = (await served.ask("GET", f"{repository}/images", token=token)).json()["images"]
-        by_id = f"{repository}/images/{image['id'].upper()}"
-        assert (await served.ask("GET", by_id, token=token)).json() == {"image": image}
-        referrers = await served.ask("GET", f"{by_id}/referrers", token=token)
-        assert referrers.json()["images"] == []
-        after = f"{repository}/images?marker={image['id'].upper()}"
-        assert (await served.ask("GET", after, token=token)).json()["images"] == []
+async def test_changes_and_markers_take_an_id_in_any_case(served: Served) -> None:
+    acme = served.acme
+    token = acme.program_token
+    repository = loud(f"/v1/repositories/{acme.ids['/v1/repositories/{}']}")
+    patched = await served.ask("PATCH", repository, {"description": "x"}, token=token)
+    assert patched.json()["repository"]["id"] == acme.ids["/v1/repositories/{}"]
+    (image,) = (await served.ask("GET", f"{repository}/images", token=token)).json()["images"]
+    by_id = f"{repository}/images/{image['id'].upper()}"
+    assert (await served.ask("GET", by_id, token=token)).json() == {"image": image}
+    referrers = await served.ask("GET", f"{by_id}/referrers", token=token)
+    assert referrers.json()["images"] == []
+    after = f"{repository}/images?marker={image['id'].upper()}"
+    assert (await served.ask("GET", after, token=token)).json()["images"] == []
 
-        # An opaque marker is of the list, however its path is written.
-        first = (await served.ask("GET", "/v1/policies?limit=1", token=token)).json()
-        assert first["meta"]["has_more"]
-        keys = f"/v1/service-accounts/{acme.ids['/v1/service-accounts/{}']}/access-keys"
-        await served.make(keys, {}, token=token)
-        marker = (await served.ask("GET", f"{keys}?limit=1", token=token)).json()["meta"]["marker"]
-        rest = await served.ask("GET", f"{loud(keys)}?limit=1&marker={marker}", token=token)
-        assert len(rest.json()["access_keys"]) == 1
-        pin = f"{by_id}/pins/loud"
-        assert (await served.ask("PUT", pin, {}, token=token)).status_code == 201
-        assert (await served.ask("DELETE", pin, token=token)).status_code == 204
-
-    play(tmp_path / "data", scenario)
+    # An opaque marker is of the list, however its path is written.
+    first = (await served.ask("GET", "/v1/policies?limit=1", token=token)).json()
+    assert first["meta"]["has_more"]
+    keys = f"/v1/service-accounts/{acme.ids['/v1/service-accounts/{}']}/access-keys"
+    await served.make(keys, {}, token=token)
+    marker = (await served.ask("GET", f"{keys}?limit=1", token=token)).json()["meta"]["marker"]
+    rest = await served.ask("GET", f"{loud(keys)}?limit=1&marker={marker}", token=token)
+    assert len(rest.json()["access_keys"]) == 1
+    pin = f"{by_id}/pins/loud"
+    assert (await served.ask("PUT", pin, {}, token=token)).status_code == 201
+    assert (await served.ask("DELETE", pin, token=token)).status_code == 204
 
 
-def test_bodies_and_names_take_an_id_in_any_case(tmp_path: Path) -> None:
+async def test_bodies_and_names_take_an_id_in_any_case(served: Served) -> None:
     """References by id, and account ids inside of CRNs; what is stored is in lower case."""
 
-    async def scenario(served: Served) -> None:
-        acme, ids = served.acme, served.acme.ids
-        token, account = acme.program_token, acme.account_id
-        role, member = ids["/v1/roles/{}"], ids["/v1/users/{}"]
-        person = f"crn:iam::{acme.person.organization_id}:user/{acme.person.id}"
-        await served.make(
-            f"/v1/policies/{ids['/v1/policies/{}']}/attachments",
-            {"role": role.upper()},
-            token=token,
-        )
-        assignments = f"/v1/roles/{role}/assignments"
-        made = await served.make(assignments, {"user": loud(person)}, token=token)
-        assert made["user"]["id"] == acme.person.id
-        again = await served.ask("POST", assignments, {"user": member.upper()}, token=token)
-        assert again.status_code == 409  # it has the role already
-        assumed = await served.ask("POST", "/v1/assume-role", {"role": role.upper()}, token=token)
-        assert assumed.json()["role_id"] == role
-        by_crn = {"role": f"crn:iam::{account.upper()}:role/role"}
-        assumed = await served.ask("POST", "/v1/assume-role", by_crn, token=token)
-        assert assumed.json()["role_id"] == role
-        founded = await served.make(
-            "/v1/accounts",
-            {"handle": "new", "organization": acme.organization_id.upper()},
-            token=acme.person_token,
-        )
-        assert founded["organization"]["id"] == acme.organization_id
+    acme, ids = served.acme, served.acme.ids
+    token, account = acme.program_token, acme.account_id
+    role, member = ids["/v1/roles/{}"], ids["/v1/users/{}"]
+    person = f"crn:iam::{acme.person.organization_id}:user/{acme.person.id}"
+    await served.make(
+        f"/v1/policies/{ids['/v1/policies/{}']}/attachments",
+        {"role": role.upper()},
+        token=token,
+    )
+    assignments = f"/v1/roles/{role}/assignments"
+    made = await served.make(assignments, {"user": loud(person)}, token=token)
+    assert made["user"]["id"] == acme.person.id
+    again = await served.ask("POST", assignments, {"user": member.upper()}, token=token)
+    assert again.status_code == 409  # it has the role already
+    assumed = await served.ask("POST", "/v1/assume-role", {"role": role.upper()}, token=token)
+    assert assumed.json()["role_id"] == role
+    by_crn = {"role": f"crn:iam::{account.upper()}:role/role"}
+    assumed = await served.ask("POST", "/v1/assume-role", by_crn, token=token)
+    assert assumed.json()["role_id"] == role
+    founded = await served.make(
+        "/v1/accounts",
+        {"handle": "new", "organization": acme.organization_id.upper()},
+        token=acme.person_token,
+    )
+    assert founded["organization"]["id"] == acme.organization_id
 
-        topic = f"crn:notifications:local:{account.upper()}:topic/Builds"
-        rule = await served.make(
-            "/v1/event-rules", {"topic": topic, "event_types": ["registry.tag.*"]}, token=token
-        )
-        assert rule["topic"]["crn"] == topic.replace(account.upper(), account)
-        assert rule["topic"]["name"] == "Builds"
+    topic = f"crn:notifications:local:{account.upper()}:topic/Builds"
+    rule = await served.make(
+        "/v1/event-rules", {"topic": topic, "event_types": ["registry.tag.*"]}, token=token
+    )
+    assert rule["topic"]["crn"] == topic.replace(account.upper(), account)
+    assert rule["topic"]["name"] == "Builds"
 
-        resource = f"crn:registry:local:{account.upper()}:repository/*"
-        statement = {"effect": "allow", "actions": ["registry:*"], "resources": [resource]}
-        document = {"version": "1", "statements": [statement]}
-        policy = await served.make(
-            "/v1/policies", {"name": "loud", "document": document}, token=token
-        )
-        assert policy["document"]["statements"][0]["resources"] == [resource.lower()]
-        principals = [account.upper(), loud(person)]
-        trusting = {"effect": "allow", "principals": principals}
-        trusted = await served.make(
-            "/v1/roles",
-            {"name": "loud", "trust_policy": {"version": "1", "statements": [trusting]}},
-            token=token,
-        )
-        kept = trusted["trust_policy"]["statements"][0]["principals"]
-        assert kept == [account, person]
-        pullers = {"uncounted_pullers": [f"crn:iam::{account.upper()}:role/Scan*"]}
-        changed = await served.ask("PATCH", "/v1/registry-settings", pullers, token=token)
-        told = changed.json()["registry_settings"]["uncounted_pullers"]
-        assert told == [f"crn:iam::{account}:role/Scan*"]
-
-    play(tmp_path / "data", scenario)
+    resource = f"crn:registry:local:{account.upper()}:repository/*"
+    statement = {"effect": "allow", "actions": ["registry:*"], "resources": [resource]}
+    document = {"version": "1", "statements": [statement]}
+    policy = await served.make("/v1/policies", {"name": "loud", "document": document}, token=token)
+    assert policy["document"]["statements"][0]["resources"] == [resource.lower()]
+    principals = [account.upper(), loud(person)]
+    trusting = {"effect": "allow", "principals": principals}
+    trusted = await served.make(
+        "/v1/roles",
+        {"name": "loud", "trust_policy": {"version": "1", "statements": [trusting]}},
+        token=token,
+    )
+    kept = trusted["trust_policy"]["statements"][0]["principals"]
+    assert kept == [account, person]
+    pullers = {"uncounted_pullers": [f"crn:iam::{account.upper()}:role/Scan*"]}
+    changed = await served.ask("PATCH", "/v1/registry-settings", pullers, token=token)
+    told = changed.json()["registry_settings"]["uncounted_pullers"]
+    assert told == [f"crn:iam::{account}:role/Scan*"]
 
 
-def test_ids_are_described_as_uuids(tmp_path: Path) -> None:
-    async def scenario(served: Served) -> None:
-        described = (await served.ask("GET", "/v1/openapi.json")).json()
-        wrong = set()
-        for name, schema in described["components"]["schemas"].items():
-            for field, shape in schema.get("properties", {}).items():
-                is_id = field == "id" or (field.endswith("_id") and field not in OTHER_IDS)
-                if is_id and '"format": "uuid"' not in json.dumps(shape):
-                    wrong.add((name, field))
-        for path, methods in described["paths"].items():
-            for operation in methods.values():
-                for parameter in operation.get("parameters", ()):
-                    is_id = parameter["in"] == "path" and parameter["name"].endswith("_id")
-                    if is_id and parameter["schema"].get("format") != "uuid":
-                        wrong.add((path, parameter["name"]))
-        assert wrong == set()
-        assert _meta(described)["required"] == ["total", "limit", "has_more"]
-        assert _meta(described)["properties"]["marker"]["type"] == "string"
-
-    play(tmp_path / "data", scenario)
+async def test_ids_are_described_as_uuids(served: Served) -> None:
+    described = (await served.ask("GET", "/v1/openapi.json")).json()
+    wrong = set()
+    for name, schema in described["components"]["schemas"].items():
+        for field, shape in schema.get("properties", {}).items():
+            is_id = field == "id" or (field.endswith("_id") and field not in OTHER_IDS)
+            if is_id and '"format": "uuid"' not in json.dumps(shape):
+                wrong.add((name, field))
+    for path, methods in described["paths"].items():
+        for operation in methods.values():
+            for parameter in operation.get("parameters", ()):
+                is_id = parameter["in"] == "path" and parameter["name"].endswith("_id")
+                if is_id and parameter["schema"].get("format") != "uuid":
+                    wrong.add((path, parameter["name"]))
+    assert wrong == set()
+    assert _meta(described)["required"] == ["total", "limit", "has_more"]
+    assert _meta(described)["properties"]["marker"]["type"] == "string"
 
 
 OTHER_IDS: Final = {"access_key_id", "client_id"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
@@ -12,10 +11,11 @@ from cloudcore.db.base import Connection
 from registry.metadata.blobs.damage import DIGEST, mark
 from registry.metadata.blobs.objects import linked_object
 from registry.oci.image_contents import MAX_CONFIGURATION_BYTES
-from tests.integration.pushing import Descriptor, World, make_world, refused
-from tests.tenants import ALLOW_ALL, bearer, let, open_install
+from tests.databases import on_both_databases
+from tests.integration.pushing import Descriptor, World, refused
+from tests.tenants import ALLOW_ALL, bearer, let
 
-pytestmark = pytest.mark.anyio
+pytestmark = on_both_databases
 
 STEPS: Final[list[dict[str, Any]]] = [
     {"created": "2026-01-01T00:00:00Z", "created_by": "COPY . /app", "comment": "c"},
@@ -38,17 +38,6 @@ WHOLE: Final = {
     },
     "history": STEPS,
 }
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-async def world(database_url: str) -> AsyncIterator[World]:
-    async with open_install(database_url) as install:
-        yield await make_world(install)
 
 
 async def push(world: World, config: str, name: str, *tags: str) -> Descriptor:

@@ -19,8 +19,9 @@ from registry.oci.digest import digest_of
 from registry.services.changes import Change, RegistryHost
 from registry.services.images.details import delete_batch, delete_image_unless_pinned
 from registry.services.images.restoration import restore_image
+from tests.databases import on_both_databases
 from tests.integration.counting import CountingConnection
-from tests.integration.images_world import ABSENT, run
+from tests.integration.images_world import ABSENT, open_world
 from tests.integration.pushing import World, refused
 from tests.recount import check_counters, querying
 
@@ -51,112 +52,103 @@ async def pin(world: World, image: dict[str, Any], name: str, expires_at: int | 
     await world.install.database.write(insert)
 
 
-def test_pins_hold_an_image_unless_it_is_forced(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        image = (await world.push_image("one", "v1"))["digest"]
-        record = (await world.get(f"/images/{image}"))["image"]
-        now = world.install.clock()
-        await pin(world, record, "prod", None)
-        await pin(world, record, "canary", now + 3600 * MICROSECONDS)
-        await pin(world, record, "over", now - 1)
-        path = f"{world.images}/{image}"
-        params = refused(await world.control.delete(path), 409, "CONFLICT")
-        assert params["pins"] == ["canary", "prod"]
-        refused(await world.control.delete(f"{path}?force=false"), 409, "CONFLICT")
-        batch = {"digests": [image]}
-        answer = await world.control.post(f"{world.images}/batch-delete", json=batch)
-        (failure,) = answer.json()["failures"]
-        assert (failure["digest"], failure["code"]) == (image, "CONFLICT")
-        assert failure["params"] == params
-        assert await world.pulls("v1")
-        assert (await world.control.delete(f"{path}?force=true")).status_code == 204
-        assert not await world.pulls("v1")
+@on_both_databases
+async def test_pins_hold_an_image_unless_it_is_forced(world: World) -> None:
+    image = (await world.push_image("one", "v1"))["digest"]
+    record = (await world.get(f"/images/{image}"))["image"]
+    now = world.install.clock()
+    await pin(world, record, "prod", None)
+    await pin(world, record, "canary", now + 3600 * MICROSECONDS)
+    await pin(world, record, "over", now - 1)
+    path = f"{world.images}/{image}"
+    params = refused(await world.control.delete(path), 409, "CONFLICT")
+    assert params["pins"] == ["canary", "prod"]
+    refused(await world.control.delete(f"{path}?force=false"), 409, "CONFLICT")
+    batch = {"digests": [image]}
+    answer = await world.control.post(f"{world.images}/batch-delete", json=batch)
+    (failure,) = answer.json()["failures"]
+    assert (failure["digest"], failure["code"]) == (image, "CONFLICT")
+    assert failure["params"] == params
+    assert await world.pulls("v1")
+    assert (await world.control.delete(f"{path}?force=true")).status_code == 204
+    assert not await world.pulls("v1")
 
-        again = await world.push_image("one", "v1")
-        record = (await world.get(f"/images/{again['digest']}"))["image"]
-        await pin(world, record, "over", now - 1)
-        assert (await world.control.delete(path)).status_code == 204
-
-    run(database_url, scenario)
+    again = await world.push_image("one", "v1")
+    record = (await world.get(f"/images/{again['digest']}"))["image"]
+    await pin(world, record, "over", now - 1)
+    assert (await world.control.delete(path)).status_code == 204
 
 
-def test_force_does_not_break_an_index(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        child = await world.push_image("one")
-        index = await world.push_index([child])
-        path = f"{world.images}/{child['digest']}?force=true"
-        params = refused(await world.control.delete(path), 409, "CONFLICT")
-        assert params["parents"] == [index["digest"]]
-        batch = {"digests": [child["digest"]]}
-        path = f"{world.images}/batch-delete?force=true"
-        (failure,) = (await world.control.post(path, json=batch)).json()["failures"]
-        assert failure["params"] == params
-
-    run(sqlite_database, scenario)
+async def test_force_does_not_break_an_index(world: World) -> None:
+    child = await world.push_image("one")
+    index = await world.push_index([child])
+    path = f"{world.images}/{child['digest']}?force=true"
+    params = refused(await world.control.delete(path), 409, "CONFLICT")
+    assert params["parents"] == [index["digest"]]
+    batch = {"digests": [child["digest"]]}
+    path = f"{world.images}/batch-delete?force=true"
+    (failure,) = (await world.control.post(path, json=batch)).json()["failures"]
+    assert failure["params"] == params
 
 
+@on_both_databases
 @pytest.mark.parametrize("index_first", [True, False])
-def test_a_batch_takes_an_index_with_what_it_lists_in_any_order(
-    database_url: str, index_first: bool
+async def test_a_batch_takes_an_index_with_what_it_lists_in_any_order(
+    world: World, index_first: bool
 ) -> None:
-    async def scenario(world: World) -> None:
-        children = [await world.push_image(each, each) for each in ("a", "b")]
-        inner = await world.push_index(children, "i")
-        outer = await world.push_index([inner, children[0]])
-        digests = [each["digest"] for each in (*children, inner, outer)]
-        batch = {"digests": digests[::-1] if index_first else digests}
-        answer = await world.control.post(f"{world.images}/batch-delete", json=batch)
-        assert answer.status_code == 200, answer.text
-        outcome = answer.json()
-        assert outcome["failures"] == []
-        deleted = {each["digest"]: each["tags"] for each in outcome["deleted"]}
-        assert [deleted[digest] for digest in digests] == [["a"], ["b"], ["i"], []]
-        record = await world.record()
-        assert (record["image_count"], record["tag_count"], record["size_bytes"]) == (0, 0, 0)
-
-    run(database_url, scenario)
+    children = [await world.push_image(each, each) for each in ("a", "b")]
+    inner = await world.push_index(children, "i")
+    outer = await world.push_index([inner, children[0]])
+    digests = [each["digest"] for each in (*children, inner, outer)]
+    batch = {"digests": digests[::-1] if index_first else digests}
+    answer = await world.control.post(f"{world.images}/batch-delete", json=batch)
+    assert answer.status_code == 200, answer.text
+    outcome = answer.json()
+    assert outcome["failures"] == []
+    deleted = {each["digest"]: each["tags"] for each in outcome["deleted"]}
+    assert [deleted[digest] for digest in digests] == [["a"], ["b"], ["i"], []]
+    record = await world.record()
+    assert (record["image_count"], record["tag_count"], record["size_bytes"]) == (0, 0, 0)
 
 
-def test_a_batch_tells_what_became_of_each_item(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        gone = await world.push_image("gone", "g1", "g2")
-        kept = await world.push_image("kept", "k1", "k2")
-        child = await world.push_image("child")
-        await world.push_index([child])
-        alias = digest_of(json.dumps(await world.image_document("gone")).encode(), "blake3")
-        digests = [gone["digest"], gone["digest"], ABSENT, "sha256:no", alias, child["digest"]]
-        tags = ["g1", "k1", "k1", "absent", "-malformed"]
-        answer = await world.control.post(
-            f"{world.images}/batch-delete", json={"digests": digests, "tags": tags}
-        )
-        assert answer.status_code == 200, answer.text
-        outcome = answer.json()
-        assert outcome["deleted"] == [
-            {"digest": gone["digest"], "tags": ["g1", "g2"]},
-            {"digest": kept["digest"], "tags": ["k1"]},
-        ]
-        failures = [(each["digest"], each["tag"], each["code"]) for each in outcome["failures"]]
-        assert sorted(failures, key=str) == sorted(
-            [
-                (ABSENT, None, "NOT_FOUND"),
-                ("sha256:no", None, "NOT_FOUND"),
-                (alias, None, "NOT_FOUND"),
-                (child["digest"], None, "CONFLICT"),
-                (None, "absent", "NOT_FOUND"),
-                (None, "-malformed", "NOT_FOUND"),
-            ],
-            key=str,
-        )
-        assert all(each["message"] for each in outcome["failures"])
-        assert await world.tags() == ["k2"]
-        again = await world.control.post(f"{world.images}/batch-delete", json={})
-        assert again.json() == {"deleted": [], "failures": []}
-
-    run(database_url, scenario)
+@on_both_databases
+async def test_a_batch_tells_what_became_of_each_item(world: World) -> None:
+    gone = await world.push_image("gone", "g1", "g2")
+    kept = await world.push_image("kept", "k1", "k2")
+    child = await world.push_image("child")
+    await world.push_index([child])
+    alias = digest_of(json.dumps(await world.image_document("gone")).encode(), "blake3")
+    digests = [gone["digest"], gone["digest"], ABSENT, "sha256:no", alias, child["digest"]]
+    tags = ["g1", "k1", "k1", "absent", "-malformed"]
+    answer = await world.control.post(
+        f"{world.images}/batch-delete", json={"digests": digests, "tags": tags}
+    )
+    assert answer.status_code == 200, answer.text
+    outcome = answer.json()
+    assert outcome["deleted"] == [
+        {"digest": gone["digest"], "tags": ["g1", "g2"]},
+        {"digest": kept["digest"], "tags": ["k1"]},
+    ]
+    failures = [(each["digest"], each["tag"], each["code"]) for each in outcome["failures"]]
+    assert sorted(failures, key=str) == sorted(
+        [
+            (ABSENT, None, "NOT_FOUND"),
+            ("sha256:no", None, "NOT_FOUND"),
+            (alias, None, "NOT_FOUND"),
+            (child["digest"], None, "CONFLICT"),
+            (None, "absent", "NOT_FOUND"),
+            (None, "-malformed", "NOT_FOUND"),
+        ],
+        key=str,
+    )
+    assert all(each["message"] for each in outcome["failures"])
+    assert await world.tags() == ["k2"]
+    again = await world.control.post(f"{world.images}/batch-delete", json={})
+    assert again.json() == {"deleted": [], "failures": []}
 
 
-def test_a_batch_of_a_hundred_and_immutable_tags(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
+async def test_a_batch_of_a_hundred_and_immutable_tags(sqlite_database: str) -> None:
+    async with open_world(sqlite_database, tag_mutability="immutable") as world:
         made = [(await world.push_image(str(each), f"v{each}"))["digest"] for each in range(3)]
         fill = [f"sha256:{each:064}" for each in range(97)]
         batch = {"digests": made + fill, "tags": [f"v{each}" for each in range(100)]}
@@ -170,76 +162,66 @@ def test_a_batch_of_a_hundred_and_immutable_tags(sqlite_database: str) -> None:
         assert (failure["tag"], failure["code"]) == ("v1", "CONFLICT")
         assert await world.tags() == ["v1"]
 
-    run(sqlite_database, scenario, tag_mutability="immutable")
-
 
 @pytest.mark.parametrize("undelete_days", [0, 7])
-def test_a_batch_of_images_that_share_blobs_and_were_deleted_before(
-    database_url: str, undelete_days: int
+async def test_a_batch_of_images_that_share_blobs_and_were_deleted_before(
+    world: World, database_url: str, undelete_days: int
 ) -> None:
-    async def scenario(world: World) -> None:
-        body = {"undelete_days": undelete_days}
-        assert (await world.control.patch("/v1/registry-settings", json=body)).status_code == 200
+    body = {"undelete_days": undelete_days}
+    assert (await world.control.patch("/v1/registry-settings", json=body)).status_code == 200
 
-        async def push(*names: str) -> list[dict[str, Any]]:
-            documents = [await world.image_document("base", name) for name in names]
-            return [
-                await world.push(document, f"{name}-1", f"{name}-2")
-                for name, document in zip(names, documents, strict=True)
-            ]
+    async def push(*names: str) -> list[dict[str, Any]]:
+        documents = [await world.image_document("base", name) for name in names]
+        return [
+            await world.push(document, f"{name}-1", f"{name}-2")
+            for name, document in zip(names, documents, strict=True)
+        ]
 
-        async def check(*digests: str) -> None:
-            answer = await world.control.post(
-                f"{world.images}/batch-delete", json={"digests": digests}
-            )
-            outcome = answer.json()
-            assert {each["digest"] for each in outcome["deleted"]} == set(digests)
-            with querying(database_url) as query:
-                check_counters(query, world.account.handle)
-
-        one, two, three = (each["digest"] for each in await push("one", "two", "three"))
-        await check(one, two)
-        record = await world.record()
-        assert (record["image_count"], record["size_bytes"]) == (1, len("{}basethree"))
-        await push("one", "four")  # beside the tombstone of the other, and its waiting tags
+    async def check(*digests: str) -> None:
+        answer = await world.control.post(f"{world.images}/batch-delete", json={"digests": digests})
+        outcome = answer.json()
+        assert {each["digest"] for each in outcome["deleted"]} == set(digests)
         with querying(database_url) as query:
             check_counters(query, world.account.handle)
-        four = (await world.get("/tags/four-1"))["tag"]["digest"]
-        await check(one, three, four)
-        record = await world.record()
-        assert (record["image_count"], record["tag_count"], record["size_bytes"]) == (0, 0, 0)
-        deleted = (await world.get("/images/deleted"))["meta"]["total"]
-        assert deleted == (4 if undelete_days else 0)
 
-    run(database_url, scenario)
+    one, two, three = (each["digest"] for each in await push("one", "two", "three"))
+    await check(one, two)
+    record = await world.record()
+    assert (record["image_count"], record["size_bytes"]) == (1, len("{}basethree"))
+    await push("one", "four")  # beside the tombstone of the other, and its waiting tags
+    with querying(database_url) as query:
+        check_counters(query, world.account.handle)
+    four = (await world.get("/tags/four-1"))["tag"]["digest"]
+    await check(one, three, four)
+    record = await world.record()
+    assert (record["image_count"], record["tag_count"], record["size_bytes"]) == (0, 0, 0)
+    deleted = (await world.get("/images/deleted"))["meta"]["total"]
+    assert deleted == (4 if undelete_days else 0)
 
 
-def test_a_batch_takes_one_more_statement_for_each_image(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        images = [(await world.push_image(f"{n}", f"v{n}"))["digest"] for n in range(9)]
-        found = await world.install.database.read(find_visible_repository, world.repository_id)
-        assert found is not None
-        change = Change("", world.install.clock(), RegistryHost("local", "localhost"))
+async def test_a_batch_takes_one_more_statement_for_each_image(world: World) -> None:
+    images = [(await world.push_image(f"{n}", f"v{n}"))["digest"] for n in range(9)]
+    found = await world.install.database.read(find_visible_repository, world.repository_id)
+    assert found is not None
+    change = Change("", world.install.clock(), RegistryHost("local", "localhost"))
 
-        async def count(work: Callable[[Connection], object]) -> int:
-            seen: list[Statement] = []
-            await world.install.database.write(lambda tx: work(CountingConnection(tx, seen)))
-            return len(seen)
+    async def count(work: Callable[[Connection], object]) -> int:
+        seen: list[Statement] = []
+        await world.install.database.write(lambda tx: work(CountingConnection(tx, seen)))
+        return len(seen)
 
-        def delete(*digests: str) -> Callable[[Connection], object]:
-            return lambda tx: delete_batch(tx, found, digests, [], change, force=False)
+    def delete(*digests: str) -> Callable[[Connection], object]:
+        return lambda tx: delete_batch(tx, found, digests, [], change, force=False)
 
-        few, many = await count(delete(*images[:2])), await count(delete(*images[2:8]))
-        assert few <= 21
-        assert many - few == 4
-        assert (
-            await count(
-                lambda tx: delete_image_unless_pinned(tx, found, images[8], change, force=False)
-            )
-            <= 18
+    few, many = await count(delete(*images[:2])), await count(delete(*images[2:8]))
+    assert few <= 21
+    assert many - few == 4
+    assert (
+        await count(
+            lambda tx: delete_image_unless_pinned(tx, found, images[8], change, force=False)
         )
-        for digest in (images[0], images[8]):
-            back = partial(restore_image, repository=found.repository, digest=digest, change=change)
-            assert await count(back) <= 18
-
-    run(sqlite_database, scenario)
+        <= 18
+    )
+    for digest in (images[0], images[8]):
+        back = partial(restore_image, repository=found.repository, digest=digest, change=change)
+        assert await count(back) <= 18

@@ -9,7 +9,8 @@ import pytest
 
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
-from tests.integration.images_world import ABSENT, NOBODY, Reader, run
+from tests.databases import on_both_databases
+from tests.integration.images_world import ABSENT, NOBODY, Reader
 from tests.integration.pushing import CONFIG_TYPE, World, refused
 
 REQUIRED: Final = {
@@ -35,194 +36,175 @@ async def walk(world: World, path: str = "/images", **query: str | int) -> list[
         query["marker"] = meta["marker"]
 
 
-def test_an_image_has_the_fields_of_the_specification(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        image = await world.push_image("layer", "b", "B", "a_1")
-        about = {"subject": image, "artifactType": "application/vnd.example.signature"}
-        signature = await world.push_image("sig", **about)
-        index = await world.push_index([image, signature], "latest")
-        listed = (await world.get("/images"))["images"]
-        assert [each["digest"] for each in listed] == [
-            each["digest"] for each in (index, signature, image)
-        ]
-        top, signed, plain = listed
-        assert plain.keys() == REQUIRED | {"config_digest", "artifact_type"}
-        assert plain["tags"] == ["B", "a_1", "b"]
-        assert plain["media_type"] == OCI_MANIFEST
-        assert plain["artifact_type"] == CONFIG_TYPE
-        assert plain["config_digest"] == digest_of(b"{}")
-        assert plain["manifest_size_bytes"] == image["size"]
-        assert plain["size_bytes"] == len("{}") + len("layer")
-        assert plain["is_index"] is False
-        assert plain["last_pulled_at"] is None
-        assert plain["pushed_at"].endswith("Z")
-        assert signed.keys() == REQUIRED | {"config_digest", "artifact_type", "subject"}
-        assert signed["subject"] == image["digest"]
-        assert signed["artifact_type"] == "application/vnd.example.signature"
-        assert signed["tags"] == []
-        assert top.keys() == REQUIRED
-        assert top["media_type"] == OCI_INDEX
-        assert top["is_index"] is True
-        for each in listed:
-            assert await world.get(f"/images/{each['digest']}") == {"image": each}
-            assert await world.get(f"/images/{each['id']}") == {"image": each}
-
-    run(database_url, scenario)
+@on_both_databases
+async def test_an_image_has_the_fields_of_the_specification(world: World) -> None:
+    image = await world.push_image("layer", "b", "B", "a_1")
+    about = {"subject": image, "artifactType": "application/vnd.example.signature"}
+    signature = await world.push_image("sig", **about)
+    index = await world.push_index([image, signature], "latest")
+    listed = (await world.get("/images"))["images"]
+    assert [each["digest"] for each in listed] == [
+        each["digest"] for each in (index, signature, image)
+    ]
+    top, signed, plain = listed
+    assert plain.keys() == REQUIRED | {"config_digest", "artifact_type"}
+    assert plain["tags"] == ["B", "a_1", "b"]
+    assert plain["media_type"] == OCI_MANIFEST
+    assert plain["artifact_type"] == CONFIG_TYPE
+    assert plain["config_digest"] == digest_of(b"{}")
+    assert plain["manifest_size_bytes"] == image["size"]
+    assert plain["size_bytes"] == len("{}") + len("layer")
+    assert plain["is_index"] is False
+    assert plain["last_pulled_at"] is None
+    assert plain["pushed_at"].endswith("Z")
+    assert signed.keys() == REQUIRED | {"config_digest", "artifact_type", "subject"}
+    assert signed["subject"] == image["digest"]
+    assert signed["artifact_type"] == "application/vnd.example.signature"
+    assert signed["tags"] == []
+    assert top.keys() == REQUIRED
+    assert top["media_type"] == OCI_INDEX
+    assert top["is_index"] is True
+    for each in listed:
+        assert await world.get(f"/images/{each['digest']}") == {"image": each}
+        assert await world.get(f"/images/{each['id']}") == {"image": each}
 
 
-def test_a_pull_is_seen_to_the_minute(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        image = await world.push_image("one", "v1")
-        assert await world.pulls("v1")
-        await world.install.ctx.pulls.flush()
-        found = (await world.get(f"/images/{image['digest']}"))["image"]
-        assert found["last_pulled_at"].endswith(":00.000000Z")
-
-    run(sqlite_database, scenario)
+async def test_a_pull_is_seen_to_the_minute(world: World) -> None:
+    image = await world.push_image("one", "v1")
+    assert await world.pulls("v1")
+    await world.install.ctx.pulls.flush()
+    found = (await world.get(f"/images/{image['digest']}"))["image"]
+    assert found["last_pulled_at"].endswith(":00.000000Z")
 
 
 @pytest.mark.parametrize("algorithm", ["sha512", "blake3"])
-def test_any_verified_digest_finds_the_image_and_the_answer_says_sha256(
-    sqlite_database: str, algorithm: str
+async def test_any_verified_digest_finds_the_image_and_the_answer_says_sha256(
+    world: World, algorithm: str
 ) -> None:
-    async def scenario(world: World) -> None:
-        image = await world.image_document("one")
-        body = json.dumps(image).encode()
-        alias = digest_of(body, algorithm)
-        pushed = await world.push(image, reference=alias)
-        found = (await world.get(f"/images/{alias}"))["image"]
-        assert found["digest"] == pushed["digest"]
-        raw = await world.control.get(f"{world.images}/{alias}/manifest")
-        assert raw.content == body
-        tag = f"{world.path}/tags/v1"
-        answer = await world.control.put(tag, json={"digest": alias})
-        assert answer.json()["tag"]["digest"] == pushed["digest"]
-        never_verified = digest_of(b"", algorithm)
-        path = f"{world.images}/{never_verified}"
-        refused(await world.control.get(path), 404, "NOT_FOUND")
-        signature = await world.push_image("sig", subject={**image["config"], "digest": alias})
-        assert await walk(world, f"/images/{pushed['digest']}/referrers") == [signature["digest"]]
-        assert (await world.control.delete(f"{world.images}/{alias}")).status_code == 204
-
-    run(sqlite_database, scenario)
+    image = await world.image_document("one")
+    body = json.dumps(image).encode()
+    alias = digest_of(body, algorithm)
+    pushed = await world.push(image, reference=alias)
+    found = (await world.get(f"/images/{alias}"))["image"]
+    assert found["digest"] == pushed["digest"]
+    raw = await world.control.get(f"{world.images}/{alias}/manifest")
+    assert raw.content == body
+    tag = f"{world.path}/tags/v1"
+    answer = await world.control.put(tag, json={"digest": alias})
+    assert answer.json()["tag"]["digest"] == pushed["digest"]
+    never_verified = digest_of(b"", algorithm)
+    path = f"{world.images}/{never_verified}"
+    refused(await world.control.get(path), 404, "NOT_FOUND")
+    signature = await world.push_image("sig", subject={**image["config"], "digest": alias})
+    assert await walk(world, f"/images/{pushed['digest']}/referrers") == [signature["digest"]]
+    assert (await world.control.delete(f"{world.images}/{alias}")).status_code == 204
 
 
-def test_referrers_are_those_of_both_names_of_an_image(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        image = await world.image_document("one")
-        pushed = await world.push(image)
-        names = [pushed["digest"], digest_of(json.dumps(image).encode(), "sha512")]
-        about = [
-            await world.push_image(f"{each}", subject={**image["config"], "digest": name})
-            for each, name in enumerate(names * 2)
-        ]
-        newest = [each["digest"] for each in reversed(about)]
-        for name in (*names, (await world.get(f"/images/{names[1]}"))["image"]["id"]):
-            assert await walk(world, f"/images/{name}/referrers") == newest
-
-    run(sqlite_database, scenario)
+async def test_referrers_are_those_of_both_names_of_an_image(world: World) -> None:
+    image = await world.image_document("one")
+    pushed = await world.push(image)
+    names = [pushed["digest"], digest_of(json.dumps(image).encode(), "sha512")]
+    about = [
+        await world.push_image(f"{each}", subject={**image["config"], "digest": name})
+        for each, name in enumerate(names * 2)
+    ]
+    newest = [each["digest"] for each in reversed(about)]
+    for name in (*names, (await world.get(f"/images/{names[1]}"))["image"]["id"]):
+        assert await walk(world, f"/images/{name}/referrers") == newest
 
 
-def test_the_manifest_comes_as_it_was_pushed(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        image = await world.image_document("one")
-        pushed = await world.push(image)
-        answer = await world.control.get(f"{world.images}/{pushed['digest']}/manifest")
-        assert answer.content == json.dumps(image).encode()
-        assert answer.headers["content-type"] == OCI_MANIFEST
-        index = await world.push_index([pushed])
-        path = f"{world.images}/{index['digest']}/manifest"
-        answer = await world.control.get(path)
-        assert answer.headers["content-type"] == OCI_INDEX
-        assert digest_of(answer.content) == index["digest"]
-        head = await world.control.head(path)
-        assert (head.status_code, head.content) == (200, b"")
-
-    run(database_url, scenario)
+@on_both_databases
+async def test_the_manifest_comes_as_it_was_pushed(world: World) -> None:
+    image = await world.image_document("one")
+    pushed = await world.push(image)
+    answer = await world.control.get(f"{world.images}/{pushed['digest']}/manifest")
+    assert answer.content == json.dumps(image).encode()
+    assert answer.headers["content-type"] == OCI_MANIFEST
+    index = await world.push_index([pushed])
+    path = f"{world.images}/{index['digest']}/manifest"
+    answer = await world.control.get(path)
+    assert answer.headers["content-type"] == OCI_INDEX
+    assert digest_of(answer.content) == index["digest"]
+    head = await world.control.head(path)
+    assert (head.status_code, head.content) == (200, b"")
 
 
+@on_both_databases
 @pytest.mark.parametrize("limit", [2, 200])
-def test_the_list_is_filtered_and_paged_newest_first(database_url: str, limit: int) -> None:
-    async def scenario(world: World) -> None:
-        tags = [("v1", "v1.0"), (), ("v10",), ("w_1",), ("w1", "x%"[:1]), (), ("V1",)]
-        made = [await world.push_image(str(each), *names) for each, names in enumerate(tags)]
-        newest = [each["digest"] for each in reversed(made)]
+async def test_the_list_is_filtered_and_paged_newest_first(world: World, limit: int) -> None:
+    tags = [("v1", "v1.0"), (), ("v10",), ("w_1",), ("w1", "x%"[:1]), (), ("V1",)]
+    made = [await world.push_image(str(each), *names) for each, names in enumerate(tags)]
+    newest = [each["digest"] for each in reversed(made)]
 
-        def of(*numbers: int) -> list[str]:
-            return [made[each]["digest"] for each in numbers]
+    def of(*numbers: int) -> list[str]:
+        return [made[each]["digest"] for each in numbers]
 
-        for query, wanted in (
-            ({}, newest),
-            ({"tag_status": "any"}, newest),
-            ({"tag_status": "tagged"}, of(6, 4, 3, 2, 0)),
-            ({"tag_status": "untagged"}, of(5, 1)),
-            ({"tag_prefix": "v1"}, of(2, 0)),
-            ({"tag_prefix": "v1", "tag_status": "tagged"}, of(2, 0)),
-            ({"tag_prefix": "v1", "tag_status": "untagged"}, []),
-            ({"tag_prefix": ""}, of(6, 4, 3, 2, 0)),
-            ({"tag_prefix": "w_"}, of(3)),
-            ({"tag_prefix": "_"}, []),
-            ({"tag_prefix": "%"}, []),
-            ({"tag_prefix": "v%"}, []),
-            ({"tag_prefix": "V"}, of(6)),
-            ({"tag_prefix": "é"}, []),
-            ({"tag_prefix": "\x7f"}, []),
-        ):
-            assert await walk(world, limit=limit, **query) == wanted, query
-
-    run(database_url, scenario)
+    for query, wanted in (
+        ({}, newest),
+        ({"tag_status": "any"}, newest),
+        ({"tag_status": "tagged"}, of(6, 4, 3, 2, 0)),
+        ({"tag_status": "untagged"}, of(5, 1)),
+        ({"tag_prefix": "v1"}, of(2, 0)),
+        ({"tag_prefix": "v1", "tag_status": "tagged"}, of(2, 0)),
+        ({"tag_prefix": "v1", "tag_status": "untagged"}, []),
+        ({"tag_prefix": ""}, of(6, 4, 3, 2, 0)),
+        ({"tag_prefix": "w_"}, of(3)),
+        ({"tag_prefix": "_"}, []),
+        ({"tag_prefix": "%"}, []),
+        ({"tag_prefix": "v%"}, []),
+        ({"tag_prefix": "V"}, of(6)),
+        ({"tag_prefix": "é"}, []),
+        ({"tag_prefix": "\x7f"}, []),
+    ):
+        assert await walk(world, limit=limit, **query) == wanted, query
 
 
+@on_both_databases
 @pytest.mark.parametrize("query", [{}, {"tag_status": "tagged"}, {"tag_prefix": "t"}])
-def test_pages_survive_deletes_between_them(database_url: str, query: dict[str, str]) -> None:
+async def test_pages_survive_deletes_between_them(world: World, query: dict[str, str]) -> None:
     """I13: no survivor twice, none left out; the marker's own image may be gone."""
 
-    async def scenario(world: World) -> None:
-        made = [await world.push_image(str(each), f"t{each}") for each in range(12)]
-        digests = [each["digest"] for each in made]
+    made = [await world.push_image(str(each), f"t{each}") for each in range(12)]
+    digests = [each["digest"] for each in made]
 
-        async def page(**query: str | None) -> tuple[list[int], str | None, int]:
-            given = {name: value for name, value in query.items() if value is not None}
-            found = await world.get("/images", limit=3, **given)
-            numbers = [digests.index(each["digest"]) for each in found["images"]]
-            return numbers, found["meta"].get("marker"), found["meta"]["total"]
+    async def page(**query: str | None) -> tuple[list[int], str | None, int]:
+        given = {name: value for name, value in query.items() if value is not None}
+        found = await world.get("/images", limit=3, **given)
+        numbers = [digests.index(each["digest"]) for each in found["images"]]
+        return numbers, found["meta"].get("marker"), found["meta"]["total"]
 
-        async def delete(number: int) -> None:
-            path = f"{world.images}/{digests[number]}"
-            assert (await world.control.delete(path)).status_code == 204
+    async def delete(number: int) -> None:
+        path = f"{world.images}/{digests[number]}"
+        assert (await world.control.delete(path)).status_code == 204
 
-        numbers, marker, total = await page(**query)
-        assert (numbers, total) == ([11, 10, 9], 12)
-        for number in (11, 9, 8):  # seen, the marker's own, and the next
-            await delete(number)
-        numbers, marker, total = await page(marker=marker, **query)
-        assert (numbers, total) == ([7, 6, 5], 9)
-        await world.push_image("new", "t-new")
-        digests.append("")
-        for number in (5, 4, 3, 0):
-            await delete(number)
-        numbers, marker, total = await page(marker=marker, **query)
-        assert (numbers, marker, total) == ([2, 1], None, 6)
-
-    run(database_url, scenario)
+    numbers, marker, total = await page(**query)
+    assert (numbers, total) == ([11, 10, 9], 12)
+    for number in (11, 9, 8):  # seen, the marker's own, and the next
+        await delete(number)
+    numbers, marker, total = await page(marker=marker, **query)
+    assert (numbers, total) == ([7, 6, 5], 9)
+    await world.push_image("new", "t-new")
+    digests.append("")
+    for number in (5, 4, 3, 0):
+        await delete(number)
+    numbers, marker, total = await page(marker=marker, **query)
+    assert (numbers, marker, total) == ([2, 1], None, 6)
 
 
-def test_a_tag_that_moves_between_pages(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        made = [await world.push_image(str(each), f"t{each}") for each in range(4)]
-        oldest, _, third, newest = (each["digest"] for each in made)
-        first = await world.get("/images", tag_status="tagged", limit=2)
-        assert [each["digest"] for each in first["images"]] == [newest, third]
-        for tag, digest in (("t0", newest), ("t3", oldest)):
-            put = await world.control.put(f"{world.path}/tags/{tag}", json={"digest": digest})
-            assert put.status_code == 200
-        marker = first["meta"]["marker"]
-        rest = await world.get("/images", tag_status="tagged", limit=2, marker=marker)
-        assert [each["tags"] for each in rest["images"]] == [["t1"], ["t3"]]
-        assert rest["meta"]["total"] == 4
-        assert not rest["meta"]["has_more"]
-
-    run(database_url, scenario)
+@on_both_databases
+async def test_a_tag_that_moves_between_pages(world: World) -> None:
+    made = [await world.push_image(str(each), f"t{each}") for each in range(4)]
+    oldest, _, third, newest = (each["digest"] for each in made)
+    first = await world.get("/images", tag_status="tagged", limit=2)
+    assert [each["digest"] for each in first["images"]] == [newest, third]
+    for tag, digest in (("t0", newest), ("t3", oldest)):
+        put = await world.control.put(f"{world.path}/tags/{tag}", json={"digest": digest})
+        assert put.status_code == 200
+    marker = first["meta"]["marker"]
+    rest = await world.get("/images", tag_status="tagged", limit=2, marker=marker)
+    assert [each["tags"] for each in rest["images"]] == [["t1"], ["t3"]]
+    assert rest["meta"]["total"] == 4
+    assert not rest["meta"]["has_more"]
 
 
 @pytest.mark.parametrize(
@@ -350,40 +332,38 @@ def test_other_requests_that_are_refused(reader: Reader) -> None:
     refused(ask("POST", "/images/batch-delete", '{"tags":["\\u0000"]}'), 400, "INVALID_INPUT")
 
 
-def test_referrers_are_listed_newest_first_and_filtered(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        image = await world.push_image("one", "v1")
-        made = [
-            await world.push_image(
-                f"r{each}", subject=image, artifactType=f"application/vnd.example.{each % 2}"
-            )
-            for each in range(5)
-        ]
-        digests = [each["digest"] for each in reversed(made)]
-        path = f"/images/{image['digest']}/referrers"
-        assert await walk(world, path) == digests
-        assert await walk(world, path, limit=2) == digests
-        kind = "application/vnd.example.1"
-        assert await walk(world, path, artifact_type=kind, limit=1) == digests[1::2]
-        assert await walk(world, path, artifact_type="'--") == []
-        typed = await world.push_image("t", subject=image, artifactType="application/vnd.x+json")
-        for plus in ("+", "%2B"):
-            query = f"artifact_type=application/vnd.x{plus}json"
-            answer = await world.control.get(f"{world.path}{path}?{query}")
-            (found,) = answer.json()["images"]
-            assert found["digest"] == typed["digest"]
-        deleted = await world.control.delete(f"{world.images}/{typed['digest']}")
-        assert deleted.status_code == 204
-        ident = (await world.get(f"/images/{image['digest']}"))["image"]["id"]
-        assert await walk(world, f"/images/{ident}/referrers") == digests
-        page = await world.get(path, limit=2)
-        assert (await world.control.delete(f"{world.images}/{digests[1]}")).status_code == 204
-        rest = await world.get(path, limit=200, marker=page["meta"]["marker"])
-        assert [each["digest"] for each in rest["images"]] == digests[2:]
-        # They outlive what they are about, as on the data plane.
-        assert (await world.control.delete(f"{world.images}/{image['digest']}")).status_code == 204
-        assert len(await walk(world, path)) == 4
-        answer = await world.control.get(f"{world.path}{path}", params={"artifact_type": "\0"})
-        refused(answer, 400, "INVALID_INPUT", "artifact_type")
-
-    run(database_url, scenario)
+@on_both_databases
+async def test_referrers_are_listed_newest_first_and_filtered(world: World) -> None:
+    image = await world.push_image("one", "v1")
+    made = [
+        await world.push_image(
+            f"r{each}", subject=image, artifactType=f"application/vnd.example.{each % 2}"
+        )
+        for each in range(5)
+    ]
+    digests = [each["digest"] for each in reversed(made)]
+    path = f"/images/{image['digest']}/referrers"
+    assert await walk(world, path) == digests
+    assert await walk(world, path, limit=2) == digests
+    kind = "application/vnd.example.1"
+    assert await walk(world, path, artifact_type=kind, limit=1) == digests[1::2]
+    assert await walk(world, path, artifact_type="'--") == []
+    typed = await world.push_image("t", subject=image, artifactType="application/vnd.x+json")
+    for plus in ("+", "%2B"):
+        query = f"artifact_type=application/vnd.x{plus}json"
+        answer = await world.control.get(f"{world.path}{path}?{query}")
+        (found,) = answer.json()["images"]
+        assert found["digest"] == typed["digest"]
+    deleted = await world.control.delete(f"{world.images}/{typed['digest']}")
+    assert deleted.status_code == 204
+    ident = (await world.get(f"/images/{image['digest']}"))["image"]["id"]
+    assert await walk(world, f"/images/{ident}/referrers") == digests
+    page = await world.get(path, limit=2)
+    assert (await world.control.delete(f"{world.images}/{digests[1]}")).status_code == 204
+    rest = await world.get(path, limit=200, marker=page["meta"]["marker"])
+    assert [each["digest"] for each in rest["images"]] == digests[2:]
+    # They outlive what they are about, as on the data plane.
+    assert (await world.control.delete(f"{world.images}/{image['digest']}")).status_code == 204
+    assert len(await walk(world, path)) == 4
+    answer = await world.control.get(f"{world.path}{path}", params={"artifact_type": "\0"})
+    refused(answer, 400, "INVALID_INPUT", "artifact_type")

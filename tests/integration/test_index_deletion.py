@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from registry.oci.digest import digest_of
 from registry.services.images import index_deletion
-from tests.integration.pushing import Descriptor, World, make_world, refused
-from tests.tenants import ALLOW_ALL, allow, bearer, let, open_install
+from tests.databases import on_both_databases
+from tests.integration.pushing import Descriptor, World, refused
+from tests.tenants import ALLOW_ALL, allow, bearer, let
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-async def world(database_url: str) -> AsyncIterator[World]:
-    async with open_install(database_url) as install:
-        yield await make_world(install)
+pytestmark = on_both_databases
 
 
 async def preview_of(world: World, image: Descriptor) -> dict[str, Any]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
@@ -13,6 +12,7 @@ from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
 from registry.services.images import manifests
 from registry.services.images.manifests import TREE_BOUNDS
+from tests.databases import on_both_databases
 from tests.inprocess import Answer, Registry
 from tests.integration.counting import CountingDatabase, open_counting
 
@@ -61,84 +61,70 @@ class Trees:
         return str(answer.json()["errors"][0]["message"])
 
 
-def play(url: str, scenario: Callable[[Trees], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        async with open_counting(url) as (registry, counted):
-            await scenario(Trees(registry, counted))
-
-    asyncio.run(whole())
-
-
-def test_indexes_lie_in_each_other_only_so_deep(database_url: str) -> None:
-    async def scenario(trees: Trees) -> None:
-        image = await trees.image()
-        found = image
-        for _ in range(TREE_BOUNDS.depth):
-            found = await trees.index(found)
-        assert "32 deep" in await trees.refused(found)
-        # The longest way down counts, whatever shorter ones there are.
-        assert "32 deep" in await trees.refused(image, found)
-        assert len(trees.database.seen) < TREE_BOUNDS.depth + 20
-
-    play(database_url, scenario)
+@pytest.fixture
+async def trees(metadata_url: str) -> AsyncIterator[Trees]:
+    """Return a registry whose statements are counted."""
+    async with open_counting(metadata_url) as (registry, counted):
+        yield Trees(registry, counted)
 
 
-def test_the_longest_way_down_counts(sqlite_database: str) -> None:
-    async def scenario(trees: Trees) -> None:
-        found = [await trees.image()]
-        for _ in range(TREE_BOUNDS.depth):
-            found.append(await trees.index(*found[-3:]))
-        assert "32 deep" in await trees.refused(*found[-3:])
+@on_both_databases
+async def test_indexes_lie_in_each_other_only_so_deep(trees: Trees) -> None:
+    image = await trees.image()
+    found = image
+    for _ in range(TREE_BOUNDS.depth):
+        found = await trees.index(found)
+    assert "32 deep" in await trees.refused(found)
+    # The longest way down counts, whatever shorter ones there are.
+    assert "32 deep" in await trees.refused(image, found)
+    assert len(trees.database.seen) < TREE_BOUNDS.depth + 20
 
-    play(sqlite_database, scenario)
+
+async def test_the_longest_way_down_counts(trees: Trees) -> None:
+    found = [await trees.image()]
+    for _ in range(TREE_BOUNDS.depth):
+        found.append(await trees.index(*found[-3:]))
+    assert "32 deep" in await trees.refused(*found[-3:])
 
 
-def test_manifests_under_an_index_are_counted_where_they_are_listed(
-    sqlite_database: str, monkeypatch: pytest.MonkeyPatch
+async def test_manifests_under_an_index_are_counted_where_they_are_listed(
+    trees: Trees, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(trees: Trees) -> None:
-        images = [await trees.image(str(number)) for number in range(4)]
-        one, other = await trees.index(*images), await trees.index(*images, images[0], images[1])
-        assert other != one
-        top = await trees.index(one, other)  # two, and four under each
-        assert "10 manifests" in await trees.refused(top)
-
     monkeypatch.setattr(manifests, "TREE_BOUNDS", TREE_BOUNDS._replace(edges=10))
-    play(sqlite_database, scenario)
+    images = [await trees.image(str(number)) for number in range(4)]
+    one, other = await trees.index(*images), await trees.index(*images, images[0], images[1])
+    assert other != one
+    top = await trees.index(one, other)  # two, and four under each
+    assert "10 manifests" in await trees.refused(top)
 
 
-def test_blobs_under_an_index_are_counted_before_they_are_added_up(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
+@on_both_databases
+async def test_blobs_under_an_index_are_counted_before_they_are_added_up(
+    trees: Trees, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(trees: Trees) -> None:
-        few, many = await trees.image("few", 3), await trees.image("many", 5)
-        await trees.index(few, few)
-        await trees.index(few, many)  # with their configs these are ten
-        other = await trees.image("one")
-        assert "10 layers and configs" in await trees.refused(few, many, other)
-        texts = [statement.sqlite for statement in trees.database.seen]
-        assert not any("sum(" in text for text in texts)
-
     monkeypatch.setattr(manifests, "TREE_BOUNDS", TREE_BOUNDS._replace(blobs=10))
-    play(database_url, scenario)
+    few, many = await trees.image("few", 3), await trees.image("many", 5)
+    await trees.index(few, few)
+    await trees.index(few, many)  # with their configs these are ten
+    other = await trees.image("one")
+    assert "10 layers and configs" in await trees.refused(few, many, other)
+    texts = [statement.sqlite for statement in trees.database.seen]
+    assert not any("sum(" in text for text in texts)
 
 
-def test_no_statement_of_a_walk_returns_more_rows_than_are_left(sqlite_database: str) -> None:
+async def test_no_statement_of_a_walk_returns_more_rows_than_are_left(trees: Trees) -> None:
     """Indexes that all list all of the level below have many more edges than manifests."""
 
-    async def scenario(trees: Trees) -> None:
-        level = [await trees.image(str(number)) for number in range(6)]
-        refused = 0
-        for number in range(8):
-            made = []
-            for place in range(6):
-                fields = {"manifests": level, "annotations": {"place": f"{number} {place}"}}
-                answer, found = await trees.put(OCI_INDEX, **fields)
-                refused += answer.status == 400
-                made += [found] if answer.status == 201 else []
-            level = made or level
-        assert refused == 0
-        # 8 levels of 36 edges: a walk that looked at each path would need 6 ** 8 rows.
-        assert len(trees.database.seen) < 25
-
-    play(sqlite_database, scenario)
+    level = [await trees.image(str(number)) for number in range(6)]
+    refused = 0
+    for number in range(8):
+        made = []
+        for place in range(6):
+            fields = {"manifests": level, "annotations": {"place": f"{number} {place}"}}
+            answer, found = await trees.put(OCI_INDEX, **fields)
+            refused += answer.status == 400
+            made += [found] if answer.status == 201 else []
+        level = made or level
+    assert refused == 0
+    # 8 levels of 36 edges: a walk that looked at each path would need 6 ** 8 rows.
+    assert len(trees.database.seen) < 25

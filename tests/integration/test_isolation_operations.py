@@ -6,7 +6,6 @@ asked here by itself, and fails until the place of its parameter is in `Tenant.i
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 import httpx
@@ -22,7 +21,7 @@ from tests.integration.id_places import (
     token_of,
 )
 from tests.integration.identity_operations import dump
-from tests.integration.served_world import Served, Tenant, play
+from tests.integration.served_world import Served, Tenant
 from tests.integration.statement_scope import Scopes, all_statements
 
 Told = tuple[int, str, dict[str, str]]
@@ -56,114 +55,99 @@ def told(answer: httpx.Response) -> Told:
     return answer.status_code, body, headers
 
 
-def test_every_parameter_has_its_thing(tmp_path: Path) -> None:
+async def test_every_parameter_has_its_thing(served: Served) -> None:
     """The control group: some operation on each of the things finds it."""
 
-    async def scenario(served: Served) -> None:
-        unknown = {place.key for place in PLACES} - served.acme.ids.keys()
-        assert unknown == set(), "make one in served_world.furnish"
-        found = set()
-        for place in PLACES:
-            if place.operation.method != "DELETE":
-                path, token = filled(place, served.acme), token_of(place.operation, served.acme)
-                body = BODIES.get(place.operation.place, {})
-                answer = await served.ask(place.operation.method, path, body, token=token)
-                if answer.status_code < 300 or answer.status_code == 409:
-                    found.add(place.key)
-        assert {place.key for place in PLACES} - found <= DELETED_ONLY
-
     assert len(PLACES) > 45
-    play(tmp_path / "data", scenario)
+    unknown = {place.key for place in PLACES} - served.acme.ids.keys()
+    assert unknown == set(), "make one in served_world.furnish"
+    found = set()
+    for place in PLACES:
+        if place.operation.method != "DELETE":
+            path, token = filled(place, served.acme), token_of(place.operation, served.acme)
+            body = BODIES.get(place.operation.place, {})
+            answer = await served.ask(place.operation.method, path, body, token=token)
+            if answer.status_code < 300 or answer.status_code == 409:
+                found.add(place.key)
+    assert {place.key for place in PLACES} - found <= DELETED_ONLY
 
 
-def test_foreign_ids_are_as_unknown_ones(tmp_path: Path) -> None:
+async def test_foreign_ids_are_as_unknown_ones(served: Served) -> None:
     """G19, G18: 404 byte for byte, and no statement sees a foreign id without our account."""
 
-    async def scenario(served: Served) -> None:
-        own, foreign = served.acme, served.globex
-        before = await served.database.read(dump)
-        served.database.noted.clear()
-        wrong = {}
-        for place in PLACES:
-            operation, token = place.operation, token_of(place.operation, own)
-            body = BODIES.get(operation.place, {})
-            other = foreign.ids[place.key]
-            nothing = UNKNOWN_DIGEST if ":" in other else "nobodys" if "-" not in other else UNKNOWN
-            answers = []
-            for asked in (other, nothing):
-                path = filled(place, own, asked)
-                answer = await served.ask(operation.method, path, body, token=token)
-                answers.append(as_of_nothing(told(answer), {"asked": asked}))
-            status = SUCCESSES.get((operation.place, place.number), 404)
-            if answers[0][0] != status or answers[0] != answers[1]:
-                wrong[operation.place, place.number] = answers
-            theirs = filled(place, foreign)  # all of the path is somebody else's
-            answer = await served.ask(operation.method, theirs, body, token=token)
-            if answer.status_code != 404:
-                wrong[operation.place, place.number] = [told(answer)]
-        assert wrong == {}, sorted(wrong)
-        assert_no_foreign_id_went_unscoped(served)
-        assert await served.database.read(dump) == before
-
-    play(tmp_path / "data", scenario)
+    own, foreign = served.acme, served.globex
+    before = await served.database.read(dump)
+    served.database.noted.clear()
+    wrong = {}
+    for place in PLACES:
+        operation, token = place.operation, token_of(place.operation, own)
+        body = BODIES.get(operation.place, {})
+        other = foreign.ids[place.key]
+        nothing = UNKNOWN_DIGEST if ":" in other else "nobodys" if "-" not in other else UNKNOWN
+        answers = []
+        for asked in (other, nothing):
+            path = filled(place, own, asked)
+            answer = await served.ask(operation.method, path, body, token=token)
+            answers.append(as_of_nothing(told(answer), {"asked": asked}))
+        status = SUCCESSES.get((operation.place, place.number), 404)
+        if answers[0][0] != status or answers[0] != answers[1]:
+            wrong[operation.place, place.number] = answers
+        theirs = filled(place, foreign)  # all of the path is somebody else's
+        answer = await served.ask(operation.method, theirs, body, token=token)
+        if answer.status_code != 404:
+            wrong[operation.place, place.number] = [told(answer)]
+    assert wrong == {}, sorted(wrong)
+    assert_no_foreign_id_went_unscoped(served)
+    assert await served.database.read(dump) == before
 
 
-def test_foreign_names_are_refused(tmp_path: Path) -> None:
+async def test_foreign_names_are_refused(served: Served) -> None:
     """G19 on /v2: 403 by a token that was refused them, 401 by one that does not speak of them."""
 
-    async def scenario(served: Served) -> None:
-        scopes = [f"repository:{handle}/app:*" for handle in ("acme", "globex")]
-        refused = await served.bearer(served.acme, *scopes)
-        silent = await served.bearer(served.acme, scopes[0])
-        served.database.noted.clear()
-        for method, argument in requests():
-            path = f"/v2/globex/app/{argument}".format(**things(served.globex))
-            for token, status in ((refused, 403), (silent, 401)):
-                answer = await served.ask(method, path, token=token)
-                assert answer.status_code == status, (method, path)
-        assert served.database.noted == []
-
-    play(tmp_path / "data", scenario)
+    scopes = [f"repository:{handle}/app:*" for handle in ("acme", "globex")]
+    refused = await served.bearer(served.acme, *scopes)
+    silent = await served.bearer(served.acme, scopes[0])
+    served.database.noted.clear()
+    for method, argument in requests():
+        path = f"/v2/globex/app/{argument}".format(**things(served.globex))
+        for token, status in ((refused, 403), (silent, 401)):
+            answer = await served.ask(method, path, token=token)
+            assert answer.status_code == status, (method, path)
+    assert served.database.noted == []
 
 
-def test_foreign_digests_tags_and_uploads_are_as_unknown_ones(tmp_path: Path) -> None:
+async def test_foreign_digests_tags_and_uploads_are_as_unknown_ones(served: Served) -> None:
     """G19, G18: in one's own repository; status, bytes and headers are those of the unknown."""
 
-    async def scenario(served: Served) -> None:
-        token = await served.bearer(served.acme, "repository:acme/app:*")
-        served.database.noted.clear()
-        asked = 0
-        for method, argument in requests():
-            if "{" not in argument:
-                continue
-            answers = []
-            for each in (things(served.globex), NOTHING):
-                path = f"/v2/acme/app/{argument}".format(**each)
-                query = f"?digest={UNKNOWN_DIGEST}" if "{upload}" in argument else ""
-                answer = await served.ask(method, path + query, token=token)
-                answers.append(as_of_nothing(told(answer), each))
-            assert answers[0] == answers[1], (method, argument)
-            assert answers[0][0] == REFUSALS.get((method, argument), 404), (method, argument)
-            asked += 1
-        assert asked >= 17
-        assert_no_foreign_id_went_unscoped(served)
-
-    play(tmp_path / "data", scenario)
+    token = await served.bearer(served.acme, "repository:acme/app:*")
+    served.database.noted.clear()
+    asked = 0
+    for method, argument in requests():
+        if "{" not in argument:
+            continue
+        answers = []
+        for each in (things(served.globex), NOTHING):
+            path = f"/v2/acme/app/{argument}".format(**each)
+            query = f"?digest={UNKNOWN_DIGEST}" if "{upload}" in argument else ""
+            answer = await served.ask(method, path + query, token=token)
+            answers.append(as_of_nothing(told(answer), each))
+        assert answers[0] == answers[1], (method, argument)
+        assert answers[0][0] == REFUSALS.get((method, argument), 404), (method, argument)
+        asked += 1
+    assert asked >= 17
+    assert_no_foreign_id_went_unscoped(served)
 
 
-def test_nothing_is_mounted_from_a_foreign_repository(tmp_path: Path) -> None:
+async def test_nothing_is_mounted_from_a_foreign_repository(served: Served) -> None:
     """G16, G19: 202 as for a blob that nobody has, whether the source is named or not."""
 
-    async def scenario(served: Served) -> None:
-        scopes = [f"repository:{handle}/app:*" for handle in ("acme", "globex")]
-        token = await served.bearer(served.acme, *scopes)
-        for source in ("&from=globex/app", ""):
-            for digest in (served.globex.blob, UNKNOWN_DIGEST):
-                path = f"/v2/acme/app/blobs/uploads/?mount={digest}{source}"
-                answer = await served.ask("POST", path, token=token)
-                assert answer.status_code == 202, answer.text
-
-    play(tmp_path / "data", scenario)
+    scopes = [f"repository:{handle}/app:*" for handle in ("acme", "globex")]
+    token = await served.bearer(served.acme, *scopes)
+    for source in ("&from=globex/app", ""):
+        for digest in (served.globex.blob, UNKNOWN_DIGEST):
+            path = f"/v2/acme/app/blobs/uploads/?mount={digest}{source}"
+            answer = await served.ask("POST", path, token=token)
+            assert answer.status_code == 202, answer.text
 
 
 REFUSALS: Final = {

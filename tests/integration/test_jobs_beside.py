@@ -21,10 +21,20 @@ from registry.main import forget_ended
 from tests.control_plane import count_rows
 from tests.databases import add_account
 from tests.dying import PassingDatabase
-from tests.jobs import COUNT, count_steps, enqueue_counts, get, unfinished, until, with_jobs
+from tests.jobs import (
+    COUNT,
+    count_steps,
+    enqueue_counts,
+    get,
+    unfinished,
+    until,
+    with_effects,
+)
+
+pytestmark = with_effects
 
 
-def test_a_step_under_way_may_finish(sqlite_database: str) -> None:
+async def test_a_step_under_way_may_finish(database: Database) -> None:
     begun = asyncio.Event()
 
     async def step(job: Job) -> Next | Done:
@@ -32,17 +42,14 @@ def test_a_step_under_way_may_finish(sqlite_database: str) -> None:
         await asyncio.sleep(0.05)  # the block ends meanwhile
         return await count_steps(job)
 
-    async def scenario(database: Database) -> None:
-        (job,) = await database.write(enqueue_counts, 1, 2, system_clock())
-        async with running(JobWorker(database, [JobKind(name=COUNT, step=step)])):
-            await begun.wait()
-        left = await get(database, job)
-        assert (left.cursor, left.lease_token) == (1, None)  # any other may go on at once
-
-    with_jobs(sqlite_database, scenario)
+    (job,) = await database.write(enqueue_counts, 1, 2, system_clock())
+    async with running(JobWorker(database, [JobKind(name=COUNT, step=step)])):
+        await begun.wait()
+    left = await get(database, job)
+    assert (left.cursor, left.lease_token) == (1, None)  # any other may go on at once
 
 
-def test_a_step_that_does_not_finish_is_dropped(sqlite_database: str) -> None:
+async def test_a_step_that_does_not_finish_is_dropped(database: Database) -> None:
     begun, dropped = asyncio.Event(), asyncio.Event()
 
     async def step(job: Job) -> Next | Done:
@@ -53,15 +60,12 @@ def test_a_step_that_does_not_finish_is_dropped(sqlite_database: str) -> None:
             dropped.set()
         return await count_steps(job)
 
-    async def scenario(database: Database) -> None:
-        (job,) = await database.write(enqueue_counts, 1, 2, system_clock())
-        async with running(JobWorker(database, [JobKind(name=COUNT, step=step)])):
-            await begun.wait()
-        assert dropped.is_set()
-        left = await get(database, job)
-        assert (left.state, left.cursor, left.fault) == ("running", None, None)
-
-    with_jobs(sqlite_database, scenario)
+    (job,) = await database.write(enqueue_counts, 1, 2, system_clock())
+    async with running(JobWorker(database, [JobKind(name=COUNT, step=step)])):
+        await begun.wait()
+    assert dropped.is_set()
+    left = await get(database, job)
+    assert (left.state, left.cursor, left.fault) == ("running", None, None)
 
 
 class FailingOnce(PassingDatabase):
@@ -78,43 +82,39 @@ class FailingOnce(PassingDatabase):
         return await super().read(query, *args, **kwargs)
 
 
-def test_a_worker_that_failed_begins_again(
-    sqlite_database: str, caplog: pytest.LogCaptureFixture
+async def test_a_worker_that_failed_begins_again(
+    database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(database: Database) -> None:
-        await database.write(enqueue_counts, 1, 2, system_clock())
+    await database.write(enqueue_counts, 1, 2, system_clock())
 
-        async def is_done() -> bool:
-            return not await database.read(unfinished)
+    async def is_done() -> bool:
+        return not await database.read(unfinished)
 
-        kind = JobKind(name=COUNT, step=count_steps)
-        async with running(JobWorker(FailingOnce(database), [kind])):
-            await until(is_done)
-
-    with_jobs(sqlite_database, scenario)
+    kind = JobKind(name=COUNT, step=count_steps)
+    async with running(JobWorker(FailingOnce(database), [kind])):
+        await until(is_done)
     (record,) = (each for each in caplog.records if each.name == "registry.jobs")
     assert record.levelno == logging.ERROR
     assert "a bug" in str(record.exc_info)
 
 
-def test_a_registry_forgets_what_was_done_long_ago(sqlite_database: str) -> None:
+async def test_a_registry_forgets_what_was_done_long_ago(
+    database: Database, sqlite_database: str
+) -> None:
     def emit(tx: Connection) -> None:
         outbox.emit(tx, "test.counted", add_account(tx, "acme"), {}, system_clock())
 
-    async def scenario(database: Database) -> None:
-        await database.write(enqueue_counts, 1, 2, system_clock())
-        await database.write(emit)
-        kinds = [JobKind(name=COUNT, step=count_steps), outbox.delivery(database, system_clock, [])]
+    await database.write(enqueue_counts, 1, 2, system_clock())
+    await database.write(emit)
+    kinds = [JobKind(name=COUNT, step=count_steps), outbox.delivery(database, system_clock, [])]
 
-        async def is_done() -> bool:
-            return not await database.read(unfinished)
+    async def is_done() -> bool:
+        return not await database.read(unfinished)
 
-        async with running(JobWorker(database, kinds)):
-            await until(is_done)
-        for seconds, left in ((0, (2, 1)), (KEPT_SECONDS, (0, 0))):
-            now = system_clock() + seconds * MICROSECONDS
-            await forget_ended(database, lambda now=now: now, FAMILIES)  # type: ignore[misc]
-            found = tuple(count_rows(sqlite_database, table) for table in ("jobs", "outbox"))
-            assert found == left
-
-    with_jobs(sqlite_database, scenario)
+    async with running(JobWorker(database, kinds)):
+        await until(is_done)
+    for seconds, left in ((0, (2, 1)), (KEPT_SECONDS, (0, 0))):
+        now = system_clock() + seconds * MICROSECONDS
+        await forget_ended(database, lambda now=now: now, FAMILIES)  # type: ignore[misc]
+        found = tuple(count_rows(sqlite_database, table) for table in ("jobs", "outbox"))
+        assert found == left

@@ -27,9 +27,17 @@ from cloudcore.jobs.outbox import (
 )
 from cloudcore.jobs.queue import Job
 from cloudcore.jobs.worker import JobPace, JobWorker
-from tests.databases import add_account
+from tests.databases import add_account, on_both_databases
 from tests.dying import PassingDatabase
-from tests.jobs import START, Clock, all_jobs, running, until, until_finished, with_jobs
+from tests.jobs import (
+    START,
+    Clock,
+    all_jobs,
+    running,
+    until,
+    until_finished,
+    with_effects,
+)
 
 TYPE: Final = "registry.tag.moved"
 NEVER_POLLS: Final = JobPace(poll_seconds=3600)
@@ -66,47 +74,46 @@ def pending(tx: Connection, account_id: str) -> list[object]:
     return [event.payload for event in outbox._pending(tx, account_id, 1000)]
 
 
-def test_an_event_is_there_if_and_only_if_its_change_is(database_url: str) -> None:
+@with_effects
+@on_both_databases
+async def test_an_event_is_there_if_and_only_if_its_change_is(database: Database) -> None:
     def refused(tx: Connection, account_id: str) -> None:
         emit(tx, TYPE, account_id, {"tag": "v1"}, START)
         raise InterruptedError
 
-    async def scenario(database: Database) -> None:
-        account = await database.write(add_account, "a")
-        with pytest.raises(InterruptedError):
-            await database.write(refused, account)
-        assert await database.read(pending, account) == []
-        assert await database.read(all_jobs) == []
-        [identity] = await database.write(emit_all, account, [{"tag": "v1"}])
-        recorder = Recorder()
-        async with running(deliverer(database, recorder)):
-            await until_finished(database)
-        [event] = recorder.handed
-        assert (event.id, event.account_id, event.type) == (identity, account, TYPE)
-        assert event.payload == {"tag": "v1"}
-
-    with_jobs(database_url, scenario)
+    account = await database.write(add_account, "a")
+    with pytest.raises(InterruptedError):
+        await database.write(refused, account)
+    assert await database.read(pending, account) == []
+    assert await database.read(all_jobs) == []
+    [identity] = await database.write(emit_all, account, [{"tag": "v1"}])
+    recorder = Recorder()
+    async with running(deliverer(database, recorder)):
+        await until_finished(database)
+    [event] = recorder.handed
+    assert (event.id, event.account_id, event.type) == (identity, account, TYPE)
+    assert event.payload == {"tag": "v1"}
 
 
-def test_each_account_has_its_events_in_order(database_url: str) -> None:
+@with_effects
+@on_both_databases
+async def test_each_account_has_its_events_in_order(database: Database) -> None:
     """More than a batch, to two subscribers, from changes of one event and of several."""
 
-    async def scenario(database: Database) -> None:
-        accounts = [await database.write(add_account, handle) for handle in "abc"]
-        first, second = Recorder(), Recorder()
-        async with running(deliverer(database, first, second)):
-            for number in range(0, 60, 3):
-                for account in accounts:
-                    await database.write(emit_all, account, [number, number + 1, number + 2])
-            await until_finished(database)
-        for recorder in (first, second):
-            assert recorder.taken == {account: list(range(60)) for account in accounts}
-            assert len({event.id for event in recorder.handed}) == 180
-
-    with_jobs(database_url, scenario)
+    accounts = [await database.write(add_account, handle) for handle in "abc"]
+    first, second = Recorder(), Recorder()
+    async with running(deliverer(database, first, second)):
+        for number in range(0, 60, 3):
+            for account in accounts:
+                await database.write(emit_all, account, [number, number + 1, number + 2])
+        await until_finished(database)
+    for recorder in (first, second):
+        assert recorder.taken == {account: list(range(60)) for account in accounts}
+        assert len({event.id for event in recorder.handed}) == 180
 
 
-def test_order_is_that_of_the_commits(database_url: str) -> None:
+@with_effects
+async def test_order_is_that_of_the_commits(database: Database, database_url: str) -> None:
     """Changes that begin at once on two processes' connections, each told how many came before."""
 
     def count(tx: Connection, account_id: str) -> None:
@@ -114,55 +121,54 @@ def test_order_is_that_of_the_commits(database_url: str) -> None:
         outbox._enqueue_delivery(tx, account_id, 0)
         emit(tx, TYPE, account_id, len(outbox._pending(tx, account_id, 1000)), 0)
 
-    async def scenario(database: Database) -> None:
-        other = open_database(database_url)
-        account = await database.write(add_account, "a")
-        await asyncio.gather(
-            *(one.write(count, account) for one in (database, other) for _ in range(50))
-        )
-        assert await database.read(pending, account) == list(range(100))
-        await other.close()
-
-    with_jobs(database_url, scenario)
+    other = open_database(database_url)
+    account = await database.write(add_account, "a")
+    await asyncio.gather(
+        *(one.write(count, account) for one in (database, other) for _ in range(50))
+    )
+    assert await database.read(pending, account) == list(range(100))
+    await other.close()
 
 
-def test_no_event_is_left_behind_by_a_delivery_that_ends(database_url: str) -> None:
+@with_effects
+async def test_no_event_is_left_behind_by_a_delivery_that_ends(
+    database: Database, database_url: str
+) -> None:
     """Emitters and workers on two processes' connections; nobody polls, so nothing helps out."""
 
-    async def scenario(database: Database) -> None:
-        other = open_database(database_url)
-        accounts = [await database.write(add_account, handle) for handle in "ab"]
-        recorder = Recorder()
-        async with (
-            running(deliverer(database, recorder)),
-            running(deliverer(other, recorder)),
-        ):
+    other = open_database(database_url)
+    accounts = [await database.write(add_account, handle) for handle in "ab"]
+    recorder = Recorder()
+    async with (
+        running(deliverer(database, recorder)),
+        running(deliverer(other, recorder)),
+    ):
 
-            async def emit_many(into: Database, account: str) -> None:
-                for number in range(50):
-                    await into.write(emit_all, account, [number])
+        async def emit_many(into: Database, account: str) -> None:
+            for number in range(50):
+                await into.write(emit_all, account, [number])
 
-            await asyncio.gather(
-                *(
-                    emit_many(into, account)
-                    for into in (database, other)
-                    for account in accounts
-                    for _ in range(2)
-                )
+        await asyncio.gather(
+            *(
+                emit_many(into, account)
+                for into in (database, other)
+                for account in accounts
+                for _ in range(2)
             )
-            await until_finished(database)
-        for account in accounts:
-            assert await database.read(pending, account) == []
-            assert len(recorder.taken[account]) == 200
-        await other.close()
+        )
+        await until_finished(database)
+    for account in accounts:
+        assert await database.read(pending, account) == []
+        assert len(recorder.taken[account]) == 200
+    await other.close()
 
-    with_jobs(database_url, scenario)
 
-
-def test_an_event_nobody_can_take_holds_back_its_own_account_only(
-    database_url: str, caplog: pytest.LogCaptureFixture
+@with_effects
+@on_both_databases
+async def test_an_event_nobody_can_take_holds_back_its_own_account_only(
+    database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(database: Database) -> None:
+    with caplog.at_level(logging.CRITICAL, "cloudcore.jobs.worker"):
         clock = Clock()
         sick = await database.write(add_account, "sick")
         well = await database.write(add_account, "well")
@@ -206,9 +212,6 @@ def test_an_event_nobody_can_take_holds_back_its_own_account_only(
         poison = {event.id for event in recorder.handed if event.payload == "poison"}
         assert len(poison) == 1
 
-    with caplog.at_level(logging.CRITICAL, "cloudcore.jobs.worker"):
-        with_jobs(database_url, scenario)
-
 
 class _NoCommit(PassingDatabase):
     """Its process dies before any step commits."""
@@ -225,84 +228,79 @@ class _NoCommit(PassingDatabase):
         raise AssertionError
 
 
-def test_a_death_before_the_mark_delivers_again_with_the_same_ids(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        clock = Clock()
-        account = await database.write(add_account, "a")
-        recorder = Recorder()
-        dying = _NoCommit(database)
+@with_effects
+@on_both_databases
+async def test_a_death_before_the_mark_delivers_again_with_the_same_ids(database: Database) -> None:
+    clock = Clock()
+    account = await database.write(add_account, "a")
+    recorder = Recorder()
+    dying = _NoCommit(database)
 
-        def emit_now(tx: Connection) -> list[str]:
-            return [emit(tx, TYPE, account, number, clock.now) for number in range(3)]
+    def emit_now(tx: Connection) -> list[str]:
+        return [emit(tx, TYPE, account, number, clock.now) for number in range(3)]
 
-        ids = await database.write(emit_now)
-        kind = delivery(dying, clock, [recorder])
-        task = asyncio.create_task(JobWorker(dying, [kind], clock=clock).run())
-        await dying.died.wait()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        clock.pass_seconds(60)
-        async with running(
-            JobWorker(database, [delivery(database, clock, [recorder])], clock=clock)
-        ):
-            await until_finished(database)
-        assert [event.id for event in recorder.handed] == ids * 2
-
-    with_jobs(database_url, scenario)
+    ids = await database.write(emit_now)
+    kind = delivery(dying, clock, [recorder])
+    task = asyncio.create_task(JobWorker(dying, [kind], clock=clock).run())
+    await dying.died.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    clock.pass_seconds(60)
+    async with running(JobWorker(database, [delivery(database, clock, [recorder])], clock=clock)):
+        await until_finished(database)
+    assert [event.id for event in recorder.handed] == ids * 2
 
 
-def test_only_events_delivered_long_ago_are_forgotten(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        account = await database.write(add_account, "a")
-        await database.write(emit_all, account, [1])
-        async with running(deliverer(database, Recorder())):
-            await until_finished(database)
-        await database.write(emit_all, account, [2])
-        now = system_clock()
-        assert await database.write(forget_delivered, now) == 0
-        kept = outbox.KEPT_SECONDS * 1_000_000
-        assert await database.write(forget_delivered, now + kept) == 1
-        assert await database.read(pending, account) == [2]
+@with_effects
+@on_both_databases
+async def test_only_events_delivered_long_ago_are_forgotten(database: Database) -> None:
+    account = await database.write(add_account, "a")
+    await database.write(emit_all, account, [1])
+    async with running(deliverer(database, Recorder())):
+        await until_finished(database)
+    await database.write(emit_all, account, [2])
+    now = system_clock()
+    assert await database.write(forget_delivered, now) == 0
+    kept = outbox.KEPT_SECONDS * 1_000_000
+    assert await database.write(forget_delivered, now + kept) == 1
+    assert await database.read(pending, account) == [2]
 
-    with_jobs(database_url, scenario)
 
-
-def test_events_that_nobody_takes_are_forgotten_after_thirty_days(
-    database_url: str, caplog: pytest.LogCaptureFixture
+@with_effects
+@on_both_databases
+async def test_events_that_nobody_takes_are_forgotten_after_thirty_days(
+    database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of all accounts, in batches; what was delivered is none of them."""
     count = outbox._FORGOTTEN_AT_ONCE // 2 + 1
 
-    async def scenario(database: Database) -> None:
-        clock = Clock()
+    clock = Clock()
 
-        def emit_now(tx: Connection, account_id: str, payload: str, times: int = 1) -> None:
-            for _ in range(times):
-                emit(tx, TYPE, account_id, payload, clock.now)
+    def emit_now(tx: Connection, account_id: str, payload: str, times: int = 1) -> None:
+        for _ in range(times):
+            emit(tx, TYPE, account_id, payload, clock.now)
 
-        taken, *others = [await database.write(add_account, handle) for handle in "abc"]
-        await database.write(emit_now, taken, "taken")
-        async with running(deliverer(database, Recorder())):
-            await until_finished(database)
-        for account in others:
-            await database.write(emit_now, account, "old", count)
-        clock.pass_seconds(60)
-        for account in others:
-            await database.write(emit_now, account, "new")
-        clock.pass_seconds(UNDELIVERED_SECONDS - 61)
-        assert await forget_undelivered(database, clock) == 0
-        clock.pass_seconds(1)
-        assert await forget_undelivered(database, clock) == 2 * count
-        assert [await database.read(pending, account) for account in others] == [["new"]] * 2
-        # An account's delivery goes on with what is left.
-        recorder = Recorder()
-        async with running(deliverer(database, recorder)):
-            await until_finished(database)
-        assert recorder.taken == {account: ["new"] for account in others}
-        late = system_clock() + outbox.KEPT_SECONDS * 1_000_000
-        assert await database.write(forget_delivered, late) == 3
-
-    with_jobs(database_url, scenario)
+    taken, *others = [await database.write(add_account, handle) for handle in "abc"]
+    await database.write(emit_now, taken, "taken")
+    async with running(deliverer(database, Recorder())):
+        await until_finished(database)
+    for account in others:
+        await database.write(emit_now, account, "old", count)
+    clock.pass_seconds(60)
+    for account in others:
+        await database.write(emit_now, account, "new")
+    clock.pass_seconds(UNDELIVERED_SECONDS - 61)
+    assert await forget_undelivered(database, clock) == 0
+    clock.pass_seconds(1)
+    assert await forget_undelivered(database, clock) == 2 * count
+    assert [await database.read(pending, account) for account in others] == [["new"]] * 2
+    # An account's delivery goes on with what is left.
+    recorder = Recorder()
+    async with running(deliverer(database, recorder)):
+        await until_finished(database)
+    assert recorder.taken == {account: ["new"] for account in others}
+    late = system_clock() + outbox.KEPT_SECONDS * 1_000_000
+    assert await database.write(forget_delivered, late) == 3
     assert f"deleted {2 * count} events" in caplog.text
 
 

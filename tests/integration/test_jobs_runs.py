@@ -32,7 +32,7 @@ from cloudcore.jobs.runs import (
     start_run,
 )
 from cloudcore.jobs.worker import JobWorker
-from tests.databases import add_account
+from tests.databases import add_account, on_both_databases
 from tests.jobs import (
     START,
     Clock,
@@ -42,7 +42,7 @@ from tests.jobs import (
     lose_workers,
     unfinished,
     until,
-    with_jobs,
+    with_effects,
 )
 
 COPY: Final = "test.copy"
@@ -117,135 +117,129 @@ async def get_run(database: Database, run_id: str) -> Run:
     return run
 
 
-def test_a_family_writes_its_step_only(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        clock = Clock()
-        ended: list[Run] = []
-        account = await make_account(database)
-        begun = await database.write(start_copy, account, uuid7(), 12, START)
-        assert (begun.state, begun.counts, begun.done) == (
-            "running",
-            {"copied": 0, "skipped": 0},
-            0,
-        )
-        assert (begun.total, begun.started_by, begun.started_at) == (None, "someone", START)
-        clock.pass_seconds(5)
-        async with working(database, copying(database, clock, ended), clock):
-            pass
-        run = await get_run(database, begun.id)
-        assert (run.state, run.done, run.total) == ("succeeded", 12, 12)
-        assert (run.counts, run.fault, run.faults) == ({"copied": 12, "skipped": 0}, None, [])
-        assert (run.finished_at, run.account_id) == (clock.now, account)
-        assert ended == [run]
-        assert await database.read(list_effects) == [(run.id, number) for number in range(12)]
-        (job,) = await database.read(all_jobs)
-        assert (job.kind, job.account_id, job.state) == (COPY, account, "succeeded")
+@with_effects
+@on_both_databases
+async def test_a_family_writes_its_step_only(database: Database) -> None:
+    clock = Clock()
+    ended: list[Run] = []
+    account = await make_account(database)
+    begun = await database.write(start_copy, account, uuid7(), 12, START)
+    assert (begun.state, begun.counts, begun.done) == (
+        "running",
+        {"copied": 0, "skipped": 0},
+        0,
+    )
+    assert (begun.total, begun.started_by, begun.started_at) == (None, "someone", START)
+    clock.pass_seconds(5)
+    async with working(database, copying(database, clock, ended), clock):
+        pass
+    run = await get_run(database, begun.id)
+    assert (run.state, run.done, run.total) == ("succeeded", 12, 12)
+    assert (run.counts, run.fault, run.faults) == ({"copied": 12, "skipped": 0}, None, [])
+    assert (run.finished_at, run.account_id) == (clock.now, account)
+    assert ended == [run]
+    assert await database.read(list_effects) == [(run.id, number) for number in range(12)]
+    (job,) = await database.read(all_jobs)
+    assert (job.kind, job.account_id, job.state) == (COPY, account, "succeeded")
 
-    with_jobs(database_url, scenario)
 
-
-def test_a_run_that_cannot_go_on_fails_with_its_job(database_url: str) -> None:
+@with_effects
+@on_both_databases
+async def test_a_run_that_cannot_go_on_fails_with_its_job(database: Database) -> None:
     """With what it did before; the change of the step that failed is undone."""
 
-    async def scenario(database: Database) -> None:
-        clock = Clock()
-        ended: list[Run] = []
-        begun = await database.write(start_copy, await make_account(database), uuid7(), 30, START)
-        async with working(database, copying(database, clock, ended), clock):
-            pass
-        run = await get_run(database, begun.id)
-        assert (run.state, run.fault) == ("failed", "UNLUCKY: 13 cannot be copied")
-        assert (run.counts["copied"], run.done, run.total) == (10, 10, 30)
-        (fault,) = run.faults
-        assert (fault.code, fault.occurrences, fault.subject) == ("UNLUCKY", 1, "")
-        assert ended == [run]
-        assert len(await database.read(list_effects)) == 10
-        (job,) = await database.read(all_jobs)
-        assert job.state == "failed"
-        assert job.finished_at == run.finished_at
-
-    with_jobs(database_url, scenario)
+    clock = Clock()
+    ended: list[Run] = []
+    begun = await database.write(start_copy, await make_account(database), uuid7(), 30, START)
+    async with working(database, copying(database, clock, ended), clock):
+        pass
+    run = await get_run(database, begun.id)
+    assert (run.state, run.fault) == ("failed", "UNLUCKY: 13 cannot be copied")
+    assert (run.counts["copied"], run.done, run.total) == (10, 10, 30)
+    (fault,) = run.faults
+    assert (fault.code, fault.occurrences, fault.subject) == ("UNLUCKY", 1, "")
+    assert ended == [run]
+    assert len(await database.read(list_effects)) == 10
+    (job,) = await database.read(all_jobs)
+    assert job.state == "failed"
+    assert job.finished_at == run.finished_at
 
 
-def test_a_run_whose_workers_die_fails_and_holds_up_no_other(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        clock = Clock()
-        account = await make_account(database)
-        begun = await database.write(start_copy, account, uuid7(), 5, START)
-        await lose_workers(database, COPY, START)
-        async with working(database, copying(database, clock, []), clock):
-            pass
-        run = await get_run(database, begun.id)
-        assert (run.state, run.fault) == ("failed", "WORKER_LOST")
-        again = await database.write(start_copy, account, uuid7(), 5, START)
-        assert again.id != begun.id
-
-    with_jobs(database_url, scenario)
-
-
-def test_of_many_starts_at_once_there_is_one_run(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        other = open_database(database_url)
-        account = await make_account(database)
-        started = await asyncio.gather(
-            *(one.write(start_copy, account, uuid7(), 5, START) for one in (database, other) * 10)
-        )
-        await other.close()
-        (run_id,) = {run.id for run in started}
-        (job,) = await database.read(all_jobs)
-        assert job.arguments == {"run_id": run_id}
-        running = await database.read(find_running, COPY, SCOPE)
-        assert running is not None
-        assert running.id == run_id
-        elsewhere = NewRun(uuid7(), COPY, account, uuid7(), "crn:x", "", (), KEPT_SECONDS)
-        assert (await database.write(start_run, elsewhere, START)).id == elsewhere.id
-
-    with_jobs(database_url, scenario)
+@with_effects
+@on_both_databases
+async def test_a_run_whose_workers_die_fails_and_holds_up_no_other(database: Database) -> None:
+    clock = Clock()
+    account = await make_account(database)
+    begun = await database.write(start_copy, account, uuid7(), 5, START)
+    await lose_workers(database, COPY, START)
+    async with working(database, copying(database, clock, []), clock):
+        pass
+    run = await get_run(database, begun.id)
+    assert (run.state, run.fault) == ("failed", "WORKER_LOST")
+    again = await database.write(start_copy, account, uuid7(), 5, START)
+    assert again.id != begun.id
 
 
-def test_counts_of_workers_at_once_all_add_up(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        other = open_database(database_url)
-        begun = await database.write(start_copy, await make_account(database), uuid7(), 5, START)
-        one = Progress({"copied": 1})
-        await asyncio.gather(
-            *(each.write(progress_run, begun.id, one) for each in (database, other) * 10)
-        )
-        await other.close()
-        run = await get_run(database, begun.id)
-        assert (run.counts, run.done, run.total) == ({"copied": 20, "skipped": 0}, 0, None)
-        with pytest.raises(KeyError, match="elsewhere"):
-            await database.write(progress_run, begun.id, Progress({"elsewhere": 1}))
-        await database.write(progress_run, "gone", one)  # changes nothing
+@with_effects
+async def test_of_many_starts_at_once_there_is_one_run(
+    database: Database, database_url: str
+) -> None:
+    other = open_database(database_url)
+    account = await make_account(database)
+    started = await asyncio.gather(
+        *(one.write(start_copy, account, uuid7(), 5, START) for one in (database, other) * 10)
+    )
+    await other.close()
+    (run_id,) = {run.id for run in started}
+    (job,) = await database.read(all_jobs)
+    assert job.arguments == {"run_id": run_id}
+    running = await database.read(find_running, COPY, SCOPE)
+    assert running is not None
+    assert running.id == run_id
+    elsewhere = NewRun(uuid7(), COPY, account, uuid7(), "crn:x", "", (), KEPT_SECONDS)
+    assert (await database.write(start_run, elsewhere, START)).id == elsewhere.id
 
-    with_jobs(database_url, scenario)
+
+@with_effects
+async def test_counts_of_workers_at_once_all_add_up(database: Database, database_url: str) -> None:
+    other = open_database(database_url)
+    begun = await database.write(start_copy, await make_account(database), uuid7(), 5, START)
+    one = Progress({"copied": 1})
+    await asyncio.gather(
+        *(each.write(progress_run, begun.id, one) for each in (database, other) * 10)
+    )
+    await other.close()
+    run = await get_run(database, begun.id)
+    assert (run.counts, run.done, run.total) == ({"copied": 20, "skipped": 0}, 0, None)
+    with pytest.raises(KeyError, match="elsewhere"):
+        await database.write(progress_run, begun.id, Progress({"elsewhere": 1}))
+    await database.write(progress_run, "gone", one)  # changes nothing
 
 
-def test_faults_on_the_way_add_up_by_code_and_subject(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        begun = await database.write(start_copy, await make_account(database), uuid7(), 5, START)
-        seen = (("A", "x"), ("A", "y"), ("A", "x"), ("B", "x"), ("A", "x"))
-        for number, (code, subject) in enumerate(seen):
-            message, now = f"at {number}", START + number
-            await database.write(add_run_fault, begun.id, code, message, now, subject=subject)
-        run = await get_run(database, begun.id)
-        assert run.state == "running"
-        told = [
-            (each.code, each.subject, each.occurrences, each.first_at, each.last_at, each.message)
-            for each in run.faults
-        ]
-        assert told == [
-            ("A", "x", 3, START, START + 4, "at 4"),
-            ("A", "y", 1, START + 1, START + 1, "at 1"),
-            ("B", "x", 1, START + 3, START + 3, "at 3"),
-        ]
-        ended = await database.write(end_run, begun.id, START + 9)
-        assert ended is not None
-        assert (ended.state, ended.faults) == ("succeeded", run.faults)
-        assert await database.write(end_run, begun.id, START + 10) is None
-        assert await get_run(database, begun.id) == ended
-
-    with_jobs(database_url, scenario)
+@with_effects
+@on_both_databases
+async def test_faults_on_the_way_add_up_by_code_and_subject(database: Database) -> None:
+    begun = await database.write(start_copy, await make_account(database), uuid7(), 5, START)
+    seen = (("A", "x"), ("A", "y"), ("A", "x"), ("B", "x"), ("A", "x"))
+    for number, (code, subject) in enumerate(seen):
+        message, now = f"at {number}", START + number
+        await database.write(add_run_fault, begun.id, code, message, now, subject=subject)
+    run = await get_run(database, begun.id)
+    assert run.state == "running"
+    told = [
+        (each.code, each.subject, each.occurrences, each.first_at, each.last_at, each.message)
+        for each in run.faults
+    ]
+    assert told == [
+        ("A", "x", 3, START, START + 4, "at 4"),
+        ("A", "y", 1, START + 1, START + 1, "at 1"),
+        ("B", "x", 1, START + 3, START + 3, "at 3"),
+    ]
+    ended = await database.write(end_run, begun.id, START + 9)
+    assert ended is not None
+    assert (ended.state, ended.faults) == ("succeeded", run.faults)
+    assert await database.write(end_run, begun.id, START + 10) is None
+    assert await get_run(database, begun.id) == ended
 
 
 def test_faults_of_many_subjects_are_bounded() -> None:
@@ -258,53 +252,50 @@ def test_faults_of_many_subjects_are_bounded() -> None:
     assert (faults[0].message, faults[0].occurrences, faults[0].first_at) == ("again", 2, START)
 
 
-def test_lists_are_of_a_kind_and_scope_the_newest_first(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        account = await make_account(database)
-        ids: list[str] = []
-        for number in range(5):
-            run = await database.write(start_copy, account, uuid7(START + 1000 * number), 5, START)
-            await database.write(end_run, run.id, START)
-            ids.insert(0, run.id)
-        other = NewRun(uuid7(), "test.other", account, SCOPE, "crn:x", "", (), KEPT_SECONDS)
-        await database.write(start_run, other, START)
-        pages = [await database.read(list_runs, COPY, SCOPE, before, 2) for before in ("", ids[1])]
-        assert [[run.id for run in page] for page in pages] == [ids[:2], ids[2:4]]
-        assert await database.read(count_runs, COPY, SCOPE) == 5
-        assert await database.read(find_run, COPY, "elsewhere", ids[0]) is None
-        assert await database.read(find_run, "test.other", SCOPE, ids[0]) is None
-
-    with_jobs(database_url, scenario)
-
-
-def test_runs_that_ended_long_ago_are_forgotten_at_the_next_start(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        account = await make_account(database)
-        old = await database.write(start_copy, account, uuid7(), 5, START)
-        await database.write(end_run, old.id, START)
-        kept = KEPT_SECONDS * MICROSECONDS
-        second = await database.write(start_copy, account, uuid7(), 5, START + kept - 1)
-        assert await database.read(count_runs, COPY, SCOPE) == 2
-        await database.write(end_run, second.id, START + kept)
-        third = await database.write(start_copy, account, uuid7(), 5, START + kept)
-        found = await database.read(list_runs, COPY, SCOPE, "", 9)
-        assert {run.id for run in found} == {second.id, third.id}
-
-    with_jobs(database_url, scenario)
+@with_effects
+@on_both_databases
+async def test_lists_are_of_a_kind_and_scope_the_newest_first(database: Database) -> None:
+    account = await make_account(database)
+    ids: list[str] = []
+    for number in range(5):
+        run = await database.write(start_copy, account, uuid7(START + 1000 * number), 5, START)
+        await database.write(end_run, run.id, START)
+        ids.insert(0, run.id)
+    other = NewRun(uuid7(), "test.other", account, SCOPE, "crn:x", "", (), KEPT_SECONDS)
+    await database.write(start_run, other, START)
+    pages = [await database.read(list_runs, COPY, SCOPE, before, 2) for before in ("", ids[1])]
+    assert [[run.id for run in page] for page in pages] == [ids[:2], ids[2:4]]
+    assert await database.read(count_runs, COPY, SCOPE) == 5
+    assert await database.read(find_run, COPY, "elsewhere", ids[0]) is None
+    assert await database.read(find_run, "test.other", SCOPE, ids[0]) is None
 
 
-def test_the_job_of_a_removed_run_ends(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        clock = Clock()
-        begun = await database.write(start_copy, await make_account(database), uuid7(), 5, START)
-        await database.write(remove_runs, SCOPE)
-        assert await database.read(find_run, COPY, SCOPE, begun.id) is None
-        ended: list[Run] = []
-        async with working(database, copying(database, clock, ended), clock):
-            pass
-        (job,) = await database.read(all_jobs)
-        assert (await database.read(find_job, job.id)) == job
-        assert (job.state, ended) == ("succeeded", [])
-        assert await database.read(list_effects) == []
+@with_effects
+@on_both_databases
+async def test_runs_that_ended_long_ago_are_forgotten_at_the_next_start(database: Database) -> None:
+    account = await make_account(database)
+    old = await database.write(start_copy, account, uuid7(), 5, START)
+    await database.write(end_run, old.id, START)
+    kept = KEPT_SECONDS * MICROSECONDS
+    second = await database.write(start_copy, account, uuid7(), 5, START + kept - 1)
+    assert await database.read(count_runs, COPY, SCOPE) == 2
+    await database.write(end_run, second.id, START + kept)
+    third = await database.write(start_copy, account, uuid7(), 5, START + kept)
+    found = await database.read(list_runs, COPY, SCOPE, "", 9)
+    assert {run.id for run in found} == {second.id, third.id}
 
-    with_jobs(database_url, scenario)
+
+@with_effects
+@on_both_databases
+async def test_the_job_of_a_removed_run_ends(database: Database) -> None:
+    clock = Clock()
+    begun = await database.write(start_copy, await make_account(database), uuid7(), 5, START)
+    await database.write(remove_runs, SCOPE)
+    assert await database.read(find_run, COPY, SCOPE, begun.id) is None
+    ended: list[Run] = []
+    async with working(database, copying(database, clock, ended), clock):
+        pass
+    (job,) = await database.read(all_jobs)
+    assert (await database.read(find_job, job.id)) == job
+    assert (job.state, ended) == ("succeeded", [])
+    assert await database.read(list_effects) == []

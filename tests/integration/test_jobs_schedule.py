@@ -17,10 +17,13 @@ from cloudcore.db.opening import open_database
 from cloudcore.errors import Unavailable
 from cloudcore.jobs import turns
 from cloudcore.jobs.schedule import Scheduled, Scheduler, SchedulerPace
+from tests.databases import on_both_databases
 from tests.dying import PassingDatabase
 from tests.integration.counting import CountingDatabase
-from tests.jobs import START, Clock, until, with_jobs
+from tests.jobs import START, Clock, until, with_effects
 from tests.schedules import Turn, all_turns
+
+pytestmark = with_effects
 
 MINUTE: Final = 60 * MICROSECONDS
 FIRST: Final = (START // MINUTE + 1) * MINUTE
@@ -96,43 +99,39 @@ async def until_ended(database: Database, chore: Chore, count: int) -> None:
     await until(ended)
 
 
-def test_workers_take_each_turn_once_and_never_two_at_once(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        other = open_database(database_url)
-        clock = Clock()
-        chore = Chore()
-        both = [scheduler(each, chore.every(), clock=clock) for each in (database, other)]
-        await database.write(turns.insert_missing, {chore.name: FIRST})
-        async with running(*both):
-            for count in range(1, 21):
-                clock.now = FIRST + (count - 1) * MINUTE
-                for each in both:
-                    each.wake()
-                await until_ended(database, chore, count)
-                assert chore.turns == count
-                assert (await turn_of(database, chore)).due_at == clock.now + MINUTE
-        assert (chore.turns, chore.most_at_once) == (20, 1)
-        await other.close()
+async def test_workers_take_each_turn_once_and_never_two_at_once(
+    database: Database, database_url: str
+) -> None:
+    other = open_database(database_url)
+    clock = Clock()
+    chore = Chore()
+    both = [scheduler(each, chore.every(), clock=clock) for each in (database, other)]
+    await database.write(turns.insert_missing, {chore.name: FIRST})
+    async with running(*both):
+        for count in range(1, 21):
+            clock.now = FIRST + (count - 1) * MINUTE
+            for each in both:
+                each.wake()
+            await until_ended(database, chore, count)
+            assert chore.turns == count
+            assert (await turn_of(database, chore)).due_at == clock.now + MINUTE
+    assert (chore.turns, chore.most_at_once) == (20, 1)
+    await other.close()
 
-    with_jobs(database_url, scenario)
 
-
-def test_a_turn_does_not_begin_before_its_moment(sqlite_database: str) -> None:
-    async def scenario(database: Database) -> None:
-        clock, chore = Clock(), Chore()
-        counting = CountingDatabase(database)
-        one = scheduler(counting, chore.every(), clock=clock)
-        async with running(one):
-            await until_looked(counting)
-            clock.now = FIRST - 1
-            one.wake()
-            await asyncio.sleep(0.02)
-            assert chore.turns == 0
-            clock.now = FIRST
-            one.wake()
-            await until_ended(database, chore, 1)
-
-    with_jobs(sqlite_database, scenario)
+async def test_a_turn_does_not_begin_before_its_moment(database: Database) -> None:
+    clock, chore = Clock(), Chore()
+    counting = CountingDatabase(database)
+    one = scheduler(counting, chore.every(), clock=clock)
+    async with running(one):
+        await until_looked(counting)
+        clock.now = FIRST - 1
+        one.wake()
+        await asyncio.sleep(0.02)
+        assert chore.turns == 0
+        clock.now = FIRST
+        one.wake()
+        await until_ended(database, chore, 1)
 
 
 async def until_looked(database: CountingDatabase) -> None:
@@ -142,78 +141,72 @@ async def until_looked(database: CountingDatabase) -> None:
     await until(looked)
 
 
-def test_what_was_due_while_nobody_ran_is_done_at_once(database_url: str) -> None:
+@on_both_databases
+async def test_what_was_due_while_nobody_ran_is_done_at_once(database: Database) -> None:
     """Once, however many turns were missed."""
 
-    async def scenario(database: Database) -> None:
-        clock, chore = Clock(), Chore()
-        async with running(scheduler(database, chore.every(), clock=clock)):
-            await until_ended(database, chore, 0)
-        clock.now = FIRST + 10 * MINUTE + 1
-        async with running(scheduler(database, chore.every(), clock=clock)):
-            await until_ended(database, chore, 1)
-        turn = await turn_of(database, chore)
-        assert (chore.turns, turn.due_at, turn.ended_at) == (1, FIRST + 11 * MINUTE, clock.now)
-
-    with_jobs(database_url, scenario)
+    clock, chore = Clock(), Chore()
+    async with running(scheduler(database, chore.every(), clock=clock)):
+        await until_ended(database, chore, 0)
+    clock.now = FIRST + 10 * MINUTE + 1
+    async with running(scheduler(database, chore.every(), clock=clock)):
+        await until_ended(database, chore, 1)
+    turn = await turn_of(database, chore)
+    assert (chore.turns, turn.due_at, turn.ended_at) == (1, FIRST + 11 * MINUTE, clock.now)
 
 
-def test_a_dead_workers_turn_is_taken_after_its_lease(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        clock, chore = Clock(), Chore()
-        await database.write(turns.insert_missing, {chore.name: FIRST})
-        clock.now = FIRST
-        end = FIRST + MINUTE
-        assert await database.write(turns.lease, [chore.name], "dead", end, FIRST) == [chore.name]
-        assert await database.write(turns.lease, [chore.name], "other", end, end - 1) == []
-        one = scheduler(database, chore.every(3600), clock=clock)
-        async with running(one):
-            await asyncio.sleep(0.02)
-            assert chore.turns == 0
-            clock.now = end
-            one.wake()
-            await until_ended(database, chore, 1)
-        late = turns.TurnEnd(chore.name, "dead", end, None)
-        assert not await database.write(turns.end, late, clock.now)
-        assert (await turn_of(database, chore)).due_at > end
-
-    with_jobs(database_url, scenario)
+@on_both_databases
+async def test_a_dead_workers_turn_is_taken_after_its_lease(database: Database) -> None:
+    clock, chore = Clock(), Chore()
+    await database.write(turns.insert_missing, {chore.name: FIRST})
+    clock.now = FIRST
+    end = FIRST + MINUTE
+    assert await database.write(turns.lease, [chore.name], "dead", end, FIRST) == [chore.name]
+    assert await database.write(turns.lease, [chore.name], "other", end, end - 1) == []
+    one = scheduler(database, chore.every(3600), clock=clock)
+    async with running(one):
+        await asyncio.sleep(0.02)
+        assert chore.turns == 0
+        clock.now = end
+        one.wake()
+        await until_ended(database, chore, 1)
+    late = turns.TurnEnd(chore.name, "dead", end, None)
+    assert not await database.write(turns.end, late, clock.now)
+    assert (await turn_of(database, chore)).due_at > end
 
 
-def test_a_failure_is_logged_and_tried_again_at_the_next_turn(
-    database_url: str, caplog: pytest.LogCaptureFixture
+@on_both_databases
+async def test_a_failure_is_logged_and_tried_again_at_the_next_turn(
+    database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(database: Database) -> None:
-        clock, chore = Clock(), Chore()
-        one = scheduler(database, chore.every(), clock=clock)
-        errors = [Unavailable("no room"), Unavailable("no room"), RuntimeError("s3cret"), None]
-        faults = []
-        await database.write(turns.insert_missing, {chore.name: FIRST})
-        async with running(one):
-            for count, error in enumerate(errors):
-                chore.error = error
-                clock.now = FIRST + count * MINUTE
-                one.wake()
-                await until_ended(database, chore, count + 1)
-                faults.append((await turn_of(database, chore)).fault)
-        first, second, third, none = faults
-        assert first is not None
-        assert second is not None
-        assert third is not None
-        assert (second.message, second.occurrences, second.first_at) == ("no room", 2, FIRST)
-        assert (third.code, third.occurrences) == ("INTERNAL_ERROR", 1)
-        assert "s3cret" not in third.message
-        assert none is None
-
-    with_jobs(database_url, scenario)
+    clock, chore = Clock(), Chore()
+    one = scheduler(database, chore.every(), clock=clock)
+    errors = [Unavailable("no room"), Unavailable("no room"), RuntimeError("s3cret"), None]
+    faults = []
+    await database.write(turns.insert_missing, {chore.name: FIRST})
+    async with running(one):
+        for count, error in enumerate(errors):
+            chore.error = error
+            clock.now = FIRST + count * MINUTE
+            one.wake()
+            await until_ended(database, chore, count + 1)
+            faults.append((await turn_of(database, chore)).fault)
+    first, second, third, none = faults
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert (second.message, second.occurrences, second.first_at) == ("no room", 2, FIRST)
+    assert (third.code, third.occurrences) == ("INTERNAL_ERROR", 1)
+    assert "s3cret" not in third.message
+    assert none is None
     told = Counter((record.levelno, bool(record.exc_info)) for record in caplog.records)
     assert told == {(logging.WARNING, False): 2, (logging.ERROR, True): 1}
 
 
-def test_a_turn_that_takes_too_long_is_ended(
-    sqlite_database: str, caplog: pytest.LogCaptureFixture
+async def test_a_turn_that_takes_too_long_is_ended(
+    database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(database: Database) -> None:
+    with caplog.at_level(logging.CRITICAL, "cloudcore.jobs.schedule"):
         clock, chore = Clock(), Chore()
         chore.may_end.clear()
         one = scheduler(database, chore.every(longest_seconds=0.01), clock=clock)
@@ -225,109 +218,97 @@ def test_a_turn_that_takes_too_long_is_ended(
         assert fault is not None
         assert (fault.code, chore.cancelled) == ("TIMEOUT", 1)
 
-    with caplog.at_level(logging.CRITICAL, "cloudcore.jobs.schedule"):
-        with_jobs(sqlite_database, scenario)
 
-
-def test_the_lease_of_a_long_turn_is_renewed(database_url: str) -> None:
+async def test_the_lease_of_a_long_turn_is_renewed(database: Database, database_url: str) -> None:
     """Under the system's clock, for several leases; meanwhile another worker begins none."""
 
-    async def scenario(database: Database) -> None:
-        other = open_database(database_url)
-        chore = Chore()
-        chore.may_end.clear()
-        await database.write(turns.insert_missing, {chore.name: system_clock()})
-        both = [
-            scheduler(each, chore.every(3600), clock=system_clock, lease_seconds=0.6)
-            for each in (database, other)
-        ]
-        ends = set()
-        async with running(*both):
+    other = open_database(database_url)
+    chore = Chore()
+    chore.may_end.clear()
+    await database.write(turns.insert_missing, {chore.name: system_clock()})
+    both = [
+        scheduler(each, chore.every(3600), clock=system_clock, lease_seconds=0.6)
+        for each in (database, other)
+    ]
+    ends = set()
+    async with running(*both):
 
-            async def renewed_often() -> bool:
-                turn = await turn_of(database, chore)
-                if turn.lease_token is not None:
-                    ends.add(turn.due_at)
-                return len(ends) > 6  # more than two leases long
+        async def renewed_often() -> bool:
+            turn = await turn_of(database, chore)
+            if turn.lease_token is not None:
+                ends.add(turn.due_at)
+            return len(ends) > 6  # more than two leases long
 
-            await until(renewed_often)
-            chore.may_end.set()
-            await until_ended(database, chore, 1)
-        assert (chore.turns, chore.most_at_once, chore.cancelled) == (1, 1, 0)
-        await other.close()
-
-    with_jobs(database_url, scenario)
+        await until(renewed_often)
+        chore.may_end.set()
+        await until_ended(database, chore, 1)
+    assert (chore.turns, chore.most_at_once, chore.cancelled) == (1, 1, 0)
+    await other.close()
 
 
-def test_a_worker_whose_lease_was_taken_ends_its_turn(database_url: str) -> None:
+@on_both_databases
+async def test_a_worker_whose_lease_was_taken_ends_its_turn(database: Database) -> None:
     """It finds out at the next renewal, and leaves the row to the other."""
 
-    async def scenario(database: Database) -> None:
-        clock, chore = Clock(), Chore()
-        chore.may_end.clear()
-        clock.now = FIRST
-        await database.write(turns.insert_missing, {chore.name: FIRST})
-        async with running(scheduler(database, chore.every(), clock=clock, lease_seconds=0.3)):
-
-            async def begun() -> bool:
-                return chore.turns == 1
-
-            await until(begun)
-            taken: list[str] = []
-            while not taken:  # unless it renews at that very moment
-                clock.pass_seconds(1)
-                end = clock.now + MINUTE
-                taken = await database.write(turns.lease, [chore.name], "other", end, clock.now)
-
-            async def dropped() -> bool:
-                return chore.cancelled == 1
-
-            await until(dropped)
-            turn = await turn_of(database, chore)
-            assert (turn.lease_token, turn.due_at) == ("other", end)
-
-    with_jobs(database_url, scenario)
-
-
-def test_a_worker_that_is_told_to_end_leaves_the_turn_to_others_at_once(
-    database_url: str,
-) -> None:
-    async def scenario(database: Database) -> None:
-        clock, chore = Clock(), Chore()
-        chore.may_end.clear()
-        clock.now = FIRST
-        await database.write(turns.insert_missing, {chore.name: FIRST})
-        task = asyncio.create_task(scheduler(database, chore.every(), clock=clock).run())
+    clock, chore = Clock(), Chore()
+    chore.may_end.clear()
+    clock.now = FIRST
+    await database.write(turns.insert_missing, {chore.name: FIRST})
+    async with running(scheduler(database, chore.every(), clock=clock, lease_seconds=0.3)):
 
         async def begun() -> bool:
             return chore.turns == 1
 
         await until(begun)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        taken: list[str] = []
+        while not taken:  # unless it renews at that very moment
+            clock.pass_seconds(1)
+            end = clock.now + MINUTE
+            taken = await database.write(turns.lease, [chore.name], "other", end, clock.now)
+
+        async def dropped() -> bool:
+            return chore.cancelled == 1
+
+        await until(dropped)
         turn = await turn_of(database, chore)
-        assert (turn.lease_token, turn.due_at, turn.ended_at) == (None, FIRST, None)
-        chore.may_end.set()
-        async with running(scheduler(database, chore.every(), clock=clock)):
-            await until_ended(database, chore, 2)
-
-    with_jobs(database_url, scenario)
+        assert (turn.lease_token, turn.due_at) == ("other", end)
 
 
-def test_a_clock_that_was_wrong_keeps_no_chore_from_its_turn(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        clock, chore = Clock(), Chore()
-        clock.pass_seconds(10 * 24 * 3600)
-        one = scheduler(database, chore.every(), clock=clock)
-        async with running(one):
-            await until_ended(database, chore, 0)
-            clock.now = START
-            one.wake()
-            await until_ended(database, chore, 1)
-        assert (await turn_of(database, chore)).due_at == FIRST
+@on_both_databases
+async def test_a_worker_that_is_told_to_end_leaves_the_turn_to_others_at_once(
+    database: Database,
+) -> None:
+    clock, chore = Clock(), Chore()
+    chore.may_end.clear()
+    clock.now = FIRST
+    await database.write(turns.insert_missing, {chore.name: FIRST})
+    task = asyncio.create_task(scheduler(database, chore.every(), clock=clock).run())
 
-    with_jobs(database_url, scenario)
+    async def begun() -> bool:
+        return chore.turns == 1
+
+    await until(begun)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    turn = await turn_of(database, chore)
+    assert (turn.lease_token, turn.due_at, turn.ended_at) == (None, FIRST, None)
+    chore.may_end.set()
+    async with running(scheduler(database, chore.every(), clock=clock)):
+        await until_ended(database, chore, 2)
+
+
+@on_both_databases
+async def test_a_clock_that_was_wrong_keeps_no_chore_from_its_turn(database: Database) -> None:
+    clock, chore = Clock(), Chore()
+    clock.pass_seconds(10 * 24 * 3600)
+    one = scheduler(database, chore.every(), clock=clock)
+    async with running(one):
+        await until_ended(database, chore, 0)
+        clock.now = START
+        one.wake()
+        await until_ended(database, chore, 1)
+    assert (await turn_of(database, chore)).due_at == FIRST
 
 
 class RefusingReads(PassingDatabase):
@@ -342,20 +323,17 @@ class RefusingReads(PassingDatabase):
         return await super().read(query, *args, **kwargs)
 
 
-def test_a_database_that_is_away_costs_the_time_it_is_away(
-    sqlite_database: str, caplog: pytest.LogCaptureFixture
+async def test_a_database_that_is_away_costs_the_time_it_is_away(
+    database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(database: Database) -> None:
-        clock, chore = Clock(), Chore()
-        refusing = RefusingReads(database)
-        refusing.refuses = 2
-        clock.now = FIRST
-        await database.write(turns.insert_missing, {chore.name: FIRST})
-        pace = SchedulerPace(retry_seconds=0.01, spread_seconds=0)
-        async with running(Scheduler(refusing, [chore.every()], pace=pace, clock=clock)):
-            await until_ended(database, chore, 1)
-
-    with_jobs(sqlite_database, scenario)
+    clock, chore = Clock(), Chore()
+    refusing = RefusingReads(database)
+    refusing.refuses = 2
+    clock.now = FIRST
+    await database.write(turns.insert_missing, {chore.name: FIRST})
+    pace = SchedulerPace(retry_seconds=0.01, spread_seconds=0)
+    async with running(Scheduler(refusing, [chore.every()], pace=pace, clock=clock)):
+        await until_ended(database, chore, 1)
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
 
 
@@ -373,63 +351,54 @@ def chores_of_a_registry() -> list[Chore]:
     return [Chore(f"minute {n}") for n in range(5)] + [Chore(f"hour {n}") for n in range(3)]
 
 
-def test_an_idle_hour_costs_next_to_nothing(database_url: str) -> None:
+@on_both_databases
+async def test_an_idle_hour_costs_next_to_nothing(database: Database) -> None:
     """Chores of one period share a look and a lease; who takes no turn only looks."""
 
-    async def scenario(database: Database) -> None:
-        clock = Clock()
-        clock.now = FIRST - MINUTE // 2
-        chores = chores_of_a_registry()
-        values = [each.every(60 if "minute" in each.name else 3600) for each in chores]
-        busy, idle = CountingDatabase(database), CountingDatabase(database)
-        taking = scheduler(busy, *values, clock=clock)
-        looking = scheduler(idle, *values, clock=clock)
-        async with running(taking, looking):
+    clock = Clock()
+    clock.now = FIRST - MINUTE // 2
+    chores = chores_of_a_registry()
+    values = [each.every(60 if "minute" in each.name else 3600) for each in chores]
+    busy, idle = CountingDatabase(database), CountingDatabase(database)
+    taking = scheduler(busy, *values, clock=clock)
+    looking = scheduler(idle, *values, clock=clock)
+    async with running(taking, looking):
+        await until_waiting(taking, clock)
+        await until_waiting(looking, clock)
+        busy.start()
+        idle.start()
+        for minute in range(60):
+            clock.now = FIRST + minute * MINUTE
+            taking.wake()
             await until_waiting(taking, clock)
+            looking.wake()
             await until_waiting(looking, clock)
-            busy.start()
-            idle.start()
-            for minute in range(60):
-                clock.now = FIRST + minute * MINUTE
-                taking.wake()
-                await until_waiting(taking, clock)
-                looking.wake()
-                await until_waiting(looking, clock)
-        assert sum(chore.turns for chore in chores) == 303
-        assert (idle.changes, len(idle.seen)) == (0, 60)
-        seen = Counter(busy.seen)
-        assert seen[turns._LIST] == 60
-        assert seen[turns._LEASE] == 60
-        assert seen[turns._END] == sum(chore.turns for chore in chores)
-        assert len(busy.seen) == 60 + 60 + 303  # seven a minute
-
-    with_jobs(database_url, scenario)
+    assert sum(chore.turns for chore in chores) == 303
+    assert (idle.changes, len(idle.seen)) == (0, 60)
+    seen = Counter(busy.seen)
+    assert seen[turns._LIST] == 60
+    assert seen[turns._LEASE] == 60
+    assert seen[turns._END] == sum(chore.turns for chore in chores)
+    assert len(busy.seen) == 60 + 60 + 303  # seven a minute
 
 
-def test_of_two_chores_of_one_name_none_runs(sqlite_database: str) -> None:
-    async def scenario(database: Database) -> None:
-        twice = [Chore().every(), Chore().every(3600)]
-        with pytest.raises(ValueError, match="the same name"):
-            scheduler(database, *twice, clock=system_clock)
-
-    with_jobs(sqlite_database, scenario)
+async def test_of_two_chores_of_one_name_none_runs(database: Database) -> None:
+    twice = [Chore().every(), Chore().every(3600)]
+    with pytest.raises(ValueError, match="the same name"):
+        scheduler(database, *twice, clock=system_clock)
 
 
-def test_rows_of_other_names_are_left_alone(database_url: str) -> None:
+@on_both_databases
+async def test_rows_of_other_names_are_left_alone(database: Database) -> None:
     """Those of a newer release that runs beside this one."""
 
     def foreign(tx: Connection) -> None:
         turns.insert_missing(tx, {"foreign": START})
 
-    async def scenario(database: Database) -> None:
-        clock, chore = Clock(), Chore()
-        clock.now = FIRST
-        await database.write(foreign)
-        await database.write(turns.insert_missing, {chore.name: FIRST, "foreign": FIRST})
-        async with running(scheduler(database, chore.every(), clock=clock)):
-            await until_ended(database, chore, 1)
-        assert (await database.read(all_turns))["foreign"] == Turn(
-            "foreign", START, None, None, None
-        )
-
-    with_jobs(database_url, scenario)
+    clock, chore = Clock(), Chore()
+    clock.now = FIRST
+    await database.write(foreign)
+    await database.write(turns.insert_missing, {chore.name: FIRST, "foreign": FIRST})
+    async with running(scheduler(database, chore.every(), clock=clock)):
+        await until_ended(database, chore, 1)
+    assert (await database.read(all_turns))["foreign"] == Turn("foreign", START, None, None, None)

@@ -17,6 +17,7 @@ from cloudcore.db.opening import open_database
 from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job, LeaseTerms, NewJob, enqueue, lease
 from cloudcore.jobs.worker import JobPace, JobWorker
+from tests.databases import on_both_databases
 from tests.integration.counting import CountingDatabase
 from tests.jobs import (
     COUNT,
@@ -31,7 +32,7 @@ from tests.jobs import (
     running,
     until,
     until_finished,
-    with_jobs,
+    with_effects,
 )
 
 NEVER_POLLS: Final = JobPace(poll_seconds=3600)
@@ -39,23 +40,24 @@ COUNTING: Final = JobKind(name=COUNT, step=count_steps)
 SECRET: Final = "s3cret"
 
 
-def test_each_step_has_its_effect_once_and_in_order(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        jobs = await database.write(enqueue_counts, 10, 3, system_clock())
-        async with running(JobWorker(database, [COUNTING])):
-            await until_finished(database)
-        assert await database.read(list_effects) == sorted(
-            (job, step) for job in jobs for step in range(3)
-        )
-        for job in await database.read(all_jobs):
-            assert (job.state, job.lease_token, job.fault) == ("succeeded", None, None)
-            assert job.finished_at is not None
+@with_effects
+@on_both_databases
+async def test_each_step_has_its_effect_once_and_in_order(database: Database) -> None:
+    jobs = await database.write(enqueue_counts, 10, 3, system_clock())
+    async with running(JobWorker(database, [COUNTING])):
+        await until_finished(database)
+    assert await database.read(list_effects) == sorted(
+        (job, step) for job in jobs for step in range(3)
+    )
+    for job in await database.read(all_jobs):
+        assert (job.state, job.lease_token, job.fault) == ("succeeded", None, None)
+        assert job.finished_at is not None
 
-    with_jobs(database_url, scenario)
 
-
-def test_a_step_whose_change_fails_leaves_nothing_and_tells_no_secret(
-    database_url: str, caplog: pytest.LogCaptureFixture
+@with_effects
+@on_both_databases
+async def test_a_step_whose_change_fails_leaves_nothing_and_tells_no_secret(
+    database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(job_id: str, tx: Connection) -> None:
         add_effect(job_id, 0, tx)
@@ -64,7 +66,7 @@ def test_a_step_whose_change_fails_leaves_nothing_and_tells_no_secret(
     async def step(job: Job) -> Done:
         return Done(partial(refuse, job.id))
 
-    async def scenario(database: Database) -> None:
+    with caplog.at_level(logging.CRITICAL, "cloudcore.jobs.worker"):
         [identity] = await database.write(enqueue_counts, 1, 1, system_clock())
         async with running(JobWorker(database, [JobKind(name=COUNT, step=step, max_attempts=1)])):
             await until_finished(database)
@@ -74,11 +76,10 @@ def test_a_step_whose_change_fails_leaves_nothing_and_tells_no_secret(
         assert SECRET not in job.fault.message
         assert await database.read(list_effects) == []
 
-    with caplog.at_level(logging.CRITICAL, "cloudcore.jobs.worker"):
-        with_jobs(database_url, scenario)
 
-
-def test_retries_are_spaced_by_doubling_up_to_a_cap(database_url: str) -> None:
+@with_effects
+@on_both_databases
+async def test_retries_are_spaced_by_doubling_up_to_a_cap(database: Database) -> None:
     """Under a clock of our own and without chance, each pause is exact."""
     clock = Clock()
     tried: list[float] = []
@@ -91,32 +92,29 @@ def test_retries_are_spaced_by_doubling_up_to_a_cap(database_url: str) -> None:
         name=COUNT, step=step, max_attempts=7, first_retry_seconds=2, longest_retry_seconds=20
     )
 
-    async def scenario(database: Database) -> None:
-        [identity] = await database.write(enqueue_counts, 1, 1, START)
-        worker = JobWorker(database, [kind], pace=NEVER_POLLS, clock=clock, chance=lambda: 1.0)
-        async with running(worker):
-            for attempt in range(1, 8):
+    [identity] = await database.write(enqueue_counts, 1, 1, START)
+    worker = JobWorker(database, [kind], pace=NEVER_POLLS, clock=clock, chance=lambda: 1.0)
+    async with running(worker):
+        for attempt in range(1, 8):
 
-                async def tried_again(attempt: int = attempt) -> bool:
-                    job = await get(database, identity)
-                    return job.attempts == attempt and job.lease_token is None
-
-                await until(tried_again)
+            async def tried_again(attempt: int = attempt) -> bool:
                 job = await get(database, identity)
-                assert job.state == ("failed" if attempt == 7 else "running")
-                if job.due_at is not None:
-                    clock.now = job.due_at - 1
-                    worker.wake()
-                    await asyncio.sleep(0.02)  # early: nothing may happen
-                    assert len(tried) == attempt
-                    clock.now = job.due_at
-                    worker.wake()
-        assert tried == [0, 2, 6, 14, 30, 50, 70]
-        assert job.fault is not None
-        assert (job.fault.message, job.fault.occurrences) == ("attempt 7", 7)
-        assert (job.fault.first_at, job.fault.last_at) == (START, START + 70_000_000)
+                return job.attempts == attempt and job.lease_token is None
 
-    with_jobs(database_url, scenario)
+            await until(tried_again)
+            job = await get(database, identity)
+            assert job.state == ("failed" if attempt == 7 else "running")
+            if job.due_at is not None:
+                clock.now = job.due_at - 1
+                worker.wake()
+                await asyncio.sleep(0.02)  # early: nothing may happen
+                assert len(tried) == attempt
+                clock.now = job.due_at
+                worker.wake()
+    assert tried == [0, 2, 6, 14, 30, 50, 70]
+    assert job.fault is not None
+    assert (job.fault.message, job.fault.occurrences) == ("attempt 7", 7)
+    assert (job.fault.first_at, job.fault.last_at) == (START, START + 70_000_000)
 
 
 @pytest.mark.parametrize(
@@ -127,18 +125,17 @@ def test_chance_takes_up_to_half_of_a_pause(attempts: int, spread: float, second
     assert COUNTING.retry_seconds(attempts, spread) == seconds
 
 
-def test_a_permanent_failure_is_not_tried_again(database_url: str) -> None:
+@with_effects
+@on_both_databases
+async def test_a_permanent_failure_is_not_tried_again(database: Database) -> None:
     async def step(job: Job) -> Done:
         raise StepFailed("GONE", "no such thing", is_permanent=True)
 
-    async def scenario(database: Database) -> None:
-        [identity] = await database.write(enqueue_counts, 1, 1, system_clock())
-        async with running(JobWorker(database, [JobKind(name=COUNT, step=step)])):
-            await until_finished(database)
-        job = await get(database, identity)
-        assert (job.state, job.attempts) == ("failed", 1)
-
-    with_jobs(database_url, scenario)
+    [identity] = await database.write(enqueue_counts, 1, 1, system_clock())
+    async with running(JobWorker(database, [JobKind(name=COUNT, step=step)])):
+        await until_finished(database)
+    job = await get(database, identity)
+    assert (job.state, job.attempts) == ("failed", 1)
 
 
 def end_of(job: Job, tx: Connection) -> None:
@@ -151,7 +148,9 @@ def note_end(tx: Connection, job: Job) -> Job:
     return job
 
 
-def test_a_kind_says_what_it_commits_when_it_gives_up(database_url: str) -> None:
+@with_effects
+@on_both_databases
+async def test_a_kind_says_what_it_commits_when_it_gives_up(database: Database) -> None:
     told: list[Job] = []
 
     async def step(job: Job) -> Done:
@@ -166,22 +165,21 @@ def test_a_kind_says_what_it_commits_when_it_gives_up(database_url: str) -> None
         gave_up_committed=told.append,
     )
 
-    async def scenario(database: Database) -> None:
-        [identity] = await database.write(enqueue_counts, 1, 1, system_clock())
-        async with running(JobWorker(database, [kind])):
-            await until_finished(database)
-        job = await get(database, identity)
-        assert told == [job]
-        assert (job.state, job.attempts) == ("failed", 2)
-        assert job.fault is not None
-        assert (job.fault.code, job.fault.occurrences) == ("REFUSED", 2)
-        assert await database.read(list_effects) == [(identity, 2)]
-
-    with_jobs(database_url, scenario)
+    [identity] = await database.write(enqueue_counts, 1, 1, system_clock())
+    async with running(JobWorker(database, [kind])):
+        await until_finished(database)
+    job = await get(database, identity)
+    assert told == [job]
+    assert (job.state, job.attempts) == ("failed", 2)
+    assert job.fault is not None
+    assert (job.fault.code, job.fault.occurrences) == ("REFUSED", 2)
+    assert await database.read(list_effects) == [(identity, 2)]
 
 
-def test_what_cannot_be_given_up_has_not_ended(
-    database_url: str, caplog: pytest.LogCaptureFixture
+@with_effects
+@on_both_databases
+async def test_what_cannot_be_given_up_has_not_ended(
+    database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The job and what follows from its end are one transaction; it is tried after the lease."""
     refusals = [InterruptedError(SECRET)]
@@ -197,7 +195,7 @@ def test_what_cannot_be_given_up_has_not_ended(
 
     kind = JobKind(name=COUNT, step=step, max_attempts=1, gave_up=gave_up)
 
-    async def scenario(database: Database) -> None:
+    with caplog.at_level(logging.CRITICAL, "cloudcore.jobs.worker"):
         [identity] = await database.write(enqueue_counts, 1, 1, START)
         worker = JobWorker(database, [kind], pace=NEVER_POLLS, clock=clock)
         async with running(worker):
@@ -215,11 +213,10 @@ def test_what_cannot_be_given_up_has_not_ended(
         assert (await get(database, identity)).state == "failed"
         assert len(await database.read(list_effects)) == 1
 
-    with caplog.at_level(logging.CRITICAL, "cloudcore.jobs.worker"):
-        with_jobs(database_url, scenario)
 
-
-def test_a_job_that_kills_its_workers_is_given_up(database_url: str) -> None:
+@with_effects
+@on_both_databases
+async def test_a_job_that_kills_its_workers_is_given_up(database: Database) -> None:
     """Whoever leases it after its last attempt ends it, and does no step of it."""
     steps = []
 
@@ -227,33 +224,34 @@ def test_a_job_that_kills_its_workers_is_given_up(database_url: str) -> None:
         steps.append(job)
         return Done()
 
-    async def scenario(database: Database) -> None:
-        clock = Clock()
-        [identity] = await database.write(enqueue_counts, 1, 1, START)
-        for attempt in (1, 2, 3):
-            terms = LeaseTerms(str(attempt), clock.now + 60_000_000, 1, {COUNT})
-            [job] = await database.write(lease, terms, clock.now)
-            assert job.attempts == attempt
-            clock.pass_seconds(60)
-        kind = JobKind(name=COUNT, step=step, max_attempts=3, gave_up=note_end)
-        async with running(JobWorker(database, [kind], clock=clock)):
-            await until_finished(database)
-        ended = await get(database, identity)
-        assert ended.fault is not None
-        assert (ended.state, ended.fault.code) == ("failed", "WORKER_LOST")
-        assert (ended.fault.occurrences, ended.finished_at) == (1, clock.now)
-        assert len(await database.read(list_effects)) == 1
-        assert steps == []
-
-    with_jobs(database_url, scenario)
+    clock = Clock()
+    [identity] = await database.write(enqueue_counts, 1, 1, START)
+    for attempt in (1, 2, 3):
+        terms = LeaseTerms(str(attempt), clock.now + 60_000_000, 1, {COUNT})
+        [job] = await database.write(lease, terms, clock.now)
+        assert job.attempts == attempt
+        clock.pass_seconds(60)
+    kind = JobKind(name=COUNT, step=step, max_attempts=3, gave_up=note_end)
+    async with running(JobWorker(database, [kind], clock=clock)):
+        await until_finished(database)
+    ended = await get(database, identity)
+    assert ended.fault is not None
+    assert (ended.state, ended.fault.code) == ("failed", "WORKER_LOST")
+    assert (ended.fault.occurrences, ended.finished_at) == (1, clock.now)
+    assert len(await database.read(list_effects)) == 1
+    assert steps == []
 
 
-def test_a_step_that_hangs_is_ended(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
+@with_effects
+@on_both_databases
+async def test_a_step_that_hangs_is_ended(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
     async def step(job: Job) -> Done:
         await asyncio.Event().wait()
         raise AssertionError
 
-    async def scenario(database: Database) -> None:
+    with caplog.at_level(logging.CRITICAL, "cloudcore.jobs.worker"):
         [identity] = await database.write(enqueue_counts, 1, 1, system_clock())
         kind = JobKind(name=COUNT, step=step, max_attempts=1, step_seconds=0.01)
         async with running(JobWorker(database, [kind])):
@@ -262,37 +260,35 @@ def test_a_step_that_hangs_is_ended(database_url: str, caplog: pytest.LogCapture
         assert fault is not None
         assert fault.code == "TIMEOUT"
 
-    with caplog.at_level(logging.CRITICAL, "cloudcore.jobs.worker"):
-        with_jobs(database_url, scenario)
 
-
-def test_a_lease_is_renewed_while_a_long_step_runs(database_url: str) -> None:
+@with_effects
+@on_both_databases
+async def test_a_lease_is_renewed_while_a_long_step_runs(database: Database) -> None:
     may_end = asyncio.Event()
 
     async def step(job: Job) -> Done:
         await may_end.wait()
         return Done()
 
-    async def scenario(database: Database) -> None:
-        [identity] = await database.write(enqueue_counts, 1, 1, system_clock())
-        ends = set()
-        async with running(
-            JobWorker(database, [JobKind(name=COUNT, step=step)], pace=JobPace(lease_seconds=0.3))
-        ):
+    [identity] = await database.write(enqueue_counts, 1, 1, system_clock())
+    ends = set()
+    async with running(
+        JobWorker(database, [JobKind(name=COUNT, step=step)], pace=JobPace(lease_seconds=0.3))
+    ):
 
-            async def renewed_often() -> bool:
-                ends.add((await get(database, identity)).due_at)
-                return len(ends) > 6  # more than two leases long
+        async def renewed_often() -> bool:
+            ends.add((await get(database, identity)).due_at)
+            return len(ends) > 6  # more than two leases long
 
-            await until(renewed_often)
-            may_end.set()
-            await until_finished(database)
-        assert (await get(database, identity)).attempts == 1
-
-    with_jobs(database_url, scenario)
+        await until(renewed_often)
+        may_end.set()
+        await until_finished(database)
+    assert (await get(database, identity)).attempts == 1
 
 
-def test_a_worker_whose_lease_was_taken_ends_its_step(database_url: str) -> None:
+@with_effects
+@on_both_databases
+async def test_a_worker_whose_lease_was_taken_ends_its_step(database: Database) -> None:
     """It finds out at the next renewal; the step is cancelled and has no effect."""
     cancelled = asyncio.Event()
     began = asyncio.Event()
@@ -305,25 +301,24 @@ def test_a_worker_whose_lease_was_taken_ends_its_step(database_url: str) -> None
             cancelled.set()
         raise AssertionError
 
-    async def scenario(database: Database) -> None:
-        clock = Clock()
-        [identity] = await database.write(enqueue_counts, 1, 1, START)
-        slow_pace = JobPace(lease_seconds=0.3, poll_seconds=3600)
-        slow = JobWorker(database, [JobKind(name=COUNT, step=hang)], pace=slow_pace, clock=clock)
-        async with running(slow):
-            await began.wait()
-            taken: Sequence[Job] = ()
-            while not taken:  # unless it renews at that very moment
-                clock.pass_seconds(1)
-                terms = LeaseTerms("other", clock.now + 60_000_000, 1, {COUNT})
-                taken = await database.write(lease, terms, clock.now)
-            await cancelled.wait()
-        assert (await get(database, identity)).lease_token == "other"
-
-    with_jobs(database_url, scenario)
+    clock = Clock()
+    [identity] = await database.write(enqueue_counts, 1, 1, START)
+    slow_pace = JobPace(lease_seconds=0.3, poll_seconds=3600)
+    slow = JobWorker(database, [JobKind(name=COUNT, step=hang)], pace=slow_pace, clock=clock)
+    async with running(slow):
+        await began.wait()
+        taken: Sequence[Job] = ()
+        while not taken:  # unless it renews at that very moment
+            clock.pass_seconds(1)
+            terms = LeaseTerms("other", clock.now + 60_000_000, 1, {COUNT})
+            taken = await database.write(lease, terms, clock.now)
+        await cancelled.wait()
+    assert (await get(database, identity)).lease_token == "other"
 
 
-def test_a_stop_ends_the_step_under_way_and_begins_none(database_url: str) -> None:
+@with_effects
+@on_both_databases
+async def test_a_stop_ends_the_step_under_way_and_begins_none(database: Database) -> None:
     at_step, may_end = asyncio.Event(), asyncio.Event()
 
     async def step(job: Job) -> Next | Done:
@@ -331,30 +326,31 @@ def test_a_stop_ends_the_step_under_way_and_begins_none(database_url: str) -> No
         await may_end.wait()
         return await count_steps(job)
 
-    async def scenario(database: Database) -> None:
-        jobs = await database.write(enqueue_counts, 2, 3, system_clock())
-        worker = JobWorker(database, [JobKind(name=COUNT, step=step)], pace=JobPace(slots=1))
-        task = asyncio.create_task(worker.run())
-        await at_step.wait()
-        worker.stop()
-        may_end.set()
-        await task
-        assert len(await database.read(list_effects)) == 1
-        begun, untouched = sorted(
-            await database.read(all_jobs), key=lambda job: job.state, reverse=True
-        )
-        assert (begun.state, begun.cursor, begun.lease_token) == ("running", 1, None)
-        assert (untouched.state, untouched.attempts) == ("queued", 0)
-        async with running(JobWorker(database, [COUNTING])):  # at once: no lease to wait for
-            await until_finished(database)
-        assert await database.read(list_effects) == sorted(
-            (job, number) for job in jobs for number in range(3)
-        )
-
-    with_jobs(database_url, scenario)
+    jobs = await database.write(enqueue_counts, 2, 3, system_clock())
+    worker = JobWorker(database, [JobKind(name=COUNT, step=step)], pace=JobPace(slots=1))
+    task = asyncio.create_task(worker.run())
+    await at_step.wait()
+    worker.stop()
+    may_end.set()
+    await task
+    assert len(await database.read(list_effects)) == 1
+    begun, untouched = sorted(
+        await database.read(all_jobs), key=lambda job: job.state, reverse=True
+    )
+    assert (begun.state, begun.cursor, begun.lease_token) == ("running", 1, None)
+    assert (untouched.state, untouched.attempts) == ("queued", 0)
+    async with running(JobWorker(database, [COUNTING])):  # at once: no lease to wait for
+        await until_finished(database)
+    assert await database.read(list_effects) == sorted(
+        (job, number) for job in jobs for number in range(3)
+    )
 
 
-def test_a_cancelled_worker_leaves_its_job_to_the_end_of_the_lease(database_url: str) -> None:
+@with_effects
+@on_both_databases
+async def test_a_cancelled_worker_leaves_its_job_to_the_end_of_the_lease(
+    database: Database,
+) -> None:
     began = asyncio.Event()
 
     async def hang(job: Job) -> Done:
@@ -362,97 +358,92 @@ def test_a_cancelled_worker_leaves_its_job_to_the_end_of_the_lease(database_url:
         await asyncio.Event().wait()
         raise AssertionError
 
-    async def scenario(database: Database) -> None:
-        clock = Clock()
-        [identity] = await database.write(enqueue_counts, 1, 1, START)
-        task = asyncio.create_task(
-            JobWorker(database, [JobKind(name=COUNT, step=hang)], clock=clock).run()
-        )
-        await began.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert (await get(database, identity)).due_at == START + 60_000_000
-        clock.pass_seconds(60)
-        async with running(JobWorker(database, [COUNTING], clock=clock)):
-            await until_finished(database)
-        assert (await get(database, identity)).attempts == 2
-
-    with_jobs(database_url, scenario)
+    clock = Clock()
+    [identity] = await database.write(enqueue_counts, 1, 1, START)
+    task = asyncio.create_task(
+        JobWorker(database, [JobKind(name=COUNT, step=hang)], clock=clock).run()
+    )
+    await began.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await get(database, identity)).due_at == START + 60_000_000
+    clock.pass_seconds(60)
+    async with running(JobWorker(database, [COUNTING], clock=clock)):
+        await until_finished(database)
+    assert (await get(database, identity)).attempts == 2
 
 
-def test_a_commit_is_heard_of_and_a_coming_moment_is_kept_without_polling(
-    database_url: str,
+@with_effects
+@on_both_databases
+async def test_a_commit_is_heard_of_and_a_coming_moment_is_kept_without_polling(
+    database: Database,
 ) -> None:
-    async def scenario(database: Database) -> None:
-        counting = CountingDatabase(database)
-        counting.start()
-        async with running(JobWorker(counting, [COUNTING], pace=NEVER_POLLS)):
-            await until_finished(database)
-            new = NewJob(COUNT, 1, delay_seconds=0.2)
-            await database.write(enqueue, new, system_clock())
-            await until_finished(database)
-            await asyncio.sleep(0.5)  # an idle worker asks nothing
-            assert len(counting.seen) <= 10, [one.sqlite for one in counting.seen]
-
-    with_jobs(database_url, scenario)
+    counting = CountingDatabase(database)
+    counting.start()
+    async with running(JobWorker(counting, [COUNTING], pace=NEVER_POLLS)):
+        await until_finished(database)
+        new = NewJob(COUNT, 1, delay_seconds=0.2)
+        await database.write(enqueue, new, system_clock())
+        await until_finished(database)
+        await asyncio.sleep(0.5)  # an idle worker asks nothing
+        assert len(counting.seen) <= 10, [one.sqlite for one in counting.seen]
 
 
-def test_work_of_another_process_is_found_by_polling(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        async with running(JobWorker(database, [COUNTING], pace=JobPace(poll_seconds=0.05))):
-            await asyncio.sleep(0)
-            other = open_database(database_url)
-            await other.write(enqueue_counts, 1, 1, system_clock())
-            await until_finished(database)
-            await other.close()
+@with_effects
+async def test_work_of_another_process_is_found_by_polling(
+    database: Database, database_url: str
+) -> None:
+    async with running(JobWorker(database, [COUNTING], pace=JobPace(poll_seconds=0.05))):
+        await asyncio.sleep(0)
+        other = open_database(database_url)
+        await other.write(enqueue_counts, 1, 1, system_clock())
+        await until_finished(database)
+        await other.close()
 
-    with_jobs(database_url, scenario)
 
-
-def test_a_delay_holds_no_worker(database_url: str) -> None:
+@with_effects
+@on_both_databases
+async def test_a_delay_holds_no_worker(database: Database) -> None:
     async def step(job: Job) -> Next | Done:
         change = partial(add_effect, job.id, job.cursor or 0)
         return Done(change) if job.cursor else Next(1, change, delay_seconds=30)
 
-    async def scenario(database: Database) -> None:
-        clock = Clock()
-        await database.write(enqueue_counts, 3, 2, START)
-        pace = JobPace(slots=1, poll_seconds=3600)
-        worker = JobWorker(database, [JobKind(name=COUNT, step=step)], pace=pace, clock=clock)
+    clock = Clock()
+    await database.write(enqueue_counts, 3, 2, START)
+    pace = JobPace(slots=1, poll_seconds=3600)
+    worker = JobWorker(database, [JobKind(name=COUNT, step=step)], pace=pace, clock=clock)
 
-        async def all_wait() -> bool:
-            jobs = await database.read(all_jobs)
-            return [(job.cursor, job.due_at) for job in jobs] == [(1, START + 30_000_000)] * 3
+    async def all_wait() -> bool:
+        jobs = await database.read(all_jobs)
+        return [(job.cursor, job.due_at) for job in jobs] == [(1, START + 30_000_000)] * 3
 
-        async with running(worker):
-            await until(all_wait)
-            clock.pass_seconds(30)
-            worker.wake()
-            await until_finished(database)
-        assert Counter(step for _, step in await database.read(list_effects)) == {0: 3, 1: 3}
-
-    with_jobs(database_url, scenario)
+    async with running(worker):
+        await until(all_wait)
+        clock.pass_seconds(30)
+        worker.wake()
+        await until_finished(database)
+    assert Counter(step for _, step in await database.read(list_effects)) == {0: 3, 1: 3}
 
 
-def test_jobs_of_unknown_kinds_are_left_alone(database_url: str) -> None:
-    async def scenario(database: Database) -> None:
-        foreign = await database.write(enqueue, NewJob("foreign"), START)
-        [known] = await database.write(enqueue_counts, 1, 1, START)
+@with_effects
+@on_both_databases
+async def test_jobs_of_unknown_kinds_are_left_alone(database: Database) -> None:
+    foreign = await database.write(enqueue, NewJob("foreign"), START)
+    [known] = await database.write(enqueue_counts, 1, 1, START)
 
-        async def done() -> bool:
-            return (await get(database, known)).state == "succeeded"
+    async def done() -> bool:
+        return (await get(database, known)).state == "succeeded"
 
-        async with running(JobWorker(database, [COUNTING], pace=JobPace(slots=1))):
-            await until(done)
-        assert (await get(database, foreign)).state == "queued"
-
-    with_jobs(database_url, scenario)
+    async with running(JobWorker(database, [COUNTING], pace=JobPace(slots=1))):
+        await until(done)
+    assert (await get(database, foreign)).state == "queued"
 
 
+@with_effects
 @pytest.mark.parametrize("lease_seconds", [60, 0.02])
-def test_racing_workers_commit_each_step_once(
-    database_url: str, lease_seconds: float, caplog: pytest.LogCaptureFixture
+async def test_racing_workers_commit_each_step_once(
+    database: Database, database_url: str, lease_seconds: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With leases too short to hold, steps run twice; still each is committed once."""
     runs: Counter[tuple[str, int]] = Counter()
@@ -464,7 +455,7 @@ def test_racing_workers_commit_each_step_once(
             await asyncio.sleep(0.002 * (len(runs) % 20))
         return outcome
 
-    async def scenario(database: Database) -> None:
+    with caplog.at_level(logging.CRITICAL, "cloudcore.jobs.worker"):
         other = open_database(database_url)
         jobs = await database.write(enqueue_counts, 40, 3, system_clock())
         pace = JobPace(slots=8, lease_seconds=lease_seconds, poll_seconds=0.01)
@@ -481,6 +472,3 @@ def test_racing_workers_commit_each_step_once(
         assert {job.state for job in await database.read(all_jobs)} == {"succeeded"}
         if lease_seconds > 1:
             assert set(runs.values()) == {1}
-
-    with caplog.at_level(logging.CRITICAL, "cloudcore.jobs.worker"):
-        with_jobs(database_url, scenario)

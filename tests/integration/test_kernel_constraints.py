@@ -11,7 +11,8 @@ from sqlalchemy import insert, text
 
 from cloudcore.db.base import Connection, ConstraintViolated, Database, P, T
 from cloudcore.db.statement import Statement
-from tests.control_plane import Options, World, assert_envelope, count_rows, play
+from tests.control_plane import Options, World, assert_envelope, count_rows, open_world
+from tests.databases import on_both_databases
 from tests.dying import PassingDatabase
 from tests.things import things
 
@@ -45,7 +46,7 @@ class RivalDatabase(PassingDatabase):
         return await super().write(change, *args, **kwargs)
 
 
-def test_a_change_that_a_constraint_refuses_is_a_conflict(
+async def test_a_change_that_a_constraint_refuses_is_a_conflict(
     database_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     rivals: list[RivalDatabase] = []
@@ -54,7 +55,7 @@ def test_a_change_that_a_constraint_refuses_is_a_conflict(
         rivals.append(RivalDatabase(database))
         return rivals[0]
 
-    async def scenario(world: World) -> None:
+    async with open_world(database_url, Options(wrap=wrap)) as world:
         made = (await world.ask("POST", "/v1/things", {"name": SECRET})).json()["thing"]["id"]
         (rival,) = rivals
         rival.is_due = True
@@ -66,8 +67,6 @@ def test_a_change_that_a_constraint_refuses_is_a_conflict(
         assert_envelope(again, 404, "NOT_FOUND")  # now the code sees it
         replayed = await world.ask("POST", f"/v1/things/{made}/parts", key="once")
         assert (replayed.status_code, replayed.content) == (409, answer.content)
-
-    play(database_url, scenario, Options(wrap=wrap))
     assert count_rows(database_url, "parts") == 0
     (warning,) = (record for record in caplog.records if record.name == "cloudcore.web.app")
     assert warning.levelno == logging.WARNING
@@ -75,18 +74,16 @@ def test_a_change_that_a_constraint_refuses_is_a_conflict(
     assert warning.exc_info is None  # a driver's own words show the row
 
 
-def test_a_constraint_is_named_and_no_value_shown(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        database: Database = world.database
+@on_both_databases
+async def test_a_constraint_is_named_and_no_value_shown(plane: World) -> None:
+    database: Database = plane.database
 
-        def add(tx: Connection) -> None:
-            tx.execute(_INSERT_TWICE, suffix="a", name=SECRET)
-            tx.execute(_INSERT_TWICE, suffix="b", name=SECRET)
+    def add(tx: Connection) -> None:
+        tx.execute(_INSERT_TWICE, suffix="a", name=SECRET)
+        tx.execute(_INSERT_TWICE, suffix="b", name=SECRET)
 
-        with pytest.raises(ConstraintViolated) as refused:
-            await database.write(add)
-        words = str(refused.value)
-        assert "things.account_id, things.name" in words or "things_account_id_name_key" in words
-        assert SECRET not in words
-
-    play(database_url, scenario)
+    with pytest.raises(ConstraintViolated) as refused:
+        await database.write(add)
+    words = str(refused.value)
+    assert "things.account_id, things.name" in words or "things_account_id_name_key" in words
+    assert SECRET not in words

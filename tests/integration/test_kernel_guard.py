@@ -7,7 +7,14 @@ from uuid import uuid4
 
 import pytest
 
-from tests.control_plane import ACCOUNT, Options, World, assert_envelope, count_rows, play
+from tests.control_plane import (
+    ACCOUNT,
+    Options,
+    World,
+    assert_envelope,
+    count_rows,
+    open_world,
+)
 
 FAULTY = Options(faulty=True)
 GET = {"effect": "allow", "actions": ["test:GetThing"], "resources": ["crn:*"]}
@@ -33,158 +40,128 @@ DENY_ALL = {"effect": "deny", "actions": ["*"], "resources": ["*"]}
     ],
 )
 @pytest.mark.parametrize("path", ["/v1/things", "/v1/things/x", "/v1/things?access_token=writer"])
-def test_who_shows_no_good_token_is_not_known(
-    sqlite_database: str, headers: list[str], challenge: str, path: str
+async def test_who_shows_no_good_token_is_not_known(
+    plane: World, headers: list[str], challenge: str, path: str
 ) -> None:
-    async def scenario(world: World) -> None:
-        sent = [("Authorization", value) for value in headers]
-        refused = await world.ask("GET", path, token=None, headers=sent)
-        error = assert_envelope(refused, 401, "UNAUTHORIZED")
-        assert refused.headers["www-authenticate"] == challenge
-        assert "params" not in error
-
-    play(sqlite_database, scenario)
+    sent = [("Authorization", value) for value in headers]
+    refused = await plane.ask("GET", path, token=None, headers=sent)
+    error = assert_envelope(refused, 401, "UNAUTHORIZED")
+    assert refused.headers["www-authenticate"] == challenge
+    assert "params" not in error
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "Bearer "])
-def test_the_word_bearer_is_read_in_any_case(sqlite_database: str, scheme: str) -> None:
-    async def scenario(world: World) -> None:
-        headers = [("Authorization", f"{scheme} writer")]
-        assert (await world.ask("GET", "/v1/things", token=None, headers=headers)).is_success
-
-    play(sqlite_database, scenario)
+async def test_the_word_bearer_is_read_in_any_case(plane: World, scheme: str) -> None:
+    headers = [("Authorization", f"{scheme} writer")]
+    assert (await plane.ask("GET", "/v1/things", token=None, headers=headers)).is_success
 
 
-def test_401_comes_before_403_before_404_and_all_before_the_body(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        world.tokens.add("reader", ACCOUNT, GET)
-        path = f"/v1/things/{uuid4()}"
-        for method, body in [("PATCH", b"{"), ("DELETE", None)]:
-            unknown = await world.ask(method, path, body, token="nobody")
-            assert_envelope(unknown, 401, "UNAUTHORIZED")
-            forbidden = await world.ask(method, path, body, token="reader")
-            assert_envelope(forbidden, 403, "ACCESS_DENIED")
-            malformed = await world.ask(method, "/v1/things/x", body, token="reader")
-            assert malformed.json()["error"]["message"] == forbidden.json()["error"]["message"]
-        assert_envelope(await world.ask("GET", path, token="reader"), 404, "NOT_FOUND")
-
-    play(sqlite_database, scenario)
+async def test_401_comes_before_403_before_404_and_all_before_the_body(plane: World) -> None:
+    plane.tokens.add("reader", ACCOUNT, GET)
+    path = f"/v1/things/{uuid4()}"
+    for method, body in [("PATCH", b"{"), ("DELETE", None)]:
+        unknown = await plane.ask(method, path, body, token="nobody")
+        assert_envelope(unknown, 401, "UNAUTHORIZED")
+        forbidden = await plane.ask(method, path, body, token="reader")
+        assert_envelope(forbidden, 403, "ACCESS_DENIED")
+        malformed = await plane.ask(method, "/v1/things/x", body, token="reader")
+        assert malformed.json()["error"]["message"] == forbidden.json()["error"]["message"]
+    assert_envelope(await plane.ask("GET", path, token="reader"), 404, "NOT_FOUND")
 
 
-def test_who_is_denied_everything_learns_nothing_of_what_exists(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        made = (await world.ask("POST", "/v1/things", {"name": "a"})).json()["thing"]["id"]
-        world.tokens.add("banned", ACCOUNT, GET, DENY_ALL)
-        world.tokens.add("nobody")
-        world.tokens.restrict("nobody")
-        for token in ("banned", "nobody"):
-            for path in ("/v1/things", "/v1/shared"):
-                there = await world.ask("GET", f"{path}/{made}", token=token)
-                absent = await world.ask("GET", f"{path}/{uuid4()}", token=token)
-                one, other = (
-                    assert_envelope(answer, 403, "ACCESS_DENIED") for answer in (there, absent)
-                )
-                assert one.pop("request_id") != other.pop("request_id")
-                assert one == other
-
-    play(sqlite_database, scenario)
+async def test_who_is_denied_everything_learns_nothing_of_what_exists(plane: World) -> None:
+    made = (await plane.ask("POST", "/v1/things", {"name": "a"})).json()["thing"]["id"]
+    plane.tokens.add("banned", ACCOUNT, GET, DENY_ALL)
+    plane.tokens.add("nobody")
+    plane.tokens.restrict("nobody")
+    for token in ("banned", "nobody"):
+        for path in ("/v1/things", "/v1/shared"):
+            there = await plane.ask("GET", f"{path}/{made}", token=token)
+            absent = await plane.ask("GET", f"{path}/{uuid4()}", token=token)
+            one, other = (
+                assert_envelope(answer, 403, "ACCESS_DENIED") for answer in (there, absent)
+            )
+            assert one.pop("request_id") != other.pop("request_id")
+            assert one == other
 
 
-def test_a_things_own_policy_may_allow_what_no_policy_of_the_caller_does(
-    sqlite_database: str,
+async def test_a_things_own_policy_may_allow_what_no_policy_of_the_caller_does(
+    plane: World,
 ) -> None:
-    async def scenario(world: World) -> None:
-        made = await world.ask("POST", "/v1/things", {"name": "open"})
-        path = f"/v1/shared/{made.json()['thing']['id']}"
-        world.tokens.add("nobody")
-        world.tokens.restrict("nobody")
-        assert (await world.ask("GET", path, token="nobody")).status_code == 200
-        world.tokens.restrict("nobody", DENY_ALL)
-        assert_envelope(await world.ask("GET", path, token="nobody"), 403, "ACCESS_DENIED")
-
-    play(sqlite_database, scenario)
+    made = await plane.ask("POST", "/v1/things", {"name": "open"})
+    path = f"/v1/shared/{made.json()['thing']['id']}"
+    plane.tokens.add("nobody")
+    plane.tokens.restrict("nobody")
+    assert (await plane.ask("GET", path, token="nobody")).status_code == 200
+    plane.tokens.restrict("nobody", DENY_ALL)
+    assert_envelope(await plane.ask("GET", path, token="nobody"), 403, "ACCESS_DENIED")
 
 
-def test_a_foreign_thing_is_as_one_that_is_not(sqlite_database: str) -> None:
+async def test_a_foreign_thing_is_as_one_that_is_not(plane: World) -> None:
     """J16 = J17, with every operation that takes an id."""
 
-    async def scenario(world: World) -> None:
-        made = (await world.ask("POST", "/v1/things", {"name": "a"})).json()["thing"]["id"]
-        for method, suffix in [
-            ("GET", ""),
-            ("PATCH", ""),
-            ("DELETE", ""),
-            ("POST", "/parts"),
-        ]:
-            answers = [
-                await world.ask(
-                    method,
-                    f"/v1/things/{identity}{suffix}",
-                    {"description": None} if method == "PATCH" else None,
-                    token="stranger",
-                )
-                for identity in (made, str(uuid4()))
-            ]
-            foreign, absent = (assert_envelope(each, 404, "NOT_FOUND") for each in answers)
-            assert foreign.pop("request_id") != absent.pop("request_id")
-            assert foreign == absent
-        assert (await world.ask("GET", f"/v1/things/{made}")).status_code == 200
-
-    play(sqlite_database, scenario)
+    made = (await plane.ask("POST", "/v1/things", {"name": "a"})).json()["thing"]["id"]
+    for method, suffix in [
+        ("GET", ""),
+        ("PATCH", ""),
+        ("DELETE", ""),
+        ("POST", "/parts"),
+    ]:
+        answers = [
+            await plane.ask(
+                method,
+                f"/v1/things/{identity}{suffix}",
+                {"description": None} if method == "PATCH" else None,
+                token="stranger",
+            )
+            for identity in (made, str(uuid4()))
+        ]
+        foreign, absent = (assert_envelope(each, 404, "NOT_FOUND") for each in answers)
+        assert foreign.pop("request_id") != absent.pop("request_id")
+        assert foreign == absent
+    assert (await plane.ask("GET", f"/v1/things/{made}")).status_code == 200
 
 
 @pytest.mark.parametrize(
     "identity",
     ["x", "{0}x", "%7B{0}%7D", "urn:uuid:{0}", "{0}%0A", "{0}%00", "..", "%2e%2e", "%EF%BC%91"],
 )
-def test_an_id_is_a_uuid_with_its_dashes(sqlite_database: str, identity: str) -> None:
+async def test_an_id_is_a_uuid_with_its_dashes(plane: World, identity: str) -> None:
     made = "01890000-0000-7000-8000-0000000000ab"
 
-    async def scenario(world: World) -> None:
-        for spelled in (identity.format(made), made[:-1], made.replace("-", "")):
-            answer = await world.ask("GET", f"/v1/things/{spelled}")
-            assert_envelope(answer, 404, "NOT_FOUND")
-
-    play(sqlite_database, scenario)
+    for spelled in (identity.format(made), made[:-1], made.replace("-", "")):
+        answer = await plane.ask("GET", f"/v1/things/{spelled}")
+        assert_envelope(answer, 404, "NOT_FOUND")
 
 
-def test_a_malformed_id_is_400_where_the_specification_says_so(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        error = assert_envelope(await world.ask("GET", "/v1/templates/x"), 400, "INVALID_INPUT")
-        assert error["params"] == {"field": "template_id", "reason": "malformed"}
-        assert_envelope(await world.ask("GET", f"/v1/templates/{uuid4()}"), 404, "NOT_FOUND")
-
-    play(sqlite_database, scenario)
+async def test_a_malformed_id_is_400_where_the_specification_says_so(plane: World) -> None:
+    error = assert_envelope(await plane.ask("GET", "/v1/templates/x"), 400, "INVALID_INPUT")
+    assert error["params"] == {"field": "template_id", "reason": "malformed"}
+    assert_envelope(await plane.ask("GET", f"/v1/templates/{uuid4()}"), 404, "NOT_FOUND")
 
 
-def test_policies_decide_over_single_things(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        made = {
-            name: (await world.ask("POST", "/v1/things", {"name": name})).json()["thing"]["id"]
-            for name in ("a", "b")
-        }
-        only_a = {**GET, "resources": [f"crn:test:local:{ACCOUNT}:thing/a"]}
-        world.tokens.add("reader", ACCOUNT, only_a)
-        assert (await world.ask("GET", f"/v1/things/{made['a']}", token="reader")).is_success
-        refused = await world.ask("GET", f"/v1/things/{made['b']}", token="reader")
-        assert_envelope(refused, 403, "ACCESS_DENIED")
-
-    play(sqlite_database, scenario)
+async def test_policies_decide_over_single_things(plane: World) -> None:
+    made = {
+        name: (await plane.ask("POST", "/v1/things", {"name": name})).json()["thing"]["id"]
+        for name in ("a", "b")
+    }
+    only_a = {**GET, "resources": [f"crn:test:local:{ACCOUNT}:thing/a"]}
+    plane.tokens.add("reader", ACCOUNT, only_a)
+    assert (await plane.ask("GET", f"/v1/things/{made['a']}", token="reader")).is_success
+    refused = await plane.ask("GET", f"/v1/things/{made['b']}", token="reader")
+    assert_envelope(refused, 403, "ACCESS_DENIED")
 
 
-def test_conditions_see_the_source_address(sqlite_database: str) -> None:
+async def test_conditions_see_the_source_address(plane: World) -> None:
     near = {**GET, "conditions": {"ip_address": ["198.51.100.0/24"]}}
 
-    async def scenario(world: World) -> None:
-        world.tokens.add("near", ACCOUNT, near)
-        path = f"/v1/things/{uuid4()}"
-        assert (await world.ask("GET", path, token="near")).status_code == 404
-        world.peer = "203.0.113.1"
-        assert (await world.ask("GET", path, token="near")).status_code == 403
-        forged = [("X-Forwarded-For", "198.51.100.7")]
-        assert (await world.ask("GET", path, token="near", headers=forged)).status_code == 403
-
-    play(sqlite_database, scenario)
+    plane.tokens.add("near", ACCOUNT, near)
+    path = f"/v1/things/{uuid4()}"
+    assert (await plane.ask("GET", path, token="near")).status_code == 404
+    plane.peer = "203.0.113.1"
+    assert (await plane.ask("GET", path, token="near")).status_code == 403
+    forged = [("X-Forwarded-For", "198.51.100.7")]
+    assert (await plane.ask("GET", path, token="near", headers=forged)).status_code == 403
 
 
 @pytest.mark.parametrize(
@@ -192,20 +169,14 @@ def test_conditions_see_the_source_address(sqlite_database: str) -> None:
     [("GET", "/v1/unasked"), ("POST", "/v1/unasked"), ("POST", "/v1/uncommitted")],
 )
 @pytest.mark.parametrize("key", [None, "k"])
-def test_a_success_without_permission_or_commit_does_not_leave(
-    sqlite_database: str,
-    caplog: pytest.LogCaptureFixture,
-    method: str,
-    path: str,
-    key: str | None,
+async def test_a_success_without_permission_or_commit_does_not_leave(
+    sqlite_database: str, caplog: pytest.LogCaptureFixture, method: str, path: str, key: str | None
 ) -> None:
-    async def scenario(world: World) -> None:
+    async with open_world(sqlite_database, FAULTY) as world:
         for _ in range(2):
             answer = await world.ask(method, path, key=key)
             assert_envelope(answer, 500, "INTERNAL_ERROR")
             assert "is_fine" not in answer.text
-
-    play(sqlite_database, scenario, FAULTY)
     assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 2
     assert count_rows(sqlite_database, "things") == 0
     assert count_rows(sqlite_database, "idempotency_records") == 0

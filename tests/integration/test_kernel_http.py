@@ -13,7 +13,7 @@ import pytest
 
 from cloudcore.web.app import INLINE_BYTES
 from cloudcore.web.strict_json import decode
-from tests.control_plane import Options, World, assert_envelope, count_rows, play
+from tests.control_plane import Options, World, assert_envelope, count_rows, open_world
 
 MIB = 1 << 20
 ABSENT = "01890000-0000-7000-8000-0000000000ff"
@@ -44,14 +44,11 @@ ABSENT = "01890000-0000-7000-8000-0000000000ff"
         (b'{"name":"a","account_id":"x"}', "account_id", "unknown_field"),
     ],
 )
-def test_a_bad_body_is_400_and_says_where(
-    sqlite_database: str, body: bytes | None, field: str, reason: str
+async def test_a_bad_body_is_400_and_says_where(
+    plane: World, sqlite_database: str, body: bytes | None, field: str, reason: str
 ) -> None:
-    async def scenario(world: World) -> None:
-        error = assert_envelope(await world.ask("POST", "/v1/things", body), 400, "INVALID_INPUT")
-        assert error["params"] == {"field": field, "reason": reason}
-
-    play(sqlite_database, scenario)
+    error = assert_envelope(await plane.ask("POST", "/v1/things", body), 400, "INVALID_INPUT")
+    assert error["params"] == {"field": field, "reason": reason}
     assert count_rows(sqlite_database, "things") == 0
 
 
@@ -67,14 +64,11 @@ def test_a_bad_body_is_400_and_says_where(
         [("Content-Type", "application/json"), ("Content-Encoding", "gzip")],
     ],
 )
-def test_a_body_of_another_type_is_415(
-    sqlite_database: str, headers: list[tuple[str, str]]
+async def test_a_body_of_another_type_is_415(
+    plane: World, sqlite_database: str, headers: list[tuple[str, str]]
 ) -> None:
-    async def scenario(world: World) -> None:
-        answer = await world.ask("POST", "/v1/things", b'{"name":"a"}', headers=headers)
-        assert_envelope(answer, 415, "UNSUPPORTED_MEDIA_TYPE")
-
-    play(sqlite_database, scenario)
+    answer = await plane.ask("POST", "/v1/things", b'{"name":"a"}', headers=headers)
+    assert_envelope(answer, 415, "UNSUPPORTED_MEDIA_TYPE")
     assert count_rows(sqlite_database, "things") == 0
 
 
@@ -83,36 +77,27 @@ def test_a_body_of_another_type_is_415(
     ["application/json", "Application/JSON", "application/json; charset=utf-8",
      'application/json;charset="UTF-8"'],
 )  # fmt: skip
-def test_json_may_name_its_charset(sqlite_database: str, content_type: str) -> None:
-    async def scenario(world: World) -> None:
-        headers = [("Content-Type", content_type)]
-        answer = await world.ask("POST", "/v1/things", b'{"name":"a"}', headers=headers)
-        assert answer.status_code == 201
-
-    play(sqlite_database, scenario)
+async def test_json_may_name_its_charset(plane: World, content_type: str) -> None:
+    headers = [("Content-Type", content_type)]
+    answer = await plane.ask("POST", "/v1/things", b'{"name":"a"}', headers=headers)
+    assert answer.status_code == 201
 
 
-def test_a_body_may_be_absent_where_it_is_optional(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        made = (await world.ask("POST", "/v1/things", {"name": "a"})).json()["thing"]["id"]
-        path = f"/v1/things/{made}/parts"
-        assert (await world.ask("POST", path)).status_code == 201
-        assert (await world.ask("POST", path, {})).status_code == 201
-        assert_envelope(await world.ask("POST", path, {"x": 1}), 400, "INVALID_INPUT")
-
-    play(sqlite_database, scenario)
+async def test_a_body_may_be_absent_where_it_is_optional(plane: World) -> None:
+    made = (await plane.ask("POST", "/v1/things", {"name": "a"})).json()["thing"]["id"]
+    path = f"/v1/things/{made}/parts"
+    assert (await plane.ask("POST", path)).status_code == 201
+    assert (await plane.ask("POST", path, {})).status_code == 201
+    assert_envelope(await plane.ask("POST", path, {"x": 1}), 400, "INVALID_INPUT")
 
 
 @pytest.mark.parametrize("size", [MIB + 1, 3 * MIB])
-def test_a_body_over_a_mebibyte_is_413(sqlite_database: str, size: int) -> None:
-    async def scenario(world: World) -> None:
-        body = b'{"name":"a"}'
-        fitting = body + b" " * (MIB - len(body))
-        assert (await world.ask("POST", "/v1/things", fitting)).status_code == 201
-        answer = await world.ask("POST", "/v1/things", b" " * size)
-        assert_envelope(answer, 413, "PAYLOAD_TOO_LARGE")
-
-    play(sqlite_database, scenario)
+async def test_a_body_over_a_mebibyte_is_413(plane: World, size: int) -> None:
+    body = b'{"name":"a"}'
+    fitting = body + b" " * (MIB - len(body))
+    assert (await plane.ask("POST", "/v1/things", fitting)).status_code == 201
+    answer = await plane.ask("POST", "/v1/things", b" " * size)
+    assert_envelope(answer, 413, "PAYLOAD_TOO_LARGE")
 
 
 @pytest.mark.parametrize(
@@ -120,16 +105,13 @@ def test_a_body_over_a_mebibyte_is_413(sqlite_database: str, size: int) -> None:
     ["/v1/nothing", "/v1", "/v1/", "/", "/v1/things/", "//v1/things", "/v1//things",
      "/v1/things%00", "/v1/Things", "/v1/things/%2e%2e/things", "/v1/things%2F"],
 )  # fmt: skip
-def test_an_unknown_path_is_404(sqlite_database: str, path: str) -> None:
-    async def scenario(world: World) -> None:
-        for method in ("GET", "POST", "HEAD", "OPTIONS"):
-            answer = await world.ask(method, f"http://test{path}")
-            if method == "HEAD":
-                assert (answer.status_code, answer.content) == (404, b"")
-            else:
-                assert_envelope(answer, 404, "NOT_FOUND")
-
-    play(sqlite_database, scenario)
+async def test_an_unknown_path_is_404(plane: World, path: str) -> None:
+    for method in ("GET", "POST", "HEAD", "OPTIONS"):
+        answer = await plane.ask(method, f"http://test{path}")
+        if method == "HEAD":
+            assert (answer.status_code, answer.content) == (404, b"")
+        else:
+            assert_envelope(answer, 404, "NOT_FOUND")
 
 
 @pytest.mark.parametrize(
@@ -142,36 +124,31 @@ def test_an_unknown_path_is_404(sqlite_database: str, path: str) -> None:
     ],
 )
 @pytest.mark.parametrize("method", ["PUT", "OPTIONS", "TRACE", "FOO"])
-def test_another_method_is_405_and_the_right_ones_are_named(
-    sqlite_database: str, path: str, allow: str, method: str
+async def test_another_method_is_405_and_the_right_ones_are_named(
+    plane: World, path: str, allow: str, method: str
 ) -> None:
-    async def scenario(world: World) -> None:
-        answer = await world.ask(method, path)
-        assert_envelope(answer, 405, "METHOD_NOT_ALLOWED")
-        assert answer.headers["allow"] == allow
-
-    play(sqlite_database, scenario)
+    answer = await plane.ask(method, path)
+    assert_envelope(answer, 405, "METHOD_NOT_ALLOWED")
+    assert answer.headers["allow"] == allow
 
 
-def test_head_is_get_without_its_body(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        made = (await world.ask("POST", "/v1/things", {"name": "a"})).json()["thing"]["id"]
-        for path in (f"/v1/things/{made}", f"/v1/things/{ABSENT}", "/v1/things?limit=0"):
-            got, head = await world.ask("GET", path), await world.ask("HEAD", path)
-            assert head.content == b""
-            assert head.status_code == got.status_code
-            for answer in (got, head):
-                del answer.headers["x-request-id"]
-            assert head.headers == got.headers
-        assert (await world.ask("HEAD", f"/v1/things/{made}", token=None)).status_code == 401
-
-    play(sqlite_database, scenario)
+async def test_head_is_get_without_its_body(plane: World) -> None:
+    made = (await plane.ask("POST", "/v1/things", {"name": "a"})).json()["thing"]["id"]
+    for path in (f"/v1/things/{made}", f"/v1/things/{ABSENT}", "/v1/things?limit=0"):
+        got, head = await plane.ask("GET", path), await plane.ask("HEAD", path)
+        assert head.content == b""
+        assert head.status_code == got.status_code
+        for answer in (got, head):
+            del answer.headers["x-request-id"]
+        assert head.headers == got.headers
+    assert (await plane.ask("HEAD", f"/v1/things/{made}", token=None)).status_code == 401
 
 
-def test_every_answer_has_a_request_id_of_ours(
+async def test_every_answer_has_a_request_id_of_ours(
     sqlite_database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(world: World) -> None:
+    caplog.set_level(logging.INFO, "cloudcore")
+    async with open_world(sqlite_database) as world:
         seen = set()
         sent = [("X-Request-Id", "theirs\x7f")]
         for method, path in [
@@ -188,54 +165,43 @@ def test_every_answer_has_a_request_id_of_ours(
             assert str(UUID(given)) == given
             seen.add(given)
         assert len(seen) == 7
-
-    caplog.set_level(logging.INFO, "cloudcore")
-    play(sqlite_database, scenario)
     told = [record.getMessage() for record in caplog.records if record.name == "cloudcore.web.app"]
     assert len(told) == 7
     assert all("'theirs\\x7f'" in message for message in told)
 
 
-def test_a_failure_tells_nothing_of_itself(
+async def test_a_failure_tells_nothing_of_itself(
     sqlite_database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(world: World) -> None:
+    async with open_world(sqlite_database, Options(faulty=True)) as world:
         answer = await world.ask("GET", "/v1/broken")
         error = assert_envelope(answer, 500, "INTERNAL_ERROR")
         assert "params" not in error
         assert "secret" not in answer.text
         assert "Traceback" not in answer.text
-
-    play(sqlite_database, scenario, Options(faulty=True))
     (record,) = (record for record in caplog.records if record.levelno == logging.ERROR)
     assert "secret of the house" in str(record.exc_info)
 
 
-def test_absent_keeps_and_null_clears(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        body = {"name": "a", "description": "x"}
-        path = f"/v1/things/{(await world.ask('POST', '/v1/things', body)).json()['thing']['id']}"
-        for change, description in [({}, "x"), ({"description": None}, None)]:
-            changed = await world.ask("PATCH", path, change)
-            assert changed.json()["thing"]["description"] == description
-        renamed = await world.ask("PATCH", path, {"name": "b"})
-        error = assert_envelope(renamed, 400, "INVALID_INPUT")
-        assert error["params"] == {"field": "name", "reason": "unknown_field"}
-
-    play(sqlite_database, scenario)
+async def test_absent_keeps_and_null_clears(plane: World) -> None:
+    body = {"name": "a", "description": "x"}
+    path = f"/v1/things/{(await plane.ask('POST', '/v1/things', body)).json()['thing']['id']}"
+    for change, description in [({}, "x"), ({"description": None}, None)]:
+        changed = await plane.ask("PATCH", path, change)
+        assert changed.json()["thing"]["description"] == description
+    renamed = await plane.ask("PATCH", path, {"name": "b"})
+    error = assert_envelope(renamed, 400, "INVALID_INPUT")
+    assert error["params"] == {"field": "name", "reason": "unknown_field"}
 
 
-def test_a_create_says_where_the_thing_is(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        made = await world.ask(
-            "POST", "/v1/things", {"name": "a", "ready_at": "2027-01-15T10:00:00+02:00"}
-        )
-        assert made.json()["thing"]["ready_at"] == "2027-01-15T08:00:00.000000Z"
-        assert (await world.ask("GET", made.headers["location"])).json() == made.json()
-        gone = await world.ask("DELETE", made.headers["location"])
-        assert (gone.status_code, gone.content) == (204, b"")
-
-    play(sqlite_database, scenario)
+async def test_a_create_says_where_the_thing_is(plane: World) -> None:
+    made = await plane.ask(
+        "POST", "/v1/things", {"name": "a", "ready_at": "2027-01-15T10:00:00+02:00"}
+    )
+    assert made.json()["thing"]["ready_at"] == "2027-01-15T08:00:00.000000Z"
+    assert (await plane.ask("GET", made.headers["location"])).json() == made.json()
+    gone = await plane.ask("DELETE", made.headers["location"])
+    assert (gone.status_code, gone.content) == (204, b"")
 
 
 class NotingPool(ThreadPoolExecutor):
@@ -254,15 +220,12 @@ class NotingPool(ThreadPoolExecutor):
     ("size", "is_here"), [(0, True), (INLINE_BYTES, True), (INLINE_BYTES + 1, False)]
 )
 @pytest.mark.parametrize(("name", "status"), [(b'"a"', 201), (b"1", 400)])
-def test_a_long_body_is_decoded_in_a_thread(
-    sqlite_database: str, size: int, is_here: bool, name: bytes, status: int
+async def test_a_long_body_is_decoded_in_a_thread(
+    plane: World, size: int, is_here: bool, name: bytes, status: int
 ) -> None:
-    async def scenario(world: World) -> None:
-        pool = NotingPool()
-        asyncio.get_running_loop().set_default_executor(pool)
-        body = (b'{"name":%s}' % name).ljust(size)
-        assert (await world.ask("POST", "/v1/things", body)).status_code == status
-        in_threads = [call for call in pool.calls if decode in getattr(call[0], "args", ())]
-        assert (in_threads == []) == is_here
-
-    play(sqlite_database, scenario)
+    pool = NotingPool()
+    asyncio.get_running_loop().set_default_executor(pool)
+    body = (b'{"name":%s}' % name).ljust(size)
+    assert (await plane.ask("POST", "/v1/things", body)).status_code == status
+    in_threads = [call for call in pool.calls if decode in getattr(call[0], "args", ())]
+    assert (in_threads == []) == is_here

@@ -12,7 +12,8 @@ import pytest
 from cloudcore.db.base import Connection, P, T
 from cloudcore.errors import Unavailable
 from cloudcore.web.idempotency import KEPT_SECONDS, forget_expired
-from tests.control_plane import Options, World, count_rows, play, raw_engine
+from tests.control_plane import Options, World, count_rows, open_world, raw_engine
+from tests.databases import on_both_databases
 from tests.dying import PassingDatabase
 
 A = {"name": "a"}
@@ -40,36 +41,31 @@ def assert_replayed(first: httpx.Response, again: httpx.Response) -> None:
     assert again.headers["x-request-id"] != first.headers["x-request-id"]
 
 
-def test_a_retry_has_the_outcome_of_the_first_time(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        first = await create(world)
-        assert first.status_code == 201
-        assert_replayed(first, await create(world))
-        assert_replayed(first, await create(world))
-
-    play(database_url, scenario)
+async def test_a_retry_has_the_outcome_of_the_first_time(plane: World, database_url: str) -> None:
+    first = await create(plane)
+    assert first.status_code == 201
+    assert_replayed(first, await create(plane))
+    assert_replayed(first, await create(plane))
     assert count_rows(database_url, "things") == 1
 
 
-def test_without_a_key_a_repeat_is_a_request_of_its_own(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        assert (await create(world, key=None)).status_code == 201
-        assert code(await create(world, key=None)) == "CONFLICT"
-
-    play(sqlite_database, scenario)
+async def test_without_a_key_a_repeat_is_a_request_of_its_own(
+    plane: World, sqlite_database: str
+) -> None:
+    assert (await create(plane, key=None)).status_code == 201
+    assert code(await create(plane, key=None)) == "CONFLICT"
     assert count_rows(sqlite_database, "idempotency_records") == 0
 
 
-def test_a_secret_is_shown_again_under_its_key_only_and_sealed_at_rest(database_url: str) -> None:
-    async def scenario(world: World) -> str:
-        path = f"/v1/things/{(await create(world)).json()['thing']['id']}/parts"
-        first = await world.ask("POST", path, key="s")
-        assert_replayed(first, await world.ask("POST", path, key="s"))
+async def test_a_secret_is_shown_again_under_its_key_only_and_sealed_at_rest(
+    database_url: str,
+) -> None:
+    async with open_world(database_url) as plane:
+        path = f"/v1/things/{(await create(plane)).json()['thing']['id']}/parts"
+        first = await plane.ask("POST", path, key="s")
+        assert_replayed(first, await plane.ask("POST", path, key="s"))
         secret = str(first.json()["part"]["secret"])
-        assert secret not in (await world.ask("POST", path)).text
-        return secret
-
-    secret = play(database_url, scenario)
+        assert secret not in (await plane.ask("POST", path)).text
     with raw_engine(database_url) as engine, engine.connect() as connection:
         rows = connection.exec_driver_sql("SELECT * FROM idempotency_records").fetchall()
     assert len(rows) == 2
@@ -77,167 +73,136 @@ def test_a_secret_is_shown_again_under_its_key_only_and_sealed_at_rest(database_
     assert not any(secret.encode() in bytes(row.outcome_sealed) for row in rows)
 
 
-def test_a_refusal_that_is_an_outcome_is_kept(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        await create(world, key="first")
-        nothing = f"/v1/things/{uuid4()}/parts"
-        for method, path, body, status in [
-            ("POST", "/v1/things", A, 409),
-            ("POST", "/v1/things", {"name": "A"}, 400),
-            ("POST", "/v1/things", b"{", 400),
-            ("POST", "/v1/things", None, 400),
-            ("POST", nothing, None, 404),
-        ]:
-            key = f"{status} {body!r}"
-            first = await world.ask(method, path, body, key=key)
-            assert first.status_code == status
-            again = await world.ask(method, path, body, key=key)
-            assert_replayed(first, again)
-            assert again.json()["error"]["request_id"] == first.headers["x-request-id"]
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_a_refusal_that_is_an_outcome_is_kept(plane: World) -> None:
+    await create(plane, key="first")
+    nothing = f"/v1/things/{uuid4()}/parts"
+    for method, path, body, status in [
+        ("POST", "/v1/things", A, 409),
+        ("POST", "/v1/things", {"name": "A"}, 400),
+        ("POST", "/v1/things", b"{", 400),
+        ("POST", "/v1/things", None, 400),
+        ("POST", nothing, None, 404),
+    ]:
+        key = f"{status} {body!r}"
+        first = await plane.ask(method, path, body, key=key)
+        assert first.status_code == status
+        again = await plane.ask(method, path, body, key=key)
+        assert_replayed(first, again)
+        assert again.json()["error"]["request_id"] == first.headers["x-request-id"]
 
 
-def test_a_refusal_outlives_its_reason(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        made = (await create(world)).json()["thing"]["id"]
-        refused = await create(world, key="k2")
-        assert code(refused) == "CONFLICT"
-        assert (await world.ask("DELETE", f"/v1/things/{made}")).status_code == 204
-        assert_replayed(refused, await create(world, key="k2"))
-        assert (await create(world, key="k3")).status_code == 201
-
-    play(sqlite_database, scenario)
+async def test_a_refusal_outlives_its_reason(plane: World) -> None:
+    made = (await create(plane)).json()["thing"]["id"]
+    refused = await create(plane, key="k2")
+    assert code(refused) == "CONFLICT"
+    assert (await plane.ask("DELETE", f"/v1/things/{made}")).status_code == 204
+    assert_replayed(refused, await create(plane, key="k2"))
+    assert (await create(plane, key="k3")).status_code == 201
 
 
 @pytest.mark.parametrize("status", [403, 413, 415])
-def test_a_refusal_that_says_nothing_of_the_outcome_is_not_kept(
-    sqlite_database: str, status: int
+async def test_a_refusal_that_says_nothing_of_the_outcome_is_not_kept(
+    plane: World, status: int
 ) -> None:
-    async def scenario(world: World) -> None:
-        headers = [("Content-Type", "text/plain")] if status == 415 else []
-        body: object = b" " * (1 << 20) + b"{}" if status == 413 else A
-        if status == 403:
-            world.tokens.restrict("writer", ALLOW, DENY_CREATE)
-        refused = await world.ask("POST", "/v1/things", body, key="k", headers=headers)
-        assert refused.status_code == status
-        world.tokens.restrict("writer", ALLOW)
-        assert (await create(world)).status_code == 201
-
-    play(sqlite_database, scenario)
+    headers = [("Content-Type", "text/plain")] if status == 415 else []
+    body: object = b" " * (1 << 20) + b"{}" if status == 413 else A
+    if status == 403:
+        plane.tokens.restrict("writer", ALLOW, DENY_CREATE)
+    refused = await plane.ask("POST", "/v1/things", body, key="k", headers=headers)
+    assert refused.status_code == status
+    plane.tokens.restrict("writer", ALLOW)
+    assert (await create(plane)).status_code == 201
 
 
-def test_another_request_under_the_key_is_refused(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        first = await create(world)
-        refused = await create(world, name="b")
-        assert (refused.status_code, code(refused)) == (422, "IDEMPOTENCY_KEY_REUSED")
-        assert (await world.ask("POST", "/v1/things?x=1", A, key="k")).status_code == 422
-        spaced = b'{"name": "a" }'
-        assert (await world.ask("POST", "/v1/things", spaced, key="k")).status_code == 422
-        assert_replayed(first, await create(world))
-        one, other = first.json()["thing"]["id"], (await create(world, "b", "b")).json()
-        part = await world.ask("POST", f"/v1/things/{one}/parts", key="k")
-        assert part.status_code == 201
-        moved = await world.ask("POST", f"/v1/things/{other['thing']['id']}/parts", key="k")
-        assert (moved.status_code, code(moved)) == (422, "IDEMPOTENCY_KEY_REUSED")
-
-    play(database_url, scenario)
+async def test_another_request_under_the_key_is_refused(plane: World, database_url: str) -> None:
+    first = await create(plane)
+    refused = await create(plane, name="b")
+    assert (refused.status_code, code(refused)) == (422, "IDEMPOTENCY_KEY_REUSED")
+    assert (await plane.ask("POST", "/v1/things?x=1", A, key="k")).status_code == 422
+    spaced = b'{"name": "a" }'
+    assert (await plane.ask("POST", "/v1/things", spaced, key="k")).status_code == 422
+    assert_replayed(first, await create(plane))
+    one, other = first.json()["thing"]["id"], (await create(plane, "b", "b")).json()
+    part = await plane.ask("POST", f"/v1/things/{one}/parts", key="k")
+    assert part.status_code == 201
+    moved = await plane.ask("POST", f"/v1/things/{other['thing']['id']}/parts", key="k")
+    assert (moved.status_code, code(moved)) == (422, "IDEMPOTENCY_KEY_REUSED")
     assert count_rows(database_url, "things") == 2
     assert count_rows(database_url, "parts") == 1
 
 
-def test_a_key_is_its_principals_own(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        world.tokens.add("colleague")
-        mine = await create(world)
-        theirs = await create(world, token="stranger")
-        assert theirs.status_code == 201
-        assert theirs.json()["thing"]["id"] != mine.json()["thing"]["id"]
-        assert code(await create(world, token="colleague")) == "CONFLICT"
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_a_key_is_its_principals_own(plane: World) -> None:
+    plane.tokens.add("colleague")
+    mine = await create(plane)
+    theirs = await create(plane, token="stranger")
+    assert theirs.status_code == 201
+    assert theirs.json()["thing"]["id"] != mine.json()["thing"]["id"]
+    assert code(await create(plane, token="colleague")) == "CONFLICT"
 
 
-def test_permission_is_checked_before_a_replay(sqlite_database: str) -> None:
+async def test_permission_is_checked_before_a_replay(plane: World) -> None:
     """E12, also where the action as such is still allowed."""
 
-    async def scenario(world: World) -> None:
-        first = await create(world)
-        for statements in [(), (ALLOW, DENY_CREATE)]:
-            world.tokens.restrict("writer", *statements)
-            refused = await create(world)
-            assert (refused.status_code, code(refused)) == (403, "ACCESS_DENIED")
-            assert "idempotency-replayed" not in refused.headers
-        world.tokens.restrict("writer", ALLOW)
-        assert_replayed(first, await create(world))
-        unknown = await world.ask("POST", "/v1/things", A, key="k", token="nobody")
-        assert unknown.status_code == 401
-
-    play(sqlite_database, scenario)
+    first = await create(plane)
+    for statements in [(), (ALLOW, DENY_CREATE)]:
+        plane.tokens.restrict("writer", *statements)
+        refused = await create(plane)
+        assert (refused.status_code, code(refused)) == (403, "ACCESS_DENIED")
+        assert "idempotency-replayed" not in refused.headers
+    plane.tokens.restrict("writer", ALLOW)
+    assert_replayed(first, await create(plane))
+    unknown = await plane.ask("POST", "/v1/things", A, key="k", token="nobody")
+    assert unknown.status_code == 401
 
 
-def test_a_replay_needs_nothing_that_is_gone(sqlite_database: str) -> None:
+async def test_a_replay_needs_nothing_that_is_gone(plane: World) -> None:
     """The thing that a part was made for is deleted; the retry still learns of the part."""
 
-    async def scenario(world: World) -> None:
-        thing = (await create(world)).json()["thing"]["id"]
-        first = await world.ask("POST", f"/v1/things/{thing}/parts", key="p")
-        assert (await world.ask("DELETE", f"/v1/things/{thing}")).status_code == 204
-        assert_replayed(first, await world.ask("POST", f"/v1/things/{thing}/parts", key="p"))
-
-    play(sqlite_database, scenario)
+    thing = (await create(plane)).json()["thing"]["id"]
+    first = await plane.ask("POST", f"/v1/things/{thing}/parts", key="p")
+    assert (await plane.ask("DELETE", f"/v1/things/{thing}")).status_code == 204
+    assert_replayed(first, await plane.ask("POST", f"/v1/things/{thing}/parts", key="p"))
 
 
-def test_a_key_is_honoured_for_a_day(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        first = await create(world)
-        world.pass_time(KEPT_SECONDS - 1)
-        assert_replayed(first, await create(world))
-        world.pass_time(1)
-        assert code(await create(world)) == "CONFLICT"  # run anew, against the thing it made
-        assert (await create(world, "b", "k2")).status_code == 201
-        world.pass_time(KEPT_SECONDS)
-        forgotten = await world.database.write(forget_expired, world.now)
-        assert forgotten == 2
-        assert await world.database.write(forget_expired, world.now) == 0
-
-    play(database_url, scenario)
+async def test_a_key_is_honoured_for_a_day(plane: World, database_url: str) -> None:
+    first = await create(plane)
+    plane.pass_time(KEPT_SECONDS - 1)
+    assert_replayed(first, await create(plane))
+    plane.pass_time(1)
+    assert code(await create(plane)) == "CONFLICT"  # run anew, against the thing it made
+    assert (await create(plane, "b", "k2")).status_code == 201
+    plane.pass_time(KEPT_SECONDS)
+    forgotten = await plane.database.write(forget_expired, plane.now)
+    assert forgotten == 2
+    assert await plane.database.write(forget_expired, plane.now) == 0
     assert count_rows(database_url, "idempotency_records") == 0
 
 
 @pytest.mark.parametrize("keys", [("",), ("k" * 256,), ("\xe9",), ("k", "k")])
-def test_a_malformed_key_is_refused_and_changes_nothing(
-    sqlite_database: str, keys: tuple[str, ...]
+async def test_a_malformed_key_is_refused_and_changes_nothing(
+    plane: World, sqlite_database: str, keys: tuple[str, ...]
 ) -> None:
-    async def scenario(world: World) -> None:
-        headers = [("Idempotency-Key", key) for key in keys]
-        refused = await world.ask("POST", "/v1/things", A, headers=headers)
-        assert (refused.status_code, code(refused)) == (400, "INVALID_INPUT")
-        assert refused.json()["error"]["params"]["field"] == "Idempotency-Key"
-
-    play(sqlite_database, scenario)
+    headers = [("Idempotency-Key", key) for key in keys]
+    refused = await plane.ask("POST", "/v1/things", A, headers=headers)
+    assert (refused.status_code, code(refused)) == (400, "INVALID_INPUT")
+    assert refused.json()["error"]["params"]["field"] == "Idempotency-Key"
     assert count_rows(sqlite_database, "things") == 0
     assert count_rows(sqlite_database, "idempotency_records") == 0
 
 
-def test_a_quoted_key_is_another_key(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        assert (await create(world, key="k" * 255)).status_code == 201
-        assert (await create(world, "b", '"k"')).status_code == 201
-        assert (await create(world, "c", "k")).status_code == 201
-
-    play(sqlite_database, scenario)
+async def test_a_quoted_key_is_another_key(plane: World) -> None:
+    assert (await create(plane, key="k" * 255)).status_code == 201
+    assert (await create(plane, "b", '"k"')).status_code == 201
+    assert (await create(plane, "c", "k")).status_code == 201
 
 
-def test_operations_that_take_no_key_ignore_it(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        path = f"/v1/things/{(await create(world)).json()['thing']['id']}"
-        for description in ("x", "y"):
-            changed = await world.ask("PATCH", path, {"description": description}, key="k")
-            assert changed.json()["thing"]["description"] == description
-
-    play(sqlite_database, scenario)
+async def test_operations_that_take_no_key_ignore_it(plane: World, sqlite_database: str) -> None:
+    path = f"/v1/things/{(await create(plane)).json()['thing']['id']}"
+    for description in ("x", "y"):
+        changed = await plane.ask("PATCH", path, {"description": description}, key="k")
+        assert changed.json()["thing"]["description"] == description
     assert count_rows(sqlite_database, "idempotency_records") == 1
 
 
@@ -265,18 +230,16 @@ class UncertainToo(Uncertain):
 
 
 @pytest.mark.parametrize("kind", [Uncertain, UncertainToo])
-def test_a_commit_of_unknown_outcome_can_be_retried(
+async def test_a_commit_of_unknown_outcome_can_be_retried(
     database_url: str, kind: type[Uncertain]
 ) -> None:
     """Fault D2."""
 
-    async def scenario(world: World) -> None:
+    async with open_world(database_url, Options(wrap=kind)) as world:
         lost = await create(world)
         assert (lost.status_code, code(lost)) == (503, "SERVICE_UNAVAILABLE")
         assert int(lost.headers["retry-after"]) > 0
         again = await create(world)
         assert again.status_code == 201
         assert ("idempotency-replayed" in again.headers) == kind.took_effect
-
-    play(database_url, scenario, Options(wrap=kind))
     assert count_rows(database_url, "things") == 1

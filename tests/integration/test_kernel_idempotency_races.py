@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Concatenate, Final
 
 import httpx
 import pytest
 
 from cloudcore.db.base import Connection, Database, P, T
-from cloudcore.db.opening import open_database
 from cloudcore.web.idempotency import KEPT_SECONDS, LEASE_SECONDS
-from tests.control_plane import Options, TokenBook, World, count_rows, make_world, play
+from tests.control_plane import Options, World, count_rows, make_world, open_world
+from tests.databases import opened
 from tests.dying import Death, DyingDatabase, Moment, PassingDatabase
 from tests.soak import time_limit, times
 
@@ -35,27 +36,21 @@ def name_of(number: int) -> str:
 
 
 @LONG
-def test_of_twenty_at_once_one_has_the_effect(database_url: str) -> None:
+async def test_of_twenty_at_once_one_has_the_effect(plane: World, database_url: str) -> None:
     """Two processes' worth of connections, so that the database alone decides."""
-
-    async def scenario(world: World) -> list[list[httpx.Response]]:
-        other_database = open_database(database_url)
+    async with opened(database_url) as other_database:
         other = make_world(other_database)
-        other.tokens.holders = world.tokens.holders
-        try:
-            return [
-                await asyncio.gather(
-                    *(
-                        create(world if turn % 2 else other, name_of(number), f"k{number}")
-                        for turn in range(PARALLEL)
-                    )
+        other.tokens.holders = plane.tokens.holders
+        found = [
+            await asyncio.gather(
+                *(
+                    create(plane if turn % 2 else other, name_of(number), f"k{number}")
+                    for turn in range(PARALLEL)
                 )
-                for number in range(KEYS)
-            ]
-        finally:
-            await other_database.close()
-
-    for answers in play(database_url, scenario):
+            )
+            for number in range(KEYS)
+        ]
+    for answers in found:
         statuses = Counter(answer.status_code for answer in answers)
         assert set(statuses) <= {201, 409}
         made = [answer for answer in answers if answer.status_code == 201]
@@ -68,53 +63,43 @@ def test_of_twenty_at_once_one_has_the_effect(database_url: str) -> None:
     assert count_rows(database_url, "things") == KEYS
 
 
-def test_racing_for_a_name_under_keys_of_their_own_one_wins(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        answers = await asyncio.gather(*(create(world, "a", f"k{n}") for n in range(PARALLEL)))
-        assert Counter(answer.status_code for answer in answers) == {201: 1, 409: PARALLEL - 1}
-        again = await asyncio.gather(*(create(world, "a", f"k{n}") for n in range(PARALLEL)))
-        assert [one.content for one in again] == [one.content for one in answers]
-        assert all("idempotency-replayed" in answer.headers for answer in again)
-
-    play(database_url, scenario)
+async def test_racing_for_a_name_under_keys_of_their_own_one_wins(
+    plane: World, database_url: str
+) -> None:
+    answers = await asyncio.gather(*(create(plane, "a", f"k{n}") for n in range(PARALLEL)))
+    assert Counter(answer.status_code for answer in answers) == {201: 1, 409: PARALLEL - 1}
+    again = await asyncio.gather(*(create(plane, "a", f"k{n}") for n in range(PARALLEL)))
+    assert [one.content for one in again] == [one.content for one in answers]
+    assert all("idempotency-replayed" in answer.headers for answer in again)
     assert count_rows(database_url, "things") == 1
 
 
-def die_and_revive(
-    url: str, fatal_write: int, moment: Moment, revived: Callable[[World], Awaitable[None]]
-) -> None:
-    """Let a process die in the middle of creating ``a`` under ``k``, and another one take over."""
-    tokens = TokenBook()
-
-    async def die(world: World) -> None:
-        tokens.holders = world.tokens.holders
+@asynccontextmanager
+async def revived_after(url: str, fatal_write: int, moment: Moment) -> AsyncIterator[World]:
+    """Let a process die in the middle of creating ``a`` under ``k``; open one that takes over."""
+    dying = Options(wrap=lambda inner: DyingDatabase(inner, fatal_write, moment))
+    async with open_world(url, dying) as dead:
         with pytest.raises(Death):
-            await create(world, "a", "k")
-
-    async def revive(world: World) -> None:
-        world.tokens.holders = tokens.holders
-        await revived(world)
-
-    play(url, die, Options(wrap=lambda inner: DyingDatabase(inner, fatal_write, moment)))
-    play(url, revive)
+            await create(dead, "a", "k")
+    async with open_world(url) as world:
+        world.tokens.holders = dead.tokens.holders
+        yield world
 
 
 @pytest.mark.parametrize("moment", ["before", "during"])
-def test_a_death_before_the_claim_leaves_nothing(database_url: str, moment: Moment) -> None:
-    async def revived(world: World) -> None:
+async def test_a_death_before_the_claim_leaves_nothing(database_url: str, moment: Moment) -> None:
+    async with revived_after(database_url, 1, moment) as world:
         made = await create(world, "a", "k")
         assert made.status_code == 201
         assert "idempotency-replayed" not in made.headers
-
-    die_and_revive(database_url, 1, moment, revived)
     assert count_rows(database_url, "things") == 1
 
 
 @pytest.mark.parametrize(("fatal_write", "moment"), [(1, "after"), (2, "before"), (2, "during")])
-def test_a_death_between_claim_and_commit_leaves_no_effect_and_a_lease(
+async def test_a_death_between_claim_and_commit_leaves_no_effect_and_a_lease(
     database_url: str, fatal_write: int, moment: Moment
 ) -> None:
-    async def revived(world: World) -> None:
+    async with revived_after(database_url, fatal_write, moment) as world:
         for seconds in (LEASE_SECONDS - 1, 1):
             early = await create(world, "a", "k")
             assert early.status_code == 409
@@ -124,54 +109,43 @@ def test_a_death_between_claim_and_commit_leaves_no_effect_and_a_lease(
         assert made.status_code == 201
         assert "idempotency-replayed" not in made.headers
         assert (await create(world, "a", "k")).content == made.content
-
-    die_and_revive(database_url, fatal_write, moment, revived)
     assert count_rows(database_url, "things") == 1
 
 
-def test_a_death_after_the_commit_leaves_effect_and_outcome(database_url: str) -> None:
-    async def revived(world: World) -> None:
+async def test_a_death_after_the_commit_leaves_effect_and_outcome(database_url: str) -> None:
+    async with revived_after(database_url, 2, "after") as world:
         replayed = await create(world, "a", "k")
         assert replayed.status_code == 201
         assert "idempotency-replayed" in replayed.headers
-
-    die_and_revive(database_url, 2, "after", revived)
     assert count_rows(database_url, "things") == 1
 
 
 @pytest.mark.parametrize("moment", ["before", "during", "after"])
-def test_a_death_while_a_refusal_is_recorded_does_no_harm(
+async def test_a_death_while_a_refusal_is_recorded_does_no_harm(
     database_url: str, moment: Moment
 ) -> None:
     """Writes: the claim, the change that conflicts, the record of the conflict."""
-
-    async def prepare(world: World) -> None:
+    async with open_world(database_url) as world:
         assert (await create(world, "a", "other")).status_code == 201
-
-    async def revived(world: World) -> None:
+    async with revived_after(database_url, 3, moment) as world:
         world.pass_time(LEASE_SECONDS)
         refused = await create(world, "a", "k")
         assert refused.status_code == 409
         assert ("idempotency-replayed" in refused.headers) == (moment == "after")
-
-    play(database_url, prepare)
-    die_and_revive(database_url, 3, moment, revived)
     assert count_rows(database_url, "things") == 1
 
 
 @pytest.mark.parametrize("seconds", [LEASE_SECONDS, KEPT_SECONDS])
-def test_of_twenty_that_find_a_dead_attempt_one_has_the_effect(
+async def test_of_twenty_that_find_a_dead_attempt_one_has_the_effect(
     database_url: str, seconds: int
 ) -> None:
-    async def revived(world: World) -> None:
+    async with revived_after(database_url, 2, "before") as world:
         world.pass_time(seconds)
         answers = await asyncio.gather(*(create(world, "a", "k") for _ in range(PARALLEL)))
         statuses = Counter(answer.status_code for answer in answers)
         assert statuses[201] >= 1
         assert statuses[201] + statuses[409] == PARALLEL
         assert (await create(world, "a", "k")).status_code == 201
-
-    die_and_revive(database_url, 2, "before", revived)
     assert count_rows(database_url, "things") == 1
 
 
@@ -183,32 +157,24 @@ STEPS: Final[tuple[tuple[int, Moment], ...]] = (
 
 
 @LONG
-def test_every_key_dies_once_and_then_is_raced_for(database_url: str) -> None:
+async def test_every_key_dies_once_and_then_is_raced_for(plane: World, database_url: str) -> None:
     """G23: each key's first attempt dies, at each step in turn; twenty retries make one effect."""
-
-    async def scenario(world: World) -> list[list[httpx.Response]]:
-        found = []
-        for number in range(KEYS):
-            fatal_write, moment = STEPS[number % len(STEPS)]
-            dying = make_world(DyingDatabase(world.database, fatal_write, moment))
-            dying.tokens.holders, dying.now = world.tokens.holders, world.now
-            with pytest.raises(Death):
-                await create(dying, name_of(number), f"k{number}")
-            world.pass_time(LEASE_SECONDS)
-            racing = (create(world, name_of(number), f"k{number}") for _ in range(PARALLEL))
-            answers = await asyncio.gather(*racing)
-            answers.append(await create(world, name_of(number), f"k{number}"))
-            found.append(answers)
-        return found
-
-    for number, answers in enumerate(play(database_url, scenario)):
+    for number in range(KEYS):
+        fatal_write, moment = STEPS[number % len(STEPS)]
+        dying = make_world(DyingDatabase(plane.database, fatal_write, moment))
+        dying.tokens.holders, dying.now = plane.tokens.holders, plane.now
+        with pytest.raises(Death):
+            await create(dying, name_of(number), f"k{number}")
+        plane.pass_time(LEASE_SECONDS)
+        racing = (create(plane, name_of(number), f"k{number}") for _ in range(PARALLEL))
+        answers = await asyncio.gather(*racing)
+        answers.append(await create(plane, name_of(number), f"k{number}"))
         made = [answer for answer in answers if answer.status_code == 201]
         assert {answer.status_code for answer in answers} <= {201, 409}
         assert len({answer.content for answer in made}) == 1
         assert made[-1] is answers[-1]
         first = [answer for answer in made if "idempotency-replayed" not in answer.headers]
-        is_done = STEPS[number % len(STEPS)] == (2, "after")
-        assert len(first) == (0 if is_done else 1)
+        assert len(first) == (0 if (fatal_write, moment) == (2, "after") else 1)
     assert count_rows(database_url, "things") == KEYS
 
 
@@ -233,10 +199,10 @@ class Gated(PassingDatabase):
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_who_was_taken_over_has_no_effect(database_url: str, order: tuple[int, int]) -> None:
+async def test_who_was_taken_over_has_no_effect(database_url: str, order: tuple[int, int]) -> None:
     """The first attempt outlives its lease and a retry takes over; both then reach for COMMIT."""
 
-    async def scenario(world: World) -> None:
+    async with open_world(database_url, Options(wrap=Gated)) as world:
         database = world.database
         assert isinstance(database, Gated)
         attempts = [asyncio.create_task(create(world, "a", "k"))]
@@ -255,6 +221,4 @@ def test_who_was_taken_over_has_no_effect(database_url: str, order: tuple[int, i
         replayed = await create(world, "a", "k")
         assert replayed.content == made.content
         assert "idempotency-replayed" in replayed.headers
-
-    play(database_url, scenario, Options(wrap=Gated))
     assert count_rows(database_url, "things") == 1

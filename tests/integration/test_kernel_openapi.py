@@ -13,7 +13,7 @@ from uuid import uuid4
 import httpx
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from tests.control_plane import Options, World, play
+from tests.control_plane import Options, World, open_world
 from tests.thing_files import Shelf, file_routes
 from tests.things import HANDLERS
 
@@ -47,8 +47,9 @@ def references(value: object) -> Iterator[str]:
             yield from references(child)
 
 
-def test_the_document_is_whole(sqlite_database: str) -> None:
-    described = play(sqlite_database, description)
+async def test_the_document_is_whole(sqlite_database: str) -> None:
+    async with open_world(sqlite_database) as plane:
+        described = await description(plane)
     assert described["openapi"] == "3.1.0"
     assert described["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
     assert len(list(operations(described))) == len(HANDLERS)
@@ -67,8 +68,9 @@ def test_the_document_is_whole(sqlite_database: str) -> None:
         Draft202012Validator.check_schema(schema)
 
 
-def test_statuses_are_those_that_can_occur(sqlite_database: str) -> None:
-    described = play(sqlite_database, description)
+async def test_statuses_are_those_that_can_occur(sqlite_database: str) -> None:
+    async with open_world(sqlite_database) as plane:
+        described = await description(plane)
     statuses = {
         f"{method.upper()} {path}": " ".join(operation["responses"])
         for method, path, operation in operations(described)
@@ -87,8 +89,9 @@ def test_statuses_are_those_that_can_occur(sqlite_database: str) -> None:
     }
 
 
-def test_route_specs_are_described(sqlite_database: str) -> None:
-    described = play(sqlite_database, description)
+async def test_route_specs_are_described(sqlite_database: str) -> None:
+    async with open_world(sqlite_database) as plane:
+        described = await description(plane)
     create = described["paths"]["/v1/things"]["post"]
     assert create["x-iam-action"] == "test:CreateThing"
     assert [item["name"] for item in create["parameters"]] == ["Idempotency-Key"]
@@ -115,8 +118,9 @@ def test_route_specs_are_described(sqlite_database: str) -> None:
     assert "Retry-After" in weather["responses"]["429"]["headers"]
 
 
-def test_headers_of_retries_and_of_what_is_made_are_described(sqlite_database: str) -> None:
-    described = play(sqlite_database, description)
+async def test_headers_of_retries_and_of_what_is_made_are_described(sqlite_database: str) -> None:
+    async with open_world(sqlite_database) as plane:
+        described = await description(plane)
     responses = described["paths"]["/v1/things"]["post"]["responses"]
     for status in ("201", "400", "409"):  # the outcomes that are kept
         assert "Idempotency-Replayed" in responses[status]["headers"]
@@ -125,8 +129,9 @@ def test_headers_of_retries_and_of_what_is_made_are_described(sqlite_database: s
     assert "Location" in responses["201"]["headers"]
 
 
-def test_fields_are_described_by_their_docstrings(sqlite_database: str) -> None:
-    described = play(sqlite_database, description)
+async def test_fields_are_described_by_their_docstrings(sqlite_database: str) -> None:
+    async with open_world(sqlite_database) as plane:
+        described = await description(plane)
     schemas = described["components"]["schemas"]
     meta = schemas["PageMeta"]["properties"]
     assert meta["total"]["description"] == "Rows of the whole list, under the filter."
@@ -139,16 +144,18 @@ def test_fields_are_described_by_their_docstrings(sqlite_database: str) -> None:
     assert words["colour"] is None
 
 
-def test_whole_numbers_of_bodies_take_64_bits(sqlite_database: str) -> None:
+async def test_whole_numbers_of_bodies_take_64_bits(sqlite_database: str) -> None:
     """Without a format some generators give them 32, and an image of 3 GB breaks the client."""
-    schemas = play(sqlite_database, description)["components"]["schemas"]
+    async with open_world(sqlite_database) as plane:
+        schemas = (await description(plane))["components"]["schemas"]
     assert schemas["PageMeta"]["properties"]["total"]["format"] == "int64"
     assert schemas["CreateThing"]["properties"]["size"]["format"] == "int64"
 
 
-def test_shapes_are_those_of_bodies(sqlite_database: str) -> None:
+async def test_shapes_are_those_of_bodies(sqlite_database: str) -> None:
     """No shape is listed that nothing refers to, such as those of queries."""
-    described = play(sqlite_database, description)
+    async with open_world(sqlite_database) as plane:
+        described = await description(plane)
     used = {reference.rpartition("/")[2] for reference in references(described)}
     assert set(described["components"]["schemas"]) <= used
 
@@ -168,34 +175,31 @@ def check(described: dict[str, Any], template: str, answer: httpx.Response) -> N
     Draft202012Validator({**schema, "components": described["components"]}).validate(answer.json())
 
 
-def test_answers_are_as_described(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        described = await description(world)
-        made = await world.ask("POST", "/v1/things", {"name": "a"}, key="k")
-        one = f"/v1/things/{made.json()['thing']['id']}"
-        for template, method, path, body in [
-            ("/v1/things", "POST", "/v1/things", {"name": "b"}),
-            ("/v1/things", "POST", "/v1/things", {"name": "b"}),
-            ("/v1/things", "POST", "/v1/things", {"nome": "b"}),
-            ("/v1/things", "POST", "/v1/things", b" " * (2 << 20)),
-            ("/v1/things", "GET", "/v1/things?limit=1", None),
-            ("/v1/things", "GET", "/v1/things?limit=x", None),
-            ("/v1/things/{thing_id}", "GET", one, None),
-            ("/v1/things/{thing_id}", "PATCH", one, {}),
-            ("/v1/things/{thing_id}/parts", "POST", f"{one}/parts", None),
-            ("/v1/things/{thing_id}", "DELETE", one, None),
-            ("/v1/things/{thing_id}", "DELETE", one, None),
-            ("/v1/templates/{template_id}", "GET", "/v1/templates/x", None),
-            ("/v1/templates/{template_id}", "GET", f"/v1/templates/{uuid4()}", None),
-            *[("/v1/weather", "GET", "/v1/weather", None)] * 4,
-        ]:
-            for token in ("writer", "nobody"):
-                check(described, template, await world.ask(method, path, body, token=token))
-        again = await world.ask("POST", "/v1/things", {"name": "c"}, key="k")
-        assert again.status_code == 422
-        check(described, "/v1/things", again)
-
-    play(sqlite_database, scenario)
+async def test_answers_are_as_described(plane: World) -> None:
+    described = await description(plane)
+    made = await plane.ask("POST", "/v1/things", {"name": "a"}, key="k")
+    one = f"/v1/things/{made.json()['thing']['id']}"
+    for template, method, path, body in [
+        ("/v1/things", "POST", "/v1/things", {"name": "b"}),
+        ("/v1/things", "POST", "/v1/things", {"name": "b"}),
+        ("/v1/things", "POST", "/v1/things", {"nome": "b"}),
+        ("/v1/things", "POST", "/v1/things", b" " * (2 << 20)),
+        ("/v1/things", "GET", "/v1/things?limit=1", None),
+        ("/v1/things", "GET", "/v1/things?limit=x", None),
+        ("/v1/things/{thing_id}", "GET", one, None),
+        ("/v1/things/{thing_id}", "PATCH", one, {}),
+        ("/v1/things/{thing_id}/parts", "POST", f"{one}/parts", None),
+        ("/v1/things/{thing_id}", "DELETE", one, None),
+        ("/v1/things/{thing_id}", "DELETE", one, None),
+        ("/v1/templates/{template_id}", "GET", "/v1/templates/x", None),
+        ("/v1/templates/{template_id}", "GET", f"/v1/templates/{uuid4()}", None),
+        *[("/v1/weather", "GET", "/v1/weather", None)] * 4,
+    ]:
+        for token in ("writer", "nobody"):
+            check(described, template, await plane.ask(method, path, body, token=token))
+    again = await plane.ask("POST", "/v1/things", {"name": "c"}, key="k")
+    assert again.status_code == 422
+    check(described, "/v1/things", again)
 
 
 class Links(HTMLParser):
@@ -220,8 +224,8 @@ class Links(HTMLParser):
                 self.fetched.append(str(value))
 
 
-def test_the_page_needs_nothing_from_elsewhere(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
+async def test_the_page_needs_nothing_from_elsewhere(sqlite_database: str) -> None:
+    async with open_world(sqlite_database, Options(faulty=True)) as world:
         answer = await world.ask("GET", "/v1/reference", token=None)
         assert answer.headers["content-type"] == "text/html; charset=utf-8"
         assert "default-src 'none'" in answer.headers["content-security-policy"]
@@ -233,21 +237,18 @@ def test_the_page_needs_nothing_from_elsewhere(sqlite_database: str) -> None:
         for handler in HANDLERS:
             assert f"operation-{handler.fn.__name__}" in page.targets
 
-    play(sqlite_database, scenario, Options(faulty=True))
 
-
-def test_the_description_describes_itself_to_nobody(sqlite_database: str) -> None:
-    described = play(sqlite_database, description)
+async def test_the_description_describes_itself_to_nobody(sqlite_database: str) -> None:
+    async with open_world(sqlite_database) as plane:
+        described = await description(plane)
     assert "/v1/openapi.json" not in described["paths"]
     assert "/v1/reference" not in json.dumps(described)
 
 
-def test_tails_and_streams_are_described(sqlite_database: str, tmp_path: Path) -> None:
-    async def scenario(world: World) -> tuple[dict[str, Any], str]:
-        page = await world.ask("GET", "/v1/reference", token=None)
-        return await description(world), page.text
-
-    described, page = play(sqlite_database, scenario, Options(more=file_routes(Shelf(tmp_path))))
+async def test_tails_and_streams_are_described(sqlite_database: str, tmp_path: Path) -> None:
+    async with open_world(sqlite_database, Options(more=file_routes(Shelf(tmp_path)))) as plane:
+        described = await description(plane)
+        page = (await plane.ask("GET", "/v1/reference", token=None)).text
     methods = described["paths"]["/v1/things/{thing_id}/files/{key}"]
     assert {method: " ".join(methods[method]["responses"]) for method in methods} == {
         "delete": "204 400 401 403 404 500 503",

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.control_plane import World, play
+from tests.control_plane import World
+from tests.databases import on_both_databases
 
 NAMES = ["a", "a_b", "a%b", "a-b", "b", "c", "zz", "a_", "a%"]
 
@@ -43,78 +44,64 @@ async def walk(world: World, limit: int, **query: str) -> list[str]:
         assert len(body["things"]) == limit
 
 
+@on_both_databases
 @pytest.mark.parametrize("limit", [1, 2, 8, 9, 10, 200])
-def test_pages_of_any_size_are_the_list(database_url: str, limit: int) -> None:
-    async def scenario(world: World) -> None:
-        await make(world, *NAMES)
-        assert await walk(world, limit) == sorted(NAMES)
-
-    play(database_url, scenario)
+async def test_pages_of_any_size_are_the_list(plane: World, limit: int) -> None:
+    await make(plane, *NAMES)
+    assert await walk(plane, limit) == sorted(NAMES)
 
 
-def test_prefixes_are_literal_and_total_counts_the_filter(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        await make(world, *NAMES)
-        for shown, prefix in [("a_", "a_"), ("a%25", "a%"), ("%25", "%"), ("_", "_"), ("a", "a")]:
-            expected = sorted(name for name in NAMES if name.startswith(prefix))
-            assert await walk(world, 1, name_prefix=shown) == expected
-            body = await page(world, "/v1/things", limit=1, name_prefix=shown)
-            assert body["meta"]["total"] == len(expected)
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_prefixes_are_literal_and_total_counts_the_filter(plane: World) -> None:
+    await make(plane, *NAMES)
+    for shown, prefix in [("a_", "a_"), ("a%25", "a%"), ("%25", "%"), ("_", "_"), ("a", "a")]:
+        expected = sorted(name for name in NAMES if name.startswith(prefix))
+        assert await walk(plane, 1, name_prefix=shown) == expected
+        body = await page(plane, "/v1/things", limit=1, name_prefix=shown)
+        assert body["meta"]["total"] == len(expected)
 
 
-def test_rows_that_come_and_go_disturb_nobody_else(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        made = await make(world, "b", "d", "f", "h")
-        first = await page(world, "/v1/things", limit=2)
-        await world.ask("DELETE", f"/v1/things/{made['d']}")  # the marker's own row
-        await world.ask("DELETE", f"/v1/things/{made['f']}")
-        await make(world, "a", "e")
-        rest = await page(world, "/v1/things", limit=9, marker=first["meta"]["marker"])
-        assert [thing["name"] for thing in rest["things"]] == ["e", "h"]
-        assert rest["meta"]["total"] == 4
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_rows_that_come_and_go_disturb_nobody_else(plane: World) -> None:
+    made = await make(plane, "b", "d", "f", "h")
+    first = await page(plane, "/v1/things", limit=2)
+    await plane.ask("DELETE", f"/v1/things/{made['d']}")  # the marker's own row
+    await plane.ask("DELETE", f"/v1/things/{made['f']}")
+    await make(plane, "a", "e")
+    rest = await page(plane, "/v1/things", limit=9, marker=first["meta"]["marker"])
+    assert [thing["name"] for thing in rest["things"]] == ["e", "h"]
+    assert rest["meta"]["total"] == 4
 
 
-def test_a_marker_is_its_lists_alone(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        await make(world, *NAMES)
-        marker = (await page(world, "/v1/things", limit=1))["meta"]["marker"]
-        for path, token in [
-            (f"/v1/things?marker={marker}&name_prefix=a", "writer"),
-            (f"/v1/things-by-age?marker={marker}", "writer"),
-            (f"/v1/things?marker={marker}", "stranger"),
-            (f"/v1/things?marker={marker}x", "writer"),
-            ("/v1/things?marker=", "writer"),
-        ]:
-            refused = await world.ask("GET", path, token=token)
-            assert refused.status_code == 400
-            assert refused.json()["error"]["params"]["field"] == "marker"
-
-    play(sqlite_database, scenario)
+async def test_a_marker_is_its_lists_alone(plane: World) -> None:
+    await make(plane, *NAMES)
+    marker = (await page(plane, "/v1/things", limit=1))["meta"]["marker"]
+    for path, token in [
+        (f"/v1/things?marker={marker}&name_prefix=a", "writer"),
+        (f"/v1/things-by-age?marker={marker}", "writer"),
+        (f"/v1/things?marker={marker}", "stranger"),
+        (f"/v1/things?marker={marker}x", "writer"),
+        ("/v1/things?marker=", "writer"),
+    ]:
+        refused = await plane.ask("GET", path, token=token)
+        assert refused.status_code == 400
+        assert refused.json()["error"]["params"]["field"] == "marker"
 
 
-def test_a_documented_marker_is_the_last_rows_id(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        made = await make(world, "a", "b", "c")
-        newest_first = sorted(made.values(), reverse=True)
-        first = await page(world, "/v1/things-by-age", limit=2)
-        assert [thing["id"] for thing in first["things"]] == newest_first[:2]
-        assert first["meta"]["marker"] == newest_first[1]
-        await world.ask("DELETE", f"/v1/things/{newest_first[1]}")
-        rest = await page(world, "/v1/things-by-age", marker=newest_first[1])
-        assert [thing["id"] for thing in rest["things"]] == newest_first[2:]
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_a_documented_marker_is_the_last_rows_id(plane: World) -> None:
+    made = await make(plane, "a", "b", "c")
+    newest_first = sorted(made.values(), reverse=True)
+    first = await page(plane, "/v1/things-by-age", limit=2)
+    assert [thing["id"] for thing in first["things"]] == newest_first[:2]
+    assert first["meta"]["marker"] == newest_first[1]
+    await plane.ask("DELETE", f"/v1/things/{newest_first[1]}")
+    rest = await page(plane, "/v1/things-by-age", marker=newest_first[1])
+    assert [thing["id"] for thing in rest["things"]] == newest_first[2:]
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=201", "limit=1&limit=1", "limit=5.0"])
-def test_a_bad_limit_is_refused(sqlite_database: str, query: str) -> None:
-    async def scenario(world: World) -> None:
-        refused = await world.ask("GET", f"/v1/things?{query}")
-        assert refused.status_code == 400
-        assert refused.json()["error"]["params"]["field"] == "limit"
-
-    play(sqlite_database, scenario)
+async def test_a_bad_limit_is_refused(plane: World, query: str) -> None:
+    refused = await plane.ask("GET", f"/v1/things?{query}")
+    assert refused.status_code == 400
+    assert refused.json()["error"]["params"]["field"] == "limit"

@@ -8,7 +8,8 @@ from collections import Counter
 import httpx
 
 from cloudcore.web.ratelimit import Budget, forget_ended
-from tests.control_plane import Options, World, count_rows, play
+from tests.control_plane import Options, World, count_rows, open_world
+from tests.databases import on_both_databases
 
 LIMIT = 3
 
@@ -27,66 +28,54 @@ def rate_limits(answer: httpx.Response) -> tuple[int, int, int]:
     return limit, remaining, reset
 
 
-def test_the_headers_tell_the_window(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        for remaining in (2, 1, 0):
-            answer = await weather(world)
-            assert answer.status_code == 200
-            assert rate_limits(answer) == (LIMIT, remaining, 60)
-        world.pass_time(20)
-        refused = await weather(world)
-        assert refused.status_code == 429
-        assert refused.json()["error"]["code"] == "RATE_LIMITED"
-        assert rate_limits(refused) == (LIMIT, 0, 40)
-        assert refused.headers["retry-after"] == "40"
-        world.pass_time(39.5)
-        sooner = await weather(world)
-        assert (sooner.status_code, sooner.headers["retry-after"]) == (429, "60")
-        world.pass_time(60)
-        assert rate_limits(await weather(world)) == (LIMIT, 2, 60)
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_the_headers_tell_the_window(plane: World) -> None:
+    for remaining in (2, 1, 0):
+        answer = await weather(plane)
+        assert answer.status_code == 200
+        assert rate_limits(answer) == (LIMIT, remaining, 60)
+    plane.pass_time(20)
+    refused = await weather(plane)
+    assert refused.status_code == 429
+    assert refused.json()["error"]["code"] == "RATE_LIMITED"
+    assert rate_limits(refused) == (LIMIT, 0, 40)
+    assert refused.headers["retry-after"] == "40"
+    plane.pass_time(39.5)
+    sooner = await weather(plane)
+    assert (sooner.status_code, sooner.headers["retry-after"]) == (429, "60")
+    plane.pass_time(60)
+    assert rate_limits(await weather(plane)) == (LIMIT, 2, 60)
 
 
-def test_many_at_once_share_one_budget(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        answers = await asyncio.gather(*(weather(world) for _ in range(20)))
-        assert Counter(answer.status_code for answer in answers) == {200: LIMIT, 429: 17}
-        let_in = [answer for answer in answers if answer.status_code == 200]
-        assert sorted(rate_limits(answer)[1] for answer in let_in) == [0, 1, 2]
-
-    play(database_url, scenario)
+async def test_many_at_once_share_one_budget(plane: World, database_url: str) -> None:
+    answers = await asyncio.gather(*(weather(plane) for _ in range(20)))
+    assert Counter(answer.status_code for answer in answers) == {200: LIMIT, 429: 17}
+    let_in = [answer for answer in answers if answer.status_code == 200]
+    assert sorted(rate_limits(answer)[1] for answer in let_in) == [0, 1, 2]
     assert count_rows(database_url, "rate_windows") == 1
 
 
-def test_forged_addresses_open_no_window(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
+async def test_forged_addresses_open_no_window(sqlite_database: str) -> None:
+    async with open_world(sqlite_database, Options(proxies=("10.0.0.0/8",))) as world:
         answers = [await weather(world, f"192.0.2.{number}") for number in range(100)]
         assert Counter(answer.status_code for answer in answers) == {200: LIMIT, 429: 97}
-
-    play(sqlite_database, scenario, Options(proxies=("10.0.0.0/8",)))
     assert count_rows(sqlite_database, "rate_windows") == 1
 
 
-def test_a_trusted_proxy_speaks_for_its_clients(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
+async def test_a_trusted_proxy_speaks_for_its_clients(sqlite_database: str) -> None:
+    async with open_world(sqlite_database, Options(proxies=("10.0.0.0/8",))) as world:
         world.peer = "10.0.0.1"
         for address in ("192.0.2.1", "192.0.2.2"):
             assert rate_limits(await weather(world, f"198.51.100.1, {address}"))[1] == 2
-
-    play(sqlite_database, scenario, Options(proxies=("10.0.0.0/8",)))
     assert count_rows(sqlite_database, "rate_windows") == 2
 
 
-def test_an_ipv6_network_is_one_subject(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        remaining = []
-        for peer in ("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"):
-            world.peer = peer
-            remaining.append(rate_limits(await weather(world))[1])
-        assert remaining == [2, 1, 2]
-
-    play(sqlite_database, scenario)
+async def test_an_ipv6_network_is_one_subject(plane: World) -> None:
+    remaining = []
+    for peer in ("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"):
+        plane.peer = peer
+        remaining.append(rate_limits(await weather(plane))[1])
+    assert remaining == [2, 1, 2]
 
 
 def test_who_signs_in_is_counted_by_name(sqlite_database: str) -> None:
@@ -98,47 +87,38 @@ def test_who_signs_in_is_counted_by_name(sqlite_database: str) -> None:
         assert rate_limits(await weather(world))[1] == 2
 
 
-def test_a_credential_that_is_not_valid_is_nobodys(sqlite_database: str) -> None:
+async def test_a_credential_that_is_not_valid_is_nobodys(plane: World) -> None:
     """It opens no window of its own, and does not keep anyone out."""
 
-    async def scenario(world: World) -> None:
-        assert rate_limits(await weather(world))[1] == 2
-        unknown = await weather(world, token="nobody")
-        assert unknown.status_code == 200
-        assert rate_limits(unknown)[1] == 1
-        basic = [("Authorization", "Basic dDp4"), ("Authorization", "Bearer a b")]
-        answer = await world.ask("GET", "/v1/weather", token=None, headers=basic)
-        assert rate_limits(answer)[1] == 0
-        refused = await weather(world, token="nobody")
-        assert refused.status_code == 429
-        assert "www-authenticate" not in refused.headers
-
-    play(sqlite_database, scenario)
+    assert rate_limits(await weather(plane))[1] == 2
+    unknown = await weather(plane, token="nobody")
+    assert unknown.status_code == 200
+    assert rate_limits(unknown)[1] == 1
+    basic = [("Authorization", "Basic dDp4"), ("Authorization", "Bearer a b")]
+    answer = await plane.ask("GET", "/v1/weather", token=None, headers=basic)
+    assert rate_limits(answer)[1] == 0
+    refused = await weather(plane, token="nobody")
+    assert refused.status_code == 429
+    assert "www-authenticate" not in refused.headers
 
 
-def test_a_head_is_counted_as_the_get_it_is(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        for _ in range(LIMIT):
-            assert (await weather(world, method="HEAD")).status_code == 200
-        assert (await weather(world)).status_code == 429
-
-    play(sqlite_database, scenario)
+async def test_a_head_is_counted_as_the_get_it_is(plane: World) -> None:
+    for _ in range(LIMIT):
+        assert (await weather(plane, method="HEAD")).status_code == 200
+    assert (await weather(plane)).status_code == 429
 
 
-def test_other_endpoints_are_not_counted(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        answer = await world.ask("GET", "/v1/things")
-        assert "x-ratelimit-limit" not in answer.headers
-
-    play(sqlite_database, scenario)
+async def test_other_endpoints_are_not_counted(plane: World, sqlite_database: str) -> None:
+    answer = await plane.ask("GET", "/v1/things")
+    assert "x-ratelimit-limit" not in answer.headers
     assert count_rows(sqlite_database, "rate_windows") == 0
 
 
-def test_windows_that_ended_are_forgotten(database_url: str) -> None:
-    async def scenario(world: World) -> None:
+async def test_windows_that_ended_are_forgotten(database_url: str) -> None:
+    async with open_world(
+        database_url, Options(budget=Budget(limit=1, window_seconds=60))
+    ) as world:
         await weather(world)
         assert await world.database.write(forget_ended, world.now) == 0
         world.pass_time(60)
         assert await world.database.write(forget_ended, world.now) == 1
-
-    play(database_url, scenario, Options(budget=Budget(limit=1, window_seconds=60)))

@@ -21,7 +21,7 @@ from cloudcore.db.base import Database
 from cloudcore.serving.body import UNIT_BYTES, Receive, Scope, Send
 from cloudcore.serving.body_budget import BODIES
 from cloudcore.serving.limits import ServerLimits
-from tests.control_plane import Options, World, make_world, play
+from tests.control_plane import Options, make_world, open_world
 from tests.integration.serving_app import RunningServer, serving, wait_until
 from tests.thing_files import MIB, MOST, PART, Shelf, file_routes
 
@@ -350,10 +350,10 @@ def test_a_failure_after_the_first_byte_cuts_the_connection(
     assert shelf.ended.is_set()
 
 
-def test_another_server_gets_the_same_answers(sqlite_database: str, shelf: Shelf) -> None:
+async def test_another_server_gets_the_same_answers(sqlite_database: str, shelf: Shelf) -> None:
     body = b"y" * (2 * UNIT_BYTES + 1)
 
-    async def scenario(world: World) -> None:
+    async with open_world(sqlite_database, Options(more=file_routes(shelf))) as world:
         path = FILES.decode() + "%2Fa//b%2F"
         stored = (await world.ask("PUT", path, body)).json()
         assert (stored["key"], stored["size"]) == ("/a//b/", len(body))
@@ -362,6 +362,4 @@ def test_another_server_gets_the_same_answers(sqlite_database: str, shelf: Shelf
         assert got.headers["content-length"] == headed.headers["content-length"]
         absent = await world.ask("GET", FILES.decode() + "a//b")
         assert absent.status_code == 404
-
-    play(sqlite_database, scenario, Options(more=file_routes(shelf)))
     assert sum(shelf.units) == len(body)

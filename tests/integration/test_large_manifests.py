@@ -62,59 +62,53 @@ async def put_raw(registry: Registry, body: bytes) -> tuple[int, list[tuple[byte
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
-def test_many_wrong_sizes_are_counted_in_the_last_warning(
+async def test_many_wrong_sizes_are_counted_in_the_last_warning(
     sqlite_database: str, algorithm: str
 ) -> None:
-    async def scenario() -> None:
-        async with open_registry(sqlite_database, MemoryStore()) as registry:
-            await push_blobs(registry)
-            await push_blobs(registry, algorithm)
-            layers = descriptors(*BLOBS[1:], algorithm=algorithm, size=99)
-            status, headers = await put_raw(registry, image(layers))
-            warnings = [value for name, value in headers if name == b"warning"]
-            assert status == 201
-            assert len(warnings) == 21
-            assert b"24 blobs in all" in warnings[-1]
-            assert sum(map(len, warnings)) <= 4096
-
-    asyncio.run(scenario())
+    async with open_registry(sqlite_database, MemoryStore()) as registry:
+        await push_blobs(registry)
+        await push_blobs(registry, algorithm)
+        layers = descriptors(*BLOBS[1:], algorithm=algorithm, size=99)
+        status, headers = await put_raw(registry, image(layers))
+        warnings = [value for name, value in headers if name == b"warning"]
+        assert status == 201
+        assert len(warnings) == 21
+        assert b"24 blobs in all" in warnings[-1]
+        assert sum(map(len, warnings)) <= 4096
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha512", "blake3"])
-def test_a_manifest_takes_as_many_statements_however_much_it_refers_to(
+async def test_a_manifest_takes_as_many_statements_however_much_it_refers_to(
     sqlite_database: str, algorithm: str
 ) -> None:
     """Each is a turn of the one writer; by another digest than sha256 too."""
 
-    async def scenario() -> None:
-        async with open_counting(sqlite_database) as (registry, counted):
-            await push_blobs(registry)
-            await push_blobs(registry, algorithm)
-            path, kind = f"{APP}/manifests/v1", {"content-type": OCI_MANIFEST}
-            taken = []
-            for blobs in (BLOBS[1:3], BLOBS[1:]):
-                counted.start()
-                body = image(descriptors(*blobs, algorithm=algorithm))
-                assert (await registry.client.request("PUT", path, body, kind)).status == 201
-                taken.append(len(counted.seen))
-            assert taken[1] <= taken[0] + 3  # the second moves the tag
+    async with open_counting(sqlite_database) as (registry, counted):
+        await push_blobs(registry)
+        await push_blobs(registry, algorithm)
+        path, kind = f"{APP}/manifests/v1", {"content-type": OCI_MANIFEST}
+        taken = []
+        for blobs in (BLOBS[1:3], BLOBS[1:]):
             counted.start()
-            absent = [b"absent %d" % number for number in range(MAX_DESCRIPTORS - 1)]
-            body = image(descriptors(*absent, algorithm=algorithm))
-            answer = await registry.client.request("PUT", path, body, kind)
-            assert (answer.status, len(answer.codes)) == (404, 101)
-            assert len(answer.body) < 40_000
-            assert len(counted.seen) <= taken[0]
-            index = {"schemaVersion": 2, "manifests": descriptors(*absent, algorithm=algorithm)}
-            body = json.dumps(index).encode()
-            answer = await registry.client.request("PUT", path, body, {"content-type": OCI_INDEX})
-            assert answer.json()["errors"][-1]["detail"] == {"count": MAX_DESCRIPTORS - 1}
-            assert len(answer.body) < 40_000
+            body = image(descriptors(*blobs, algorithm=algorithm))
+            assert (await registry.client.request("PUT", path, body, kind)).status == 201
+            taken.append(len(counted.seen))
+        assert taken[1] <= taken[0] + 3  # the second moves the tag
+        counted.start()
+        absent = [b"absent %d" % number for number in range(MAX_DESCRIPTORS - 1)]
+        body = image(descriptors(*absent, algorithm=algorithm))
+        answer = await registry.client.request("PUT", path, body, kind)
+        assert (answer.status, len(answer.codes)) == (404, 101)
+        assert len(answer.body) < 40_000
+        assert len(counted.seen) <= taken[0]
+        index = {"schemaVersion": 2, "manifests": descriptors(*absent, algorithm=algorithm)}
+        body = json.dumps(index).encode()
+        answer = await registry.client.request("PUT", path, body, {"content-type": OCI_INDEX})
+        assert answer.json()["errors"][-1]["detail"] == {"count": MAX_DESCRIPTORS - 1}
+        assert len(answer.body) < 40_000
 
-    asyncio.run(scenario())
 
-
-def test_nothing_of_a_refused_manifest_is_kept_until_a_collection(database_url: str) -> None:
+async def test_nothing_of_a_refused_manifest_is_kept_until_a_collection(database_url: str) -> None:
     """An error in a circle with what it tells of keeps thousands of digests, for each request."""
 
     async def scenario() -> list[object]:
@@ -130,6 +124,6 @@ def test_nothing_of_a_refused_manifest_is_kept_until_a_collection(database_url: 
             return [each for each in gc.get_objects() if isinstance(each, ManifestBlobUnknown)]
 
     try:
-        assert asyncio.run(scenario()) == []
+        assert await scenario() == []
     finally:
         gc.enable()

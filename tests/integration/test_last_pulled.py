@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,12 +15,12 @@ from cloudcore.wire import rfc3339
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.registry_settings import counts_pulls_of
+from tests.databases import on_both_databases
 from tests.integration.counting import open_counting
 from tests.integration.layered_images import Pusher, pusher
 from tests.integration.repositories_world import PATH
 from tests.recount import querying
 from tests.tenants import ALLOW_ALL, Install, Program, bearer, let
-from tests.tenants import play as play_install
 
 MINUTE: Final = 60 * MICROSECONDS
 
@@ -63,61 +61,52 @@ class World:
         assert answer.status_code == 200, answer.text
 
 
-def play(url: str, scenario: Callable[[World], Awaitable[None]]) -> None:
-    async def run(install: Install) -> None:
-        account = await install.add_account("acme")
-        program = await install.add_program(account, "ci", ALLOW_ALL)
-        repository = await install.add_repository(account, "r")
-        docker = await pusher(install, program, "acme/r")
-        await scenario(World(install, account, program, repository, docker))
-
-    play_install(url, run)
-
-
-def test_images_and_their_repository_tell_when_they_were_pulled(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        first = await world.docker.image(b"1", tag="v1")
-        second = await world.docker.image(b"2", tag="v2")
-        assert await world.times() == {first: None, second: None, "": None}
-        await world.docker.pull("v1", "HEAD")
-        assert (await world.times())[""] is None
-        await world.docker.pull("v1")
-        then = world.minute()
-        assert await world.times() == {first: then, second: None, "": then}
-        world.install.clock.advance(120)
-        await world.docker.pull(second)
-        now = world.minute()
-        assert await world.times() == {first: then, second: now, "": now}
-        # The repository's is that of the images it holds.
-        await world.docker.delete(second)
-        assert await world.times() == {first: then, "": then}
-
-    play(database_url, scenario)
+@pytest.fixture
+async def world(install: Install) -> World:
+    """Return an account with one repository in an install."""
+    account = await install.add_account("acme")
+    program = await install.add_program(account, "ci", ALLOW_ALL)
+    repository = await install.add_repository(account, "r")
+    docker = await pusher(install, program, "acme/r")
+    return World(install, account, program, repository, docker)
 
 
-def test_a_client_that_has_the_image_and_asks_again_by_get_uses_it(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        image = await world.docker.image(b"1", tag="v1")
-        path, has_it = "/v2/acme/r/manifests/v1", {"if-none-match": f'"{image}"'}
-        head = await world.docker.client.head(path, headers=has_it)
-        assert (head.status_code, (await world.times())[image]) == (304, None)
-        get = await world.docker.client.get(path, headers=has_it)
-        assert (get.status_code, (await world.times())[image]) == (304, world.minute())
+@on_both_databases
+async def test_images_and_their_repository_tell_when_they_were_pulled(world: World) -> None:
+    first = await world.docker.image(b"1", tag="v1")
+    second = await world.docker.image(b"2", tag="v2")
+    assert await world.times() == {first: None, second: None, "": None}
+    await world.docker.pull("v1", "HEAD")
+    assert (await world.times())[""] is None
+    await world.docker.pull("v1")
+    then = world.minute()
+    assert await world.times() == {first: then, second: None, "": then}
+    world.install.clock.advance(120)
+    await world.docker.pull(second)
+    now = world.minute()
+    assert await world.times() == {first: then, second: now, "": now}
+    # The repository's is that of the images it holds.
+    await world.docker.delete(second)
+    assert await world.times() == {first: then, "": then}
 
-    play(sqlite_database, scenario)
+
+async def test_a_client_that_has_the_image_and_asks_again_by_get_uses_it(world: World) -> None:
+    image = await world.docker.image(b"1", tag="v1")
+    path, has_it = "/v2/acme/r/manifests/v1", {"if-none-match": f'"{image}"'}
+    head = await world.docker.client.head(path, headers=has_it)
+    assert (head.status_code, (await world.times())[image]) == (304, None)
+    get = await world.docker.client.get(path, headers=has_it)
+    assert (get.status_code, (await world.times())[image]) == (304, world.minute())
 
 
-def test_an_index_and_its_children_count_each_for_itself(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        child = await world.docker.image(b"1")
-        index = await world.docker.index(child, tag="v1")
-        await world.docker.pull("v1")
-        found = await world.times()
-        assert (found[index], found[child]) == (world.minute(), None)
-        await world.docker.pull(child)
-        assert (await world.times())[child] is not None
-
-    play(sqlite_database, scenario)
+async def test_an_index_and_its_children_count_each_for_itself(world: World) -> None:
+    child = await world.docker.image(b"1")
+    index = await world.docker.index(child, tag="v1")
+    await world.docker.pull("v1")
+    found = await world.times()
+    assert (found[index], found[child]) == (world.minute(), None)
+    await world.docker.pull(child)
+    assert (await world.times())[child] is not None
 
 
 @pytest.mark.parametrize(
@@ -132,107 +121,92 @@ def test_an_index_and_its_children_count_each_for_itself(sqlite_database: str) -
         ("crn:iam::OTHER:*", True),
     ],
 )
-def test_some_principals_do_not_count(sqlite_database: str, pattern: str, *, counts: bool) -> None:
-    async def scenario(world: World) -> None:
-        other = await world.install.add_account("other")
-        digest = await world.docker.image(b"1", tag="v1")
-        await world.ignore("crn:iam::acme:role/none", pattern.replace("OTHER", other.id))
-        docker = await pusher(world.install, world.program, "acme/r")
-        await docker.pull("v1")
-        await docker.pull(digest)
-        found = await world.times()
-        assert [found[digest] is not None, found[""] is not None] == [counts, counts]
-
-    play(sqlite_database, scenario)
+async def test_some_principals_do_not_count(world: World, pattern: str, *, counts: bool) -> None:
+    other = await world.install.add_account("other")
+    digest = await world.docker.image(b"1", tag="v1")
+    await world.ignore("crn:iam::acme:role/none", pattern.replace("OTHER", other.id))
+    docker = await pusher(world.install, world.program, "acme/r")
+    await docker.pull("v1")
+    await docker.pull(digest)
+    found = await world.times()
+    assert [found[digest] is not None, found[""] is not None] == [counts, counts]
 
 
-def test_whose_pulls_count_is_the_account_s_they_pull_from(sqlite_database: str) -> None:
+async def test_whose_pulls_count_is_the_account_s_they_pull_from(world: World) -> None:
     """Nobody makes another account's images look unused, nor its own pulls there count for more."""
 
-    async def scenario(world: World) -> None:
-        digest = await world.docker.image(b"1", tag="v1")
-        partner = await world.install.add_account("partner")
-        program = await world.install.add_program(partner, "scanner", ALLOW_ALL)
-        await world.install.share(world.repository, world.account, let("partner"))
-        async with world.install.connect() as own:
-            own.headers.update(bearer(program.access_token))
-            await own.patch("/v1/registry-settings", json={"uncounted_pullers": ["*"]})
-        await (await pusher(world.install, program, "acme/r")).pull("v1")
-        then = (await world.times())[digest]
-        assert then is not None
-        await world.ignore(f"crn:iam::{partner.id}:service-account/scanner")
-        world.install.clock.advance(120)
-        await (await pusher(world.install, program, "acme/r")).pull("v1")
-        assert (await world.times())[digest] == then
-
-    play(sqlite_database, scenario)
+    digest = await world.docker.image(b"1", tag="v1")
+    partner = await world.install.add_account("partner")
+    program = await world.install.add_program(partner, "scanner", ALLOW_ALL)
+    await world.install.share(world.repository, world.account, let("partner"))
+    async with world.install.connect() as own:
+        own.headers.update(bearer(program.access_token))
+        await own.patch("/v1/registry-settings", json={"uncounted_pullers": ["*"]})
+    await (await pusher(world.install, program, "acme/r")).pull("v1")
+    then = (await world.times())[digest]
+    assert then is not None
+    await world.ignore(f"crn:iam::{partner.id}:service-account/scanner")
+    world.install.clock.advance(120)
+    await (await pusher(world.install, program, "acme/r")).pull("v1")
+    assert (await world.times())[digest] == then
 
 
-def test_it_is_decided_at_the_exchange_and_ends_with_the_bearer(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        digest = await world.docker.image(b"1", tag="v1")
-        await world.ignore("*")
-        await world.docker.pull("v1")  # its bearer is from before
-        then = (await world.times())[digest]
-        assert then is not None
-        world.install.clock.advance(120)
-        docker = await pusher(world.install, world.program, "acme/r")
-        await docker.pull("v1")
-        assert (await world.times())[digest] == then
-        await world.ignore()
-        await docker.pull("v1")
-        assert (await world.times())[digest] == then
-        await (await pusher(world.install, world.program, "acme/r")).pull("v1")
-        assert (await world.times())[digest] == world.minute() > then
-
-    play(sqlite_database, scenario)
+async def test_it_is_decided_at_the_exchange_and_ends_with_the_bearer(world: World) -> None:
+    digest = await world.docker.image(b"1", tag="v1")
+    await world.ignore("*")
+    await world.docker.pull("v1")  # its bearer is from before
+    then = (await world.times())[digest]
+    assert then is not None
+    world.install.clock.advance(120)
+    docker = await pusher(world.install, world.program, "acme/r")
+    await docker.pull("v1")
+    assert (await world.times())[digest] == then
+    await world.ignore()
+    await docker.pull("v1")
+    assert (await world.times())[digest] == then
+    await (await pusher(world.install, world.program, "acme/r")).pull("v1")
+    assert (await world.times())[digest] == world.minute() > then
 
 
-def test_the_public_counts_unless_all_do_not(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        digest = await world.docker.image(b"1", tag="v1")
-        await world.install.share(world.repository, world.account, let("*"))
+async def test_the_public_counts_unless_all_do_not(world: World) -> None:
+    digest = await world.docker.image(b"1", tag="v1")
+    await world.install.share(world.repository, world.account, let("*"))
 
-        async def pull() -> None:
-            token = await world.install.exchange(None, "repository:acme/r:pull")
-            async with world.install.connect() as client:
-                client.headers.update(bearer(token))
-                await Pusher(client, "acme/r").pull("v1")
+    async def pull() -> None:
+        token = await world.install.exchange(None, "repository:acme/r:pull")
+        async with world.install.connect() as client:
+            client.headers.update(bearer(token))
+            await Pusher(client, "acme/r").pull("v1")
 
-        await world.ignore("crn:iam::*:*")
-        await pull()
-        then = (await world.times())[digest]
-        assert then is not None
-        world.install.clock.advance(120)
-        await world.ignore("*")
-        await pull()
-        assert (await world.times())[digest] == then
-
-    play(sqlite_database, scenario)
+    await world.ignore("crn:iam::*:*")
+    await pull()
+    then = (await world.times())[digest]
+    assert then is not None
+    world.install.clock.advance(120)
+    await world.ignore("*")
+    await pull()
+    assert (await world.times())[digest] == then
 
 
-def test_a_bearer_says_so_only_where_pulls_do_not_count(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        partner = await world.install.add_account("partner")
-        await world.install.add_repository(partner, "r", let("acme"))
-        await world.ignore("*")
-        names = ("acme/r", "partner/r", "acme/absent", "nobody/r")
-        password = await world.install.login(world.program)
-        token = await world.install.exchange(
-            password, *(f"repository:{name}:pull" for name in names), "registry:catalog:*"
-        )
-        said = {each["name"]: each.get("uncounted") for each in _access(token)}
-        assert said == {
-            "acme/r": True,
-            "partner/r": None,
-            "acme/absent": True,
-            "nobody/r": None,
-            "catalog": None,
-        }
-        payload = world.install.tokens.verify(token).access
-        assert sum(not entry.counts_pulls for entry in payload.values()) == 2
-
-    play(sqlite_database, scenario)
+async def test_a_bearer_says_so_only_where_pulls_do_not_count(world: World) -> None:
+    partner = await world.install.add_account("partner")
+    await world.install.add_repository(partner, "r", let("acme"))
+    await world.ignore("*")
+    names = ("acme/r", "partner/r", "acme/absent", "nobody/r")
+    password = await world.install.login(world.program)
+    token = await world.install.exchange(
+        password, *(f"repository:{name}:pull" for name in names), "registry:catalog:*"
+    )
+    said = {each["name"]: each.get("uncounted") for each in _access(token)}
+    assert said == {
+        "acme/r": True,
+        "partner/r": None,
+        "acme/absent": True,
+        "nobody/r": None,
+        "catalog": None,
+    }
+    payload = world.install.tokens.verify(token).access
+    assert sum(not entry.counts_pulls for entry in payload.values()) == 2
 
 
 def _access(token: str) -> list[dict[str, Any]]:
@@ -260,30 +234,29 @@ def test_patterns_are_of_the_whole_name(
     assert counts_pulls_of(principal, patterns) is counts
 
 
-def test_an_image_takes_one_write_a_minute_and_a_pull_no_read_for_it(sqlite_database: str) -> None:
+async def test_an_image_takes_one_write_a_minute_and_a_pull_no_read_for_it(
+    sqlite_database: str,
+) -> None:
     """In dev mode, where every pull counts."""
 
-    async def scenario() -> None:
-        async with open_counting(sqlite_database) as (registry, counted):
-            ask = registry.client.request
-            push = f"/v2/dev/r/blobs/uploads/?digest={digest_of(b'x')}"
-            assert (await ask("POST", push, b"x")).status == 201
-            descriptor = {"mediaType": "application/x", "digest": digest_of(b"x"), "size": 1}
-            body = {"schemaVersion": 2, "config": descriptor, "layers": []}
-            kind = {"content-type": OCI_MANIFEST}
-            put = await ask("PUT", "/v2/dev/r/manifests/v1", json.dumps(body).encode(), kind)
-            assert put.status == 201
-            counted.start()
-            for _ in range(5):
-                assert (await ask("GET", "/v2/dev/r/manifests/v1")).status == 200
-            assert len(counted.seen) == 5
-            await registry.ctx.pulls.flush()
-            assert len(counted.seen) == 6
-            assert counted.changes == 1
-            await registry.ctx.pulls.flush()
-            assert counted.changes == 1
-
-    asyncio.run(scenario())
+    async with open_counting(sqlite_database) as (registry, counted):
+        ask = registry.client.request
+        push = f"/v2/dev/r/blobs/uploads/?digest={digest_of(b'x')}"
+        assert (await ask("POST", push, b"x")).status == 201
+        descriptor = {"mediaType": "application/x", "digest": digest_of(b"x"), "size": 1}
+        body = {"schemaVersion": 2, "config": descriptor, "layers": []}
+        kind = {"content-type": OCI_MANIFEST}
+        put = await ask("PUT", "/v2/dev/r/manifests/v1", json.dumps(body).encode(), kind)
+        assert put.status == 201
+        counted.start()
+        for _ in range(5):
+            assert (await ask("GET", "/v2/dev/r/manifests/v1")).status == 200
+        assert len(counted.seen) == 5
+        await registry.ctx.pulls.flush()
+        assert len(counted.seen) == 6
+        assert counted.changes == 1
+        await registry.ctx.pulls.flush()
+        assert counted.changes == 1
     with querying(sqlite_database) as query:
         ((at,),) = query("SELECT last_pulled_at FROM manifests")
         assert at % MINUTE == 0

@@ -6,9 +6,12 @@ import json
 from typing import Final
 
 from registry.oci.digest import digest_of
-from tests.integration.lifecycle_world import LifecycleWorld, play
+from tests.databases import on_both_databases
+from tests.integration.lifecycle_world import LifecycleWorld
 from tests.integration.pushing import Descriptor
 from tests.recount import check_counters, querying
+
+pytestmark = on_both_databases
 
 OLD: Final = {"priority": 1, "selector": "any", "older_than_days": 7}
 NEWEST: Final = {"priority": 2, "selector": "tagged", "keep_last": 1}
@@ -34,80 +37,70 @@ async def point(world: LifecycleWorld, image: Descriptor, tag: str) -> None:
     assert answer.status_code == 201, answer.text
 
 
-def test_a_signature_stays_with_its_image_and_goes_with_it(database_url: str) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        first = await world.world.push_image("first", "v1")
-        signatures = [await sign(world, first, ending) for ending in (".sig", ".att", "")]
-        await world.pass_days(8)
-        await point(world, first, "prod")
-        assert await world.previewed(OLD) == {}  # the age of what it is about is what counts
-        second = await world.world.push_image("second", "v2")
-        kept = await sign(world, second)
-        found = await world.preview(NEWEST)  # no signature is among the newest
-        told = {
-            image["digest"]: (image["rule"], image["expires_with"]) for image in found["images"]
-        }
-        assert told == {first["digest"]: (2, None)} | {
-            each["digest"]: (2, first["digest"]) for each in signatures
-        }
-        assert found["summary"]["kept_by_rule"] == {"2": 1}
-        assert (await world.run(NEWEST))["expired"] == 4
-        assert await world.digests() == {second["digest"], kept["digest"]}
-
-    play(database_url, scenario)
+async def test_a_signature_stays_with_its_image_and_goes_with_it(lifecycle: LifecycleWorld) -> None:
+    first = await lifecycle.world.push_image("first", "v1")
+    signatures = [await sign(lifecycle, first, ending) for ending in (".sig", ".att", "")]
+    await lifecycle.pass_days(8)
+    await point(lifecycle, first, "prod")
+    assert await lifecycle.previewed(OLD) == {}  # the age of what it is about is what counts
+    second = await lifecycle.world.push_image("second", "v2")
+    kept = await sign(lifecycle, second)
+    found = await lifecycle.preview(NEWEST)  # no signature is among the newest
+    told = {image["digest"]: (image["rule"], image["expires_with"]) for image in found["images"]}
+    assert told == {first["digest"]: (2, None)} | {
+        each["digest"]: (2, first["digest"]) for each in signatures
+    }
+    assert found["summary"]["kept_by_rule"] == {"2": 1}
+    assert (await lifecycle.run(NEWEST))["expired"] == 4
+    assert await lifecycle.digests() == {second["digest"], kept["digest"]}
 
 
-def test_what_is_about_several_images_stays_while_one_of_them_does(database_url: str) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        gone = await world.world.push_image("gone", "ci-1")
-        left = await world.world.push_image("left", "v1")
-        shared = await sign(world, gone, ".sbom")
-        await point(world, shared, digest_tag(left, ".sbom"))
-        named = await sign(world, gone)
-        await point(world, named, "ci-named")
-        itself = await world.world.push_image("itself", "ci-2")
-        await point(world, itself, digest_tag(itself, ""))
-        await world.pass_days(8)
-        expected = {gone["digest"]: 3, itself["digest"]: 3}
-        assert await world.previewed(CI) == expected
-        assert (await world.run(CI))["expired"] == 2
-        # What has a name of its own is an image as any other once it is about none.
-        assert await world.previewed() == {named["digest"]: 3}
-        assert await world.previewed(OLD) == {each["digest"]: 1 for each in (left, named)}
+async def test_what_is_about_several_images_stays_while_one_of_them_does(
+    lifecycle: LifecycleWorld,
+) -> None:
+    gone = await lifecycle.world.push_image("gone", "ci-1")
+    left = await lifecycle.world.push_image("left", "v1")
+    shared = await sign(lifecycle, gone, ".sbom")
+    await point(lifecycle, shared, digest_tag(left, ".sbom"))
+    named = await sign(lifecycle, gone)
+    await point(lifecycle, named, "ci-named")
+    itself = await lifecycle.world.push_image("itself", "ci-2")
+    await point(lifecycle, itself, digest_tag(itself, ""))
+    await lifecycle.pass_days(8)
+    expected = {gone["digest"]: 3, itself["digest"]: 3}
+    assert await lifecycle.previewed(CI) == expected
+    assert (await lifecycle.run(CI))["expired"] == 2
+    # What has a name of its own is an image as any other once it is about none.
+    assert await lifecycle.previewed() == {named["digest"]: 3}
+    assert await lifecycle.previewed(OLD) == {each["digest"]: 1 for each in (left, named)}
 
-    play(database_url, scenario)
 
-
-def test_signatures_follow_in_many_portions(database_url: str) -> None:
+async def test_signatures_follow_in_many_portions(
+    lifecycle: LifecycleWorld, database_url: str
+) -> None:
     """No rule takes them: only the expiry of their image takes them along."""
 
-    async def scenario(world: LifecycleWorld) -> None:
-        image = await world.world.push_image("image", "ci-1")
-        document = await world.world.image_document("signature")
-        for number in range(110):
-            about = document | {"annotations": {"number": str(number)}}
-            await world.world.push(about, digest_tag(image, f".{number}"))
-        await world.pass_days(8)
-        assert (await world.run(CI))["expired"] == 111
-        assert await world.digests() == set()
-        with querying(database_url) as query:
-            check_counters(query, "acme")
-
-    play(database_url, scenario)
+    image = await lifecycle.world.push_image("image", "ci-1")
+    document = await lifecycle.world.image_document("signature")
+    for number in range(110):
+        about = document | {"annotations": {"number": str(number)}}
+        await lifecycle.world.push(about, digest_tag(image, f".{number}"))
+    await lifecycle.pass_days(8)
+    assert (await lifecycle.run(CI))["expired"] == 111
+    assert await lifecycle.digests() == set()
+    with querying(database_url) as query:
+        check_counters(query, "acme")
 
 
-def test_an_image_that_comes_saves_its_signature(database_url: str) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        document = await world.world.image_document("image")
-        image = {"digest": digest_of(json.dumps(document).encode())}
-        signature = await sign(world, image)
-        await world.pass_days(8)
-        assert await world.previewed(OLD) == {signature["digest"]: 1}
+async def test_an_image_that_comes_saves_its_signature(lifecycle: LifecycleWorld) -> None:
+    document = await lifecycle.world.image_document("image")
+    image = {"digest": digest_of(json.dumps(document).encode())}
+    signature = await sign(lifecycle, image)
+    await lifecycle.pass_days(8)
+    assert await lifecycle.previewed(OLD) == {signature["digest"]: 1}
 
-        async def push_image() -> None:
-            await world.world.push(document)
+    async def push_image() -> None:
+        await lifecycle.world.push(document)
 
-        assert (await world.run(OLD, meddle=push_image))["expired"] == 0
-        assert signature["digest"] in await world.digests()
-
-    play(database_url, scenario)
+    assert (await lifecycle.run(OLD, meddle=push_image))["expired"] == 0
+    assert signature["digest"] in await lifecycle.digests()

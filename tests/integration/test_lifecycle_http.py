@@ -8,7 +8,8 @@ import pytest
 
 from cloudcore.wire import rfc3339
 from registry.services.lifecycle.runs import start_due_runs
-from tests.integration.lifecycle_world import DAY, LifecycleWorld, play
+from tests.databases import on_both_databases
+from tests.integration.lifecycle_world import DAY, LifecycleWorld
 from tests.integration.pushing import refused
 from tests.tenants import allow, bearer
 
@@ -22,40 +23,38 @@ CI: Final = {
 }
 
 
-def test_a_policy_from_its_making_to_its_end(database_url: str) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        control, path = world.world.control, world.policy
-        for answer in (
-            await control.get(path),
-            await control.delete(path),
-            await control.post(f"{path}/preview"),
-            await control.post(f"{path}/preview", json={}),
-            await control.post(f"{path}/runs"),
-        ):
-            refused(answer, 404, "NOT_FOUND")
-        made = await world.put(UNTAGGED, CI)
-        assert made["repository"]["id"] == world.world.repository_id
-        assert made["repository"]["name"] == "app"
-        assert made["revision"] == 1
-        assert [rule["priority"] for rule in made["rules"]] == [1, 2]
-        assert made["rules"][1] == CI | {
-            "action": "expire",
-            "tag_patterns": [],
-            "older_than_days": None,
-            "not_pulled_for_days": None,
-        }
-        assert (await control.get(path)).json() == {"lifecycle_policy": made}
+@on_both_databases
+async def test_a_policy_from_its_making_to_its_end(lifecycle: LifecycleWorld) -> None:
+    control, path = lifecycle.world.control, lifecycle.policy
+    for answer in (
+        await control.get(path),
+        await control.delete(path),
+        await control.post(f"{path}/preview"),
+        await control.post(f"{path}/preview", json={}),
+        await control.post(f"{path}/runs"),
+    ):
+        refused(answer, 404, "NOT_FOUND")
+    made = await lifecycle.put(UNTAGGED, CI)
+    assert made["repository"]["id"] == lifecycle.world.repository_id
+    assert made["repository"]["name"] == "app"
+    assert made["revision"] == 1
+    assert [rule["priority"] for rule in made["rules"]] == [1, 2]
+    assert made["rules"][1] == CI | {
+        "action": "expire",
+        "tag_patterns": [],
+        "older_than_days": None,
+        "not_pulled_for_days": None,
+    }
+    assert (await control.get(path)).json() == {"lifecycle_policy": made}
 
-        world.install.clock.advance(60)
-        again = await world.put(*made["rules"][:1])
-        assert again["revision"] == 2
-        assert again["next_run_at"] == made["next_run_at"]
-        assert again["updated_at"] > made["updated_at"]
-        assert (await control.delete(path)).status_code == 204
-        refused(await control.get(path), 404, "NOT_FOUND")
-        assert (await world.put(CI))["revision"] == 3
-
-    play(database_url, scenario)
+    lifecycle.install.clock.advance(60)
+    again = await lifecycle.put(*made["rules"][:1])
+    assert again["revision"] == 2
+    assert again["next_run_at"] == made["next_run_at"]
+    assert again["updated_at"] > made["updated_at"]
+    assert (await control.delete(path)).status_code == 204
+    refused(await control.get(path), 404, "NOT_FOUND")
+    assert (await lifecycle.put(CI))["revision"] == 3
 
 
 @pytest.mark.parametrize(
@@ -96,162 +95,151 @@ def test_a_policy_from_its_making_to_its_end(database_url: str) -> None:
         ),
     ],
 )
-def test_a_bad_document_is_refused_whole(
-    sqlite_database: str, body: bytes, field: str | None, reason: str | None
+async def test_a_bad_document_is_refused_whole(
+    lifecycle: LifecycleWorld, body: bytes, field: str | None, reason: str | None
 ) -> None:
     """F9: never ignored, neither where it is stored nor where it is only tried."""
 
-    async def scenario(world: LifecycleWorld) -> None:
-        kind = {"content-type": "application/json"}
-        answer = await world.world.control.put(world.policy, content=body, headers=kind)
-        params = refused(answer, 400, "INVALID_INPUT", field)
-        if reason is not None:
-            assert params["reason"] == reason
-        refused(await world.world.control.get(world.policy), 404, "NOT_FOUND")
-        if body and body not in (b"{}", b'{"rules": null}'):
-            tried = await world.world.control.post(
-                f"{world.policy}/preview", content=body, headers=kind
-            )
-            refused(tried, 400, "INVALID_INPUT", field)
-
-    play(sqlite_database, scenario)
-
-
-def test_a_preview_names_what_a_run_then_takes(database_url: str) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        push = world.world.push_image
-        first, second = await push("1", "ci-1"), await push("22", "ci-2", "ci-2b")
-        signature = await push("333", subject=first, artifactType="application/x-signature")
-        dangling = await push("4444")
-        await world.pass_days(8)
-        expected = {first["digest"]: 2, signature["digest"]: 2, dangling["digest"]: 1}
-        found = await world.preview(UNTAGGED, CI)
-        assert {image["digest"]: image["rule"] for image in found["images"]} == expected
-        by_digest = {image["digest"]: image for image in found["images"]}
-        assert by_digest[first["digest"]]["tags"] == ["ci-1"]
-        assert by_digest[first["digest"]]["expires_with"] is None
-        assert by_digest[signature["digest"]]["tags"] == []
-        assert by_digest[signature["digest"]]["expires_with"] == first["digest"]
-        assert by_digest[signature["digest"]]["artifact_type"] == "application/x-signature"
-        ids = [image["id"] for image in found["images"]]
-        assert ids == sorted(ids, reverse=True)
-        summary = found["summary"]
-        assert summary["evaluated"] == 4
-        assert summary["expired"] == found["meta"]["total"] == 3
-        assert summary["expired_by_rule"] == {"1": 1, "2": 2}
-        assert summary["kept_by_rule"] == {"2": 1}
-        assert summary["freed_bytes"] == 1 + 3 + 4  # the config is that of the second, too
-        assert len(await world.digests()) == 4
-        refused(await world.world.control.get(world.policy), 404, "NOT_FOUND")
-
-        run = await world.run(UNTAGGED, CI)
-        assert run["status"] == "succeeded"
-        assert run["started_by"].startswith("crn:iam::")
-        assert run["fault"] is None
-        assert (run["evaluated"], run["expired"], run["freed_bytes"]) == (4, 3, 8)
-        assert run["started_at"] < run["finished_at"]
-        assert await world.digests() == {second["digest"]}
-        assert await world.previewed() == {}
-
-        deleted = (await world.world.get("/images/deleted"))["images"]
-        assert {image["digest"] for image in deleted} == expected.keys()
-        assert {image["deleted_by"] for image in deleted} == {
-            f"crn:registry:local:{world.world.account.id}:lifecycle-run/{run['id']}"
-        }
-
-    play(database_url, scenario)
-
-
-def test_a_preview_page_by_page_is_of_one_moment(database_url: str) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        for number in range(7):
-            await world.world.push_image(str(number), f"ci-{number}")
-        await world.pass_days(1)
-        whole = await world.preview(CI)
-        assert len(whole["images"]) == 6
-        found: list[Any] = []
-        marker: dict[str, str] = {}
-        for size in (3, 3):
-            page = await world.preview(CI, limit=3, **marker)
-            assert len(page["images"]) == size
-            found += page["images"]
-            marker = {"marker": page["meta"].get("marker")}
-            # What comes meanwhile is not in the pages to come.
-            await world.world.push_image(f"later {len(found)}", f"ci-later-{len(found)}")
-        assert page["meta"] == {"total": 6, "limit": 3, "has_more": False}
-        assert found == whole["images"]
-
-        page = await world.preview(CI, limit=3)
-        marker = {"marker": page["meta"]["marker"]}
-        other = CI | {"keep_last": 2}
-        answer = await world.world.control.post(
-            f"{world.policy}/preview", json={"rules": [other]}, params=marker
+    kind = {"content-type": "application/json"}
+    answer = await lifecycle.world.control.put(lifecycle.policy, content=body, headers=kind)
+    params = refused(answer, 400, "INVALID_INPUT", field)
+    if reason is not None:
+        assert params["reason"] == reason
+    refused(await lifecycle.world.control.get(lifecycle.policy), 404, "NOT_FOUND")
+    if body and body not in (b"{}", b'{"rules": null}'):
+        tried = await lifecycle.world.control.post(
+            f"{lifecycle.policy}/preview", content=body, headers=kind
         )
-        refused(answer, 400, "INVALID_INPUT", "marker")
-        for query in ({"limit": "0"}, {"limit": "201"}, {"marker": "x"}):
-            answer = await world.world.control.post(f"{world.policy}/preview", params=query)
-            refused(answer, 404, "NOT_FOUND")  # it has no policy; what is asked of none is nothing
-            answer = await world.world.control.post(
-                f"{world.policy}/preview", json={"rules": [CI]}, params=query
-            )
-            refused(answer, 400, "INVALID_INPUT")
-
-    play(database_url, scenario)
+        refused(tried, 400, "INVALID_INPUT", field)
 
 
-def test_runs_are_listed_and_one_runs_at_a_time(database_url: str) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        await world.put(UNTAGGED)
-        control = world.world.control
-        first = (await control.post(f"{world.policy}/runs")).json()["run"]
-        joined = (await control.post(f"{world.policy}/runs")).json()["run"]
-        assert first == joined
-        assert (first["status"], first["finished_at"]) == ("running", None)
-        await world.work()
-        ids = [first["id"]]
-        ids += [(await world.run())["id"] for _ in range(2)]
-        page = await control.get(f"{world.policy}/runs", params={"limit": 2})
-        assert [run["id"] for run in page.json()["runs"]] == ids[:0:-1]
-        assert page.json()["meta"]["total"] == 3
-        marker = page.json()["meta"]["marker"]
-        rest = await control.get(f"{world.policy}/runs", params={"limit": 2, "marker": marker})
-        assert [run["id"] for run in rest.json()["runs"]] == ids[:1]
+@on_both_databases
+async def test_a_preview_names_what_a_run_then_takes(lifecycle: LifecycleWorld) -> None:
+    push = lifecycle.world.push_image
+    first, second = await push("1", "ci-1"), await push("22", "ci-2", "ci-2b")
+    signature = await push("333", subject=first, artifactType="application/x-signature")
+    dangling = await push("4444")
+    await lifecycle.pass_days(8)
+    expected = {first["digest"]: 2, signature["digest"]: 2, dangling["digest"]: 1}
+    found = await lifecycle.preview(UNTAGGED, CI)
+    assert {image["digest"]: image["rule"] for image in found["images"]} == expected
+    by_digest = {image["digest"]: image for image in found["images"]}
+    assert by_digest[first["digest"]]["tags"] == ["ci-1"]
+    assert by_digest[first["digest"]]["expires_with"] is None
+    assert by_digest[signature["digest"]]["tags"] == []
+    assert by_digest[signature["digest"]]["expires_with"] == first["digest"]
+    assert by_digest[signature["digest"]]["artifact_type"] == "application/x-signature"
+    ids = [image["id"] for image in found["images"]]
+    assert ids == sorted(ids, reverse=True)
+    summary = found["summary"]
+    assert summary["evaluated"] == 4
+    assert summary["expired"] == found["meta"]["total"] == 3
+    assert summary["expired_by_rule"] == {"1": 1, "2": 2}
+    assert summary["kept_by_rule"] == {"2": 1}
+    assert summary["freed_bytes"] == 1 + 3 + 4  # the config is that of the second, too
+    assert len(await lifecycle.digests()) == 4
+    refused(await lifecycle.world.control.get(lifecycle.policy), 404, "NOT_FOUND")
 
-        await world.pass_days(91)
-        last = await world.run()
-        assert [run["id"] for run in await world.runs()] == [last["id"]]
+    run = await lifecycle.run(UNTAGGED, CI)
+    assert run["status"] == "succeeded"
+    assert run["started_by"].startswith("crn:iam::")
+    assert run["fault"] is None
+    assert (run["evaluated"], run["expired"], run["freed_bytes"]) == (4, 3, 8)
+    assert run["started_at"] < run["finished_at"]
+    assert await lifecycle.digests() == {second["digest"]}
+    assert await lifecycle.previewed() == {}
 
-    play(database_url, scenario)
-
-
-def test_a_run_is_found_by_its_id(database_url: str) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        await world.put(UNTAGGED)
-        control = world.world.control
-        answer = await control.post(f"{world.policy}/runs")
-        started, place = answer.json(), answer.headers["location"]
-        assert place == f"{world.policy}/runs/{started['run']['id']}"
-        assert (await control.get(place)).json() == started
-        await world.work()
-        (listed,) = await world.runs()
-        assert (await control.get(place)).json() == {"run": listed}
-        assert listed["status"] == "succeeded"
-
-        other = (await control.post("/v1/repositories", json={"name": "other"})).json()
-        elsewhere = f"/v1/repositories/{other['repository']['id']}/lifecycle-policy/runs"
-        for path in (
-            f"{elsewhere}/{listed['id']}",
-            f"{world.policy}/runs/{world.world.repository_id}",
-            f"{world.policy}/runs/latest",
-        ):
-            refused(await control.get(path), 404, "NOT_FOUND")
-        assert (await control.delete(world.policy)).status_code == 204
-        assert (await control.get(place)).json() == {"run": listed}  # what was done was done
-
-    play(database_url, scenario)
+    deleted = (await lifecycle.world.get("/images/deleted"))["images"]
+    assert {image["digest"] for image in deleted} == expected.keys()
+    assert {image["deleted_by"] for image in deleted} == {
+        f"crn:registry:local:{lifecycle.world.account.id}:lifecycle-run/{run['id']}"
+    }
 
 
-def test_each_operation_needs_its_action(sqlite_database: str) -> None:
+@on_both_databases
+async def test_a_preview_page_by_page_is_of_one_moment(lifecycle: LifecycleWorld) -> None:
+    for number in range(7):
+        await lifecycle.world.push_image(str(number), f"ci-{number}")
+    await lifecycle.pass_days(1)
+    whole = await lifecycle.preview(CI)
+    assert len(whole["images"]) == 6
+    found: list[Any] = []
+    marker: dict[str, str] = {}
+    for size in (3, 3):
+        page = await lifecycle.preview(CI, limit=3, **marker)
+        assert len(page["images"]) == size
+        found += page["images"]
+        marker = {"marker": page["meta"].get("marker")}
+        # What comes meanwhile is not in the pages to come.
+        await lifecycle.world.push_image(f"later {len(found)}", f"ci-later-{len(found)}")
+    assert page["meta"] == {"total": 6, "limit": 3, "has_more": False}
+    assert found == whole["images"]
+
+    page = await lifecycle.preview(CI, limit=3)
+    marker = {"marker": page["meta"]["marker"]}
+    other = CI | {"keep_last": 2}
+    answer = await lifecycle.world.control.post(
+        f"{lifecycle.policy}/preview", json={"rules": [other]}, params=marker
+    )
+    refused(answer, 400, "INVALID_INPUT", "marker")
+    for query in ({"limit": "0"}, {"limit": "201"}, {"marker": "x"}):
+        answer = await lifecycle.world.control.post(f"{lifecycle.policy}/preview", params=query)
+        refused(answer, 404, "NOT_FOUND")  # it has no policy; what is asked of none is nothing
+        answer = await lifecycle.world.control.post(
+            f"{lifecycle.policy}/preview", json={"rules": [CI]}, params=query
+        )
+        refused(answer, 400, "INVALID_INPUT")
+
+
+@on_both_databases
+async def test_runs_are_listed_and_one_runs_at_a_time(lifecycle: LifecycleWorld) -> None:
+    await lifecycle.put(UNTAGGED)
+    control = lifecycle.world.control
+    first = (await control.post(f"{lifecycle.policy}/runs")).json()["run"]
+    joined = (await control.post(f"{lifecycle.policy}/runs")).json()["run"]
+    assert first == joined
+    assert (first["status"], first["finished_at"]) == ("running", None)
+    await lifecycle.work()
+    ids = [first["id"]]
+    ids += [(await lifecycle.run())["id"] for _ in range(2)]
+    page = await control.get(f"{lifecycle.policy}/runs", params={"limit": 2})
+    assert [run["id"] for run in page.json()["runs"]] == ids[:0:-1]
+    assert page.json()["meta"]["total"] == 3
+    marker = page.json()["meta"]["marker"]
+    rest = await control.get(f"{lifecycle.policy}/runs", params={"limit": 2, "marker": marker})
+    assert [run["id"] for run in rest.json()["runs"]] == ids[:1]
+
+    await lifecycle.pass_days(91)
+    last = await lifecycle.run()
+    assert [run["id"] for run in await lifecycle.runs()] == [last["id"]]
+
+
+@on_both_databases
+async def test_a_run_is_found_by_its_id(lifecycle: LifecycleWorld) -> None:
+    await lifecycle.put(UNTAGGED)
+    control = lifecycle.world.control
+    answer = await control.post(f"{lifecycle.policy}/runs")
+    started, place = answer.json(), answer.headers["location"]
+    assert place == f"{lifecycle.policy}/runs/{started['run']['id']}"
+    assert (await control.get(place)).json() == started
+    await lifecycle.work()
+    (listed,) = await lifecycle.runs()
+    assert (await control.get(place)).json() == {"run": listed}
+    assert listed["status"] == "succeeded"
+
+    other = (await control.post("/v1/repositories", json={"name": "other"})).json()
+    elsewhere = f"/v1/repositories/{other['repository']['id']}/lifecycle-policy/runs"
+    for path in (
+        f"{elsewhere}/{listed['id']}",
+        f"{lifecycle.policy}/runs/{lifecycle.world.repository_id}",
+        f"{lifecycle.policy}/runs/latest",
+    ):
+        refused(await control.get(path), 404, "NOT_FOUND")
+    assert (await control.delete(lifecycle.policy)).status_code == 204
+    assert (await control.get(place)).json() == {"run": listed}  # what was done was done
+
+
+async def test_each_operation_needs_its_action(lifecycle: LifecycleWorld) -> None:
     calls: Final[dict[str, list[tuple[str, str, Any]]]] = {
         "GetLifecyclePolicy": [
             ("GET", "", None),
@@ -264,50 +252,42 @@ def test_each_operation_needs_its_action(sqlite_database: str) -> None:
         "DeleteLifecyclePolicy": [("DELETE", "", None)],
     }
 
-    async def scenario(world: LifecycleWorld) -> None:
-        run = await world.run(UNTAGGED)
-        install, account = world.install, world.world.account
-        stranger = await install.add_program(await install.add_account("other"), "x", allow("*"))
-        for action, asked in calls.items():
-            others = [f"registry:{name}" for name in calls if name != action]
-            denied = await install.add_program(account, f"not-{action.lower()}", allow(*others))
-            allowed = await install.add_program(
-                account, action.lower(), allow(f"registry:{action}")
-            )
-            for method, path, body in asked:
-                target = f"{world.policy}{path.format(run=run['id'])}"
-                async with install.connect() as client:
-                    client.headers.update(bearer(denied.access_token))
-                    refused(await client.request(method, target, json=body), 403, "ACCESS_DENIED")
-                    client.headers.update(bearer(stranger.access_token))
-                    refused(await client.request(method, target, json=body), 404, "NOT_FOUND")
-                    client.headers.update(bearer(allowed.access_token))
-                    answer = await client.request(method, target, json=body)
-                    assert answer.status_code in (200, 202, 204), answer.text
-
-    play(sqlite_database, scenario)
+    run = await lifecycle.run(UNTAGGED)
+    install, account = lifecycle.install, lifecycle.world.account
+    stranger = await install.add_program(await install.add_account("other"), "x", allow("*"))
+    for action, asked in calls.items():
+        others = [f"registry:{name}" for name in calls if name != action]
+        denied = await install.add_program(account, f"not-{action.lower()}", allow(*others))
+        allowed = await install.add_program(account, action.lower(), allow(f"registry:{action}"))
+        for method, path, body in asked:
+            target = f"{lifecycle.policy}{path.format(run=run['id'])}"
+            async with install.connect() as client:
+                client.headers.update(bearer(denied.access_token))
+                refused(await client.request(method, target, json=body), 403, "ACCESS_DENIED")
+                client.headers.update(bearer(stranger.access_token))
+                refused(await client.request(method, target, json=body), 404, "NOT_FOUND")
+                client.headers.update(bearer(allowed.access_token))
+                answer = await client.request(method, target, json=body)
+                assert answer.status_code in (200, 202, 204), answer.text
 
 
-def test_the_first_run_is_a_day_away(sqlite_database: str) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        before = world.install.clock.now
-        made = await world.put(UNTAGGED)
-        assert made["next_run_at"] > rfc3339(before + DAY * 1_000_000)
-        assert made["next_run_at"] < rfc3339(before + (DAY + 1) * 1_000_000)
-
-    play(sqlite_database, scenario)
+async def test_the_first_run_is_a_day_away(lifecycle: LifecycleWorld) -> None:
+    before = lifecycle.install.clock.now
+    made = await lifecycle.put(UNTAGGED)
+    assert made["next_run_at"] > rfc3339(before + DAY * 1_000_000)
+    assert made["next_run_at"] < rfc3339(before + (DAY + 1) * 1_000_000)
 
 
-def test_a_clock_that_was_wrong_holds_up_no_policy_put_again(database_url: str) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        clock = world.install.clock
-        right = await world.put(UNTAGGED)
-        clock.advance(365 * DAY)
-        await start_due_runs(world.install.ctx)
-        clock.advance(-365 * DAY)
-        stored = (await world.world.control.get(world.policy)).json()["lifecycle_policy"]
-        assert stored["next_run_at"] > right["next_run_at"]
-        again = await world.put(UNTAGGED)
-        assert again["next_run_at"] < rfc3339(clock.now + (DAY + 60) * 1_000_000)
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_a_clock_that_was_wrong_holds_up_no_policy_put_again(
+    lifecycle: LifecycleWorld,
+) -> None:
+    clock = lifecycle.install.clock
+    right = await lifecycle.put(UNTAGGED)
+    clock.advance(365 * DAY)
+    await start_due_runs(lifecycle.install.ctx)
+    clock.advance(-365 * DAY)
+    stored = (await lifecycle.world.control.get(lifecycle.policy)).json()["lifecycle_policy"]
+    assert stored["next_run_at"] > right["next_run_at"]
+    again = await lifecycle.put(UNTAGGED)
+    assert again["next_run_at"] < rfc3339(clock.now + (DAY + 60) * 1_000_000)

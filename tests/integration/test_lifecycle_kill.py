@@ -84,45 +84,42 @@ def kill_at(url: str, steps: int) -> None:
         kill(worker)
 
 
-def test_a_run_goes_on_after_its_workers_death(database_url: str) -> None:
+async def test_a_run_goes_on_after_its_workers_death(database_url: str) -> None:
     """Referrers are taken by no rule here: only their subject's expiry takes them along."""
     url = database_url
     rules = [
         LifecycleRule(priority=1, selector="tagged", tag_prefixes=["ci-"], not_pulled_for_days=1)
     ]
 
-    async def scenario() -> None:
-        async with open_registry(url, MemoryStore()) as registry:
-            freed = await fill(registry)
-            database, clock = registry.ctx.database, registry.clock
-            found = await database.read(find_repository, "dev", "app")
-            assert found is not None
-            await database.write(put_policy, found.id, rules, clock())
-            await database.write(start_run, found.id, uuid7(), registry.ctx.change_by("someone"))
-            # With nothing done; planned; with the subject gone and most signatures left.
-            for steps in (1, 2, 3):
-                await asyncio.to_thread(kill_at, url, steps)
-            (run,) = await database.read(list_runs, KIND, found.id, "", 9)
-            assert (run.state, run.counts["expired"], run.done) == ("running", PORTION, PORTION)
-            with querying(url) as query:
-                signed = "SELECT count(*) FROM manifests WHERE subject_digest IS NOT NULL"
-                assert query(signed) == [(SIGNATURES + 1 - PORTION,)]
-            worker = start_worker(url, 0)
+    async with open_registry(url, MemoryStore()) as registry:
+        freed = await fill(registry)
+        database, clock = registry.ctx.database, registry.clock
+        found = await database.read(find_repository, "dev", "app")
+        assert found is not None
+        await database.write(put_policy, found.id, rules, clock())
+        await database.write(start_run, found.id, uuid7(), registry.ctx.change_by("someone"))
+        # With nothing done; planned; with the subject gone and most signatures left.
+        for steps in (1, 2, 3):
+            await asyncio.to_thread(kill_at, url, steps)
+        (run,) = await database.read(list_runs, KIND, found.id, "", 9)
+        assert (run.state, run.counts["expired"], run.done) == ("running", PORTION, PORTION)
+        with querying(url) as query:
+            signed = "SELECT count(*) FROM manifests WHERE subject_digest IS NOT NULL"
+            assert query(signed) == [(SIGNATURES + 1 - PORTION,)]
+        worker = start_worker(url, 0)
 
-            async def is_done() -> bool:
-                return await database.read(first_due, [KIND]) is None
+        async def is_done() -> bool:
+            return await database.read(first_due, [KIND]) is None
 
-            try:
-                await until(is_done)
-            finally:
-                kill(worker)
-            (run,) = await database.read(list_runs, KIND, found.id, "", 9)
-            assert (run.state, run.fault) == ("succeeded", None)
-            assert run.counts["evaluated"] == SIGNATURES + LOOSE + 1 + 2 * KEPT
-            assert run.counts["expired"] == SIGNATURES + LOOSE + 1
-            assert run.counts["freed_bytes"] == freed
-            with querying(url) as query:
-                assert query("SELECT count(*) FROM manifests") == [(2 * KEPT,)]
-                check_counters(query, "dev")
-
-    asyncio.run(scenario())
+        try:
+            await until(is_done)
+        finally:
+            kill(worker)
+        (run,) = await database.read(list_runs, KIND, found.id, "", 9)
+        assert (run.state, run.fault) == ("succeeded", None)
+        assert run.counts["evaluated"] == SIGNATURES + LOOSE + 1 + 2 * KEPT
+        assert run.counts["expired"] == SIGNATURES + LOOSE + 1
+        assert run.counts["freed_bytes"] == freed
+        with querying(url) as query:
+            assert query("SELECT count(*) FROM manifests") == [(2 * KEPT,)]
+            check_counters(query, "dev")

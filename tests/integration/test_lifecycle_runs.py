@@ -15,7 +15,8 @@ from registry.oci.media_types import OCI_MANIFEST
 from registry.services import collector_runs as collection
 from registry.services.collector_runs import start_run as start_collection
 from registry.services.lifecycle.runs import KIND, start_due_runs
-from tests.integration.lifecycle_world import DAY, LifecycleWorld, pin, play
+from tests.databases import on_both_databases
+from tests.integration.lifecycle_world import DAY, LifecycleWorld, pin
 from tests.integration.pushing import Descriptor
 from tests.jobs import lose_workers
 from tests.recount import check_counters, querying
@@ -82,86 +83,77 @@ async def pin_a_newer_one(world: LifecycleWorld, _: Descriptor) -> None:
         (NEWEST, pin_a_newer_one),  # which does not count any more
     ],
 )
-def test_what_happens_between_selection_and_deletion_saves_the_image(
-    database_url: str, rule: dict[str, Any], meddling: Meddling
+async def test_what_happens_between_selection_and_deletion_saves_the_image(
+    lifecycle: LifecycleWorld, database_url: str, rule: dict[str, Any], meddling: Meddling
 ) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        other, image = [await world.world.push_image(name) for name in ("other", "image")]
-        await world.pass_days(4)
-        if rule is NEWEST:
-            for name in ("newer", "newest"):
-                await world.world.push_image(name)
-        await world.pass_days(4)
-        assert set(await world.previewed(rule)) == {image["digest"], other["digest"]}
-        run = await world.run(rule, meddle=lambda: meddling(world, image))
-        left = await world.digests()
-        assert run["status"] == "succeeded"
-        assert image["digest"] in left
-        assert other["digest"] not in left
-        assert run["expired"] == 1
-        with querying(database_url) as query:
-            check_counters(query, "acme")
-
-    play(database_url, scenario)
+    other, image = [await lifecycle.world.push_image(name) for name in ("other", "image")]
+    await lifecycle.pass_days(4)
+    if rule is NEWEST:
+        for name in ("newer", "newest"):
+            await lifecycle.world.push_image(name)
+    await lifecycle.pass_days(4)
+    assert set(await lifecycle.previewed(rule)) == {image["digest"], other["digest"]}
+    run = await lifecycle.run(rule, meddle=lambda: meddling(lifecycle, image))
+    left = await lifecycle.digests()
+    assert run["status"] == "succeeded"
+    assert image["digest"] in left
+    assert other["digest"] not in left
+    assert run["expired"] == 1
+    with querying(database_url) as query:
+        check_counters(query, "acme")
 
 
-def test_a_subject_that_comes_saves_its_referrer(database_url: str) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        document = await world.world.image_document("subject")
-        body = json.dumps(document).encode()
-        subject = {"mediaType": OCI_MANIFEST, "digest": str(digest_of(body)), "size": len(body)}
-        signature = await world.world.push_image("signature", subject=subject)
-        await world.pass_days(8)
+@on_both_databases
+async def test_a_subject_that_comes_saves_its_referrer(lifecycle: LifecycleWorld) -> None:
+    document = await lifecycle.world.image_document("subject")
+    body = json.dumps(document).encode()
+    subject = {"mediaType": OCI_MANIFEST, "digest": str(digest_of(body)), "size": len(body)}
+    signature = await lifecycle.world.push_image("signature", subject=subject)
+    await lifecycle.pass_days(8)
 
-        async def push_subject() -> None:
-            await world.world.push(document)
+    async def push_subject() -> None:
+        await lifecycle.world.push(document)
 
-        run = await world.run(UNTAGGED, meddle=push_subject)
-        assert run["expired"] == 0
-        assert await world.digests() == {subject["digest"], signature["digest"]}
-
-    play(database_url, scenario)
+    run = await lifecycle.run(UNTAGGED, meddle=push_subject)
+    assert run["expired"] == 0
+    assert await lifecycle.digests() == {subject["digest"], signature["digest"]}
 
 
-def test_the_family_of_a_saved_image_is_saved(database_url: str) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        push = world.world.push_image
-        platform, loose = await push("amd64"), await push("loose")
-        index = await world.world.push_index([platform])
-        signature = await push("signature", subject=index)
-        await world.pass_days(8)
-        expected = {each["digest"] for each in (platform, loose, index, signature)}
-        assert set(await world.previewed(UNTAGGED)) == expected
-        run = await world.run(UNTAGGED, meddle=lambda: tag(world, index))
-        assert await world.digests() == expected - {loose["digest"]}
-        assert run["expired"] == 1
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_the_family_of_a_saved_image_is_saved(lifecycle: LifecycleWorld) -> None:
+    push = lifecycle.world.push_image
+    platform, loose = await push("amd64"), await push("loose")
+    index = await lifecycle.world.push_index([platform])
+    signature = await push("signature", subject=index)
+    await lifecycle.pass_days(8)
+    expected = {each["digest"] for each in (platform, loose, index, signature)}
+    assert set(await lifecycle.previewed(UNTAGGED)) == expected
+    run = await lifecycle.run(UNTAGGED, meddle=lambda: tag(lifecycle, index))
+    assert await lifecycle.digests() == expected - {loose["digest"]}
+    assert run["expired"] == 1
 
 
-def test_what_was_not_to_go_does_not_go_this_time(database_url: str) -> None:
+@on_both_databases
+async def test_what_was_not_to_go_does_not_go_this_time(lifecycle: LifecycleWorld) -> None:
     """Measured against again, an image may be found to be due now; nobody was shown that."""
     rules = [
         {"priority": 1, "selector": "tagged", "tag_prefixes": ["v"], "keep_last": 1},
         {"priority": 2, "selector": "untagged", "keep_last": 1},
     ]
 
-    async def scenario(world: LifecycleWorld) -> None:
-        old = await world.world.push_image("old", "v1")
-        await world.world.push_image("new", "v2")
-        await world.world.push_image("newest")
-        await world.pass_days(1)
-        assert await world.previewed(*rules) == {old["digest"]: 1}
+    old = await lifecycle.world.push_image("old", "v1")
+    await lifecycle.world.push_image("new", "v2")
+    await lifecycle.world.push_image("newest")
+    await lifecycle.pass_days(1)
+    assert await lifecycle.previewed(*rules) == {old["digest"]: 1}
 
-        async def untag() -> None:
-            answer = await world.world.control.delete(f"{world.world.path}/tags/v2")
-            assert answer.status_code == 204
+    async def untag() -> None:
+        answer = await lifecycle.world.control.delete(f"{lifecycle.world.path}/tags/v2")
+        assert answer.status_code == 204
 
-        run = await world.run(*rules, meddle=untag)
-        assert run["expired"] == 0
-        assert len(await world.digests()) == 3
-
-    play(database_url, scenario)
+    run = await lifecycle.run(*rules, meddle=untag)
+    assert run["expired"] == 0
+    assert len(await lifecycle.digests()) == 3
 
 
 async def take_the_policy_away(world: LifecycleWorld) -> None:
@@ -185,163 +177,129 @@ async def delete_the_repository(world: LifecycleWorld) -> None:
         (delete_the_repository, "REPOSITORY_DELETED"),
     ],
 )
-def test_a_run_stops_when_it_is_no_longer_wanted(
-    database_url: str, meddling: Callable[[LifecycleWorld], Awaitable[None]], fault: str
+async def test_a_run_stops_when_it_is_no_longer_wanted(
+    lifecycle: LifecycleWorld,
+    database_url: str,
+    meddling: Callable[[LifecycleWorld], Awaitable[None]],
+    fault: str,
 ) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        await world.world.push_image("image")
-        await world.pass_days(8)
-        await world.put(UNTAGGED)
-        assert (await world.world.control.post(f"{world.policy}/runs")).status_code == 202
-        await world.work(meddle=lambda: meddling(world))
-        with querying(database_url) as query:
-            ((state, words, counts),) = query("SELECT state, fault, counts FROM runs")
-            assert query("SELECT count(*) FROM manifests") == [(1,)]
-        assert (state, json.loads(counts)["expired"]) == ("failed", 0)
-        assert words.startswith(fault)
-
-    play(database_url, scenario)
+    await lifecycle.world.push_image("image")
+    await lifecycle.pass_days(8)
+    await lifecycle.put(UNTAGGED)
+    assert (await lifecycle.world.control.post(f"{lifecycle.policy}/runs")).status_code == 202
+    await lifecycle.work(meddle=lambda: meddling(lifecycle))
+    with querying(database_url) as query:
+        ((state, words, counts),) = query("SELECT state, fault, counts FROM runs")
+        assert query("SELECT count(*) FROM manifests") == [(1,)]
+    assert (state, json.loads(counts)["expired"]) == ("failed", 0)
+    assert words.startswith(fault)
 
 
-def test_a_run_that_cannot_work_fails_with_its_fault(sqlite_database: str) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        await world.put(UNTAGGED)
-        assert (await world.world.control.post(f"{world.policy}/runs")).status_code == 202
-        await lose_workers(world.install.database, KIND, world.install.clock())
-        await world.work()
-        (run,) = await world.runs()
-        assert (run["status"], run["fault"]) == ("failed", "WORKER_LOST")
-        # It holds up no other.
-        assert (await world.world.control.post(f"{world.policy}/runs")).status_code == 202
-        assert [run["status"] for run in await world.runs()] == ["running", "failed"]
-
-    play(sqlite_database, scenario)
+async def test_a_run_that_cannot_work_fails_with_its_fault(lifecycle: LifecycleWorld) -> None:
+    await lifecycle.put(UNTAGGED)
+    assert (await lifecycle.world.control.post(f"{lifecycle.policy}/runs")).status_code == 202
+    await lose_workers(lifecycle.install.database, KIND, lifecycle.install.clock())
+    await lifecycle.work()
+    (run,) = await lifecycle.runs()
+    assert (run["status"], run["fault"]) == ("failed", "WORKER_LOST")
+    # It holds up no other.
+    assert (await lifecycle.world.control.post(f"{lifecycle.policy}/runs")).status_code == 202
+    assert [run["status"] for run in await lifecycle.runs()] == ["running", "failed"]
 
 
-def test_many_images_go_in_portions(database_url: str) -> None:
+@on_both_databases
+async def test_many_images_go_in_portions(lifecycle: LifecycleWorld) -> None:
     """More than one transaction takes, with a subject whose referrers are divided."""
 
-    async def scenario(world: LifecycleWorld) -> None:
-        subject = await world.world.push_image("subject")
-        document = await world.world.image_document("signature")
-        for number in range(60):
-            about = {"subject": subject, "annotations": {"number": str(number)}}
-            await world.world.push(document | about)
-        for number in range(50):
-            await world.world.push(document | {"annotations": {"number": str(number)}})
-        await world.pass_days(8)
-        run = await world.run(UNTAGGED)
-        assert (run["status"], run["evaluated"], run["expired"]) == ("succeeded", 111, 111)
-        assert await world.digests() == set()
-        record = await world.world.record()
-        assert (record["image_count"], record["size_bytes"]) == (0, 0)
-
-    play(database_url, scenario)
+    subject = await lifecycle.world.push_image("subject")
+    document = await lifecycle.world.image_document("signature")
+    for number in range(60):
+        about = {"subject": subject, "annotations": {"number": str(number)}}
+        await lifecycle.world.push(document | about)
+    for number in range(50):
+        await lifecycle.world.push(document | {"annotations": {"number": str(number)}})
+    await lifecycle.pass_days(8)
+    run = await lifecycle.run(UNTAGGED)
+    assert (run["status"], run["evaluated"], run["expired"]) == ("succeeded", 111, 111)
+    assert await lifecycle.digests() == set()
+    record = await lifecycle.world.record()
+    assert (record["image_count"], record["size_bytes"]) == (0, 0)
 
 
-def test_due_policies_run_once_whoever_starts_them(database_url: str) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        ctx = world.install.ctx
-        made = await world.put(UNTAGGED)
-        assert await start_due_runs(ctx) == 0
-        await world.world.push_image("image")
-        await world.pass_days(8)
-        assert await start_due_runs(ctx) == 1
-        assert await start_due_runs(ctx) == 0
-        await world.work()
-        (run,) = await world.runs()
-        assert (run["started_by"], run["status"], run["expired"]) == (None, "succeeded", 1)
-        answer = await world.world.control.get(world.policy)
-        policy = answer.json()["lifecycle_policy"]
-        assert policy["revision"] == 1
-        assert policy["next_run_at"] > made["next_run_at"]
-        world.install.clock.advance(DAY - 60)
-        assert await start_due_runs(ctx) == 0
-        world.install.clock.advance(60)
-        assert await start_due_runs(ctx) == 1
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_due_policies_run_once_whoever_starts_them(lifecycle: LifecycleWorld) -> None:
+    ctx = lifecycle.install.ctx
+    made = await lifecycle.put(UNTAGGED)
+    assert await start_due_runs(ctx) == 0
+    await lifecycle.world.push_image("image")
+    await lifecycle.pass_days(8)
+    assert await start_due_runs(ctx) == 1
+    assert await start_due_runs(ctx) == 0
+    await lifecycle.work()
+    (run,) = await lifecycle.runs()
+    assert (run["started_by"], run["status"], run["expired"]) == (None, "succeeded", 1)
+    answer = await lifecycle.world.control.get(lifecycle.policy)
+    policy = answer.json()["lifecycle_policy"]
+    assert policy["revision"] == 1
+    assert policy["next_run_at"] > made["next_run_at"]
+    lifecycle.install.clock.advance(DAY - 60)
+    assert await start_due_runs(ctx) == 0
+    lifecycle.install.clock.advance(60)
+    assert await start_due_runs(ctx) == 1
 
 
-def test_the_policy_of_a_deleted_repository_does_not_run(sqlite_database: str) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        await world.put(UNTAGGED)
-        await delete_the_repository(world)
-        await world.pass_days(2)
-        assert await start_due_runs(world.install.ctx) == 0
-        with querying(sqlite_database) as query:
-            assert query("SELECT count(*) FROM runs") == [(0,)]
-
-    play(sqlite_database, scenario)
-
-
-def test_the_runs_over_a_repository_go_with_it(database_url: str) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        await world.run(UNTAGGED)
-        ctx = world.install.ctx
-        await ctx.database.write(
-            start_collection, world.world.account.id, ctx.new_id(), ctx.change_by("")
-        )
-        await delete_the_repository(world)
-        assert await purge_deleted_repositories(ctx) == 0
-        world.install.clock.advance(100 * DAY)
-        assert await purge_deleted_repositories(ctx) == 1
-        with querying(database_url) as query:
-            assert query("SELECT kind FROM runs") == [(collection.KIND,)]
-
-    play(database_url, scenario)
+async def test_the_policy_of_a_deleted_repository_does_not_run(
+    lifecycle: LifecycleWorld, sqlite_database: str
+) -> None:
+    await lifecycle.put(UNTAGGED)
+    await delete_the_repository(lifecycle)
+    await lifecycle.pass_days(2)
+    assert await start_due_runs(lifecycle.install.ctx) == 0
+    with querying(sqlite_database) as query:
+        assert query("SELECT count(*) FROM runs") == [(0,)]
 
 
-def test_an_immutable_tag_does_not_save_its_image(sqlite_database: str) -> None:
+async def test_the_runs_over_a_repository_go_with_it(
+    lifecycle: LifecycleWorld, database_url: str
+) -> None:
+    await lifecycle.run(UNTAGGED)
+    ctx = lifecycle.install.ctx
+    await ctx.database.write(
+        start_collection, lifecycle.world.account.id, ctx.new_id(), ctx.change_by("")
+    )
+    await delete_the_repository(lifecycle)
+    assert await purge_deleted_repositories(ctx) == 0
+    lifecycle.install.clock.advance(100 * DAY)
+    assert await purge_deleted_repositories(ctx) == 1
+    with querying(database_url) as query:
+        assert query("SELECT kind FROM runs") == [(collection.KIND,)]
+
+
+async def test_an_immutable_tag_does_not_save_its_image(lifecycle: LifecycleWorld) -> None:
     """A4: content deletion is no change of a tag."""
 
-    async def scenario(world: LifecycleWorld) -> None:
-        answer = await world.world.control.patch(
-            world.world.path, json={"tag_mutability": "immutable"}
-        )
-        assert answer.status_code == 200, answer.text
-        await world.world.push_image("image", "v1")
-        await world.pass_days(8)
-        assert (await world.run(STALE))["expired"] == 1
-        assert await world.digests() == set()
-
-    play(sqlite_database, scenario)
+    answer = await lifecycle.world.control.patch(
+        lifecycle.world.path, json={"tag_mutability": "immutable"}
+    )
+    assert answer.status_code == 200, answer.text
+    await lifecycle.world.push_image("image", "v1")
+    await lifecycle.pass_days(8)
+    assert (await lifecycle.run(STALE))["expired"] == 1
+    assert await lifecycle.digests() == set()
 
 
-def test_a_pin_that_is_over_saves_nothing(sqlite_database: str) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        image = await world.world.push_image("image")
-        await world.pass_days(8)
-        await pin_for_an_hour(world, image)
-        assert await world.previewed(UNTAGGED) == {}
-        await world.pass_days(1)
-        assert await world.previewed(UNTAGGED) == {image["digest"]: 1}
-        assert (await world.run(UNTAGGED))["expired"] == 1
-
-    play(sqlite_database, scenario)
+async def test_a_pin_that_is_over_saves_nothing(lifecycle: LifecycleWorld) -> None:
+    image = await lifecycle.world.push_image("image")
+    await lifecycle.pass_days(8)
+    await pin_for_an_hour(lifecycle, image)
+    assert await lifecycle.previewed(UNTAGGED) == {}
+    await lifecycle.pass_days(1)
+    assert await lifecycle.previewed(UNTAGGED) == {image["digest"]: 1}
+    assert (await lifecycle.run(UNTAGGED))["expired"] == 1
 
 
-def test_ages_begin_anew_when_tags_come_and_go(database_url: str) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        control, tags = world.world.control, f"{world.world.path}/tags"
-        old = {"priority": 5, "selector": "any", "older_than_days": 7}
-        image = await world.world.push_image("image", "v1")
-        await world.pass_days(8)
-        assert await world.previewed(old) == {image["digest"]: 5}
-        await tag(world, image)
-        assert await world.previewed(old) == {}
-        await world.pass_days(8)
-        assert await world.previewed(old) == {image["digest"]: 5}
-        for name in ("v1", "again"):
-            assert (await control.delete(f"{tags}/{name}")).status_code == 204
-        assert await world.previewed(old) == {}
-        await world.pass_days(8)
-        assert await world.previewed(UNTAGGED) == {image["digest"]: 1}
-        # A tag that is moved away counts as one that is taken away.
-        await tag(world, image)
-        await tag_another(world)
-        assert await world.previewed(UNTAGGED) == {}
-
+@on_both_databases
+async def test_ages_begin_anew_when_tags_come_and_go(lifecycle: LifecycleWorld) -> None:
     async def tag_another(world: LifecycleWorld) -> None:
         other = await world.world.push_image("other")
         answer = await world.world.control.put(
@@ -349,7 +307,24 @@ def test_ages_begin_anew_when_tags_come_and_go(database_url: str) -> None:
         )
         assert answer.status_code == 200, answer.text
 
-    play(database_url, scenario)
+    control, tags = lifecycle.world.control, f"{lifecycle.world.path}/tags"
+    old = {"priority": 5, "selector": "any", "older_than_days": 7}
+    image = await lifecycle.world.push_image("image", "v1")
+    await lifecycle.pass_days(8)
+    assert await lifecycle.previewed(old) == {image["digest"]: 5}
+    await tag(lifecycle, image)
+    assert await lifecycle.previewed(old) == {}
+    await lifecycle.pass_days(8)
+    assert await lifecycle.previewed(old) == {image["digest"]: 5}
+    for name in ("v1", "again"):
+        assert (await control.delete(f"{tags}/{name}")).status_code == 204
+    assert await lifecycle.previewed(old) == {}
+    await lifecycle.pass_days(8)
+    assert await lifecycle.previewed(UNTAGGED) == {image["digest"]: 1}
+    # A tag that is moved away counts as one that is taken away.
+    await tag(lifecycle, image)
+    await tag_another(lifecycle)
+    assert await lifecycle.previewed(UNTAGGED) == {}
 
 
 async def restore(world: LifecycleWorld, *images: Descriptor) -> None:
@@ -359,79 +334,72 @@ async def restore(world: LifecycleWorld, *images: Descriptor) -> None:
     assert (answer.status_code, answer.json()["failures"]) == (200, []), answer.text
 
 
-def test_ages_begin_anew_with_a_restoration(database_url: str) -> None:
+@on_both_databases
+async def test_ages_begin_anew_with_a_restoration(lifecycle: LifecycleWorld) -> None:
     """Of all that comes back, with tags or without; when it was pushed stays what it was."""
 
-    async def scenario(world: LifecycleWorld) -> None:
-        old = {"priority": 5, "selector": "any", "older_than_days": 7}
-        loose, child = [await world.world.push_image(each) for each in ("loose", "child")]
-        index = await world.world.push_index([child])
-        before = await world.world.get(f"/images/{loose['digest']}")
-        await world.pass_days(8)
-        assert (await world.run(old))["expired"] == 3
-        await restore(world, loose, index)
-        assert await world.world.get(f"/images/{loose['digest']}") == before
-        assert (await world.run(old))["expired"] == 0
-        await world.pass_days(6)
-        assert await world.previewed(old) == {}
-        await world.pass_days(2)
-        assert (await world.run(old))["expired"] == 3
+    old = {"priority": 5, "selector": "any", "older_than_days": 7}
+    loose, child = [await lifecycle.world.push_image(each) for each in ("loose", "child")]
+    index = await lifecycle.world.push_index([child])
+    before = await lifecycle.world.get(f"/images/{loose['digest']}")
+    await lifecycle.pass_days(8)
+    assert (await lifecycle.run(old))["expired"] == 3
+    await restore(lifecycle, loose, index)
+    assert await lifecycle.world.get(f"/images/{loose['digest']}") == before
+    assert (await lifecycle.run(old))["expired"] == 0
+    await lifecycle.pass_days(6)
+    assert await lifecycle.previewed(old) == {}
+    await lifecycle.pass_days(2)
+    assert (await lifecycle.run(old))["expired"] == 3
 
-        await restore(world, loose)  # a second time
-        assert await world.previewed(old) == {}
-
-    play(database_url, scenario)
+    await restore(lifecycle, loose)  # a second time
+    assert await lifecycle.previewed(old) == {}
 
 
-def test_a_restoration_leaves_an_hour_to_pin_what_a_rule_takes_again(database_url: str) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        newest = NEWEST | {"keep_last": 1}
-        image = await world.world.push_image("image")
-        await world.world.push_image("newer")
-        await world.pass_days(1)
-        assert (await world.run(newest))["expired"] == 1
-        await restore(world, image)
-        assert (await world.run(newest))["expired"] == 0
-        await world.pass_days(1)
-        assert await world.previewed(newest) == {image["digest"]: 3}
-        await pin(world, image)
-        assert await world.previewed(newest) == {}
-
-    play(database_url, scenario)
-
-
-def test_bytes_that_another_repository_links_are_not_freed(database_url: str) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        other = await world.world.another("other")
-        await world.world.push_image("shared layer")
-        await world.world.push_image("own")
-        await other.push_image("shared layer")
-        await world.pass_days(8)
-        found = await world.preview(UNTAGGED)
-        assert found["summary"]["freed_bytes"] == len("own")
-        assert (await world.run(UNTAGGED))["freed_bytes"] == len("own")
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_a_restoration_leaves_an_hour_to_pin_what_a_rule_takes_again(
+    lifecycle: LifecycleWorld,
+) -> None:
+    newest = NEWEST | {"keep_last": 1}
+    image = await lifecycle.world.push_image("image")
+    await lifecycle.world.push_image("newer")
+    await lifecycle.pass_days(1)
+    assert (await lifecycle.run(newest))["expired"] == 1
+    await restore(lifecycle, image)
+    assert (await lifecycle.run(newest))["expired"] == 0
+    await lifecycle.pass_days(1)
+    assert await lifecycle.previewed(newest) == {image["digest"]: 3}
+    await pin(lifecycle, image)
+    assert await lifecycle.previewed(newest) == {}
 
 
-def test_the_end_of_a_run_is_told(sqlite_database: str) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        account = world.world.account.id
-        rule = {
-            "topic": f"crn:notifications:local:{account}:topic/t",
-            "event_types": ["registry.*"],
-        }
-        answer = await world.world.control.post("/v1/event-rules", json=rule)
-        assert answer.status_code == 201, answer.text
-        await world.world.push_image("image", "v1")
-        await world.pass_days(8)
-        await world.run(STALE)
-        with querying(sqlite_database) as query:
-            types = [row[0] for row in query("SELECT type FROM outbox ORDER BY sequence")]
-        assert types[-3:] == [
-            "registry.image.deleted",
-            "registry.tag.deleted",
-            "registry.lifecycle.completed",
-        ]
+@on_both_databases
+async def test_bytes_that_another_repository_links_are_not_freed(lifecycle: LifecycleWorld) -> None:
+    other = await lifecycle.world.another("other")
+    await lifecycle.world.push_image("shared layer")
+    await lifecycle.world.push_image("own")
+    await other.push_image("shared layer")
+    await lifecycle.pass_days(8)
+    found = await lifecycle.preview(UNTAGGED)
+    assert found["summary"]["freed_bytes"] == len("own")
+    assert (await lifecycle.run(UNTAGGED))["freed_bytes"] == len("own")
 
-    play(sqlite_database, scenario)
+
+async def test_the_end_of_a_run_is_told(lifecycle: LifecycleWorld, sqlite_database: str) -> None:
+    account = lifecycle.world.account.id
+    rule = {
+        "topic": f"crn:notifications:local:{account}:topic/t",
+        "event_types": ["registry.*"],
+    }
+    answer = await lifecycle.world.control.post("/v1/event-rules", json=rule)
+    assert answer.status_code == 201, answer.text
+    await lifecycle.world.push_image("image", "v1")
+    await lifecycle.pass_days(8)
+    await lifecycle.run(STALE)
+    with querying(sqlite_database) as query:
+        types = [row[0] for row in query("SELECT type FROM outbox ORDER BY sequence")]
+    assert types[-3:] == [
+        "registry.image.deleted",
+        "registry.tag.deleted",
+        "registry.lifecycle.completed",
+    ]

@@ -8,29 +8,28 @@ import json
 import pytest
 
 from registry.oci.media_types import OCI_MANIFEST
-from tests.integration.lifecycle_world import LifecycleWorld, play
+from tests.databases import on_both_databases
+from tests.integration.lifecycle_world import LifecycleWorld
 
 
+@on_both_databases
 @pytest.mark.parametrize("is_pushed_by_it", [True, False], ids=["by-sha512", "by-sha256"])
-def test_a_referrer_stays_and_goes_with_a_subject_it_names_by_sha512(
-    database_url: str, *, is_pushed_by_it: bool
+async def test_a_referrer_stays_and_goes_with_a_subject_it_names_by_sha512(
+    lifecycle: LifecycleWorld, *, is_pushed_by_it: bool
 ) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        document = await world.world.image_document("subject")
-        body = json.dumps(document).encode()
-        name = f"sha512:{hashlib.sha512(body).hexdigest()}"
-        subject = await world.world.push(
-            document, "v1", reference=name if is_pushed_by_it else None
-        )
-        about = {"mediaType": OCI_MANIFEST, "digest": name, "size": len(body)}
-        signature = await world.world.push_image("signature", subject=about)
-        await world.pass_days(2)
-        untagged = {"priority": 1, "selector": "untagged", "older_than_days": 1}
-        assert await world.previewed(untagged) == {}
-        every = {"priority": 1, "selector": "tagged", "older_than_days": 1}
-        (one, other) = (await world.preview(every))["images"]
-        assert {one["digest"], other["digest"]} == {subject["digest"], signature["digest"]}
-        assert (await world.run(every))["expired"] == 2
-        assert await world.digests() == set()
-
-    play(database_url, scenario)
+    document = await lifecycle.world.image_document("subject")
+    body = json.dumps(document).encode()
+    name = f"sha512:{hashlib.sha512(body).hexdigest()}"
+    subject = await lifecycle.world.push(
+        document, "v1", reference=name if is_pushed_by_it else None
+    )
+    about = {"mediaType": OCI_MANIFEST, "digest": name, "size": len(body)}
+    signature = await lifecycle.world.push_image("signature", subject=about)
+    await lifecycle.pass_days(2)
+    untagged = {"priority": 1, "selector": "untagged", "older_than_days": 1}
+    assert await lifecycle.previewed(untagged) == {}
+    every = {"priority": 1, "selector": "tagged", "older_than_days": 1}
+    (one, other) = (await lifecycle.preview(every))["images"]
+    assert {one["digest"], other["digest"]} == {subject["digest"], signature["digest"]}
+    assert (await lifecycle.run(every))["expired"] == 2
+    assert await lifecycle.digests() == set()

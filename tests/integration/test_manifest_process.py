@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import select
@@ -68,7 +67,9 @@ def running(process: ManifestProcess) -> int:
     return process.pid
 
 
-def test_only_a_large_manifest_is_read_in_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_a_large_manifest_is_read_in_another_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     here: list[int] = []
 
     def noted(body: bytes, content_type: str | None, expected: Digest | None) -> ReadManifest:
@@ -77,21 +78,18 @@ def test_only_a_large_manifest_is_read_in_another_process(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(manifest_reading, "read_manifest", noted)
 
-    async def scenario() -> None:
-        reader = ProcessReader()
-        try:
-            small = image(x="x" * 1000)
-            assert (await reader.read(small, None, None)).digest == digest_of(small)
-            assert (here, reader.pid) == ([len(small)], None)
-            found = await reader.read(LARGE, None, digest_of(LARGE, "sha512"))
-            assert found == read_manifest(LARGE, None, None)
-            assert here == [len(small)]
-            assert reader.pid not in (None, os.getpid())
-        finally:
-            reader.close()
-        assert reader.pid is None
-
-    asyncio.run(scenario())
+    reader = ProcessReader()
+    try:
+        small = image(x="x" * 1000)
+        assert (await reader.read(small, None, None)).digest == digest_of(small)
+        assert (here, reader.pid) == ([len(small)], None)
+        found = await reader.read(LARGE, None, digest_of(LARGE, "sha512"))
+        assert found == read_manifest(LARGE, None, None)
+        assert here == [len(small)]
+        assert reader.pid not in (None, os.getpid())
+    finally:
+        reader.close()
+    assert reader.pid is None
 
 
 def test_all_that_a_manifest_may_hold_comes_back(process: ManifestProcess) -> None:

@@ -9,7 +9,6 @@ checked to take no other field, whatever it is called.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any, Final, get_args
 
 import msgspec
@@ -19,7 +18,7 @@ from cloudcore.web.route_spec import RouteSpec
 from tests.integration.id_places import BODIES as OF_PLACES
 from tests.integration.id_places import PLACES, filled, token_of
 from tests.integration.identity_operations import dump, fields_of
-from tests.integration.served_world import Served, play
+from tests.integration.served_world import Served
 from tests.soak import IS_SOAK
 from tests.spec.operations import OPERATIONS
 
@@ -40,34 +39,31 @@ BODIES: Final[dict[str, Any]] = {
 }
 
 
-def test_no_field_of_the_servers_is_taken(tmp_path: Path) -> None:
+async def test_no_field_of_the_servers_is_taken(served: Served) -> None:
     """G35: 0 changes."""
 
-    async def scenario(served: Served) -> None:
-        by_place = {_place(spec): spec for spec in served.specs}
-        paths = {place.operation.place: filled(place, served.acme) for place in PLACES}
-        before, sent = await served.database.read(dump), 0
-        for number, operation in enumerate(OPERATIONS):
-            spec = by_place.get(operation.place)
-            if spec is None or spec.public or spec.body is None:
-                continue
-            body = BODIES.get(operation.place, {})  # an unknown field is told before a missing one
-            for name in sorted(names_for(number) - fields_of(spec) - {*(body or ())}):
-                answer = await served.ask(
-                    operation.method,
-                    paths.get(operation.place, operation.path),
-                    {**(body or {}), name: "x"},
-                    token=token_of(operation, served.acme),
-                )
-                error = answer.json()["error"]
-                assert answer.status_code == 400, (operation.place, name, error)
-                assert error["params"]["reason"] == "unknown_field", (operation.place, name, error)
-                assert error["params"]["field"].endswith(name)
-                sent += 1
-        assert sent > 600
-        assert await served.database.read(dump) == before
-
-    play(tmp_path / "data", scenario)
+    by_place = {_place(spec): spec for spec in served.specs}
+    paths = {place.operation.place: filled(place, served.acme) for place in PLACES}
+    before, sent = await served.database.read(dump), 0
+    for number, operation in enumerate(OPERATIONS):
+        spec = by_place.get(operation.place)
+        if spec is None or spec.public or spec.body is None:
+            continue
+        body = BODIES.get(operation.place, {})  # an unknown field is told before a missing one
+        for name in sorted(names_for(number) - fields_of(spec) - {*(body or ())}):
+            answer = await served.ask(
+                operation.method,
+                paths.get(operation.place, operation.path),
+                {**(body or {}), name: "x"},
+                token=token_of(operation, served.acme),
+            )
+            error = answer.json()["error"]
+            assert answer.status_code == 400, (operation.place, name, error)
+            assert error["params"]["reason"] == "unknown_field", (operation.place, name, error)
+            assert error["params"]["field"].endswith(name)
+            sent += 1
+    assert sent > 600
+    assert await served.database.read(dump) == before
 
 
 def names_for(number: int) -> set[str]:
@@ -75,18 +71,15 @@ def names_for(number: int) -> set[str]:
     return {*SHOWN, *COLUMNS[number % PARTS :: PARTS]}
 
 
-def test_no_shape_of_a_body_takes_other_fields(tmp_path: Path) -> None:
+async def test_no_shape_of_a_body_takes_other_fields(served: Served) -> None:
     """G35: of every operation, so that no name is forgotten."""
     strict = []
 
-    async def scenario(served: Served) -> None:
-        for spec in served.specs:
-            shapes = [each for each in (spec.body, *get_args(spec.body)) if is_struct(each)]
-            for shape in shapes:
-                assert shape.__struct_config__.forbid_unknown_fields, spec.operation
-                strict.append(shape)
-
-    play(tmp_path / "data", scenario)
+    for spec in served.specs:
+        shapes = [each for each in (spec.body, *get_args(spec.body)) if is_struct(each)]
+        for shape in shapes:
+            assert shape.__struct_config__.forbid_unknown_fields, spec.operation
+            strict.append(shape)
     assert len(strict) > 20
 
 

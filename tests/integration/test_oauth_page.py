@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloudcore.identity.authorize_page import HEADERS
+from tests.databases import on_both_databases
 from tests.integration.oauth_world import (
     OUT_OF_BAND,
     PASSWORD,
@@ -15,29 +16,26 @@ from tests.integration.oauth_world import (
     authorization_query,
     code_of,
     hidden_of,
-    play,
+    open_world,
 )
 
 EMAIL = "ann@example.com"
 WRONG = "not the password"
 
 
-def test_the_page_loads_nothing_and_may_not_be_framed(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        page = await world.open_page()
-        assert page.status_code == 200
-        assert page.headers["content-type"] == "text/html; charset=utf-8"
-        assert page.headers["cache-control"] == "no-store"
-        for name, value in HEADERS.items():
-            assert page.headers[name] == value
-        assert not re.search(r"(?:src|href)=|<script|@import|url\(", page.text)
-        cookie = page.headers["set-cookie"]
-        assert "HttpOnly" in cookie
-        assert "SameSite=strict" in cookie
-        assert "Path=/v1/oauth/authorize" in cookie
-        assert "Secure" not in cookie  # over http on loopback
-
-    play(sqlite_database, scenario)
+async def test_the_page_loads_nothing_and_may_not_be_framed(oauth: World) -> None:
+    page = await oauth.open_page()
+    assert page.status_code == 200
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert page.headers["cache-control"] == "no-store"
+    for name, value in HEADERS.items():
+        assert page.headers[name] == value
+    assert not re.search(r"(?:src|href)=|<script|@import|url\(", page.text)
+    cookie = page.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert "Path=/v1/oauth/authorize" in cookie
+    assert "Secure" not in cookie  # over http on loopback
 
 
 @pytest.mark.parametrize(
@@ -59,184 +57,159 @@ def test_the_page_loads_nothing_and_may_not_be_framed(sqlite_database: str) -> N
     ],
     ids=str,
 )
-def test_what_is_asked_for_is_checked_and_never_redirected(
-    sqlite_database: str, wrong: dict[str, str]
+async def test_what_is_asked_for_is_checked_and_never_redirected(
+    oauth: World, wrong: dict[str, str]
 ) -> None:
     """O14, O15, O17."""
 
-    async def scenario(world: World) -> None:
-        page = await world.open_page(**wrong)
-        assert page.status_code == 400
-        assert "invalid_request" in page.text
-        assert "<form" not in page.text
-        assert "location" not in page.headers
-        assert "set-cookie" not in page.headers
-
-    play(sqlite_database, scenario)
+    page = await oauth.open_page(**wrong)
+    assert page.status_code == 400
+    assert "invalid_request" in page.text
+    assert "<form" not in page.text
+    assert "location" not in page.headers
+    assert "set-cookie" not in page.headers
 
 
-def test_a_parameter_given_twice_is_refused(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        query = [*authorization_query().items(), ("client_id", "cli")]
-        page = await world.request("GET", "/v1/oauth/authorize", params=query)
-        assert page.status_code == 400
-
-    play(sqlite_database, scenario)
+async def test_a_parameter_given_twice_is_refused(oauth: World) -> None:
+    query = [*authorization_query().items(), ("client_id", "cli")]
+    page = await oauth.request("GET", "/v1/oauth/authorize", params=query)
+    assert page.status_code == 400
 
 
-def test_unknown_wrong_and_suspended_look_alike(database_url: str) -> None:
+@on_both_databases
+async def test_unknown_wrong_and_suspended_look_alike(oauth: World) -> None:
     """Rule I1, of persons."""
 
-    async def scenario(world: World) -> None:
-        await world.add_user(EMAIL)
-        bob = await world.add_user("bob@example.com")
-        await world.run(f"UPDATE users SET status = 'suspended' WHERE id = '{bob.id}'")
-        seen = set()
-        for email, password in (
-            (EMAIL, WRONG),
-            (EMAIL, ""),
-            ("nobody@example.com", PASSWORD),
-            ("no address at all", PASSWORD),
-            ("bob@example.com", PASSWORD),
-        ):
-            answer = await world.send_page(await world.open_page(), email=email, password=password)
-            text = answer.text.replace(email, "").replace(hidden_of(answer), "")
-            headers = [
-                k for k in answer.headers.items() if k[0] not in ("x-request-id", "content-length")
-            ]
-            seen.add((answer.status_code, text, *headers))
-            assert PASSWORD not in answer.text
-        assert [found[0] for found in seen] == [403]
-
-    play(database_url, scenario)
+    await oauth.add_user(EMAIL)
+    bob = await oauth.add_user("bob@example.com")
+    await oauth.run(f"UPDATE users SET status = 'suspended' WHERE id = '{bob.id}'")
+    seen = set()
+    for email, password in (
+        (EMAIL, WRONG),
+        (EMAIL, ""),
+        ("nobody@example.com", PASSWORD),
+        ("no address at all", PASSWORD),
+        ("bob@example.com", PASSWORD),
+    ):
+        answer = await oauth.send_page(await oauth.open_page(), email=email, password=password)
+        text = answer.text.replace(email, "").replace(hidden_of(answer), "")
+        headers = [
+            k for k in answer.headers.items() if k[0] not in ("x-request-id", "content-length")
+        ]
+        seen.add((answer.status_code, text, *headers))
+        assert PASSWORD not in answer.text
+    assert [found[0] for found in seen] == [403]
 
 
-def test_an_address_is_known_in_any_case(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        await world.add_user(EMAIL)
-        assert await world.sign_in(" Ann@Example.COM ")
-
-    play(sqlite_database, scenario)
+async def test_an_address_is_known_in_any_case(oauth: World) -> None:
+    await oauth.add_user(EMAIL)
+    assert await oauth.sign_in(" Ann@Example.COM ")
 
 
-def test_what_was_typed_comes_back_as_text(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        answer = await world.send_page(
-            await world.open_page(), email='"><script>alert(1)</script>', password=WRONG
+async def test_what_was_typed_comes_back_as_text(oauth: World) -> None:
+    answer = await oauth.send_page(
+        await oauth.open_page(), email='"><script>alert(1)</script>', password=WRONG
+    )
+    assert answer.status_code == 403
+    assert "<script" not in answer.text
+    assert "&quot;&gt;&lt;script&gt;" in answer.text
+
+
+@on_both_databases
+async def test_the_eleventh_attempt_in_five_minutes_waits(oauth: World) -> None:
+    await oauth.add_user(EMAIL)
+    for _ in range(10):
+        page = await oauth.open_page()
+        assert (await oauth.send_page(page, email=EMAIL, password=WRONG)).status_code == 403
+    for email in (EMAIL, EMAIL.upper()):  # the right password helps no more
+        refused = await oauth.send_page(await oauth.open_page(), email=email, password=PASSWORD)
+        assert refused.status_code == 429
+        assert 1 <= int(refused.headers["retry-after"]) <= 300
+    page = await oauth.open_page()
+    other = await oauth.send_page(page, email="bob@example.com", password=WRONG)
+    assert other.status_code == 403
+    oauth.peer = "203.0.113.9"
+    assert (await oauth.send_page(page, email=EMAIL, password=PASSWORD)).status_code == 200
+    oauth.peer = "198.51.100.7"
+    oauth.pass_time(300)
+    assert await oauth.sign_in(EMAIL)
+
+
+@on_both_databases
+async def test_a_form_is_good_in_its_own_browser_for_ten_minutes(oauth: World) -> None:
+    await oauth.add_user(EMAIL)
+    page = await oauth.open_page()
+    mine = dict(oauth.cookies)
+    oauth.cookies.clear()
+    other = await oauth.open_page()
+    theirs = dict(oauth.cookies)
+    hidden = hidden_of(page)
+    changed = hidden[:-8] + ("A" if hidden[-8] != "A" else "B") + hidden[-7:]
+    filled = {"email": EMAIL, "password": PASSWORD}
+    for form, cookies in (
+        (hidden, {}),
+        (hidden, theirs),
+        (hidden, {"entrepot_sign_in": "x"}),
+        (hidden_of(other), mine),
+        (changed, mine),
+        ("", mine),
+        ("x", mine),
+        ("!", mine),
+    ):
+        answer = await oauth.request(
+            "POST", "/v1/oauth/authorize", data={"form": form, **filled}, cookies=cookies
         )
-        assert answer.status_code == 403
-        assert "<script" not in answer.text
-        assert "&quot;&gt;&lt;script&gt;" in answer.text
-
-    play(sqlite_database, scenario)
-
-
-def test_the_eleventh_attempt_in_five_minutes_waits(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        await world.add_user(EMAIL)
-        for _ in range(10):
-            page = await world.open_page()
-            assert (await world.send_page(page, email=EMAIL, password=WRONG)).status_code == 403
-        for email in (EMAIL, EMAIL.upper()):  # the right password helps no more
-            refused = await world.send_page(await world.open_page(), email=email, password=PASSWORD)
-            assert refused.status_code == 429
-            assert 1 <= int(refused.headers["retry-after"]) <= 300
-        page = await world.open_page()
-        other = await world.send_page(page, email="bob@example.com", password=WRONG)
-        assert other.status_code == 403
-        world.peer = "203.0.113.9"
-        assert (await world.send_page(page, email=EMAIL, password=PASSWORD)).status_code == 200
-        world.peer = "198.51.100.7"
-        world.pass_time(300)
-        assert await world.sign_in(EMAIL)
-
-    play(database_url, scenario)
-
-
-def test_a_form_is_good_in_its_own_browser_for_ten_minutes(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        await world.add_user(EMAIL)
-        page = await world.open_page()
-        mine = dict(world.cookies)
-        world.cookies.clear()
-        other = await world.open_page()
-        theirs = dict(world.cookies)
-        hidden = hidden_of(page)
-        changed = hidden[:-8] + ("A" if hidden[-8] != "A" else "B") + hidden[-7:]
-        filled = {"email": EMAIL, "password": PASSWORD}
-        for form, cookies in (
-            (hidden, {}),
-            (hidden, theirs),
-            (hidden, {"entrepot_sign_in": "x"}),
-            (hidden_of(other), mine),
-            (changed, mine),
-            ("", mine),
-            ("x", mine),
-            ("!", mine),
-        ):
-            answer = await world.request(
-                "POST", "/v1/oauth/authorize", data={"form": form, **filled}, cookies=cookies
-            )
-            assert answer.status_code == 403, form
-            assert 'id="code"' not in answer.text
-        world.pass_time(599)
-        again = {"data": {"form": hidden, **filled}, "cookies": mine}
-        assert (await world.request("POST", "/v1/oauth/authorize", **again)).status_code == 200
-        world.pass_time(1)
-        assert (await world.request("POST", "/v1/oauth/authorize", **again)).status_code == 403
-
-    play(database_url, scenario)
+        assert answer.status_code == 403, form
+        assert 'id="code"' not in answer.text
+    oauth.pass_time(599)
+    again = {"data": {"form": hidden, **filled}, "cookies": mine}
+    assert (await oauth.request("POST", "/v1/oauth/authorize", **again)).status_code == 200
+    oauth.pass_time(1)
+    assert (await oauth.request("POST", "/v1/oauth/authorize", **again)).status_code == 403
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"form=%ff", b"form=a&form=b"])
-def test_a_form_that_cannot_be_read_is_refused(sqlite_database: str, body: bytes) -> None:
-    async def scenario(world: World) -> None:
-        answer = await world.request("POST", "/v1/oauth/authorize", content=body)
-        assert answer.status_code == 400
-        assert answer.headers["content-type"] == "text/html; charset=utf-8"
-
-    play(sqlite_database, scenario)
+async def test_a_form_that_cannot_be_read_is_refused(oauth: World, body: bytes) -> None:
+    answer = await oauth.request("POST", "/v1/oauth/authorize", content=body)
+    assert answer.status_code == 400
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
 
 
-def test_a_one_time_password_is_replaced_before_it_gives_a_code(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        await world.add_user(EMAIL, one_time=True)
-        page = await world.send_page(await world.open_page(), email=EMAIL, password=PASSWORD)
-        assert page.status_code == 200
-        assert 'id="code"' not in page.text
-        for new, repeated, words in (
-            ("my own long secret", "another long secret", "differ"),
-            ("short", "short", "at least 12"),
-            ("", "", "at least 12"),
-            (PASSWORD, PASSWORD, "another password"),
-        ):
-            page = await world.send_page(page, new_password=new, repeated_password=repeated)
-            assert page.status_code == 400
-            assert words in page.text
-        chosen = {"new_password": "my own long secret", "repeated_password": "my own long secret"}
-        done = await world.send_page(page, **chosen)
-        assert done.status_code == 200
-        assert (await world.redeem(code_of(done))).status_code == 200
-        assert (await world.send_page(page, **chosen)).status_code == 403  # for one change
-        refused = await world.send_page(await world.open_page(), email=EMAIL, password=PASSWORD)
-        assert refused.status_code == 403
-        assert await world.sign_in(EMAIL, "my own long secret")
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_a_one_time_password_is_replaced_before_it_gives_a_code(oauth: World) -> None:
+    await oauth.add_user(EMAIL, one_time=True)
+    page = await oauth.send_page(await oauth.open_page(), email=EMAIL, password=PASSWORD)
+    assert page.status_code == 200
+    assert 'id="code"' not in page.text
+    for new, repeated, words in (
+        ("my own long secret", "another long secret", "differ"),
+        ("short", "short", "at least 12"),
+        ("", "", "at least 12"),
+        (PASSWORD, PASSWORD, "another password"),
+    ):
+        page = await oauth.send_page(page, new_password=new, repeated_password=repeated)
+        assert page.status_code == 400
+        assert words in page.text
+    chosen = {"new_password": "my own long secret", "repeated_password": "my own long secret"}
+    done = await oauth.send_page(page, **chosen)
+    assert done.status_code == 200
+    assert (await oauth.redeem(code_of(done))).status_code == 200
+    assert (await oauth.send_page(page, **chosen)).status_code == 403  # for one change
+    refused = await oauth.send_page(await oauth.open_page(), email=EMAIL, password=PASSWORD)
+    assert refused.status_code == 403
+    assert await oauth.sign_in(EMAIL, "my own long secret")
 
 
-def test_codes_and_passwords_are_not_kept_in_the_open(sqlite_database: str) -> None:
+async def test_codes_and_passwords_are_not_kept_in_the_open(sqlite_database: str) -> None:
     """G33."""
 
-    async def scenario(world: World) -> list[str]:
-        await world.add_user(EMAIL)
-        code = await world.sign_in(EMAIL)
-        access, refresh = await world.signed_in(EMAIL)
-        ci = await world.add_program(await world.add_account("acme"))
-        material = world.keys.current("registry").key.as_dict(private=True)["k"]
-        return [code, access, refresh, ci.secret, PASSWORD, str(material)]
-
-    secrets = play(sqlite_database, scenario)
+    async with open_world(sqlite_database) as oauth:
+        await oauth.add_user(EMAIL)
+        code = await oauth.sign_in(EMAIL)
+        access, refresh = await oauth.signed_in(EMAIL)
+        ci = await oauth.add_program(await oauth.add_account("acme"))
+        material = oauth.keys.current("registry").key.as_dict(private=True)["k"]
+        secrets = [code, access, refresh, ci.secret, PASSWORD, str(material)]
     path = sqlite_database.removeprefix("sqlite:///")
     kept = b"".join(
         file.read_bytes() for file in Path(path).parent.glob("metadata.db*") if file.is_file()

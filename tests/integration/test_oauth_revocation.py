@@ -19,7 +19,10 @@ from cloudcore.identity.rows.sessions import revoke_sessions_of_assigned, revoke
 from cloudcore.identity.services.users import change_password
 from cloudcore.identity.sessions import forget_ended
 from cloudcore.identity.tables import login_credentials
-from tests.integration.oauth_world import CREDENTIALS, World, basic, may, play
+from tests.databases import on_both_databases
+from tests.integration.oauth_world import CREDENTIALS, World, basic, may
+
+pytestmark = on_both_databases
 
 EMAIL = "ann@example.com"
 ALPHABET = string.ascii_letters + string.digits + "-_"
@@ -30,151 +33,131 @@ def spellings(token: str) -> list[str]:
     return [token[:-1] + last for last in ALPHABET]
 
 
-def test_revoking_one_spelling_ends_them_all(database_url: str) -> None:
+async def test_revoking_one_spelling_ends_them_all(oauth: World) -> None:
     """Rule I5, G13."""
 
-    async def scenario(world: World) -> None:
-        ci = await world.add_program(await world.add_account("acme"))
-        for index in range(4):
-            token = await world.token_of(ci)
-            good = [twin for twin in spellings(token) if (await world.who(twin)).status_code == 200]
-            assert len(good) == 16
-            assert token in good
-            assert await world.revoke(good[index]) == 200
-            assert {(await world.who(twin)).status_code for twin in good} == {401}
-        assert (await world.who(await world.token_of(ci))).status_code == 200
-
-    play(database_url, scenario)
+    ci = await oauth.add_program(await oauth.add_account("acme"))
+    for index in range(4):
+        token = await oauth.token_of(ci)
+        good = [twin for twin in spellings(token) if (await oauth.who(twin)).status_code == 200]
+        assert len(good) == 16
+        assert token in good
+        assert await oauth.revoke(good[index]) == 200
+        assert {(await oauth.who(twin)).status_code for twin in good} == {401}
+    assert (await oauth.who(await oauth.token_of(ci))).status_code == 200
 
 
-def test_revocation_is_200_whatever_it_is_shown(database_url: str) -> None:
+async def test_revocation_is_200_whatever_it_is_shown(oauth: World) -> None:
     """Rule I6."""
 
-    async def scenario(world: World) -> None:
-        ci = await world.add_program(await world.add_account("acme"))
-        token = await world.token_of(ci)
-        for text in (
-            "garbage",
-            "a.b.c",
-            "ert_" + "A" * 43,
-            "eac_" + "A" * 43,
-            "rlc_" + "A" * 43,
-            "est_" + "0" * 32 + "_" + "A" * 43,
-            "\u20ac",
-            "x" * 60_000,
-            token,
-            token,
-        ):
-            assert await world.revoke(text, token_type_hint="nonsense") == 200
-        expired = await world.token_of(ci)
-        world.pass_time(3601)
-        assert await world.revoke(expired) == 200
-
-    play(database_url, scenario)
+    ci = await oauth.add_program(await oauth.add_account("acme"))
+    token = await oauth.token_of(ci)
+    for text in (
+        "garbage",
+        "a.b.c",
+        "ert_" + "A" * 43,
+        "eac_" + "A" * 43,
+        "rlc_" + "A" * 43,
+        "est_" + "0" * 32 + "_" + "A" * 43,
+        "\u20ac",
+        "x" * 60_000,
+        token,
+        token,
+    ):
+        assert await oauth.revoke(text, token_type_hint="nonsense") == 200
+    expired = await oauth.token_of(ci)
+    oauth.pass_time(3601)
+    assert await oauth.revoke(expired) == 200
 
 
-def test_the_endpoint_refuses_only_what_is_no_request(database_url: str) -> None:
+async def test_the_endpoint_refuses_only_what_is_no_request(oauth: World) -> None:
     path = "/v1/oauth/revoke"
 
-    async def scenario(world: World) -> None:
-        ci = await world.add_program(await world.add_account("acme"))
-        token = await world.token_of(ci)
-        for answer, status, error in (
-            (await world.request("POST", path, json={"token": token}), 400, "invalid_request"),
-            (await world.request("GET", path), 405, "invalid_request"),
-            (
-                await world.request(
-                    "POST", path, data={"token": token} | ci.form, headers=ci.basic
-                ),
-                400,
-                "invalid_request",
-            ),
-        ):
-            assert (answer.status_code, answer.json()["error"]) == (status, error)
-        wrong = basic(ci.access_key_id, "A" * 40)
-        # Without a token there is nothing to end; who says who it is must prove it all the same.
-        for form in ({"token_type_hint": "access_token"}, {"token": ""}):
-            for headers in (None, ci.basic):
-                answer = await world.request("POST", path, data=form, headers=headers)
-                assert (answer.status_code, answer.content) == (200, b"")
-            answer = await world.request("POST", path, data=form, headers=wrong)
-            assert (answer.status_code, answer.json()["error"]) == (401, "invalid_client")
-        for headers, status in ((None, 200), (ci.basic, 200), (wrong, 401)):  # and without a body
-            answer = await world.request("POST", path, headers=headers)
-            assert answer.status_code == status
-        assert await world.revoke(token, wrong) == 401
-        assert await world.revoke(token, client_id=ci.access_key_id) == 401
-        assert (await world.who(token)).status_code == 200
-
-    play(database_url, scenario)
+    ci = await oauth.add_program(await oauth.add_account("acme"))
+    token = await oauth.token_of(ci)
+    for answer, status, error in (
+        (await oauth.request("POST", path, json={"token": token}), 400, "invalid_request"),
+        (await oauth.request("GET", path), 405, "invalid_request"),
+        (
+            await oauth.request("POST", path, data={"token": token} | ci.form, headers=ci.basic),
+            400,
+            "invalid_request",
+        ),
+    ):
+        assert (answer.status_code, answer.json()["error"]) == (status, error)
+    wrong = basic(ci.access_key_id, "A" * 40)
+    # Without a token there is nothing to end; who says who it is must prove it all the same.
+    for form in ({"token_type_hint": "access_token"}, {"token": ""}):
+        for headers in (None, ci.basic):
+            answer = await oauth.request("POST", path, data=form, headers=headers)
+            assert (answer.status_code, answer.content) == (200, b"")
+        answer = await oauth.request("POST", path, data=form, headers=wrong)
+        assert (answer.status_code, answer.json()["error"]) == (401, "invalid_client")
+    for headers, status in ((None, 200), (ci.basic, 200), (wrong, 401)):  # and without a body
+        answer = await oauth.request("POST", path, headers=headers)
+        assert answer.status_code == status
+    assert await oauth.revoke(token, wrong) == 401
+    assert await oauth.revoke(token, client_id=ci.access_key_id) == 401
+    assert (await oauth.who(token)).status_code == 200
 
 
-def test_a_client_that_says_who_it_is_ends_its_own_tokens_only(database_url: str) -> None:
+async def test_a_client_that_says_who_it_is_ends_its_own_tokens_only(oauth: World) -> None:
     """O21."""
 
-    async def scenario(world: World) -> None:
-        acme = await world.add_account("acme")
-        ci = await world.add_program(acme, "ci", may("iam:AssumeRole"))
-        cd = await world.add_program(acme, "cd")
-        role = await world.add_role(acme, "deploy", ci.crn)
-        await world.add_user(EMAIL)
-        token = await world.token_of(ci)
-        access, refresh = await world.signed_in(EMAIL)
-        session = (await world.assume(token, role.id)).json()
-        foreign = [access, refresh, session["access_token"], session["session_token"], token]
-        for shown in foreign:
-            assert await world.revoke(shown, cd.basic) == 200
-        for shown in (session["access_token"], session["session_token"], token):
-            assert await world.revoke(shown, client_id="cli") == 200
-        for alive in (token, access, session["access_token"]):
-            assert (await world.who(alive)).status_code == 200
-        for shown, program in ((session["session_token"], ci.basic), (token, ci.basic)):
-            assert await world.revoke(shown, program) == 200
-        assert await world.revoke(access, client_id="cli") == 200
-        for dead in (token, access, session["access_token"]):
-            assert (await world.who(dead)).status_code == 401
-        assert (await world.refresh(refresh)).status_code == 200  # the access token was one alone
-        assert (await world.token(CREDENTIALS, ci.basic)).status_code == 200
-
-    play(database_url, scenario)
+    acme = await oauth.add_account("acme")
+    ci = await oauth.add_program(acme, "ci", may("iam:AssumeRole"))
+    cd = await oauth.add_program(acme, "cd")
+    role = await oauth.add_role(acme, "deploy", ci.crn)
+    await oauth.add_user(EMAIL)
+    token = await oauth.token_of(ci)
+    access, refresh = await oauth.signed_in(EMAIL)
+    session = (await oauth.assume(token, role.id)).json()
+    foreign = [access, refresh, session["access_token"], session["session_token"], token]
+    for shown in foreign:
+        assert await oauth.revoke(shown, cd.basic) == 200
+    for shown in (session["access_token"], session["session_token"], token):
+        assert await oauth.revoke(shown, client_id="cli") == 200
+    for alive in (token, access, session["access_token"]):
+        assert (await oauth.who(alive)).status_code == 200
+    for shown, program in ((session["session_token"], ci.basic), (token, ci.basic)):
+        assert await oauth.revoke(shown, program) == 200
+    assert await oauth.revoke(access, client_id="cli") == 200
+    for dead in (token, access, session["access_token"]):
+        assert (await oauth.who(dead)).status_code == 401
+    assert (await oauth.refresh(refresh)).status_code == 200  # the access token was one alone
+    assert (await oauth.token(CREDENTIALS, ci.basic)).status_code == 200
 
 
-def test_a_refresh_token_ends_its_session(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        await world.add_user(EMAIL)
-        access, old = await world.signed_in(EMAIL)
-        other, _ = await world.signed_in(EMAIL)
-        new = (await world.refresh(old)).json()
-        assert await world.revoke(new["refresh_token"], client_id="cli") == 200
-        for token in (access, new["access_token"]):
-            assert (await world.who(token)).status_code == 401
-        assert (await world.refresh(new["refresh_token"])).status_code == 400
-        assert (await world.who(other)).status_code == 200
-
-    play(database_url, scenario)
+async def test_a_refresh_token_ends_its_session(oauth: World) -> None:
+    await oauth.add_user(EMAIL)
+    access, old = await oauth.signed_in(EMAIL)
+    other, _ = await oauth.signed_in(EMAIL)
+    new = (await oauth.refresh(old)).json()
+    assert await oauth.revoke(new["refresh_token"], client_id="cli") == 200
+    for token in (access, new["access_token"]):
+        assert (await oauth.who(token)).status_code == 401
+    assert (await oauth.refresh(new["refresh_token"])).status_code == 400
+    assert (await oauth.who(other)).status_code == 200
 
 
 @pytest.mark.parametrize("form", ["access_token", "session_token"])
-def test_a_role_session_ends_in_both_forms_by_either(database_url: str, form: str) -> None:
+async def test_a_role_session_ends_in_both_forms_by_either(oauth: World, form: str) -> None:
     """Rule I9: the token, the signing credential and the sessions assumed with it."""
 
-    async def scenario(world: World) -> None:
-        acme = await world.add_account("acme")
-        ci = await world.add_program(acme, "ci", may("iam:AssumeRole"))
-        first = await world.add_role(acme, "first", ci.crn)
-        await world.add_policy(acme, may("iam:AssumeRole"), role_id=first.id)
-        second = await world.add_role(acme, "second", f"crn:iam::{acme.id}:role/first")
-        session = (await world.assume(await world.token_of(ci), first.id)).json()
-        chained = (await world.assume(session["access_token"], second.id)).json()
-        assert (await world.who(chained["access_token"])).status_code == 200
-        changed = session["session_token"][:-1] + "!"
-        assert await world.revoke(changed) == 200
-        assert (await world.who(session["access_token"])).status_code == 200
-        assert await world.revoke(session[form]) == 200
-        for dead in (session, chained):
-            assert (await world.who(dead["access_token"])).status_code == 401
-
-    play(database_url, scenario)
+    acme = await oauth.add_account("acme")
+    ci = await oauth.add_program(acme, "ci", may("iam:AssumeRole"))
+    first = await oauth.add_role(acme, "first", ci.crn)
+    await oauth.add_policy(acme, may("iam:AssumeRole"), role_id=first.id)
+    second = await oauth.add_role(acme, "second", f"crn:iam::{acme.id}:role/first")
+    session = (await oauth.assume(await oauth.token_of(ci), first.id)).json()
+    chained = (await oauth.assume(session["access_token"], second.id)).json()
+    assert (await oauth.who(chained["access_token"])).status_code == 200
+    changed = session["session_token"][:-1] + "!"
+    assert await oauth.revoke(changed) == 200
+    assert (await oauth.who(session["access_token"])).status_code == 200
+    assert await oauth.revoke(session[form]) == 200
+    for dead in (session, chained):
+        assert (await oauth.who(dead["access_token"])).status_code == 401
 
 
 Way = Callable[[World, "Scene"], Awaitable[None]]
@@ -280,75 +263,63 @@ ALL = {"program", "person", "by_program", "by_person"}
         (unassign, {"by_person"}),
     ],
 )
-def test_a_token_ends_at_once_with_what_it_hangs_on(
-    database_url: str, way: Way, ended: set[str]
+async def test_a_token_ends_at_once_with_what_it_hangs_on(
+    oauth: World, way: Way, ended: set[str]
 ) -> None:
     """G14, O25: and nothing else ends."""
 
-    async def scenario(world: World) -> None:
-        scene = Scene()
-        await scene.set(world)
-        for name in ALL:
-            assert (await world.who(getattr(scene, name))).status_code == 200
-        await way(world, scene)
-        dead = {n for n in ALL if (await world.who(getattr(scene, n))).status_code == 401}
-        assert dead == ended
-
-    play(database_url, scenario)
+    scene = Scene()
+    await scene.set(oauth)
+    for name in ALL:
+        assert (await oauth.who(getattr(scene, name))).status_code == 200
+    await way(oauth, scene)
+    dead = {n for n in ALL if (await oauth.who(getattr(scene, n))).status_code == 401}
+    assert dead == ended
 
 
 @pytest.mark.parametrize("way", [detach_policy, add_deny])
-def test_rights_end_at_once_with_their_policy(database_url: str, way: Way) -> None:
+async def test_rights_end_at_once_with_their_policy(oauth: World, way: Way) -> None:
     """G14, and rule I9: the session keeps the role's rights, whatever its source loses."""
 
-    async def scenario(world: World) -> None:
-        scene = Scene()
-        await scene.set(world)
-        assert await world.things(scene.program) == 200
-        await way(world, scene)
-        assert await world.things(scene.program) == 403
-        assert await world.things(scene.by_program) == 200
-        assert await world.things(scene.by_person) == 200
-
-    play(database_url, scenario)
+    scene = Scene()
+    await scene.set(oauth)
+    assert await oauth.things(scene.program) == 200
+    await way(oauth, scene)
+    assert await oauth.things(scene.program) == 403
+    assert await oauth.things(scene.by_program) == 200
+    assert await oauth.things(scene.by_person) == 200
 
 
-def test_what_has_ended_is_forgotten_a_day_later(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        scene = Scene()
-        await scene.set(world)
-        await world.sign_in(EMAIL)
-        await world.revoke(scene.program)
-        assert await world.database.write(forget_ended, world.now) == 0
-        world.pass_time(3600 + 24 * 3600 + 1)
-        # Two codes, one revoked token, two sessions of the role.
-        assert await world.database.write(forget_ended, world.now) == 5
-        assert await world.database.write(forget_ended, world.now) == 0
-        assert (await world.refresh(scene.refresh)).status_code == 200
-
-    play(database_url, scenario)
+async def test_what_has_ended_is_forgotten_a_day_later(oauth: World) -> None:
+    scene = Scene()
+    await scene.set(oauth)
+    await oauth.sign_in(EMAIL)
+    await oauth.revoke(scene.program)
+    assert await oauth.database.write(forget_ended, oauth.now) == 0
+    oauth.pass_time(3600 + 24 * 3600 + 1)
+    # Two codes, one revoked token, two sessions of the role.
+    assert await oauth.database.write(forget_ended, oauth.now) == 5
+    assert await oauth.database.write(forget_ended, oauth.now) == 0
+    assert (await oauth.refresh(scene.refresh)).status_code == 200
 
 
-def test_a_login_credential_is_ended_by_its_password(database_url: str) -> None:
+async def test_a_login_credential_is_ended_by_its_password(oauth: World) -> None:
     """B2; and its client may be anyone who holds it, or its own program."""
 
-    async def scenario(world: World) -> None:
-        acme = await world.add_account("acme")
-        ci = await world.add_program(acme, "ci")
-        cd = await world.add_program(acme, "cd")
-        for headers, left in ((cd.basic, 1), (ci.basic, 0), (None, 0)):
-            password = "rlc_" + "A" * 43
-            await world.run("DELETE FROM login_credentials")
-            await world.run(
-                "INSERT INTO login_credentials (id, password_sha256, account_id,"
-                " service_account_id, access_key_id, created_at, expires_at) VALUES"
-                f" ('{uuid7()}', '{sha256(password.encode()).hexdigest()}', '{acme.id}',"
-                f" '{ci.id}', '{ci.key_id}', 0, 1)"
-            )
-            assert await world.revoke(password, headers) == 200
-            assert await world.database.read(live_logins) == left
-
-    play(database_url, scenario)
+    acme = await oauth.add_account("acme")
+    ci = await oauth.add_program(acme, "ci")
+    cd = await oauth.add_program(acme, "cd")
+    for headers, left in ((cd.basic, 1), (ci.basic, 0), (None, 0)):
+        password = "rlc_" + "A" * 43
+        await oauth.run("DELETE FROM login_credentials")
+        await oauth.run(
+            "INSERT INTO login_credentials (id, password_sha256, account_id,"
+            " service_account_id, access_key_id, created_at, expires_at) VALUES"
+            f" ('{uuid7()}', '{sha256(password.encode()).hexdigest()}', '{acme.id}',"
+            f" '{ci.id}', '{ci.key_id}', 0, 1)"
+        )
+        assert await oauth.revoke(password, headers) == 200
+        assert await oauth.database.read(live_logins) == left
 
 
 def live_logins(tx: Connection) -> int:

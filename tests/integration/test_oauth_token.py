@@ -12,7 +12,8 @@ from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import access_keys
 from cloudcore.wire import rfc3339
-from tests.integration.oauth_world import CREDENTIALS, Program, World, basic, bearer, may, play
+from tests.databases import on_both_databases
+from tests.integration.oauth_world import CREDENTIALS, Program, World, basic, bearer, may
 
 WRONG = "A" * 40
 
@@ -21,83 +22,77 @@ async def program(world: World) -> Program:
     return await world.add_program(await world.add_account("acme"), "ci", may("test:*"))
 
 
-def test_a_key_pair_is_good_for_a_token_by_basic_and_by_form(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        ci = await program(world)
-        for form, headers in (
-            (CREDENTIALS, ci.basic),
-            (CREDENTIALS | ci.form, None),
-            (CREDENTIALS | {"client_id": ci.access_key_id}, ci.basic),
-            (CREDENTIALS, basic(quote(ci.access_key_id, safe=""), quote(ci.secret, safe=""))),
-            (CREDENTIALS, basic(ci.access_key_id, "".join(f"%{ord(c):02x}" for c in ci.secret))),
-        ):
-            answer = await world.token(form, headers)
-            assert answer.status_code == 200, answer.text
-            assert answer.headers["cache-control"] == "no-store"  # O10
-            assert set(answer.json()) == {"access_token", "token_type", "expires_in"}
-            assert answer.json()["token_type"] == "Bearer"
-            assert answer.json()["expires_in"] == 3600
-            token = answer.json()["access_token"]
-            who = (await world.who(token)).json()
-            assert (who["kind"], who["id"], who["crn"]) == ("service_account", ci.id, ci.crn)
-            assert who["account_id"] == ci.account.id
-            assert who["access_key_id"] == ci.key_id
-            assert await world.things(token) == 200
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_a_key_pair_is_good_for_a_token_by_basic_and_by_form(oauth: World) -> None:
+    ci = await program(oauth)
+    for form, headers in (
+        (CREDENTIALS, ci.basic),
+        (CREDENTIALS | ci.form, None),
+        (CREDENTIALS | {"client_id": ci.access_key_id}, ci.basic),
+        (CREDENTIALS, basic(quote(ci.access_key_id, safe=""), quote(ci.secret, safe=""))),
+        (CREDENTIALS, basic(ci.access_key_id, "".join(f"%{ord(c):02x}" for c in ci.secret))),
+    ):
+        answer = await oauth.token(form, headers)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["cache-control"] == "no-store"  # O10
+        assert set(answer.json()) == {"access_token", "token_type", "expires_in"}
+        assert answer.json()["token_type"] == "Bearer"
+        assert answer.json()["expires_in"] == 3600
+        token = answer.json()["access_token"]
+        who = (await oauth.who(token)).json()
+        assert (who["kind"], who["id"], who["crn"]) == ("service_account", ci.id, ci.crn)
+        assert who["account_id"] == ci.account.id
+        assert who["access_key_id"] == ci.key_id
+        assert await oauth.things(token) == 200
 
 
-def test_unknown_key_and_wrong_secret_answer_byte_for_byte_alike(database_url: str) -> None:
+@on_both_databases
+async def test_unknown_key_and_wrong_secret_answer_byte_for_byte_alike(oauth: World) -> None:
     """O1, O2, rule I1; so do an inactive key and the pair of a role session."""
 
-    async def scenario(world: World) -> None:
-        ci = await program(world)
-        stale = await world.add_program(ci.account, "stale")
-        await world.run(f"UPDATE access_keys SET status = 'inactive' WHERE id = '{stale.key_id}'")
-        pairs = [
-            ("AK" + "A" * 18, WRONG),
-            (ci.access_key_id, WRONG),
-            (ci.access_key_id, ci.secret[:-1]),
-            (ci.access_key_id, ""),
-            (ci.access_key_id.lower(), ci.secret),
-            ("", ci.secret),
-            (stale.access_key_id, stale.secret),
-            ("AS" + "A" * 18, WRONG),
-            ("we+ird", "se%cret=="),
-        ]
-        for by_header in (True, False):
-            seen = set()
-            for key_id, secret in pairs:
-                named = {} if by_header else {"client_id": key_id, "client_secret": secret}
-                answer = await world.token(
-                    CREDENTIALS | named, basic(key_id, secret) if by_header else None
-                )
-                headers = {k: v for k, v in answer.headers.items() if k != "x-request-id"}
-                seen.add((answer.status_code, answer.content, tuple(headers.items())))
-            ((status, body, found),) = seen
-            assert status == 401
-            assert b'"error":"invalid_client"' in body
-            assert dict(found)["cache-control"] == "no-store"
-            assert ("www-authenticate" in dict(found)) == by_header
-        for shown in (None, bearer("x")):
-            answer = await world.token(CREDENTIALS, shown)
-            assert (answer.status_code, answer.json()["error"]) == (401, "invalid_client")
-
-    play(database_url, scenario)
+    ci = await program(oauth)
+    stale = await oauth.add_program(ci.account, "stale")
+    await oauth.run(f"UPDATE access_keys SET status = 'inactive' WHERE id = '{stale.key_id}'")
+    pairs = [
+        ("AK" + "A" * 18, WRONG),
+        (ci.access_key_id, WRONG),
+        (ci.access_key_id, ci.secret[:-1]),
+        (ci.access_key_id, ""),
+        (ci.access_key_id.lower(), ci.secret),
+        ("", ci.secret),
+        (stale.access_key_id, stale.secret),
+        ("AS" + "A" * 18, WRONG),
+        ("we+ird", "se%cret=="),
+    ]
+    for by_header in (True, False):
+        seen = set()
+        for key_id, secret in pairs:
+            named = {} if by_header else {"client_id": key_id, "client_secret": secret}
+            answer = await oauth.token(
+                CREDENTIALS | named, basic(key_id, secret) if by_header else None
+            )
+            headers = {k: v for k, v in answer.headers.items() if k != "x-request-id"}
+            seen.add((answer.status_code, answer.content, tuple(headers.items())))
+        ((status, body, found),) = seen
+        assert status == 401
+        assert b'"error":"invalid_client"' in body
+        assert dict(found)["cache-control"] == "no-store"
+        assert ("www-authenticate" in dict(found)) == by_header
+    for shown in (None, bearer("x")):
+        answer = await oauth.token(CREDENTIALS, shown)
+        assert (answer.status_code, answer.json()["error"]) == (401, "invalid_client")
 
 
-def test_two_ways_to_authenticate_are_refused(database_url: str) -> None:
+@on_both_databases
+async def test_two_ways_to_authenticate_are_refused(oauth: World) -> None:
     """O3: the key is right, so the answer does not say to replace it."""
 
-    async def scenario(world: World) -> None:
-        ci = await program(world)
-        answer = await world.token(CREDENTIALS | ci.form, ci.basic)
-        assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
-        headers = [("Authorization", ci.basic["Authorization"])] * 2
-        answer = await world.request("POST", "/v1/oauth/token", data=CREDENTIALS, headers=headers)
-        assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
-
-    play(database_url, scenario)
+    ci = await program(oauth)
+    answer = await oauth.token(CREDENTIALS | ci.form, ci.basic)
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
+    headers = [("Authorization", ci.basic["Authorization"])] * 2
+    answer = await oauth.request("POST", "/v1/oauth/token", data=CREDENTIALS, headers=headers)
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
 
 
 @pytest.mark.parametrize(
@@ -110,203 +105,184 @@ def test_two_ways_to_authenticate_are_refused(database_url: str) -> None:
     ],
     ids=lambda value: str(value)[:12],
 )
-def test_a_duration_is_clamped_and_reported(sqlite_database: str, asked: str, given: int) -> None:
+async def test_a_duration_is_clamped_and_reported(oauth: World, asked: str, given: int) -> None:
     """O7, rule I4."""
 
-    async def scenario(world: World) -> None:
-        ci = await program(world)
-        answer = await world.token(CREDENTIALS | {"duration_seconds": asked}, ci.basic)
-        assert answer.json()["expires_in"] == given
-        token = answer.json()["access_token"]
-        world.pass_time(given - 1)
-        assert (await world.who(token)).status_code == 200
-        world.pass_time(1)
-        assert (await world.who(token)).status_code == 401
-
-    play(sqlite_database, scenario)
+    ci = await program(oauth)
+    answer = await oauth.token(CREDENTIALS | {"duration_seconds": asked}, ci.basic)
+    assert answer.json()["expires_in"] == given
+    token = answer.json()["access_token"]
+    oauth.pass_time(given - 1)
+    assert (await oauth.who(token)).status_code == 200
+    oauth.pass_time(1)
+    assert (await oauth.who(token)).status_code == 401
 
 
 @pytest.mark.parametrize(
     "asked", ["abc", "-", "--1", "1.5", "1e3", "0x10", "٣", "1_0", "0" * 60_000 + "x"], ids=ascii
 )
-def test_a_duration_is_a_whole_number(sqlite_database: str, asked: str) -> None:
+async def test_a_duration_is_a_whole_number(oauth: World, asked: str) -> None:
     """O8."""
 
-    async def scenario(world: World) -> None:
-        ci = await program(world)
-        answer = await world.token(CREDENTIALS | {"duration_seconds": asked}, ci.basic)
-        assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
-
-    play(sqlite_database, scenario)
+    ci = await program(oauth)
+    answer = await oauth.token(CREDENTIALS | {"duration_seconds": asked}, ci.basic)
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
 
 
-def test_what_a_token_says_of_its_time_is_what_was_asked_for(sqlite_database: str) -> None:
+async def test_what_a_token_says_of_its_time_is_what_was_asked_for(oauth: World) -> None:
     """To the second, in whatever part of a second, however long issuing takes."""
 
-    async def scenario(world: World) -> None:
-        await world.add_user("ann@example.com")
-        ci = await program(world)
-        role = await world.add_role(ci.account, "deploy", ci.crn)
-        await world.add_policy(ci.account, may("iam:AssumeRole"), service_account_id=ci.id)
-        for part in (0, 1, 400_000, 999_999):
-            world.tick = 0
-            world.now += MICROSECONDS - world.now % MICROSECONDS + part
-            code = await world.sign_in("ann@example.com")
-            token = await world.token_of(ci)
-            world.tick = 300_000
-            for asked, answer in (
-                (900, await world.token(CREDENTIALS | {"duration_seconds": "900"}, ci.basic)),
-                (3600, await world.redeem(code)),
-                (900, await world.assume(token, role.id, duration_seconds=900)),
-                (3600, await world.assume(token, role.id)),
-            ):
-                told = answer.json()
-                assert told["expires_in"] == asked
-                claims = world.tokens.verify(told["access_token"])
-                assert claims.exp - claims.iat == asked
-                if "expires_at" in told:
-                    assert told["expires_at"] == rfc3339(claims.exp * MICROSECONDS)
-
-    play(sqlite_database, scenario)
+    await oauth.add_user("ann@example.com")
+    ci = await program(oauth)
+    role = await oauth.add_role(ci.account, "deploy", ci.crn)
+    await oauth.add_policy(ci.account, may("iam:AssumeRole"), service_account_id=ci.id)
+    for part in (0, 1, 400_000, 999_999):
+        oauth.tick = 0
+        oauth.now += MICROSECONDS - oauth.now % MICROSECONDS + part
+        code = await oauth.sign_in("ann@example.com")
+        token = await oauth.token_of(ci)
+        oauth.tick = 300_000
+        for asked, answer in (
+            (900, await oauth.token(CREDENTIALS | {"duration_seconds": "900"}, ci.basic)),
+            (3600, await oauth.redeem(code)),
+            (900, await oauth.assume(token, role.id, duration_seconds=900)),
+            (3600, await oauth.assume(token, role.id)),
+        ):
+            told = answer.json()
+            assert told["expires_in"] == asked
+            claims = oauth.tokens.verify(told["access_token"])
+            assert claims.exp - claims.iat == asked
+            if "expires_at" in told:
+                assert told["expires_at"] == rfc3339(claims.exp * MICROSECONDS)
 
 
-def test_every_refusal_has_the_shape_of_oauth(database_url: str) -> None:
+@on_both_databases
+async def test_every_refusal_has_the_shape_of_oauth(oauth: World) -> None:
     """O6, O9, rule I2."""
     path = "/v1/oauth/token"
     form = "application/x-www-form-urlencoded"
 
-    async def scenario(world: World) -> None:
-        ci = await program(world)
-        twice = f"grant_type=client_credentials&grant_type=client_credentials&{ci.form}"
-        for method, content, content_type, status, error in (
-            ("GET", "", None, 405, "invalid_request"),
-            ("PUT", "", None, 405, "invalid_request"),
-            ("DELETE", "", None, 405, "invalid_request"),
-            ("POST", "", None, 400, "invalid_request"),
-            (
-                "POST",
-                '{"grant_type":"client_credentials"}',
-                "application/json",
-                400,
-                "invalid_request",
-            ),
-            ("POST", "{", "application/json", 400, "invalid_request"),
-            ("POST", "grant_type=client_credentials", "text/plain", 400, "invalid_request"),
-            ("POST", "", form, 400, "invalid_request"),
-            ("POST", "grant_type=", form, 400, "invalid_request"),
-            ("POST", twice, form, 400, "invalid_request"),
-            ("POST", "grant_type=%ff", form, 400, "invalid_request"),
-            ("POST", "grant_type=%00", form, 400, "invalid_request"),
-            (
-                "POST",
-                "grant_type=password&username=a&password=b",
-                form,
-                400,
-                "unsupported_grant_type",
-            ),
-            ("POST", "grant_type=Client_Credentials", form, 400, "unsupported_grant_type"),
-            ("POST", "grant_type=client_credentials&scope=all", form, 400, "invalid_scope"),
-            (
-                "POST",
-                "grant_type=client_credentials&client_id=cli",
-                form,
-                400,
-                "unauthorized_client",
-            ),
-            ("POST", "a=" + "b" * 70_000, form, 413, "invalid_request"),
-        ):
-            headers = {"Content-Type": content_type} if content_type else {}
-            answer = await world.request(method, path, content=content, headers=headers)
-            assert (answer.status_code, answer.json()["error"]) == (status, error), content[:99]
-            assert set(answer.json()) == {"error", "error_description"}
-            words = answer.json()["error_description"]
-            assert words.isascii()
-            assert words.isprintable()
-            assert not set('"\\') & set(words)  # RFC 6749 §5.2
-            assert answer.headers["content-type"] == "application/json"
-
-    play(database_url, scenario)
+    ci = await program(oauth)
+    twice = f"grant_type=client_credentials&grant_type=client_credentials&{ci.form}"
+    for method, content, content_type, status, error in (
+        ("GET", "", None, 405, "invalid_request"),
+        ("PUT", "", None, 405, "invalid_request"),
+        ("DELETE", "", None, 405, "invalid_request"),
+        ("POST", "", None, 400, "invalid_request"),
+        (
+            "POST",
+            '{"grant_type":"client_credentials"}',
+            "application/json",
+            400,
+            "invalid_request",
+        ),
+        ("POST", "{", "application/json", 400, "invalid_request"),
+        ("POST", "grant_type=client_credentials", "text/plain", 400, "invalid_request"),
+        ("POST", "", form, 400, "invalid_request"),
+        ("POST", "grant_type=", form, 400, "invalid_request"),
+        ("POST", twice, form, 400, "invalid_request"),
+        ("POST", "grant_type=%ff", form, 400, "invalid_request"),
+        ("POST", "grant_type=%00", form, 400, "invalid_request"),
+        (
+            "POST",
+            "grant_type=password&username=a&password=b",
+            form,
+            400,
+            "unsupported_grant_type",
+        ),
+        ("POST", "grant_type=Client_Credentials", form, 400, "unsupported_grant_type"),
+        ("POST", "grant_type=client_credentials&scope=all", form, 400, "invalid_scope"),
+        (
+            "POST",
+            "grant_type=client_credentials&client_id=cli",
+            form,
+            400,
+            "unauthorized_client",
+        ),
+        ("POST", "a=" + "b" * 70_000, form, 413, "invalid_request"),
+    ):
+        headers = {"Content-Type": content_type} if content_type else {}
+        answer = await oauth.request(method, path, content=content, headers=headers)
+        assert (answer.status_code, answer.json()["error"]) == (status, error), content[:99]
+        assert set(answer.json()) == {"error", "error_description"}
+        words = answer.json()["error_description"]
+        assert words.isascii()
+        assert words.isprintable()
+        assert not set('"\\') & set(words)  # RFC 6749 §5.2
+        assert answer.headers["content-type"] == "application/json"
 
 
-def test_the_two_look_alike_refusals_have_opposite_remedies(database_url: str) -> None:
+@on_both_databases
+async def test_the_two_look_alike_refusals_have_opposite_remedies(oauth: World) -> None:
     """A right key of someone suspended is to be kept: not the answer to a wrong one."""
 
-    async def scenario(world: World) -> None:
-        for table in ("accounts", "service_accounts"):
-            account = await world.add_account(table.replace("_", "-"))
-            ci = await world.add_program(account)
-            row = account.id if table == "accounts" else ci.id
-            for status, found, error in (
-                ("suspended", 400, "unauthorized_client"),
-                ("active", 200, None),
-            ):
-                await world.run(f"UPDATE {table} SET status = '{status}' WHERE id = '{row}'")
-                answer = await world.token(CREDENTIALS, ci.basic)
-                assert (answer.status_code, answer.json().get("error")) == (found, error)
-                wrong = await world.token(CREDENTIALS, basic(ci.access_key_id, WRONG))
-                assert (wrong.status_code, wrong.json()["error"]) == (401, "invalid_client")
-
-    play(database_url, scenario)
-
-
-def test_a_program_has_no_codes_to_show(database_url: str) -> None:
-    """A right key with a grant that is not for it is told so; a wrong one as ever."""
-
-    async def scenario(world: World) -> None:
-        ci = await program(world)
-        for grant in (
-            {"grant_type": "authorization_code", "code": "x"},
-            {"grant_type": "refresh_token", "refresh_token": "x"},
+    for table in ("accounts", "service_accounts"):
+        account = await oauth.add_account(table.replace("_", "-"))
+        ci = await oauth.add_program(account)
+        row = account.id if table == "accounts" else ci.id
+        for status, found, error in (
+            ("suspended", 400, "unauthorized_client"),
+            ("active", 200, None),
         ):
-            right = await world.token(grant, ci.basic)
-            assert (right.status_code, right.json()["error"]) == (400, "unauthorized_client")
-            wrong = await world.token(grant, basic(ci.access_key_id, WRONG))
+            await oauth.run(f"UPDATE {table} SET status = '{status}' WHERE id = '{row}'")
+            answer = await oauth.token(CREDENTIALS, ci.basic)
+            assert (answer.status_code, answer.json().get("error")) == (found, error)
+            wrong = await oauth.token(CREDENTIALS, basic(ci.access_key_id, WRONG))
             assert (wrong.status_code, wrong.json()["error"]) == (401, "invalid_client")
 
-    play(database_url, scenario)
+
+@on_both_databases
+async def test_a_program_has_no_codes_to_show(oauth: World) -> None:
+    """A right key with a grant that is not for it is told so; a wrong one as ever."""
+
+    ci = await program(oauth)
+    for grant in (
+        {"grant_type": "authorization_code", "code": "x"},
+        {"grant_type": "refresh_token", "refresh_token": "x"},
+    ):
+        right = await oauth.token(grant, ci.basic)
+        assert (right.status_code, right.json()["error"]) == (400, "unauthorized_client")
+        wrong = await oauth.token(grant, basic(ci.access_key_id, WRONG))
+        assert (wrong.status_code, wrong.json()["error"]) == (401, "invalid_client")
 
 
-def test_a_token_goes_into_the_header_and_nothing_else_does(database_url: str) -> None:
+@on_both_databases
+async def test_a_token_goes_into_the_header_and_nothing_else_does(oauth: World) -> None:
     """O22, O23, rule I12: neither the query, nor the key pair, nor the retired signature."""
 
-    async def scenario(world: World) -> None:
-        ci = await program(world)
-        token = await world.token_of(ci)
-        signature = (
-            f"SERVICE-HMAC-SHA256 Credential={ci.access_key_id}/20260101/global/service/"
-            "service_request, SignedHeaders=host;x-date;x-nonce, Signature=" + "0" * 64
-        )
-        sigv4 = (
-            f"AWS4-HMAC-SHA256 Credential={ci.access_key_id}/20260101/local/s3/aws4_request, "
-            "SignedHeaders=host, Signature=" + "0" * 64
-        )
-        for path, headers in (
-            (f"/v1/whoami?access_token={token}", {}),
-            ("/v1/whoami", ci.basic),
-            ("/v1/whoami", {"Authorization": signature}),
-            ("/v1/whoami", {"Authorization": sigv4}),
-            ("/v1/whoami", {"Authorization": f"Token {token}"}),
-        ):
-            answer = await world.request("GET", path, headers=headers)
-            assert answer.status_code == 401
-            assert answer.json()["error"]["code"] == "UNAUTHORIZED"
-            assert answer.headers["www-authenticate"].startswith("Bearer")
-
-    play(database_url, scenario)
+    ci = await program(oauth)
+    token = await oauth.token_of(ci)
+    signature = (
+        f"SERVICE-HMAC-SHA256 Credential={ci.access_key_id}/20260101/global/service/"
+        "service_request, SignedHeaders=host;x-date;x-nonce, Signature=" + "0" * 64
+    )
+    sigv4 = (
+        f"AWS4-HMAC-SHA256 Credential={ci.access_key_id}/20260101/local/s3/aws4_request, "
+        "SignedHeaders=host, Signature=" + "0" * 64
+    )
+    for path, headers in (
+        (f"/v1/whoami?access_token={token}", {}),
+        ("/v1/whoami", ci.basic),
+        ("/v1/whoami", {"Authorization": signature}),
+        ("/v1/whoami", {"Authorization": sigv4}),
+        ("/v1/whoami", {"Authorization": f"Token {token}"}),
+    ):
+        answer = await oauth.request("GET", path, headers=headers)
+        assert answer.status_code == 401
+        assert answer.json()["error"]["code"] == "UNAUTHORIZED"
+        assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
-def test_the_use_of_a_key_is_noted_to_the_minute(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        ci = await program(world)
-        noted = []
-        for _ in range(3):
-            await world.token_of(ci)
-            world.pass_time(45)
-            noted.append(await world.database.read(last_use, ci.key_id))
-        start = noted[0] - noted[0] % 60_000_000
-        assert noted == [start, start, start + 60_000_000]
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_the_use_of_a_key_is_noted_to_the_minute(oauth: World) -> None:
+    ci = await program(oauth)
+    noted = []
+    for _ in range(3):
+        await oauth.token_of(ci)
+        oauth.pass_time(45)
+        noted.append(await oauth.database.read(last_use, ci.key_id))
+    start = noted[0] - noted[0] % 60_000_000
+    assert noted == [start, start, start + 60_000_000]
 
 
 def last_use(tx: Connection, key_id: str) -> int:

@@ -16,7 +16,8 @@ from cloudcore.identity.rows import sessions as session_rows
 from registry.metadata import logins as login_rows
 from registry.services import logins
 from registry.services.logins import LOGIN_SECONDS, hash_of, mint_login, new_password
-from tests.integration.oauth_world import Program, World, may, play
+from tests.databases import on_both_databases
+from tests.integration.oauth_world import Program, World, may
 
 CAP = 3
 
@@ -35,67 +36,63 @@ def principal_of(program: Program) -> Principal:
     )
 
 
-def test_logins_are_capped(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@on_both_databases
+async def test_logins_are_capped(oauth: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logins, "MAX_OPEN", CAP)
 
-    async def scenario(world: World) -> None:
-        ci = principal_of(await world.add_program(await world.add_account("acme")))
-        other = principal_of(await world.add_program(await world.add_account("other")))
+    ci = principal_of(await oauth.add_program(await oauth.add_account("acme")))
+    other = principal_of(await oauth.add_program(await oauth.add_account("other")))
 
-        async def mint(whom: Principal) -> str:
-            password = new_password()
-            await world.database.write(mint_login, whom, uuid7(), password, world.now)
-            return password
+    async def mint(whom: Principal) -> str:
+        password = new_password()
+        await oauth.database.write(mint_login, whom, uuid7(), password, oauth.now)
+        return password
 
-        passwords = [await mint(ci) for _ in range(CAP)]
-        with pytest.raises(QuotaExceeded) as refused:
-            await mint(ci)
-        assert refused.value.params == {"quota": "logins", "limit": CAP, "used": CAP}
-        assert "/v1/oauth/revoke" in refused.value.message
-        for password in passwords:
-            found = await world.database.read(login_rows.find_login, hash_of(password), world.now)
-            assert found is not None
-        await mint(other)
-        assert await world.revoke(passwords[0]) == 200
+    passwords = [await mint(ci) for _ in range(CAP)]
+    with pytest.raises(QuotaExceeded) as refused:
         await mint(ci)
-        with pytest.raises(QuotaExceeded):
-            await mint(ci)
-        world.pass_time(LOGIN_SECONDS)
+    assert refused.value.params == {"quota": "logins", "limit": CAP, "used": CAP}
+    assert "/v1/oauth/revoke" in refused.value.message
+    for password in passwords:
+        found = await oauth.database.read(login_rows.find_login, hash_of(password), oauth.now)
+        assert found is not None
+    await mint(other)
+    assert await oauth.revoke(passwords[0]) == 200
+    await mint(ci)
+    with pytest.raises(QuotaExceeded):
         await mint(ci)
+    oauth.pass_time(LOGIN_SECONDS)
+    await mint(ci)
 
-    play(database_url, scenario)
 
-
-def test_role_sessions_are_capped(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@on_both_databases
+async def test_role_sessions_are_capped(oauth: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assume_role, "MAX_OPEN", CAP)
 
-    async def scenario(world: World) -> None:
-        acme, other = await world.add_account("acme"), await world.add_account("other")
-        ci = await world.add_program(acme, "ci", may("iam:AssumeRole"))
-        one, two = (
-            await world.add_role(acme, "one", ci.crn),
-            await world.add_role(acme, "two", ci.crn),
-        )
-        elsewhere = await world.add_role(other, "three", ci.crn)
-        token = await world.token_of(ci, duration_seconds="43200")
-        made = [await world.assume(token, role.id) for role in (one, one, two)]
-        assert [answer.status_code for answer in made] == [200] * CAP
-        for role in (one, two):
-            refused = await world.assume(token, role.id)
-            assert refused.status_code == 403
-            error = refused.json()["error"]
-            assert error["code"] == "QUOTA_EXCEEDED"
-            assert error["params"] == {"quota": "role_sessions", "limit": CAP, "used": CAP}
-        assert (await world.assume(token, elsewhere.id)).status_code == 200
-        for answer in made:
-            assert (await world.who(answer.json()["access_token"])).status_code == 200
-        assert await world.revoke(made[0].json()["session_token"]) == 200
-        assert (await world.assume(token, two.id)).status_code == 200
-        assert (await world.assume(token, two.id)).status_code == 403
-        world.pass_time(3600)
-        assert (await world.assume(token, two.id)).status_code == 200
-
-    play(database_url, scenario)
+    acme, other = await oauth.add_account("acme"), await oauth.add_account("other")
+    ci = await oauth.add_program(acme, "ci", may("iam:AssumeRole"))
+    one, two = (
+        await oauth.add_role(acme, "one", ci.crn),
+        await oauth.add_role(acme, "two", ci.crn),
+    )
+    elsewhere = await oauth.add_role(other, "three", ci.crn)
+    token = await oauth.token_of(ci, duration_seconds="43200")
+    made = [await oauth.assume(token, role.id) for role in (one, one, two)]
+    assert [answer.status_code for answer in made] == [200] * CAP
+    for role in (one, two):
+        refused = await oauth.assume(token, role.id)
+        assert refused.status_code == 403
+        error = refused.json()["error"]
+        assert error["code"] == "QUOTA_EXCEEDED"
+        assert error["params"] == {"quota": "role_sessions", "limit": CAP, "used": CAP}
+    assert (await oauth.assume(token, elsewhere.id)).status_code == 200
+    for answer in made:
+        assert (await oauth.who(answer.json()["access_token"])).status_code == 200
+    assert await oauth.revoke(made[0].json()["session_token"]) == 200
+    assert (await oauth.assume(token, two.id)).status_code == 200
+    assert (await oauth.assume(token, two.id)).status_code == 403
+    oauth.pass_time(3600)
+    assert (await oauth.assume(token, two.id)).status_code == 200
 
 
 @pytest.mark.parametrize(

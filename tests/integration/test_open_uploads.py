@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import closing
 from typing import Final
 
+import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
@@ -21,6 +21,7 @@ from registry.metadata.migrations import configuration
 from registry.metadata.repositories.live import add_account, find_repository
 from registry.oci.digest import digest_of
 from registry.settings import Limits
+from tests.databases import on_both_databases
 from tests.inprocess import Answer, Registry, open_registry
 
 LIMITS: Final = Limits(max_open_uploads=3, max_open_uploads_per_repository=2)
@@ -28,16 +29,11 @@ DATA: Final = b"a layer"
 DIGEST: Final = digest_of(DATA)
 
 
-def play(
-    url: str, scenario: Callable[[Registry], Awaitable[None]], limits: Limits = LIMITS
-) -> None:
-    """Play a scenario in a registry of these limits."""
-
-    async def run() -> None:
-        async with open_registry(url, MemoryStore(), limits=limits) as registry:
-            await scenario(registry)
-
-    asyncio.run(run())
+@pytest.fixture
+async def registry(metadata_url: str) -> AsyncIterator[Registry]:
+    """Return a registry of these limits."""
+    async with open_registry(metadata_url, MemoryStore(), limits=LIMITS) as registry:
+        yield registry
 
 
 async def post(registry: Registry, name: str, query: str = "", body: bytes = b"") -> Answer:
@@ -60,79 +56,71 @@ async def refused(registry: Registry, name: str, whose: str) -> None:
         assert f"the {whose} has" in answer.json()["errors"][0]["message"]
 
 
-def test_a_repository_has_so_many_uploads_open_and_no_more(database_url: str) -> None:
-    async def scenario(registry: Registry) -> None:
-        ask = registry.client.request
-        first, second = [await begin(registry, "dev/a") for _ in range(2)]
-        await refused(registry, "dev/a", "repository")
-        # What is open goes on, and what needs no session is taken.
-        assert (await ask("PATCH", first, DATA)).status == 202
-        assert (await ask("GET", first)).status == 204
-        assert (await post(registry, "dev/a", f"?digest={digest_of(b'x')}", b"x")).status == 201
-        await refused(registry, "dev/a", "repository")
-        # Finished or cancelled, each leaves its place to another.
-        assert (await ask("PUT", f"{first}?digest={DIGEST}")).status == 201
-        await begin(registry, "dev/a")
-        await refused(registry, "dev/a", "repository")
-        assert (await ask("DELETE", second)).status == 204
-        await begin(registry, "dev/a")
-        await refused(registry, "dev/a", "repository")
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_a_repository_has_so_many_uploads_open_and_no_more(registry: Registry) -> None:
+    ask = registry.client.request
+    first, second = [await begin(registry, "dev/a") for _ in range(2)]
+    await refused(registry, "dev/a", "repository")
+    # What is open goes on, and what needs no session is taken.
+    assert (await ask("PATCH", first, DATA)).status == 202
+    assert (await ask("GET", first)).status == 204
+    assert (await post(registry, "dev/a", f"?digest={digest_of(b'x')}", b"x")).status == 201
+    await refused(registry, "dev/a", "repository")
+    # Finished or cancelled, each leaves its place to another.
+    assert (await ask("PUT", f"{first}?digest={DIGEST}")).status == 201
+    await begin(registry, "dev/a")
+    await refused(registry, "dev/a", "repository")
+    assert (await ask("DELETE", second)).status == 204
+    await begin(registry, "dev/a")
+    await refused(registry, "dev/a", "repository")
 
 
-def test_an_account_has_so_many_uploads_open_and_no_more(database_url: str) -> None:
-    async def scenario(registry: Registry) -> None:
-        opened = [await begin(registry, f"dev/{name}") for name in "abc"]
-        for name in ("a", "d", "e"):
-            await refused(registry, f"dev/{name}", "account")
-        await registry.ctx.database.write(add_account, uuid7(), "other", registry.clock())
-        for name in ("a", "a", "b"):
-            await begin(registry, f"other/{name}")
-        await refused(registry, "other/b", "account")
-        assert (await registry.client.request("DELETE", opened[0])).status == 204
-        await begin(registry, "dev/d")
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_an_account_has_so_many_uploads_open_and_no_more(registry: Registry) -> None:
+    opened = [await begin(registry, f"dev/{name}") for name in "abc"]
+    for name in ("a", "d", "e"):
+        await refused(registry, f"dev/{name}", "account")
+    await registry.ctx.database.write(add_account, uuid7(), "other", registry.clock())
+    for name in ("a", "a", "b"):
+        await begin(registry, f"other/{name}")
+    await refused(registry, "other/b", "account")
+    assert (await registry.client.request("DELETE", opened[0])).status == 204
+    await begin(registry, "dev/d")
 
 
-def test_what_has_expired_does_not_count(database_url: str) -> None:
+@on_both_databases
+async def test_what_has_expired_does_not_count(registry: Registry) -> None:
     """Nor does it wait for the sweep."""
 
-    async def scenario(registry: Registry) -> None:
-        for name in "aab":
-            await begin(registry, f"dev/{name}")
-        registry.clock.advance(LIMITS.upload_idle_seconds - 1)
-        await refused(registry, "dev/a", "repository")
-        await refused(registry, "dev/b", "account")
-        registry.clock.advance(1)
-        for name in "aab":
-            await begin(registry, f"dev/{name}")
-        await refused(registry, "dev/b", "account")
-        assert await discard_expired_uploads(registry.ctx) == 3
-        await refused(registry, "dev/a", "repository")
-
-    play(database_url, scenario)
+    for name in "aab":
+        await begin(registry, f"dev/{name}")
+    registry.clock.advance(LIMITS.upload_idle_seconds - 1)
+    await refused(registry, "dev/a", "repository")
+    await refused(registry, "dev/b", "account")
+    registry.clock.advance(1)
+    for name in "aab":
+        await begin(registry, f"dev/{name}")
+    await refused(registry, "dev/b", "account")
+    assert await discard_expired_uploads(registry.ctx) == 3
+    await refused(registry, "dev/a", "repository")
 
 
-def test_a_bound_is_met_exactly(database_url: str) -> None:
-    async def scenario(registry: Registry) -> None:
-        for name in "aab":
-            await begin(registry, f"dev/{name}")
-        found = await registry.ctx.database.read(find_repository, "dev", "a")
-        assert found is not None
-        for most, full in (
-            ((2, 3), "repository"),
-            ((3, 3), "account"),
-            ((3, 4), None),
-            ((0, 9), "repository"),
-            ((9, 0), "account"),
-        ):
-            now = registry.clock()
-            args = found.id, found.account_id, now, *most
-            assert await registry.ctx.database.read(uploads.find_full, *args) == full
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_a_bound_is_met_exactly(registry: Registry) -> None:
+    for name in "aab":
+        await begin(registry, f"dev/{name}")
+    found = await registry.ctx.database.read(find_repository, "dev", "a")
+    assert found is not None
+    for most, full in (
+        ((2, 3), "repository"),
+        ((3, 3), "account"),
+        ((3, 4), None),
+        ((0, 9), "repository"),
+        ((9, 0), "account"),
+    ):
+        now = registry.clock()
+        args = found.id, found.account_id, now, *most
+        assert await registry.ctx.database.read(uploads.find_full, *args) == full
 
 
 def test_a_refusal_looks_at_no_more_sessions_than_it_must(sqlite_database: str) -> None:
@@ -174,20 +162,12 @@ def test_open_uploads_are_looked_up_in_indexes_alone(sqlite_database: str) -> No
         assert f"({column}=? AND expires_at>?)" in detail
 
 
-def test_sessions_of_an_older_version_count_too(database_url: str) -> None:
+async def test_sessions_of_an_older_version_count_too(database_url: str) -> None:
     """Revision 0010 gives them their account."""
     opened: list[str] = []
 
-    async def before(registry: Registry) -> None:
+    async with open_registry(database_url, MemoryStore(), limits=LIMITS) as registry:
         opened.extend([await begin(registry, "dev/a"), await begin(registry, "dev/b")])
-
-    async def after(registry: Registry) -> None:
-        await begin(registry, "dev/b")
-        await refused(registry, "dev/b", "repository")
-        await refused(registry, "dev/a", "account")
-        assert (await registry.client.request("PATCH", opened[0], DATA)).status == 202
-
-    play(database_url, before)
     with migration_connection(database_url) as connection:
         settings = configuration(connection)
         before_it = ScriptDirectory.from_config(settings).get_revision("0010").down_revision
@@ -195,4 +175,8 @@ def test_sessions_of_an_older_version_count_too(database_url: str) -> None:
         command.downgrade(settings, before_it)
         assert connection.execute(text("SELECT count(*) FROM uploads")).scalar() == 2
     migrate(database_url)
-    play(database_url, after)
+    async with open_registry(database_url, MemoryStore(), limits=LIMITS) as registry:
+        await begin(registry, "dev/b")
+        await refused(registry, "dev/b", "repository")
+        await refused(registry, "dev/a", "account")
+        assert (await registry.client.request("PATCH", opened[0], DATA)).status == 202

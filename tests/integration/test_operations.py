@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from cloudcore.keyring import create_root_key
@@ -12,9 +11,9 @@ from tests.integration.served_world import routes_of_the_whole
 from tests.spec.operations import OPERATIONS, differences
 
 
-def test_every_route_is_in_the_table_and_the_other_way_round(tmp_path: Path) -> None:
+async def test_every_route_is_in_the_table_and_the_other_way_round(tmp_path: Path) -> None:
     settings = Settings(data=tmp_path / "data")
     prepare(settings)
     create_root_key(settings.root_key)
-    control = asyncio.run(routes_of_the_whole(settings))
+    control = await routes_of_the_whole(settings)
     assert differences([route.spec for route in control.routes], OPERATIONS) == []

@@ -18,9 +18,9 @@ import httpx
 import pytest
 
 from registry.oci.media_types import OCI_MANIFEST
+from tests.databases import on_both_databases
 from tests.integration.oauth_world import World, may
-from tests.integration.oauth_world import play as play_oauth
-from tests.tenants import ALLOW_ALL, Install, bearer, play
+from tests.tenants import ALLOW_ALL, Install, bearer
 
 ROOT: Final = Path(__file__).parents[2]
 HERE: Final = "tests/integration/test_oracles.py"
@@ -67,30 +67,28 @@ def test_every_pair_has_its_test() -> None:
         assert name in {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
 
 
-def test_no_permission_no_trust_and_no_role_are_one_refusal(database_url: str) -> None:
+@on_both_databases
+async def test_no_permission_no_trust_and_no_role_are_one_refusal(oauth: World) -> None:
     """S1 = S2 = S3: 403 in the same bytes, whichever of the three it is, and of what role."""
 
-    async def scenario(world: World) -> None:
-        acme, other = await world.add_account("acme"), await world.add_account("other")
-        able = await world.add_program(acme, "able", may("iam:AssumeRole"))
-        unable = await world.add_program(acme, "unable", may("test:*"))
-        await world.add_role(other, "open", acme.id)
-        await world.add_role(other, "closed", other.id)
-        tokens = [await world.token_of(each) for each in (able, unable)]
-        named = f"crn:iam::{other.id}:role/"
-        asked = [
-            (tokens[1], "open"),  # S1
-            (tokens[0], "closed"),  # S2
-            (tokens[0], "absent"),  # S3
-            (tokens[1], "closed"),
-            (tokens[1], "absent"),
-        ]
-        answers = {repr(told(await world.assume(who, named + role))) for who, role in asked}
-        assert len(answers) == 1
-        assert answers.pop().startswith("(403,")
-        assert (await world.assume(tokens[0], named + "open")).status_code == 200
-
-    play_oauth(database_url, scenario)
+    acme, other = await oauth.add_account("acme"), await oauth.add_account("other")
+    able = await oauth.add_program(acme, "able", may("iam:AssumeRole"))
+    unable = await oauth.add_program(acme, "unable", may("test:*"))
+    await oauth.add_role(other, "open", acme.id)
+    await oauth.add_role(other, "closed", other.id)
+    tokens = [await oauth.token_of(each) for each in (able, unable)]
+    named = f"crn:iam::{other.id}:role/"
+    asked = [
+        (tokens[1], "open"),  # S1
+        (tokens[0], "closed"),  # S2
+        (tokens[0], "absent"),  # S3
+        (tokens[1], "closed"),
+        (tokens[1], "absent"),
+    ]
+    answers = {repr(told(await oauth.assume(who, named + role))) for who, role in asked}
+    assert len(answers) == 1
+    assert answers.pop().startswith("(403,")
+    assert (await oauth.assume(tokens[0], named + "open")).status_code == 200
 
 
 async def push(client: httpx.AsyncClient, name: str, data: bytes) -> httpx.Response:
@@ -122,35 +120,32 @@ async def prepare(install: Install) -> str:
     return await install.exchange(await install.login(pusher), *scopes)
 
 
-def test_a_layer_held_elsewhere_is_as_unknown_as_any(sqlite_database: str) -> None:
+async def test_a_layer_held_elsewhere_is_as_unknown_as_any(install: Install) -> None:
     """M25 = M24 = M23, and so are GET and HEAD of it."""
 
-    async def scenario(install: Install) -> None:
-        token = await prepare(install)
-        async with install.connect() as client:
-            client.headers = httpx.Headers(bearer(token))
-            config = b"{}"
-            assert (await push(client, "acme/app", config)).status_code == 201
-            for method in ("GET", "HEAD"):
-                path = "/v2/acme/app/blobs"
-                answers = [
-                    await client.request(method, f"{path}/{digest}")
-                    for digest in (DIGEST, OTHER_DIGEST)
-                ]
-                assert told(answers[0]) == told(answers[1])
-                assert answers[0].status_code == 404
-            put = [
-                await client.put(
-                    "/v2/acme/app/manifests/v1",
-                    content=manifest(config, digest),
-                    headers={"Content-Type": OCI_MANIFEST},
-                )
+    token = await prepare(install)
+    async with install.connect() as client:
+        client.headers = httpx.Headers(bearer(token))
+        config = b"{}"
+        assert (await push(client, "acme/app", config)).status_code == 201
+        for method in ("GET", "HEAD"):
+            path = "/v2/acme/app/blobs"
+            answers = [
+                await client.request(method, f"{path}/{digest}")
                 for digest in (DIGEST, OTHER_DIGEST)
             ]
-            assert told(put[0]) == told(put[1])
-            assert put[0].json()["errors"][0]["code"] == "MANIFEST_BLOB_UNKNOWN"
-
-    play(sqlite_database, scenario)
+            assert told(answers[0]) == told(answers[1])
+            assert answers[0].status_code == 404
+        put = [
+            await client.put(
+                "/v2/acme/app/manifests/v1",
+                content=manifest(config, digest),
+                headers={"Content-Type": OCI_MANIFEST},
+            )
+            for digest in (DIGEST, OTHER_DIGEST)
+        ]
+        assert told(put[0]) == told(put[1])
+        assert put[0].json()["errors"][0]["code"] == "MANIFEST_BLOB_UNKNOWN"
 
 
 def manifest(config: bytes, layer: str) -> bytes:
@@ -162,49 +157,43 @@ def manifest(config: bytes, layer: str) -> bytes:
 
 
 @pytest.mark.parametrize("source", ["acme/secret", "other/theirs", "acme/absent", "nobody/x", None])
-def test_a_mount_one_may_not_make_is_an_upload(sqlite_database: str, source: str | None) -> None:
+async def test_a_mount_one_may_not_make_is_an_upload(install: Install, source: str | None) -> None:
     """X8 = X9 = X10: 202 for a blob that is there as for one that is nowhere."""
 
-    async def scenario(install: Install) -> None:
-        token = await prepare(install)
-        asked = "" if source is None else f"&from={source}"
-        async with install.connect() as client:
-            client.headers = httpx.Headers(bearer(token))
-            answers = []
-            for digest in (DIGEST, OTHER_DIGEST):
-                path = f"/v2/acme/app/blobs/uploads/?mount={digest}{asked}"
-                answer = await client.post(path)
-                # A token silent on the source is asked for more once, whoever has the blob.
-                again = await client.post(path) if answer.status_code == 401 else answer
-                answers.append((told(answer), told(again)))
-            assert answers[0] == answers[1]
-            assert answers[0][1][0] == 202
-
-    play(sqlite_database, scenario)
+    token = await prepare(install)
+    asked = "" if source is None else f"&from={source}"
+    async with install.connect() as client:
+        client.headers = httpx.Headers(bearer(token))
+        answers = []
+        for digest in (DIGEST, OTHER_DIGEST):
+            path = f"/v2/acme/app/blobs/uploads/?mount={digest}{asked}"
+            answer = await client.post(path)
+            # A token silent on the source is asked for more once, whoever has the blob.
+            again = await client.post(path) if answer.status_code == 401 else answer
+            answers.append((told(answer), told(again)))
+        assert answers[0] == answers[1]
+        assert answers[0][1][0] == 202
 
 
 @pytest.mark.parametrize("way", ["at once", "in chunks"])
-def test_a_push_of_what_is_held_elsewhere_answers_as_of_what_is_new(
-    sqlite_database: str, way: str
+async def test_a_push_of_what_is_held_elsewhere_answers_as_of_what_is_new(
+    install: Install, way: str
 ) -> None:
     """G17: status, headers and bytes; and all of the body is wanted, or nothing is stored."""
 
-    async def scenario(install: Install) -> None:
-        token = await prepare(install)
-        async with install.connect() as client:
-            client.headers = httpx.Headers(bearer(token))
-            answers = [
-                [told(answer) for answer in await exchange(client, data, way)]
-                for data in (LAYER, OTHER)
-            ]
-            assert answers[0] == answers[1]
-            assert [answer[0] for answer in answers[0]] == STATUSES[way]
-            for data in (LAYER, OTHER):
-                digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-                pulled = await client.get(f"/v2/acme/app/blobs/{digest}")
-                assert pulled.content == data
-
-    play(sqlite_database, scenario)
+    token = await prepare(install)
+    async with install.connect() as client:
+        client.headers = httpx.Headers(bearer(token))
+        answers = [
+            [told(answer) for answer in await exchange(client, data, way)]
+            for data in (LAYER, OTHER)
+        ]
+        assert answers[0] == answers[1]
+        assert [answer[0] for answer in answers[0]] == STATUSES[way]
+        for data in (LAYER, OTHER):
+            digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+            pulled = await client.get(f"/v2/acme/app/blobs/{digest}")
+            assert pulled.content == data
 
 
 STATUSES: Final = {"at once": [400, 404, 201], "in chunks": [202, 202, 400, 202, 202, 404, 201]}

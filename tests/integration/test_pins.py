@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import httpx
@@ -13,11 +12,11 @@ from cloudcore.identity.rows.accounts import Account
 from cloudcore.wire import rfc3339
 from registry.families import FAMILIES
 from registry.main import forget_ended
+from tests.databases import on_both_databases
 from tests.integration.layered_images import Pusher, pusher
 from tests.integration.repositories_world import PATH, refused
 from tests.recount import querying
 from tests.tenants import ALLOW_ALL, Install, allow, bearer
-from tests.tenants import play as play_install
 
 
 @dataclass
@@ -41,18 +40,17 @@ class World:
         return [pin["name"] for pin in answer.json()["pins"]]
 
 
-def play(url: str, scenario: Callable[[World], Awaitable[None]]) -> None:
-    async def run(install: Install) -> None:
-        account = await install.add_account("acme")
-        program = await install.add_program(account, "ci", ALLOW_ALL)
-        repository = await install.add_repository(account, "r")
-        docker = await pusher(install, program, "acme/r")
-        client = install.connect()
-        client.headers.update(bearer(program.access_token))
-        digest = await docker.image(b"layer", tag="v1")
-        await scenario(World(install, account, client, docker, repository, digest))
-
-    play_install(url, run)
+@pytest.fixture
+async def world(install: Install) -> World:
+    """Return an account with one image in one repository."""
+    account = await install.add_account("acme")
+    program = await install.add_program(account, "ci", ALLOW_ALL)
+    repository = await install.add_repository(account, "r")
+    docker = await pusher(install, program, "acme/r")
+    client = install.connect()
+    client.headers.update(bearer(program.access_token))
+    digest = await docker.image(b"layer", tag="v1")
+    return World(install, account, client, docker, repository, digest)
 
 
 def after(world: World, seconds: int) -> str:
@@ -60,90 +58,84 @@ def after(world: World, seconds: int) -> str:
     return rfc3339(world.install.clock() + seconds * MICROSECONDS)
 
 
-def test_a_pin_from_its_making_to_its_end(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        path = f"{world.pins}/prod.web"
-        end, now = after(world, 3600), after(world, 0)
-        made = await world.client.put(path, json={"expires_at": end})
-        assert made.status_code == 201, made.text
-        pin = made.json()["pin"]
-        assert pin["name"] == "prod.web"
-        assert pin["digest"] == world.digest
-        assert pin["expires_at"] == end
-        assert pin["created_by"].endswith(":service-account/ci")
-        assert now <= pin["created_at"] < end
+@on_both_databases
+async def test_a_pin_from_its_making_to_its_end(world: World) -> None:
+    path = f"{world.pins}/prod.web"
+    end, now = after(world, 3600), after(world, 0)
+    made = await world.client.put(path, json={"expires_at": end})
+    assert made.status_code == 201, made.text
+    pin = made.json()["pin"]
+    assert pin["name"] == "prod.web"
+    assert pin["digest"] == world.digest
+    assert pin["expires_at"] == end
+    assert pin["created_by"].endswith(":service-account/ci")
+    assert now <= pin["created_at"] < end
 
-        world.install.clock.advance(60)
-        later = after(world, 3600)
-        again = await world.client.put(path, json={"expires_at": later})
-        assert again.status_code == 200
-        assert again.json()["pin"] == pin | {"expires_at": later}
-        forever = await world.client.put(path, json={})
-        assert forever.json()["pin"] == pin | {"expires_at": None}
+    world.install.clock.advance(60)
+    later = after(world, 3600)
+    again = await world.client.put(path, json={"expires_at": later})
+    assert again.status_code == 200
+    assert again.json()["pin"] == pin | {"expires_at": later}
+    forever = await world.client.put(path, json={})
+    assert forever.json()["pin"] == pin | {"expires_at": None}
 
-        answer = await world.client.get(world.pins)
-        assert answer.json()["pins"] == [forever.json()["pin"]]
-        assert answer.json()["meta"]["total"] == 1
-        by_id = await world.client.get(f"{PATH}/{world.repository}/images")
-        image = by_id.json()["images"][0]["id"]
-        same = await world.client.get(f"{PATH}/{world.repository}/images/{image}/pins")
-        assert same.json() == answer.json()
+    answer = await world.client.get(world.pins)
+    assert answer.json()["pins"] == [forever.json()["pin"]]
+    assert answer.json()["meta"]["total"] == 1
+    by_id = await world.client.get(f"{PATH}/{world.repository}/images")
+    image = by_id.json()["images"][0]["id"]
+    same = await world.client.get(f"{PATH}/{world.repository}/images/{image}/pins")
+    assert same.json() == answer.json()
 
-        assert (await world.client.delete(path)).status_code == 204
-        refused(await world.client.delete(path), 404, "NOT_FOUND")
-        assert await world.names() == []
-
-    play(database_url, scenario)
+    assert (await world.client.delete(path)).status_code == 204
+    refused(await world.client.delete(path), 404, "NOT_FOUND")
+    assert await world.names() == []
 
 
-def test_a_pin_that_is_over_is_gone_and_then_forgotten(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        for name, seconds in (("short", 60), ("long", 7200)):
-            body = {"expires_at": after(world, seconds)}
-            assert (await world.client.put(f"{world.pins}/{name}", json=body)).status_code == 201
-        assert (await world.client.put(f"{world.pins}/endless", json={})).status_code == 201
-        first = (await world.client.get(world.pins)).json()["pins"][2]
-        world.install.clock.advance(60)
-        assert await world.names() == ["endless", "long"]
-        refused(await world.client.delete(f"{world.pins}/short"), 404, "NOT_FOUND")
-        # To pin again what is over is to pin anew.
-        new = await world.client.put(f"{world.pins}/short", json={"expires_at": after(world, 60)})
-        assert new.status_code == 201
-        assert new.json()["pin"]["created_at"] > first["created_at"]
-        world.install.clock.advance(60)
+async def test_a_pin_that_is_over_is_gone_and_then_forgotten(
+    world: World, database_url: str
+) -> None:
+    for name, seconds in (("short", 60), ("long", 7200)):
+        body = {"expires_at": after(world, seconds)}
+        assert (await world.client.put(f"{world.pins}/{name}", json=body)).status_code == 201
+    assert (await world.client.put(f"{world.pins}/endless", json={})).status_code == 201
+    first = (await world.client.get(world.pins)).json()["pins"][2]
+    world.install.clock.advance(60)
+    assert await world.names() == ["endless", "long"]
+    refused(await world.client.delete(f"{world.pins}/short"), 404, "NOT_FOUND")
+    # To pin again what is over is to pin anew.
+    new = await world.client.put(f"{world.pins}/short", json={"expires_at": after(world, 60)})
+    assert new.status_code == 201
+    assert new.json()["pin"]["created_at"] > first["created_at"]
+    world.install.clock.advance(60)
 
-        await forget_ended(world.install.database, world.install.clock, FAMILIES)
-        with querying(database_url) as query:
-            found = query("SELECT name FROM image_pins ORDER BY name")
-        assert [row[0] for row in found] == ["endless", "long"]
-
-    play(database_url, scenario)
+    await forget_ended(world.install.database, world.install.clock, FAMILIES)
+    with querying(database_url) as query:
+        found = query("SELECT name FROM image_pins ORDER BY name")
+    assert [row[0] for row in found] == ["endless", "long"]
 
 
-def test_an_image_has_at_most_fifty_pins_that_hold(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        for number in range(50):
-            body = {"expires_at": after(world, 3600) if number else after(world, 60)}
-            path = f"{world.pins}/n{number:02}"
-            assert (await world.client.put(path, json=body)).status_code == 201
-        refused(await world.client.put(f"{world.pins}/more", json={}), 409, "CONFLICT")
-        assert (await world.client.put(f"{world.pins}/n01", json={})).status_code == 200
-        other = await world.docker.image(b"other")
-        elsewhere = f"{PATH}/{world.repository}/images/{other}/pins/more"
-        assert (await world.client.put(elsewhere, json={})).status_code == 201
-        world.install.clock.advance(60)
-        assert (await world.client.put(f"{world.pins}/more", json={})).status_code == 201
+async def test_an_image_has_at_most_fifty_pins_that_hold(world: World) -> None:
+    for number in range(50):
+        body = {"expires_at": after(world, 3600) if number else after(world, 60)}
+        path = f"{world.pins}/n{number:02}"
+        assert (await world.client.put(path, json=body)).status_code == 201
+    refused(await world.client.put(f"{world.pins}/more", json={}), 409, "CONFLICT")
+    assert (await world.client.put(f"{world.pins}/n01", json={})).status_code == 200
+    other = await world.docker.image(b"other")
+    elsewhere = f"{PATH}/{world.repository}/images/{other}/pins/more"
+    assert (await world.client.put(elsewhere, json={})).status_code == 201
+    world.install.clock.advance(60)
+    assert (await world.client.put(f"{world.pins}/more", json={})).status_code == 201
 
-        page = (await world.client.get(f"{world.pins}?limit=30")).json()
-        assert page["meta"]["total"] == 50
-        assert page["meta"]["has_more"]
-        marker = page["meta"]["marker"]
-        rest = (await world.client.get(f"{world.pins}?limit=30&marker={marker}")).json()
-        assert not rest["meta"]["has_more"]
-        names = [pin["name"] for pin in page["pins"] + rest["pins"]]
-        assert names == sorted(["more", *(f"n{number:02}" for number in range(1, 50))])
-
-    play(sqlite_database, scenario)
+    page = (await world.client.get(f"{world.pins}?limit=30")).json()
+    assert page["meta"]["total"] == 50
+    assert page["meta"]["has_more"]
+    marker = page["meta"]["marker"]
+    rest = (await world.client.get(f"{world.pins}?limit=30&marker={marker}")).json()
+    assert not rest["meta"]["has_more"]
+    names = [pin["name"] for pin in page["pins"] + rest["pins"]]
+    assert names == sorted(["more", *(f"n{number:02}" for number in range(1, 50))])
 
 
 @pytest.mark.parametrize(
@@ -169,75 +161,60 @@ def test_an_image_has_at_most_fifty_pins_that_hold(sqlite_database: str) -> None
         ("prod", None, "body"),
     ],
 )
-def test_what_cannot_be_a_pin_is_refused(
-    sqlite_database: str, name: str, body: object, field: str
+async def test_what_cannot_be_a_pin_is_refused(
+    world: World, name: str, body: object, field: str
 ) -> None:
-    async def scenario(world: World) -> None:
-        answer = await world.client.put(f"{world.pins}/{name}", json=body)
-        refused(answer, 400, "INVALID_INPUT", field)
-        assert await world.names() == []
-
-    play(sqlite_database, scenario)
+    answer = await world.client.put(f"{world.pins}/{name}", json=body)
+    refused(answer, 400, "INVALID_INPUT", field)
+    assert await world.names() == []
 
 
 @pytest.mark.parametrize("name", ["prod/eu-1", "prod%2Feu-1", "prod%2feu-1", "%2F", "%252F"])
-def test_a_pin_has_no_slash_however_it_is_written(sqlite_database: str, name: str) -> None:
+async def test_a_pin_has_no_slash_however_it_is_written(world: World, name: str) -> None:
     """Else a proxy that decodes paths, and one that does not, would see different things."""
 
-    async def scenario(world: World) -> None:
+    for answer in (
+        await world.client.put(f"{world.pins}/{name}", json={}),
+        await world.client.delete(f"{world.pins}/{name}"),
+    ):
+        is_name = name == "%252F"  # the three characters %2F
+        status = 400 if is_name and answer.request.method == "PUT" else 404
+        assert answer.status_code == status
+    assert await world.names() == []
+
+
+async def test_now_is_not_the_future(world: World) -> None:
+    for seconds, status in ((0, 400), (-1, 400), (1, 201)):
+        body = {"expires_at": after(world, seconds)}
+        answer = await world.client.put(f"{world.pins}/prod", json=body)
+        assert answer.status_code == status
+
+
+async def test_a_pin_goes_with_its_image(world: World, database_url: str) -> None:
+    assert (await world.client.put(f"{world.pins}/prod", json={})).status_code == 201
+    image = f"{PATH}/{world.repository}/images/{world.digest}"
+    answer = await world.client.delete(image)
+    refused(answer, 409, "CONFLICT")
+    assert answer.json()["error"]["params"]["pins"] == ["prod"]
+    await world.docker.delete(world.digest)  # the data plane knows no force
+    refused(await world.client.get(world.pins), 404, "NOT_FOUND")
+    refused(await world.client.put(f"{world.pins}/prod", json={}), 404, "NOT_FOUND")
+    with querying(database_url) as query:
+        assert query("SELECT count(*) FROM image_pins")[0][0] == 0
+
+
+async def test_another_account_finds_no_pins(world: World) -> None:
+    account = await world.install.add_account("other")
+    program = await world.install.add_program(account, "ci", ALLOW_ALL)
+    async with world.install.connect() as stranger:
+        stranger.headers.update(bearer(program.access_token))
         for answer in (
-            await world.client.put(f"{world.pins}/{name}", json={}),
-            await world.client.delete(f"{world.pins}/{name}"),
+            await stranger.get(world.pins),
+            await stranger.put(f"{world.pins}/prod", json={}),
+            await stranger.delete(f"{world.pins}/prod"),
         ):
-            is_name = name == "%252F"  # the three characters %2F
-            status = 400 if is_name and answer.request.method == "PUT" else 404
-            assert answer.status_code == status
-        assert await world.names() == []
-
-    play(sqlite_database, scenario)
-
-
-def test_now_is_not_the_future(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        for seconds, status in ((0, 400), (-1, 400), (1, 201)):
-            body = {"expires_at": after(world, seconds)}
-            answer = await world.client.put(f"{world.pins}/prod", json=body)
-            assert answer.status_code == status
-
-    play(sqlite_database, scenario)
-
-
-def test_a_pin_goes_with_its_image(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        assert (await world.client.put(f"{world.pins}/prod", json={})).status_code == 201
-        image = f"{PATH}/{world.repository}/images/{world.digest}"
-        answer = await world.client.delete(image)
-        refused(answer, 409, "CONFLICT")
-        assert answer.json()["error"]["params"]["pins"] == ["prod"]
-        await world.docker.delete(world.digest)  # the data plane knows no force
-        refused(await world.client.get(world.pins), 404, "NOT_FOUND")
-        refused(await world.client.put(f"{world.pins}/prod", json={}), 404, "NOT_FOUND")
-        with querying(database_url) as query:
-            assert query("SELECT count(*) FROM image_pins")[0][0] == 0
-
-    play(database_url, scenario)
-
-
-def test_another_account_finds_no_pins(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        account = await world.install.add_account("other")
-        program = await world.install.add_program(account, "ci", ALLOW_ALL)
-        async with world.install.connect() as stranger:
-            stranger.headers.update(bearer(program.access_token))
-            for answer in (
-                await stranger.get(world.pins),
-                await stranger.put(f"{world.pins}/prod", json={}),
-                await stranger.delete(f"{world.pins}/prod"),
-            ):
-                refused(answer, 404, "NOT_FOUND")
-        assert await world.names() == []
-
-    play(sqlite_database, scenario)
+            refused(answer, 404, "NOT_FOUND")
+    assert await world.names() == []
 
 
 @pytest.mark.parametrize(
@@ -248,19 +225,16 @@ def test_another_account_finds_no_pins(sqlite_database: str) -> None:
         ("registry:DeleteImagePin", (403, 403, 204)),
     ],
 )
-def test_each_action_allows_one_thing(
-    sqlite_database: str, action: str, statuses: tuple[int, int, int]
+async def test_each_action_allows_one_thing(
+    world: World, action: str, statuses: tuple[int, int, int]
 ) -> None:
-    async def scenario(world: World) -> None:
-        assert (await world.client.put(f"{world.pins}/there", json={})).status_code == 201
-        program = await world.install.add_program(world.account, "limited", allow(action))
-        async with world.install.connect() as client:
-            client.headers.update(bearer(program.access_token))
-            answers = (
-                await client.get(world.pins),
-                await client.put(f"{world.pins}/mine", json={}),
-                await client.delete(f"{world.pins}/there"),
-            )
-        assert tuple(answer.status_code for answer in answers) == statuses
-
-    play(sqlite_database, scenario)
+    assert (await world.client.put(f"{world.pins}/there", json={})).status_code == 201
+    program = await world.install.add_program(world.account, "limited", allow(action))
+    async with world.install.connect() as client:
+        client.headers.update(bearer(program.access_token))
+        answers = (
+            await client.get(world.pins),
+            await client.put(f"{world.pins}/mine", json={}),
+            await client.delete(f"{world.pins}/there"),
+        )
+    assert tuple(answer.status_code for answer in answers) == statuses

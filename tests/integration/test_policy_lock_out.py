@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import httpx
 import pytest
 
 from tests.integration.repositories_world import PATH, refused
-from tests.tenants import ALLOW_ALL, Install, allow, bearer, document, let, refuse
-from tests.tenants import play as play_install
+from tests.tenants import ALLOW_ALL, allow, bearer, document, let, open_install, refuse
 
 PULL: Final = "registry:PullImage"
 PUSH: Final = "registry:PushImage"
@@ -20,14 +20,12 @@ SELF: Final = "crn:iam::acme:service-account/ci"
 JSON: Final = {"content-type": "application/json"}
 
 
-def play(
-    url: str,
-    scenario: Callable[[httpx.AsyncClient, str], Awaitable[None]],
-    *statements: dict[str, Any],
-) -> None:
-    """Give `scenario` a client of ``ci`` in ``acme``, and the path of a repository's policy."""
-
-    async def run(install: Install) -> None:
+@asynccontextmanager
+async def open_client(
+    url: str, *statements: dict[str, Any]
+) -> AsyncIterator[tuple[httpx.AsyncClient, str]]:
+    """Open a client of ``ci`` in ``acme``, and return it with the path of a repository's policy."""
+    async with open_install(url) as install:
         await install.add_account("partner")
         account = await install.add_account("acme")
         program = await install.add_program(account, "ci", *(statements or (ALLOW_ALL,)))
@@ -35,9 +33,7 @@ def play(
         repository = await install.add_repository(account, "r")
         async with install.connect() as client:
             client.headers.update(bearer(program.access_token))
-            await scenario(client, f"{PATH}/{repository}/policy")
-
-    play_install(url, run)
+            yield client, f"{PATH}/{repository}/policy"
 
 
 def only(statement: dict[str, Any], **conditions: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -62,10 +58,10 @@ def only(statement: dict[str, Any], **conditions: Any) -> dict[str, Any]:  # noq
         ([only(refuse("*"), date_before="2020-01-01T00:00:00Z")], []),
     ],
 )
-def test_a_policy_that_denies_its_setter_is_forced_or_refused(
+async def test_a_policy_that_denies_its_setter_is_forced_or_refused(
     sqlite_database: str, statements: list[dict[str, Any]], lost: list[str]
 ) -> None:
-    async def scenario(client: httpx.AsyncClient, path: str) -> None:
+    async with open_client(sqlite_database) as (client, path):
         said = document(*statements)
         answer = await client.put(path, json=said)
         if not lost:
@@ -80,13 +76,13 @@ def test_a_policy_that_denies_its_setter_is_forced_or_refused(
         # It has nothing more to lose by what it lives with.
         assert (await client.put(path, json=said)).status_code == 200
 
-    play(sqlite_database, scenario)
 
-
-def test_what_one_may_not_do_anyway_cannot_be_lost(database_url: str) -> None:
+async def test_what_one_may_not_do_anyway_cannot_be_lost(database_url: str) -> None:
     """The way out stays open: no policy of a repository can deny its own replacement."""
 
-    async def scenario(client: httpx.AsyncClient, path: str) -> None:
+    async with open_client(
+        database_url, allow("registry:PutRepositoryPolicy", "registry:DeleteRepositoryPolicy")
+    ) as (client, path):
         assert (await client.put(path, json=document(refuse("*")))).status_code == 200
         assert (await client.delete(path)).status_code == 204
         assert (await client.put(path, json=document(let(SELF)))).status_code == 200
@@ -96,20 +92,12 @@ def test_what_one_may_not_do_anyway_cannot_be_lost(database_url: str) -> None:
         # ... but what is merely not allowed any more is what it asked for.
         assert (await client.put(path, json=document(let("partner")))).status_code == 200
 
-    play(
-        database_url,
-        scenario,
-        allow("registry:PutRepositoryPolicy", "registry:DeleteRepositoryPolicy"),
-    )
 
-
-def test_a_document_is_checked_before_the_lock_out(sqlite_database: str) -> None:
-    async def scenario(client: httpx.AsyncClient, path: str) -> None:
+async def test_a_document_is_checked_before_the_lock_out(sqlite_database: str) -> None:
+    async with open_client(sqlite_database) as (client, path):
         said = document(refuse("*"), let("crn:iam::acme:role/absent"))
         refused(await client.put(path, json=said), 400, "INVALID_INPUT")
         refused(await client.put(f"{path}?force=true", json=said), 400, "INVALID_INPUT")
-
-    play(sqlite_database, scenario)
 
 
 def _encoded(**changes: object) -> bytes:
@@ -117,7 +105,7 @@ def _encoded(**changes: object) -> bytes:
 
 
 @pytest.mark.parametrize("force", ["", "?force=true"], ids=["", "forced"])
-def test_no_document_is_taken_by_half(sqlite_database: str, force: str) -> None:
+async def test_no_document_is_taken_by_half(sqlite_database: str, force: str) -> None:
     """F9, F10, J2 to J7: refused as a whole, and nothing of it ignored; force changes nothing."""
     bodies = {
         "no JSON": b"{version: 1}",
@@ -160,7 +148,7 @@ def test_no_document_is_taken_by_half(sqlite_database: str, force: str) -> None:
         "the public seeing": _encoded(principals=["*"], actions=["registry:DescribeImages"]),
     }
 
-    async def scenario(client: httpx.AsyncClient, path: str) -> None:
+    async with open_client(sqlite_database) as (client, path):
         before = await client.put(path, json=document(let("partner")))
         assert before.status_code == 200
         for name, body in bodies.items():
@@ -176,5 +164,3 @@ def test_no_document_is_taken_by_half(sqlite_database: str, force: str) -> None:
         answer = await client.put(f"{path}{force}", content=large, headers=JSON)
         refused(answer, 413, "PAYLOAD_TOO_LARGE")
         assert (await client.get(path)).json() == before.json()
-
-    play(sqlite_database, scenario)

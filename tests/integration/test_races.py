@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
@@ -14,24 +14,24 @@ import pytest
 from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
+from tests.databases import on_both_databases
 from tests.inprocess import Answer, Client, ManualClock, Registry, open_registry
 from tests.recount import check_counters, object_ids, querying
+
+pytestmark = on_both_databases
 
 BLOBS = [bytes([n]) * (n + 1) for n in range(6)]
 KIND = {"content-type": OCI_MANIFEST}
 
 
-def play(url: str, scenario: Callable[[list[Registry]], Awaitable[None]]) -> None:
-    """Play a scenario on four workers, each with connections and threads of its own."""
+@pytest.fixture
+async def workers(metadata_url: str) -> AsyncIterator[list[Registry]]:
+    """Return four workers, each with connections and threads of its own; count rows at the end."""
     store, clock = MemoryStore(), ManualClock()
-
-    async def whole() -> None:
-        async with AsyncExitStack() as stack:
-            workers = [open_registry(url, store, clock=clock) for _ in range(4)]
-            await scenario([await stack.enter_async_context(one) for one in workers])
-
-    asyncio.run(whole())
-    with querying(url) as query:
+    async with AsyncExitStack() as stack:
+        opened = [open_registry(metadata_url, store, clock=clock) for _ in range(4)]
+        yield [await stack.enter_async_context(one) for one in opened]
+    with querying(metadata_url) as query:
         check_counters(query, "dev")
 
 
@@ -81,164 +81,134 @@ async def random_writer(client: Client, seed: int, turns: int) -> Counter[int]:
     return statuses
 
 
-def test_counters_are_right_after_four_writers(database_url: str) -> None:
-    async def scenario(opened: list[Registry]) -> None:
-        for data in BLOBS:
-            assert (await push(opened[0].client, data)).status == 201
-        counts = await asyncio.gather(
-            *(random_writer(one.client, seed, 75) for seed, one in enumerate(opened))
-        )
-        total = sum(counts, Counter[int]())
-        assert set(total) <= {201, 202, 404, 405}
-        assert total[201] > 50
-        assert total[202] > 10
-
-    play(database_url, scenario)
+async def test_counters_are_right_after_four_writers(workers: list[Registry]) -> None:
+    for data in BLOBS:
+        assert (await push(workers[0].client, data)).status == 201
+    counts = await asyncio.gather(
+        *(random_writer(one.client, seed, 75) for seed, one in enumerate(workers))
+    )
+    total = sum(counts, Counter[int]())
+    assert set(total) <= {201, 202, 404, 405}
+    assert total[201] > 50
+    assert total[202] > 10
 
 
-def test_an_immutable_tag_never_moves(database_url: str) -> None:
-    async def scenario(opened: list[Registry]) -> None:
-        client = opened[0].client
-        await opened[0].add_immutable("app")
-        await push(client, BLOBS[0])
-        for turn in range(5):
-            bodies = [image(BLOBS[0], note=f"{turn} {n}") for n in range(50)]
-            answers = await asyncio.gather(
-                *(put(opened[n % 4].client, f"tag-{turn}", body) for n, body in enumerate(bodies))
-            )
-            (winner,) = (n for n, answer in enumerate(answers) if answer.status == 201)
-            for answer in answers[:winner] + answers[winner + 1 :]:
-                assert (answer.status, answer.codes) == (409, ["DENIED"])
-            found = await client.request("GET", f"/v2/dev/app/manifests/tag-{turn}")
-            assert found.body == bodies[winner]
-
-    play(database_url, scenario)
-
-
-def test_of_many_who_make_a_tag_if_it_is_new_one_does(database_url: str) -> None:
-    async def scenario(opened: list[Registry]) -> None:
-        await push(opened[0].client, BLOBS[0])
-        bodies = [image(BLOBS[0], note=str(n)) for n in range(20)]
+async def test_an_immutable_tag_never_moves(workers: list[Registry]) -> None:
+    client = workers[0].client
+    await workers[0].add_immutable("app")
+    await push(client, BLOBS[0])
+    for turn in range(5):
+        bodies = [image(BLOBS[0], note=f"{turn} {n}") for n in range(50)]
         answers = await asyncio.gather(
-            *(
-                put(opened[n % 4].client, "v1", body, if_none_match="*")
-                for n, body in enumerate(bodies)
-            )
+            *(put(workers[n % 4].client, f"tag-{turn}", body) for n, body in enumerate(bodies))
         )
-        statuses = Counter(answer.status for answer in answers)
-        assert statuses == {201: 1, 412: 19}
-
-    play(database_url, scenario)
-
-
-def test_compare_and_swap_loses_no_move(database_url: str) -> None:
-    async def scenario(opened: list[Registry]) -> None:
-        """Move a tag from each link of a chain to the next, everyone trying every link."""
-        await push(opened[0].client, BLOBS[0])
-        bodies = [image(BLOBS[0], note=str(n)) for n in range(9)]
-        digests: list[str] = [digest_of(body) for body in bodies]
-        assert (await put(opened[0].client, "v1", bodies[0])).status == 201
-
-        async def mover(client: Client) -> int:
-            moved = 0
-            while True:
-                answer = await client.request("HEAD", "/v2/dev/app/manifests/v1")
-                at = digests.index(answer.headers["docker-content-digest"])
-                if at == len(bodies) - 1:
-                    return moved
-                answer = await put(client, "v1", bodies[at + 1], if_match=answer.headers["etag"])
-                assert answer.status in (201, 412)
-                moved += answer.status == 201
-
-        moves = await asyncio.gather(*(mover(one.client) for one in opened))
-        assert sum(moves) == len(bodies) - 1
-
-    play(database_url, scenario)
+        (winner,) = (n for n, answer in enumerate(answers) if answer.status == 201)
+        for answer in answers[:winner] + answers[winner + 1 :]:
+            assert (answer.status, answer.codes) == (409, ["DENIED"])
+        found = await client.request("GET", f"/v2/dev/app/manifests/tag-{turn}")
+        assert found.body == bodies[winner]
 
 
-def test_the_same_image_at_once_is_one(database_url: str) -> None:
-    async def scenario(opened: list[Registry]) -> None:
-        answers = await asyncio.gather(*(push(one.client, BLOBS[0]) for one in opened * 5))
-        assert {answer.status for answer in answers} == {201}
-        body = image(BLOBS[0])
-        answers = await asyncio.gather(*(put(one.client, "v1", body) for one in opened * 5))
-        assert {answer.status for answer in answers} == {201}
+async def test_of_many_who_make_a_tag_if_it_is_new_one_does(workers: list[Registry]) -> None:
+    await push(workers[0].client, BLOBS[0])
+    bodies = [image(BLOBS[0], note=str(n)) for n in range(20)]
+    answers = await asyncio.gather(
+        *(
+            put(workers[n % 4].client, "v1", body, if_none_match="*")
+            for n, body in enumerate(bodies)
+        )
+    )
+    statuses = Counter(answer.status for answer in answers)
+    assert statuses == {201: 1, 412: 19}
 
-    play(database_url, scenario)
+
+async def test_compare_and_swap_loses_no_move(workers: list[Registry]) -> None:
+    """Move a tag from each link of a chain to the next, everyone trying every link."""
+    await push(workers[0].client, BLOBS[0])
+    bodies = [image(BLOBS[0], note=str(n)) for n in range(9)]
+    digests: list[str] = [digest_of(body) for body in bodies]
+    assert (await put(workers[0].client, "v1", bodies[0])).status == 201
+
+    async def mover(client: Client) -> int:
+        moved = 0
+        while True:
+            answer = await client.request("HEAD", "/v2/dev/app/manifests/v1")
+            at = digests.index(answer.headers["docker-content-digest"])
+            if at == len(bodies) - 1:
+                return moved
+            answer = await put(client, "v1", bodies[at + 1], if_match=answer.headers["etag"])
+            assert answer.status in (201, 412)
+            moved += answer.status == 201
+
+    moves = await asyncio.gather(*(mover(one.client) for one in workers))
+    assert sum(moves) == len(bodies) - 1
+
+
+async def test_the_same_image_at_once_is_one(workers: list[Registry], database_url: str) -> None:
+    answers = await asyncio.gather(*(push(one.client, BLOBS[0]) for one in workers * 5))
+    assert {answer.status for answer in answers} == {201}
+    body = image(BLOBS[0])
+    answers = await asyncio.gather(*(put(one.client, "v1", body) for one in workers * 5))
+    assert {answer.status for answer in answers} == {201}
     with querying(database_url) as query:
         assert len(object_ids(query)) == 1
         assert query("SELECT image_count, tag_count FROM repositories") in ([(1, 1)], ((1, 1),))
 
 
-def test_a_mount_races_with_the_deletion_of_its_source(database_url: str) -> None:
-    async def scenario(opened: list[Registry]) -> None:
-        for turn in range(10):
-            data = b"turn %d" % turn
-            digest = digest_of(data)
-            await push(opened[0].client, data, "source")
-            mount = f"/v2/dev/target/blobs/uploads/?mount={digest}&from=dev/source"
-            deleted, *mounted = await asyncio.gather(
-                opened[0].client.request("DELETE", f"/v2/dev/source/blobs/{digest}"),
-                *(one.client.request("POST", mount) for one in opened[1:]),
-            )
-            assert deleted.status == 202
-            assert {answer.status for answer in mounted} <= {201, 202}
-            found = await opened[1].client.request("GET", f"/v2/dev/target/blobs/{digest}")
-            is_mounted = 201 in {answer.status for answer in mounted}
-            assert (found.status == 200) == is_mounted
-            assert found.body == data or not is_mounted
-
-    play(database_url, scenario)
+async def test_a_mount_races_with_the_deletion_of_its_source(workers: list[Registry]) -> None:
+    for turn in range(10):
+        data = b"turn %d" % turn
+        digest = digest_of(data)
+        await push(workers[0].client, data, "source")
+        mount = f"/v2/dev/target/blobs/uploads/?mount={digest}&from=dev/source"
+        deleted, *mounted = await asyncio.gather(
+            workers[0].client.request("DELETE", f"/v2/dev/source/blobs/{digest}"),
+            *(one.client.request("POST", mount) for one in workers[1:]),
+        )
+        assert deleted.status == 202
+        assert {answer.status for answer in mounted} <= {201, 202}
+        found = await workers[1].client.request("GET", f"/v2/dev/target/blobs/{digest}")
+        is_mounted = 201 in {answer.status for answer in mounted}
+        assert (found.status == 200) == is_mounted
+        assert found.body == data or not is_mounted
 
 
-def test_a_blob_is_not_deleted_under_a_manifest(database_url: str) -> None:
-    async def scenario(opened: list[Registry]) -> None:
-        for turn in range(10):
-            data = b"turn %d" % turn
-            await push(opened[0].client, data)
-            stored, deleted = await asyncio.gather(
-                put(opened[0].client, f"v{turn}", image(data)),
-                opened[1].client.request("DELETE", f"/v2/dev/app/blobs/{digest_of(data)}"),
-            )
-            assert (stored.status, deleted.status) in {(201, 405), (404, 202)}
-
-    play(database_url, scenario)
+async def test_a_blob_is_not_deleted_under_a_manifest(workers: list[Registry]) -> None:
+    for turn in range(10):
+        data = b"turn %d" % turn
+        await push(workers[0].client, data)
+        stored, deleted = await asyncio.gather(
+            put(workers[0].client, f"v{turn}", image(data)),
+            workers[1].client.request("DELETE", f"/v2/dev/app/blobs/{digest_of(data)}"),
+        )
+        assert (stored.status, deleted.status) in {(201, 405), (404, 202)}
 
 
-def test_a_child_is_not_deleted_under_an_index(database_url: str) -> None:
-    async def scenario(opened: list[Registry]) -> None:
-        await push(opened[0].client, BLOBS[0])
-        for turn in range(10):
-            child = image(BLOBS[0], note=str(turn))
-            digest = digest_of(child)
-            await put(opened[0].client, digest, child)
-            listed = {"mediaType": OCI_MANIFEST, "digest": digest, "size": len(child)}
-            body = json.dumps({"schemaVersion": 2, "manifests": [listed]}).encode()
-            stored, deleted = await asyncio.gather(
-                put(opened[0].client, f"v{turn}", body, content_type=OCI_INDEX),
-                opened[1].client.request("DELETE", f"/v2/dev/app/manifests/{digest}"),
-            )
-            assert (stored.status, deleted.status) in {(201, 405), (404, 202)}
-
-    play(database_url, scenario)
+async def test_a_child_is_not_deleted_under_an_index(workers: list[Registry]) -> None:
+    await push(workers[0].client, BLOBS[0])
+    for turn in range(10):
+        child = image(BLOBS[0], note=str(turn))
+        digest = digest_of(child)
+        await put(workers[0].client, digest, child)
+        listed = {"mediaType": OCI_MANIFEST, "digest": digest, "size": len(child)}
+        body = json.dumps({"schemaVersion": 2, "manifests": [listed]}).encode()
+        stored, deleted = await asyncio.gather(
+            put(workers[0].client, f"v{turn}", body, content_type=OCI_INDEX),
+            workers[1].client.request("DELETE", f"/v2/dev/app/manifests/{digest}"),
+        )
+        assert (stored.status, deleted.status) in {(201, 405), (404, 202)}
 
 
 @pytest.mark.parametrize("what", ["blobs", "manifests"])
-def test_of_many_who_delete_one_thing_one_does(database_url: str, what: str) -> None:
-    async def scenario(opened: list[Registry]) -> None:
-        body = image(BLOBS[0])
-        for _ in range(5):
-            await push(opened[0].client, BLOBS[0])
-            if what == "manifests":
-                await put(opened[0].client, "v1", body)
-            digest = digest_of(body if what == "manifests" else BLOBS[0])
-            answers = await asyncio.gather(
-                *(
-                    one.client.request("DELETE", f"/v2/dev/app/{what}/{digest}")
-                    for one in opened * 2
-                )
-            )
-            statuses = Counter(answer.status for answer in answers)
-            assert statuses == {202: 1, 404: 7}
-
-    play(database_url, scenario)
+async def test_of_many_who_delete_one_thing_one_does(workers: list[Registry], what: str) -> None:
+    body = image(BLOBS[0])
+    for _ in range(5):
+        await push(workers[0].client, BLOBS[0])
+        if what == "manifests":
+            await put(workers[0].client, "v1", body)
+        digest = digest_of(body if what == "manifests" else BLOBS[0])
+        answers = await asyncio.gather(
+            *(one.client.request("DELETE", f"/v2/dev/app/{what}/{digest}") for one in workers * 2)
+        )
+        statuses = Counter(answer.status for answer in answers)
+        assert statuses == {202: 1, 404: 7}

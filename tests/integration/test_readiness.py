@@ -36,50 +36,46 @@ async def fine() -> None:
     """Serve."""
 
 
-def test_a_part_that_hangs_is_asked_once_and_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_part_that_hangs_is_asked_once_and_told_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(health, "PATIENCE_SECONDS", 0.02)
     asked = 0
 
-    async def scenario() -> None:
-        release = asyncio.Event()
+    release = asyncio.Event()
 
-        async def hang() -> None:
-            nonlocal asked
-            asked += 1
-            await release.wait()
+    async def hang() -> None:
+        nonlocal asked
+        asked += 1
+        await release.wait()
 
-        readiness = Readiness({"database": hang, "reads": fine})
-        late = {"database": "no answer within 0.02 s", "reads": "ok"}
-        for _ in range(3):
-            assert await asyncio.gather(*(readiness.report() for _ in range(50))) == [late] * 50
-        assert asked == 1
-        release.set()
-        await readiness.report()
-        assert await readiness.report() == {"database": "ok", "reads": "ok"}
-
-    asyncio.run(scenario())
+    readiness = Readiness({"database": hang, "reads": fine})
+    late = {"database": "no answer within 0.02 s", "reads": "ok"}
+    for _ in range(3):
+        assert await asyncio.gather(*(readiness.report() for _ in range(50))) == [late] * 50
+    assert asked == 1
+    release.set()
+    await readiness.report()
+    assert await readiness.report() == {"database": "ok", "reads": "ok"}
 
 
-def test_who_asks_and_goes_away_takes_no_answer_with_him() -> None:
-    async def scenario() -> None:
-        release = asyncio.Event()
+async def test_who_asks_and_goes_away_takes_no_answer_with_him() -> None:
+    release = asyncio.Event()
 
-        async def wait() -> None:
-            await release.wait()
+    async def wait() -> None:
+        await release.wait()
 
-        readiness = Readiness({"database": wait})
-        gone = asyncio.create_task(readiness.report())
-        waiting = asyncio.create_task(readiness.report())
-        await asyncio.sleep(0)
-        gone.cancel()
-        await asyncio.gather(gone, return_exceptions=True)
-        release.set()
-        assert await waiting == {"database": "ok"}
-
-    asyncio.run(scenario())
+    readiness = Readiness({"database": wait})
+    gone = asyncio.create_task(readiness.report())
+    waiting = asyncio.create_task(readiness.report())
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    release.set()
+    assert await waiting == {"database": "ok"}
 
 
-def test_a_part_that_fails_tells_what_anybody_may_know() -> None:
+async def test_a_part_that_fails_tells_what_anybody_may_know() -> None:
     async def away() -> None:
         raise Unavailable("the database cannot do this now")
 
@@ -87,7 +83,7 @@ def test_a_part_that_fails_tells_what_anybody_may_know() -> None:
         raise OSError(5, "Input/output error", "/srv/data/blobs")
 
     readiness = Readiness({"database": away, "reads": broken, "writes": fine})
-    assert asyncio.run(readiness.report()) == {
+    assert await readiness.report() == {
         "database": "the database cannot do this now",
         "reads": "it failed",
         "writes": "ok",
@@ -134,7 +130,7 @@ def test_a_full_disk_is_told_of_writes(tmp_path: Path, monkeypatch: pytest.Monke
     )
 
 
-def test_the_database_is_asked_for_no_account(tmp_path: Path) -> None:
+async def test_the_database_is_asked_for_no_account(tmp_path: Path) -> None:
     asked: list[str] = []
 
     class Watched(PassingDatabase):
@@ -148,15 +144,12 @@ def test_the_database_is_asked_for_no_account(tmp_path: Path) -> None:
             asked.append(query.__name__)
             return await super().read(query, *args, **kwargs)
 
-    async def scenario() -> None:
-        settings = Settings(data=tmp_path)
-        registry = Registry(settings)
-        async with registry.open() as process:
-            watched = replace(process.ctx, database=Watched(process.ctx.database))
-            assert await registry.readiness(watched).report() == READY
-
     prepare(Settings(data=tmp_path))
-    asyncio.run(scenario())
+    settings = Settings(data=tmp_path)
+    registry = Registry(settings)
+    async with registry.open() as process:
+        watched = replace(process.ctx, database=Watched(process.ctx.database))
+        assert await registry.readiness(watched).report() == READY
     assert asked == ["accepted_at"]
 
 
@@ -165,7 +158,7 @@ def test_who_asks_hears_within_a_second() -> None:
 
 
 @pytest.mark.postgresql
-def test_a_database_that_is_away_is_told_in_time(
+async def test_a_database_that_is_away_is_told_in_time(
     tmp_path: Path, postgresql_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its driver waits for seconds; who asks for readiness does not."""
@@ -179,16 +172,13 @@ def test_a_database_that_is_away_is_told_in_time(
     async def ask(report: Callable[[], Awaitable[dict[str, str]]]) -> None:
         assert await report() == READY | {"database": "no answer within 0.02 s"}
 
-    async def scenario() -> None:
-        registry = Registry(settings)
-        async with registry.open() as process:
-            monkeypatch.setattr(health, "PATIENCE_SECONDS", 0.02)
-            monkeypatch.setattr(postgresql, "connect", away)
-            monkeypatch.setattr(postgresql, "PATIENCE_SECONDS", 0)
-            try:
-                await ask(registry.readiness(process.ctx).report)
-            finally:
-                release.set()
-
     prepare(settings)
-    asyncio.run(scenario())
+    registry = Registry(settings)
+    async with registry.open() as process:
+        monkeypatch.setattr(health, "PATIENCE_SECONDS", 0.02)
+        monkeypatch.setattr(postgresql, "connect", away)
+        monkeypatch.setattr(postgresql, "PATIENCE_SECONDS", 0)
+        try:
+            await ask(registry.readiness(process.ctx).report)
+        finally:
+            release.set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tenants import ALLOW_ALL, Install, Statement, allow, bearer, deny, let, play, refuse
+from tests.tenants import ALLOW_ALL, Install, Statement, allow, bearer, deny, let, refuse
 
 PULL = "registry:PullImage"
 PATH = "/v2/acme/r/tags/list"
@@ -29,51 +29,42 @@ async def message(install: Install, token: str, path: str = PATH) -> str:
         (ALLOW_ALL, refuse("acme"), f"the repository's own policy denies you {PULL} on acme/r"),
     ],
 )
-def test_ones_own_account_is_told_what_is_missing(
-    sqlite_database: str, own: Statement, resource: Statement | None, words: str
+async def test_ones_own_account_is_told_what_is_missing(
+    install: Install, own: Statement, resource: Statement | None, words: str
 ) -> None:
-    async def scenario(install: Install) -> None:
-        acme = await install.add_account("acme")
-        await install.add_repository(acme, "r", *([resource] if resource else []))
-        password = await install.login(await install.add_program(acme, "ci", own))
-        assert await message(install, await install.exchange(password, SCOPE)) == words
-
-    play(sqlite_database, scenario)
+    acme = await install.add_account("acme")
+    await install.add_repository(acme, "r", *([resource] if resource else []))
+    password = await install.login(await install.add_program(acme, "ci", own))
+    assert await message(install, await install.exchange(password, SCOPE)) == words
 
 
 @pytest.mark.parametrize("own", [ALLOW_ALL, allow("storage:GetObject"), deny(PULL)])
-def test_a_stranger_is_told_the_rule(sqlite_database: str, own: Statement) -> None:
+async def test_a_stranger_is_told_the_rule(install: Install, own: Statement) -> None:
     """Private, shared with others, denied, absent, of nobody: the same words."""
 
-    async def scenario(install: Install) -> None:
-        acme = await install.add_account("acme")
-        stranger = await install.add_program(await install.add_account("partner"), "ci", own)
-        await install.add_repository(acme, "private")
-        await install.add_repository(acme, "shared", let("acme"))
-        await install.add_repository(acme, "denied", let("partner"), refuse("*"))
-        password = await install.login(stranger)
-        told = set()
-        for name in ("acme/private", "acme/shared", "acme/denied", "acme/absent", "nobody/absent"):
-            token = await install.exchange(password, f"repository:{name}:pull")
-            (entry,) = install.tokens.verify(token).access.values()
-            assert (entry.denied, entry.reasons) == (("pull",), ())
-            said = await message(install, token, f"/v2/{name}/tags/list")
-            told.add(said.replace(name, "it"))
-        (words,) = told
-        assert "one of your policies" in words
-        assert "repository's own policy too" in words
-
-    play(sqlite_database, scenario)
+    acme = await install.add_account("acme")
+    stranger = await install.add_program(await install.add_account("partner"), "ci", own)
+    await install.add_repository(acme, "private")
+    await install.add_repository(acme, "shared", let("acme"))
+    await install.add_repository(acme, "denied", let("partner"), refuse("*"))
+    password = await install.login(stranger)
+    told = set()
+    for name in ("acme/private", "acme/shared", "acme/denied", "acme/absent", "nobody/absent"):
+        token = await install.exchange(password, f"repository:{name}:pull")
+        (entry,) = install.tokens.verify(token).access.values()
+        assert (entry.denied, entry.reasons) == (("pull",), ())
+        said = await message(install, token, f"/v2/{name}/tags/list")
+        told.add(said.replace(name, "it"))
+    (words,) = told
+    assert "one of your policies" in words
+    assert "repository's own policy too" in words
 
 
-def test_the_catalog_says_which_action_it_takes(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        program = await install.add_program(await install.add_account("acme"), "ci")
-        token = await install.exchange(await install.login(program), "registry:catalog:*")
-        words = "none of your policies allows registry:DescribeRepositories"
-        assert await message(install, token, "/v2/_catalog") == words
-
-    play(sqlite_database, scenario)
+async def test_the_catalog_says_which_action_it_takes(install: Install) -> None:
+    program = await install.add_program(await install.add_account("acme"), "ci")
+    token = await install.exchange(await install.login(program), "registry:catalog:*")
+    words = "none of your policies allows registry:DescribeRepositories"
+    assert await message(install, token, "/v2/_catalog") == words
 
 
 @pytest.mark.parametrize(
@@ -84,18 +75,15 @@ def test_the_catalog_says_which_action_it_takes(sqlite_database: str) -> None:
         ([ALLOW_ALL, deny("registry:*", on="crn:*:r")], "one of your policies denies it"),
     ],
 )
-def test_the_control_plane_says_so_too(
-    sqlite_database: str, said: list[Statement], words: str
+async def test_the_control_plane_says_so_too(
+    install: Install, said: list[Statement], words: str
 ) -> None:
-    async def scenario(install: Install) -> None:
-        acme = await install.add_account("acme")
-        ident = await install.add_repository(acme, "x")
-        said_ = [{**each, "resources": ["crn:*repository/x"]} for each in said[1:]]
-        program = await install.add_program(acme, "ci", *said[:1], *said_)
-        async with install.connect() as client:
-            for path in (f"/v1/repositories/{ident}", f"/v1/repositories/{ident}/images"):
-                answer = await client.get(path, headers=bearer(program.access_token))
-                assert answer.status_code == 403
-                assert answer.json()["error"]["message"].endswith(f" here: {words}")
-
-    play(sqlite_database, scenario)
+    acme = await install.add_account("acme")
+    ident = await install.add_repository(acme, "x")
+    said_ = [{**each, "resources": ["crn:*repository/x"]} for each in said[1:]]
+    program = await install.add_program(acme, "ci", *said[:1], *said_)
+    async with install.connect() as client:
+        for path in (f"/v1/repositories/{ident}", f"/v1/repositories/{ident}/images"):
+            answer = await client.get(path, headers=bearer(program.access_token))
+            assert answer.status_code == 403
+            assert answer.json()["error"]["message"].endswith(f" here: {words}")

@@ -10,7 +10,7 @@ import httpx
 from tests.integration.repositories_world import PATH, create
 from tests.integration.restoration_world import KIND, Shop, open_shop
 from tests.recount import querying
-from tests.tenants import HOST, Install, play
+from tests.tenants import HOST, Install
 
 
 async def add_rule(shop: Shop, *types: str, prefix: str = "", topic: str = "builds") -> str:
@@ -39,96 +39,86 @@ async def put(shop: Shop, reference: str, body: bytes) -> httpx.Response:
     )
 
 
-def test_every_kind_of_change_is_told_once(database_url: str) -> None:
-    async def scenario(install: Install) -> None:
-        async with open_shop(install) as shop:
-            topic = await add_rule(shop, "registry.*")
-            digest = await shop.push("one", "v1")
-            body = (await shop.pull("v1")).content
-            assert (await put(shop, "v1", body)).status_code == 201  # changes nothing
-            assert (await put(shop, "v2", body)).status_code == 201
-            await shop.delete("v2")
-            await shop.delete(digest)
-            await shop.restore(digest)
-            other = await create(shop.client, "other")
-            await shop.client.delete(f"{PATH}/{other['id']}")
+async def test_every_kind_of_change_is_told_once(install: Install, database_url: str) -> None:
+    async with open_shop(install) as shop:
+        topic = await add_rule(shop, "registry.*")
+        digest = await shop.push("one", "v1")
+        body = (await shop.pull("v1")).content
+        assert (await put(shop, "v1", body)).status_code == 201  # changes nothing
+        assert (await put(shop, "v2", body)).status_code == 201
+        await shop.delete("v2")
+        await shop.delete(digest)
+        await shop.restore(digest)
+        other = await create(shop.client, "other")
+        await shop.client.delete(f"{PATH}/{other['id']}")
 
-            events = told(database_url)
-            assert [(kind, payload["data"]["tag"]) for kind, payload in events] == [
-                ("registry.image.pushed", "v1"),
-                ("registry.tag.moved", "v1"),
-                ("registry.tag.moved", "v2"),
-                ("registry.tag.deleted", "v2"),
-                ("registry.image.deleted", None),
-                ("registry.tag.deleted", "v1"),
-                ("registry.image.pushed", "v1"),
-                ("registry.tag.moved", "v1"),
-                ("registry.repository.created", None),
-                ("registry.repository.deleted", None),
-            ]
-            of_images = [payload["data"] for _, payload in events if payload["data"]["digest"]]
-            assert {each["media_type"] for each in of_images} == {KIND}
-            assert len(of_images) == 8
-            payload = events[0][1]
-            data = payload["data"]
-            assert payload["topics"] == [topic]
-            assert data["repository"]["name"] == "r"
-            assert data["uri"] == f"{HOST}/acme/r"
-            assert (data["digest"], data["media_type"]) == (digest, KIND)
-            assert data["principal"].endswith(":service-account/ci")
-            assert data["occurred_at"].endswith("Z")
-
-    play(database_url, scenario)
+        events = told(database_url)
+        assert [(kind, payload["data"]["tag"]) for kind, payload in events] == [
+            ("registry.image.pushed", "v1"),
+            ("registry.tag.moved", "v1"),
+            ("registry.tag.moved", "v2"),
+            ("registry.tag.deleted", "v2"),
+            ("registry.image.deleted", None),
+            ("registry.tag.deleted", "v1"),
+            ("registry.image.pushed", "v1"),
+            ("registry.tag.moved", "v1"),
+            ("registry.repository.created", None),
+            ("registry.repository.deleted", None),
+        ]
+        of_images = [payload["data"] for _, payload in events if payload["data"]["digest"]]
+        assert {each["media_type"] for each in of_images} == {KIND}
+        assert len(of_images) == 8
+        payload = events[0][1]
+        data = payload["data"]
+        assert payload["topics"] == [topic]
+        assert data["repository"]["name"] == "r"
+        assert data["uri"] == f"{HOST}/acme/r"
+        assert (data["digest"], data["media_type"]) == (digest, KIND)
+        assert data["principal"].endswith(":service-account/ci")
+        assert data["occurred_at"].endswith("Z")
 
 
-def test_what_no_rule_asks_for_is_not_written(database_url: str) -> None:
-    async def scenario(install: Install) -> None:
-        async with open_shop(install) as shop:
-            await shop.push("one", "v1")
-            assert told(database_url) == []
-            await add_rule(shop, "registry.tag.deleted", "registry.image.*", prefix="other/")
-            await shop.push("two", "v1")
-            assert told(database_url) == []
-            await add_rule(shop, "registry.image.deleted", prefix="r", topic="deletions")
-            await shop.delete(await shop.push("three", "v3"))
-            ((kind, payload),) = told(database_url)
-            assert kind == "registry.image.deleted"
-            assert [topic.rpartition("/")[2] for topic in payload["topics"]] == ["deletions"]
-
-    play(database_url, scenario)
+async def test_what_no_rule_asks_for_is_not_written(install: Install, database_url: str) -> None:
+    async with open_shop(install) as shop:
+        await shop.push("one", "v1")
+        assert told(database_url) == []
+        await add_rule(shop, "registry.tag.deleted", "registry.image.*", prefix="other/")
+        await shop.push("two", "v1")
+        assert told(database_url) == []
+        await add_rule(shop, "registry.image.deleted", prefix="r", topic="deletions")
+        await shop.delete(await shop.push("three", "v3"))
+        ((kind, payload),) = told(database_url)
+        assert kind == "registry.image.deleted"
+        assert [topic.rpartition("/")[2] for topic in payload["topics"]] == ["deletions"]
 
 
-def test_a_topic_is_told_once_however_many_rules_ask(database_url: str) -> None:
-    async def scenario(install: Install) -> None:
-        async with open_shop(install) as shop:
-            first = await add_rule(shop, "registry.image.pushed")
-            await add_rule(shop, "registry.image.*", prefix="r")
-            second = await add_rule(shop, "registry.*", topic="all")
-            await shop.push("one")
-            ((_, payload),) = told(database_url)
-            assert payload["topics"] == sorted([first, second])
+async def test_a_topic_is_told_once_however_many_rules_ask(
+    install: Install, database_url: str
+) -> None:
+    async with open_shop(install) as shop:
+        first = await add_rule(shop, "registry.image.pushed")
+        await add_rule(shop, "registry.image.*", prefix="r")
+        second = await add_rule(shop, "registry.*", topic="all")
+        await shop.push("one")
+        ((_, payload),) = told(database_url)
+        assert payload["topics"] == sorted([first, second])
 
-    play(database_url, scenario)
 
-
-def test_a_change_that_fails_tells_nothing(database_url: str) -> None:
-    async def scenario(install: Install) -> None:
-        async with open_shop(install) as shop:
-            await shop.client.patch(shop.path, json={"tag_mutability": "immutable"})
-            await shop.push("one", "v1")
-            await add_rule(shop, "registry.*")
-            body = json.dumps(
-                {
-                    "schemaVersion": 2,
-                    "mediaType": KIND,
-                    "config": json.loads((await shop.pull("v1")).content)["config"],
-                    "layers": [],
-                }
-            ).encode()
-            # The image is stored, then its tag is refused: all of it is undone.
-            assert (await put(shop, "v1", body)).status_code == 409
-            assert (await shop.docker.delete("/v2/acme/r/manifests/v1")).status_code == 405
-            assert (await shop.docker.delete("/v2/acme/r/manifests/v2")).status_code == 404
-            assert told(database_url) == []
-
-    play(database_url, scenario)
+async def test_a_change_that_fails_tells_nothing(install: Install, database_url: str) -> None:
+    async with open_shop(install) as shop:
+        await shop.client.patch(shop.path, json={"tag_mutability": "immutable"})
+        await shop.push("one", "v1")
+        await add_rule(shop, "registry.*")
+        body = json.dumps(
+            {
+                "schemaVersion": 2,
+                "mediaType": KIND,
+                "config": json.loads((await shop.pull("v1")).content)["config"],
+                "layers": [],
+            }
+        ).encode()
+        # The image is stored, then its tag is refused: all of it is undone.
+        assert (await put(shop, "v1", body)).status_code == 409
+        assert (await shop.docker.delete("/v2/acme/r/manifests/v1")).status_code == 405
+        assert (await shop.docker.delete("/v2/acme/r/manifests/v2")).status_code == 404
+        assert told(database_url) == []

@@ -10,9 +10,10 @@ import pytest
 
 from cloudcore.identity.rows.accounts import find_account_ids
 from registry.metadata.settings import AccountSettings, find_settings
+from tests.databases import on_both_databases
 from tests.integration.pushing import make_world
 from tests.integration.repositories_world import client_of, refused
-from tests.tenants import Install, allow, deny, play
+from tests.tenants import Install, allow, deny
 
 PATH: Final = "/v1/registry-settings"
 
@@ -24,70 +25,62 @@ async def read(client: httpx.AsyncClient) -> dict[str, Any]:
     return found
 
 
-def test_settings_begin_with_defaults_and_change_by_parts(database_url: str) -> None:
-    async def scenario(install: Install) -> None:
-        client = await client_of(install, "acme")
-        other = await client_of(install, "other")
-        begin = {"undelete_days": 7, "uncounted_pullers": [], "updated_at": None}
-        assert await read(client) == begin
-        changed = await client.patch(PATH, json={"undelete_days": 0})
-        assert changed.status_code == 200
-        first = changed.json()["registry_settings"]
-        assert first == begin | {"undelete_days": 0, "updated_at": first["updated_at"]}
-        assert first["updated_at"] is not None
-        pattern = "crn:iam::01890000-0000-7000-8000-000000000001:role/scanner-*"
-        second = await client.patch(PATH, json={"uncounted_pullers": [pattern, "*"]})
-        found = second.json()["registry_settings"]
-        assert found["undelete_days"] == 0
-        assert found["uncounted_pullers"] == [pattern, "*"]
-        assert found["updated_at"] > first["updated_at"]
-        assert (await client.patch(PATH, json={})).status_code == 200
-        assert (await read(client))["uncounted_pullers"] == [pattern, "*"]
-        assert await read(other) == begin
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_settings_begin_with_defaults_and_change_by_parts(install: Install) -> None:
+    client = await client_of(install, "acme")
+    other = await client_of(install, "other")
+    begin = {"undelete_days": 7, "uncounted_pullers": [], "updated_at": None}
+    assert await read(client) == begin
+    changed = await client.patch(PATH, json={"undelete_days": 0})
+    assert changed.status_code == 200
+    first = changed.json()["registry_settings"]
+    assert first == begin | {"undelete_days": 0, "updated_at": first["updated_at"]}
+    assert first["updated_at"] is not None
+    pattern = "crn:iam::01890000-0000-7000-8000-000000000001:role/scanner-*"
+    second = await client.patch(PATH, json={"uncounted_pullers": [pattern, "*"]})
+    found = second.json()["registry_settings"]
+    assert found["undelete_days"] == 0
+    assert found["uncounted_pullers"] == [pattern, "*"]
+    assert found["updated_at"] > first["updated_at"]
+    assert (await client.patch(PATH, json={})).status_code == 200
+    assert (await read(client))["uncounted_pullers"] == [pattern, "*"]
+    assert await read(other) == begin
 
 
-def test_changes_at_once_lose_nothing(database_url: str) -> None:
-    async def scenario(install: Install) -> None:
-        client = await client_of(install, "acme")
-        changes = [{"undelete_days": 3}, {"uncounted_pullers": ["*"]}]
-        answers = await asyncio.gather(*(client.patch(PATH, json=body) for body in changes * 5))
-        assert {answer.status_code for answer in answers} == {200}
-        found = await read(client)
-        assert (found["undelete_days"], found["uncounted_pullers"]) == (3, ["*"])
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_changes_at_once_lose_nothing(install: Install) -> None:
+    client = await client_of(install, "acme")
+    changes = [{"undelete_days": 3}, {"uncounted_pullers": ["*"]}]
+    answers = await asyncio.gather(*(client.patch(PATH, json=body) for body in changes * 5))
+    assert {answer.status_code for answer in answers} == {200}
+    found = await read(client)
+    assert (found["undelete_days"], found["uncounted_pullers"]) == (3, ["*"])
 
 
-def test_of_another_accounts_handle_it_is_not_told_whether_it_exists(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        await install.add_account("partner")
-        client = await client_of(install, "acme")
-        told = []
-        for handle in ("partner", "nobody"):
-            given = {"uncounted_pullers": [f"crn:iam::{handle}:role/x"]}
-            error = (await client.patch(PATH, json=given)).json()["error"]
-            told.append({**error, "request_id": None})
-        assert told[0] == told[1]
-        assert told[0]["params"]["reason"] == "foreign_account"
-
-    play(sqlite_database, scenario)
+async def test_of_another_accounts_handle_it_is_not_told_whether_it_exists(
+    install: Install,
+) -> None:
+    await install.add_account("partner")
+    client = await client_of(install, "acme")
+    told = []
+    for handle in ("partner", "nobody"):
+        given = {"uncounted_pullers": [f"crn:iam::{handle}:role/x"]}
+        error = (await client.patch(PATH, json=given)).json()["error"]
+        told.append({**error, "request_id": None})
+    assert told[0] == told[1]
+    assert told[0]["params"]["reason"] == "foreign_account"
 
 
 @pytest.mark.parametrize("handle", ["partner", "iam", "crn"])
-def test_handles_are_kept_as_ids(sqlite_database: str, handle: str) -> None:
-    async def scenario(install: Install) -> None:
-        client = await client_of(install, handle)
-        ids = await install.database.read(find_account_ids, [handle])
-        given = [f"crn:iam::{handle}:service-account/backup", "crn:iam::par*:role/x"]
-        answer = await client.patch(PATH, json={"uncounted_pullers": given})
-        kept = [f"crn:iam::{ids[handle]}:service-account/backup", given[1]]
-        assert answer.json()["registry_settings"]["uncounted_pullers"] == kept
-        again = await client.patch(PATH, json={"uncounted_pullers": kept})
-        assert again.json()["registry_settings"]["uncounted_pullers"] == kept
-
-    play(sqlite_database, scenario)
+async def test_handles_are_kept_as_ids(install: Install, handle: str) -> None:
+    client = await client_of(install, handle)
+    ids = await install.database.read(find_account_ids, [handle])
+    given = [f"crn:iam::{handle}:service-account/backup", "crn:iam::par*:role/x"]
+    answer = await client.patch(PATH, json={"uncounted_pullers": given})
+    kept = [f"crn:iam::{ids[handle]}:service-account/backup", given[1]]
+    assert answer.json()["registry_settings"]["uncounted_pullers"] == kept
+    again = await client.patch(PATH, json={"uncounted_pullers": kept})
+    assert again.json()["registry_settings"]["uncounted_pullers"] == kept
 
 
 @pytest.mark.parametrize(
@@ -116,71 +109,58 @@ def test_handles_are_kept_as_ids(sqlite_database: str, handle: str) -> None:
         (None, "body"),
     ],
 )
-def test_what_cannot_be_a_setting_changes_nothing(
-    sqlite_database: str, body: object, field: str
+async def test_what_cannot_be_a_setting_changes_nothing(
+    install: Install, body: object, field: str
 ) -> None:
-    async def scenario(install: Install) -> None:
-        client = await client_of(install, "acme")
-        before = await client.patch(PATH, json={"undelete_days": 3})
-        refused(await client.patch(PATH, json=body), 400, "INVALID_INPUT", field)
-        assert await read(client) == before.json()["registry_settings"]
-
-    play(sqlite_database, scenario)
+    client = await client_of(install, "acme")
+    before = await client.patch(PATH, json={"undelete_days": 3})
+    refused(await client.patch(PATH, json=body), 400, "INVALID_INPUT", field)
+    assert await read(client) == before.json()["registry_settings"]
 
 
+@on_both_databases
 @pytest.mark.parametrize("days", [0, 90])
-def test_the_ends_of_the_range_are_in_it(database_url: str, days: int) -> None:
-    async def scenario(install: Install) -> None:
-        client = await client_of(install, "acme")
-        answer = await client.patch(PATH, json={"undelete_days": days})
-        assert answer.json()["registry_settings"]["undelete_days"] == days
-
-    play(database_url, scenario)
+async def test_the_ends_of_the_range_are_in_it(install: Install, days: int) -> None:
+    client = await client_of(install, "acme")
+    answer = await client.patch(PATH, json={"undelete_days": days})
+    assert answer.json()["registry_settings"]["undelete_days"] == days
 
 
-def test_reading_and_changing_are_two_actions(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        reader = await client_of(install, "acme", allow("registry:GetRegistrySettings"))
-        assert (await reader.get(PATH)).status_code == 200
-        refused(await reader.patch(PATH, json={"undelete_days": 1}), 403, "ACCESS_DENIED")
-        writer = await client_of(install, "other", allow("registry:UpdateRegistrySettings"))
-        assert (await writer.patch(PATH, json={"undelete_days": 1})).status_code == 200
-        refused(await writer.get(PATH), 403, "ACCESS_DENIED")
-        where = "crn:registry:local:*:registry-settings/default"
-        denied = deny("registry:*", on=where)
-        nobody = await client_of(install, "third", allow("registry:*"), denied)
-        refused(await nobody.get(PATH), 403, "ACCESS_DENIED")
-
-    play(sqlite_database, scenario)
+async def test_reading_and_changing_are_two_actions(install: Install) -> None:
+    reader = await client_of(install, "acme", allow("registry:GetRegistrySettings"))
+    assert (await reader.get(PATH)).status_code == 200
+    refused(await reader.patch(PATH, json={"undelete_days": 1}), 403, "ACCESS_DENIED")
+    writer = await client_of(install, "other", allow("registry:UpdateRegistrySettings"))
+    assert (await writer.patch(PATH, json={"undelete_days": 1})).status_code == 200
+    refused(await writer.get(PATH), 403, "ACCESS_DENIED")
+    where = "crn:registry:local:*:registry-settings/default"
+    denied = deny("registry:*", on=where)
+    nobody = await client_of(install, "third", allow("registry:*"), denied)
+    refused(await nobody.get(PATH), 403, "ACCESS_DENIED")
 
 
-def test_an_account_without_a_row_has_the_defaults(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        account = await install.add_account("acme")
-        assert await install.database.read(find_settings, account.id) == AccountSettings(7, ())
-
-    play(sqlite_database, scenario)
+async def test_an_account_without_a_row_has_the_defaults(install: Install) -> None:
+    account = await install.add_account("acme")
+    assert await install.database.read(find_settings, account.id) == AccountSettings(7, ())
 
 
-def test_what_is_deleted_keeps_its_time_until_it_is_restored_and_deleted_again(
-    database_url: str,
+@on_both_databases
+async def test_what_is_deleted_keeps_its_time_until_it_is_restored_and_deleted_again(
+    install: Install,
 ) -> None:
-    async def scenario(install: Install) -> None:
-        world = await make_world(install)
-        image = await world.push_image("image", "v1")
-        path = f"{world.images}/{image['digest']}"
+    world = await make_world(install)
+    image = await world.push_image("image", "v1")
+    path = f"{world.images}/{image['digest']}"
 
-        async def deleted() -> list[str]:
-            return [each["digest"] for each in (await world.get("/images/deleted"))["images"]]
+    async def deleted() -> list[str]:
+        return [each["digest"] for each in (await world.get("/images/deleted"))["images"]]
 
-        assert (await world.control.delete(path)).status_code == 204
-        assert (await world.control.patch(PATH, json={"undelete_days": 0})).status_code == 200
-        assert await deleted() == [image["digest"]]
-        answer = await world.control.post(
-            f"{world.images}/restore", json={"digests": [image["digest"]]}
-        )
-        assert answer.json()["failures"] == []
-        assert (await world.control.delete(path)).status_code == 204
-        assert await deleted() == []
-
-    play(database_url, scenario)
+    assert (await world.control.delete(path)).status_code == 204
+    assert (await world.control.patch(PATH, json={"undelete_days": 0})).status_code == 200
+    assert await deleted() == [image["digest"]]
+    answer = await world.control.post(
+        f"{world.images}/restore", json={"digests": [image["digest"]]}
+    )
+    assert answer.json()["failures"] == []
+    assert (await world.control.delete(path)).status_code == 204
+    assert await deleted() == []

@@ -11,6 +11,7 @@ from registry.blobstore.memory import MemoryStore
 from registry.gc.purge.repositories import purge_deleted_repositories
 from registry.gc.purge.uploads import discard_expired_uploads
 from registry.oci.digest import digest_of
+from tests.databases import on_both_databases
 from tests.integration.repositories_world import (
     PATH,
     client_of,
@@ -19,45 +20,43 @@ from tests.integration.repositories_world import (
     refused,
 )
 from tests.recount import querying
-from tests.tenants import HOST, Install, allow, bearer, play
+from tests.tenants import HOST, Install, allow, bearer
 
 
-def test_a_repository_from_its_making_to_its_end(database_url: str) -> None:
-    async def scenario(install: Install) -> None:
-        client = await client_of(install, "acme")
-        made = await create(
-            client,
-            "web/app",
-            description="The shop",
-            tags={"team": "web"},
-            tag_mutability="immutable",
-            immutable_tag_exclusions=["sha256-*.sig"],
-        )
-        assert made["crn"].startswith("crn:registry:local:")
-        assert made["crn"].endswith(":repository/web/app")
-        assert made["uri"] == f"{HOST}/acme/web/app"
-        assert made["encryption"] == {"source": "platform", "kms_key": None}
-        assert made["visibility"] == "private"
-        assert made["source"] == "user"
-        assert (made["image_count"], made["tag_count"], made["size_bytes"]) == (0, 0, 0)
-        assert made["last_pushed_at"] is None
-        one = f"{PATH}/{made['id']}"
-        assert (await client.get(one)).json() == {"repository": made}
-        refused(await client.post(PATH, json={"name": "web/app"}), 409, "CONFLICT")
+@on_both_databases
+async def test_a_repository_from_its_making_to_its_end(install: Install) -> None:
+    client = await client_of(install, "acme")
+    made = await create(
+        client,
+        "web/app",
+        description="The shop",
+        tags={"team": "web"},
+        tag_mutability="immutable",
+        immutable_tag_exclusions=["sha256-*.sig"],
+    )
+    assert made["crn"].startswith("crn:registry:local:")
+    assert made["crn"].endswith(":repository/web/app")
+    assert made["uri"] == f"{HOST}/acme/web/app"
+    assert made["encryption"] == {"source": "platform", "kms_key": None}
+    assert made["visibility"] == "private"
+    assert made["source"] == "user"
+    assert (made["image_count"], made["tag_count"], made["size_bytes"]) == (0, 0, 0)
+    assert made["last_pushed_at"] is None
+    one = f"{PATH}/{made['id']}"
+    assert (await client.get(one)).json() == {"repository": made}
+    refused(await client.post(PATH, json={"name": "web/app"}), 409, "CONFLICT")
 
-        changed = (await client.patch(one, json={"tags": {}, "description": None})).json()
-        assert changed["repository"]["tags"] == {}
-        assert changed["repository"]["description"] is None
-        assert changed["repository"]["tag_mutability"] == "immutable"
-        refused(await client.patch(one, json={"name": "x"}), 400, "INVALID_INPUT", "name")
+    changed = (await client.patch(one, json={"tags": {}, "description": None})).json()
+    assert changed["repository"]["tags"] == {}
+    assert changed["repository"]["description"] is None
+    assert changed["repository"]["tag_mutability"] == "immutable"
+    refused(await client.patch(one, json={"name": "x"}), 400, "INVALID_INPUT", "name")
 
-        assert (await client.delete(one)).status_code == 204
-        refused(await client.get(one), 404, "NOT_FOUND")
-        refused(await client.delete(one), 404, "NOT_FOUND")
-        again = await create(client, "web/app")
-        assert again["id"] != made["id"]
-
-    play(database_url, scenario)
+    assert (await client.delete(one)).status_code == 204
+    refused(await client.get(one), 404, "NOT_FOUND")
+    refused(await client.delete(one), 404, "NOT_FOUND")
+    again = await create(client, "web/app")
+    assert again["id"] != made["id"]
 
 
 @pytest.mark.parametrize(
@@ -81,189 +80,166 @@ def test_a_repository_from_its_making_to_its_end(database_url: str) -> None:
         ({"name": "a", "immutable_tag_exclusions": ["[a]"]}, "immutable_tag_exclusions"),
     ],
 )
-def test_what_cannot_be_a_repository(
-    sqlite_database: str, body: dict[str, Any], field: str
+async def test_what_cannot_be_a_repository(
+    install: Install, body: dict[str, Any], field: str
 ) -> None:
-    async def scenario(install: Install) -> None:
-        client = await client_of(install, "acme")
-        answer = await client.post(PATH, json=body)
-        assert answer.status_code == 400, answer.text
-        assert answer.json()["error"]["params"]["field"].startswith(field)
-        assert (await client.get(PATH)).json()["meta"]["total"] == 0
-
-    play(sqlite_database, scenario)
+    client = await client_of(install, "acme")
+    answer = await client.post(PATH, json=body)
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["params"]["field"].startswith(field)
+    assert (await client.get(PATH)).json()["meta"]["total"] == 0
 
 
-def test_the_list_is_filtered_and_paged_by_name(database_url: str) -> None:
-    async def scenario(install: Install) -> None:
-        client = await client_of(install, "acme")
-        other = await client_of(install, "other")
-        await create(other, "web/z")
-        for name in ("web/c", "db", "web/a", "web", "web/b", "webb"):
-            await create(client, name)
+@on_both_databases
+async def test_the_list_is_filtered_and_paged_by_name(install: Install) -> None:
+    client = await client_of(install, "acme")
+    other = await client_of(install, "other")
+    await create(other, "web/z")
+    for name in ("web/c", "db", "web/a", "web", "web/b", "webb"):
+        await create(client, name)
 
-        async def names(**query: str | int) -> list[str]:
-            found: list[str] = []
-            while True:
-                page = (await client.get(PATH, params=query)).json()
-                found += [each["name"] for each in page["repositories"]]
-                if not page["meta"]["has_more"]:
-                    assert "marker" not in page["meta"]
-                    assert page["meta"]["total"] == len(found)
-                    return found
-                query["marker"] = page["meta"]["marker"]
+    async def names(**query: str | int) -> list[str]:
+        found: list[str] = []
+        while True:
+            page = (await client.get(PATH, params=query)).json()
+            found += [each["name"] for each in page["repositories"]]
+            if not page["meta"]["has_more"]:
+                assert "marker" not in page["meta"]
+                assert page["meta"]["total"] == len(found)
+                return found
+            query["marker"] = page["meta"]["marker"]
 
-        everything = ["db", "web", "web/a", "web/b", "web/c", "webb"]
-        assert await names() == everything
-        assert await names(limit=2) == everything
-        assert await names(name_prefix="web/", limit=1) == ["web/a", "web/b", "web/c"]
-        assert await names(name="web") == ["web"]
-        assert await names(name="web", name_prefix="db") == []
-        assert await names(name_prefix="%") == []
-        marker = (await client.get(PATH, params={"limit": 1})).json()["meta"]["marker"]
-        query = {"marker": marker, "name_prefix": "web"}
-        refused(await client.get(PATH, params=query), 400, "INVALID_INPUT", "marker")
-
-    play(database_url, scenario)
+    everything = ["db", "web", "web/a", "web/b", "web/c", "webb"]
+    assert await names() == everything
+    assert await names(limit=2) == everything
+    assert await names(name_prefix="web/", limit=1) == ["web/a", "web/b", "web/c"]
+    assert await names(name="web") == ["web"]
+    assert await names(name="web", name_prefix="db") == []
+    assert await names(name_prefix="%") == []
+    marker = (await client.get(PATH, params={"limit": 1})).json()["meta"]["marker"]
+    query = {"marker": marker, "name_prefix": "web"}
+    refused(await client.get(PATH, params=query), 400, "INVALID_INPUT", "marker")
 
 
 @pytest.mark.parametrize("text", ["é", "a b", "a\n", "a" * 211, "\0"])
 @pytest.mark.parametrize("field", ["name", "name_prefix"])
-def test_what_no_name_holds_is_not_looked_for(sqlite_database: str, field: str, text: str) -> None:
-    async def scenario(install: Install) -> None:
-        client = await client_of(install, "acme")
-        refused(await client.get(PATH, params={field: text}), 400, "INVALID_INPUT", field)
+async def test_what_no_name_holds_is_not_looked_for(
+    install: Install, field: str, text: str
+) -> None:
+    client = await client_of(install, "acme")
+    refused(await client.get(PATH, params={field: text}), 400, "INVALID_INPUT", field)
 
-    play(sqlite_database, scenario)
 
-
-def test_ids_of_other_accounts_are_unknown(sqlite_database: str) -> None:
+async def test_ids_of_other_accounts_are_unknown(install: Install) -> None:
     """J16 = J17, and who may nothing learns nothing."""
 
-    async def scenario(install: Install) -> None:
-        acme = await client_of(install, "acme")
-        other = await client_of(install, "other")
-        powerless = await client_of(install, "powerless", allow("storage:GetObject"))
-        made = await create(acme, "r")
-        random = "01890000-0000-7000-8000-000000000000"
-        document = {"version": "1", "statements": []}
-        for method, path, body in (
-            ("GET", "", None),
-            ("PATCH", "", {}),
-            ("DELETE", "", None),
-            ("DELETE", "?force=true", None),
-            ("GET", "/policy", None),
-            ("PUT", "/policy", document),
-            ("DELETE", "/policy", None),
-        ):
-            for client, status in ((other, 404), (powerless, 403)):
-                answers = [
-                    await client.request(method, f"{PATH}/{ident}{path}", json=body)
-                    for ident in (made["id"], random)
-                ]
-                assert {answer.status_code for answer in answers} == {status}
-                texts = {
-                    answer.text.replace(answer.headers["x-request-id"], "") for answer in answers
-                }
-                assert len(texts) == 1
-        assert (await acme.get(f"{PATH}/{made['id']}")).status_code == 200
-
-    play(sqlite_database, scenario)
+    acme = await client_of(install, "acme")
+    other = await client_of(install, "other")
+    powerless = await client_of(install, "powerless", allow("storage:GetObject"))
+    made = await create(acme, "r")
+    random = "01890000-0000-7000-8000-000000000000"
+    document = {"version": "1", "statements": []}
+    for method, path, body in (
+        ("GET", "", None),
+        ("PATCH", "", {}),
+        ("DELETE", "", None),
+        ("DELETE", "?force=true", None),
+        ("GET", "/policy", None),
+        ("PUT", "/policy", document),
+        ("DELETE", "/policy", None),
+    ):
+        for client, status in ((other, 404), (powerless, 403)):
+            answers = [
+                await client.request(method, f"{PATH}/{ident}{path}", json=body)
+                for ident in (made["id"], random)
+            ]
+            assert {answer.status_code for answer in answers} == {status}
+            texts = {answer.text.replace(answer.headers["x-request-id"], "") for answer in answers}
+            assert len(texts) == 1
+    assert (await acme.get(f"{PATH}/{made['id']}")).status_code == 200
 
 
-def test_rights_over_a_prefix_reach_no_further(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        crn = "crn:registry:local:acme:repository/web/*"
-        client = await client_of(install, "acme", allow("registry:*", on=crn))
-        await create(client, "web/a")
-        refused(await client.post(PATH, json={"name": "db/a"}), 403, "ACCESS_DENIED")
-        refused(await client.get(PATH), 403, "ACCESS_DENIED")
-        listed = await client.get(PATH, params={"name_prefix": "web/"})
-        assert listed.json()["meta"]["total"] == 1
-        refused(await client.get(PATH, params={"name_prefix": "we"}), 403, "ACCESS_DENIED")
-
-    play(sqlite_database, scenario)
+async def test_rights_over_a_prefix_reach_no_further(install: Install) -> None:
+    crn = "crn:registry:local:acme:repository/web/*"
+    client = await client_of(install, "acme", allow("registry:*", on=crn))
+    await create(client, "web/a")
+    refused(await client.post(PATH, json={"name": "db/a"}), 403, "ACCESS_DENIED")
+    refused(await client.get(PATH), 403, "ACCESS_DENIED")
+    listed = await client.get(PATH, params={"name_prefix": "web/"})
+    assert listed.json()["meta"]["total"] == 1
+    refused(await client.get(PATH, params={"name_prefix": "we"}), 403, "ACCESS_DENIED")
 
 
-def test_rights_over_names_of_one_length_are_none_over_a_list(sqlite_database: str) -> None:
+async def test_rights_over_names_of_one_length_are_none_over_a_list(install: Install) -> None:
     """A ``?`` stands for one character of a name, never for the ``*`` that a list is asked by."""
 
-    async def scenario(install: Install) -> None:
-        crns = [f"crn:registry:local:acme:repository/{name}" for name in ("web-?", "?")]
-        client = await client_of(install, "acme", *(allow("registry:*", on=crn) for crn in crns))
-        await create(client, "web-1")
-        assert (await client.get(PATH, params={"name": "web-1"})).json()["meta"]["total"] == 1
-        refused(await client.get(PATH, params={"name_prefix": "web-"}), 403, "ACCESS_DENIED")
-        for path in (PATH, f"{PATH}/deleted", "/v1/storage-usage"):
-            refused(await client.get(path), 403, "ACCESS_DENIED")
-
-    play(sqlite_database, scenario)
+    crns = [f"crn:registry:local:acme:repository/{name}" for name in ("web-?", "?")]
+    client = await client_of(install, "acme", *(allow("registry:*", on=crn) for crn in crns))
+    await create(client, "web-1")
+    assert (await client.get(PATH, params={"name": "web-1"})).json()["meta"]["total"] == 1
+    refused(await client.get(PATH, params={"name_prefix": "web-"}), 403, "ACCESS_DENIED")
+    for path in (PATH, f"{PATH}/deleted", "/v1/storage-usage"):
+        refused(await client.get(path), 403, "ACCESS_DENIED")
 
 
-def test_a_repository_with_images_goes_only_by_force_and_takes_them_along(
-    database_url: str,
+async def test_a_repository_with_images_goes_only_by_force_and_takes_them_along(
+    install: Install, database_url: str
 ) -> None:
-    async def scenario(install: Install) -> None:
-        client = await client_of(install, "acme")
-        made = await create(client, "r")
-        one = f"{PATH}/{made['id']}"
-        password = (await client.post("/v1/authorization-token")).json()["password"]
-        token = await install.exchange(password, "repository:acme/r:pull,push")
-        async with install.connect() as docker:
-            docker.headers.update(bearer(token))
-            await push_index(docker)
-            opened = await docker.post("/v2/acme/r/blobs/uploads/")
-            upload = opened.headers["location"]
-            found = (await client.get(one)).json()["repository"]
-            assert (found["image_count"], found["tag_count"]) == (3, 1)
-            assert found["last_pushed_at"] is not None
+    client = await client_of(install, "acme")
+    made = await create(client, "r")
+    one = f"{PATH}/{made['id']}"
+    password = (await client.post("/v1/authorization-token")).json()["password"]
+    token = await install.exchange(password, "repository:acme/r:pull,push")
+    async with install.connect() as docker:
+        docker.headers.update(bearer(token))
+        await push_index(docker)
+        opened = await docker.post("/v2/acme/r/blobs/uploads/")
+        upload = opened.headers["location"]
+        found = (await client.get(one)).json()["repository"]
+        assert (found["image_count"], found["tag_count"]) == (3, 1)
+        assert found["last_pushed_at"] is not None
 
-            refused(await client.delete(one), 409, "CONFLICT")
-            refused(await client.delete(f"{one}?force=yes"), 400, "INVALID_INPUT", "force")
-            assert (await docker.get("/v2/acme/r/manifests/v1")).status_code == 200
-            assert (await client.delete(f"{one}?force=true")).status_code == 204
+        refused(await client.delete(one), 409, "CONFLICT")
+        refused(await client.delete(f"{one}?force=yes"), 400, "INVALID_INPUT", "force")
+        assert (await docker.get("/v2/acme/r/manifests/v1")).status_code == 200
+        assert (await client.delete(f"{one}?force=true")).status_code == 204
 
-            answer = await docker.get("/v2/acme/r/manifests/v1")
-            assert (answer.status_code, answer.json()["errors"][0]["code"]) == (404, "NAME_UNKNOWN")
-            assert (await docker.patch(upload, content=b"x")).status_code == 404
-            assert (await docker.get("/v2/acme/r/tags/list")).status_code == 404
-            new = await create(client, "r")
-            assert new["image_count"] == 0
-            install.clock.advance(7 * 24 * 3600 - 1)
-            assert await purge_deleted_repositories(install.ctx) == 0  # it may be restored
-            assert await discard_expired_uploads(install.ctx) == 1
-            install.clock.advance(1)
-            assert await purge_deleted_repositories(install.ctx) == 1
-        with querying(database_url) as query:
-            for table in ("manifests", "tags", "repository_blobs", "manifest_bodies", "uploads"):
-                assert query(f"SELECT count(*) FROM {table}")[0][0] == 0
-            assert [row[0] for row in query("SELECT id FROM repositories")] == [new["id"]]
-
-    play(database_url, scenario)
-
-
-def test_a_blob_that_ends_after_its_repository_is_not_kept(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        client = await client_of(install, "acme")
-        made = await create(client, "r")
-        password = (await client.post("/v1/authorization-token")).json()["password"]
-        token = await install.exchange(password, "repository:acme/r:pull,push")
-
-        async def body() -> AsyncIterator[bytes]:
-            yield b"first "
-            assert (await client.delete(f"{PATH}/{made['id']}")).status_code == 204
-            yield b"second"
-
-        async with install.connect() as docker:
-            answer = await docker.post(
-                f"/v2/acme/r/blobs/uploads/?digest={digest_of(b'first second')}",
-                content=body(),
-                headers=bearer(token),
-            )
+        answer = await docker.get("/v2/acme/r/manifests/v1")
         assert (answer.status_code, answer.json()["errors"][0]["code"]) == (404, "NAME_UNKNOWN")
-        store = install.ctx.reader
-        assert isinstance(store, MemoryStore)
-        assert not store.files.objects
-        assert not store.files.staged
+        assert (await docker.patch(upload, content=b"x")).status_code == 404
+        assert (await docker.get("/v2/acme/r/tags/list")).status_code == 404
+        new = await create(client, "r")
+        assert new["image_count"] == 0
+        install.clock.advance(7 * 24 * 3600 - 1)
+        assert await purge_deleted_repositories(install.ctx) == 0  # it may be restored
+        assert await discard_expired_uploads(install.ctx) == 1
+        install.clock.advance(1)
+        assert await purge_deleted_repositories(install.ctx) == 1
+    with querying(database_url) as query:
+        for table in ("manifests", "tags", "repository_blobs", "manifest_bodies", "uploads"):
+            assert query(f"SELECT count(*) FROM {table}")[0][0] == 0
+        assert [row[0] for row in query("SELECT id FROM repositories")] == [new["id"]]
 
-    play(sqlite_database, scenario)
+
+async def test_a_blob_that_ends_after_its_repository_is_not_kept(install: Install) -> None:
+    client = await client_of(install, "acme")
+    made = await create(client, "r")
+    password = (await client.post("/v1/authorization-token")).json()["password"]
+    token = await install.exchange(password, "repository:acme/r:pull,push")
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"first "
+        assert (await client.delete(f"{PATH}/{made['id']}")).status_code == 204
+        yield b"second"
+
+    async with install.connect() as docker:
+        answer = await docker.post(
+            f"/v2/acme/r/blobs/uploads/?digest={digest_of(b'first second')}",
+            content=body(),
+            headers=bearer(token),
+        )
+    assert (answer.status_code, answer.json()["errors"][0]["code"]) == (404, "NAME_UNKNOWN")
+    store = install.ctx.reader
+    assert isinstance(store, MemoryStore)
+    assert not store.files.objects
+    assert not store.files.staged

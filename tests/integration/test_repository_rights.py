@@ -14,7 +14,6 @@ import httpx
 import pytest
 
 from registry.services.resource_kinds import REPOSITORY_RULES
-from tests.integration.images_world import run
 from tests.integration.pushing import World
 from tests.spec.operations import OPERATIONS, Operation
 from tests.tenants import ALLOW_ALL, Program, allow, bearer, let, refuse
@@ -55,58 +54,49 @@ async def ask(client: httpx.AsyncClient, world: World, operation: Operation, dig
     return (await client.request(operation.method, path, json=body)).status_code
 
 
-def test_whom_a_repository_denies_is_denied_everywhere(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        digest = (await world.push_image("one", "v1"))["digest"]
-        program = await world.install.add_program(world.account, "denied", ALLOW_ALL)
-        denied = refuse(program.crn, actions=sorted(REPOSITORY_RULES.actions))
-        async with signed_in(world, program) as client:
-            for operation in operations():
-                assert await ask(client, world, operation, digest) in operation.success, operation
-            await world.install.share(world.repository_id, world.account, denied)
-            for operation in operations():
-                assert await ask(client, world, operation, digest) == 403, operation
-
-    run(sqlite_database, scenario)
+async def test_whom_a_repository_denies_is_denied_everywhere(world: World) -> None:
+    digest = (await world.push_image("one", "v1"))["digest"]
+    program = await world.install.add_program(world.account, "denied", ALLOW_ALL)
+    denied = refuse(program.crn, actions=sorted(REPOSITORY_RULES.actions))
+    async with signed_in(world, program) as client:
+        for operation in operations():
+            assert await ask(client, world, operation, digest) in operation.success, operation
+        await world.install.share(world.repository_id, world.account, denied)
+        for operation in operations():
+            assert await ask(client, world, operation, digest) == 403, operation
 
 
 @pytest.mark.parametrize("whom", ["program", "account"])
-def test_whom_of_its_account_a_repository_lets_in_needs_nothing_else(
-    sqlite_database: str, whom: str
+async def test_whom_of_its_account_a_repository_lets_in_needs_nothing_else(
+    world: World, whom: str
 ) -> None:
-    async def scenario(world: World) -> None:
-        digest = (await world.push_image("one", "v1"))["digest"]
-        program = await world.install.add_program(world.account, "let", _NEITHER)
-        principal = program.crn if whom == "program" else world.account.id
-        async with signed_in(world, program) as client:
-            for operation in operations():
-                assert await ask(client, world, operation, digest) == 403, operation
-            policy = let(principal, actions=sorted(REPOSITORY_RULES.actions))
-            await world.install.share(world.repository_id, world.account, policy)
-            for operation in operations():
-                assert await ask(client, world, operation, digest) in operation.success, operation
-
-    run(sqlite_database, scenario)
+    digest = (await world.push_image("one", "v1"))["digest"]
+    program = await world.install.add_program(world.account, "let", _NEITHER)
+    principal = program.crn if whom == "program" else world.account.id
+    async with signed_in(world, program) as client:
+        for operation in operations():
+            assert await ask(client, world, operation, digest) == 403, operation
+        policy = let(principal, actions=sorted(REPOSITORY_RULES.actions))
+        await world.install.share(world.repository_id, world.account, policy)
+        for operation in operations():
+            assert await ask(client, world, operation, digest) in operation.success, operation
 
 
 @pytest.mark.parametrize("identity", [ALLOW_ALL, _NEITHER], ids=["both", "the repository's alone"])
-def test_a_partner_needs_both_and_is_not_told_what_is_the_accounts_own(
-    sqlite_database: str, identity: dict[str, Any]
+async def test_a_partner_needs_both_and_is_not_told_what_is_the_accounts_own(
+    world: World, identity: dict[str, Any]
 ) -> None:
-    async def scenario(world: World) -> None:
-        digest = (await world.push_image("one", "v1"))["digest"]
-        partner = await world.install.add_account("partner")
-        program = await world.install.add_program(partner, "ci", identity)
-        policy = let("partner", actions=sorted(REPOSITORY_RULES.actions))
-        await world.install.share(world.repository_id, world.account, policy)
-        async with signed_in(world, program) as client:
-            for operation in operations():
-                status = await ask(client, world, operation, digest)
-                if identity is _NEITHER:
-                    assert status == 403, operation
-                elif operation.path in OWN:
-                    assert status == 404, operation
-                else:
-                    assert status in operation.success, operation
-
-    run(sqlite_database, scenario)
+    digest = (await world.push_image("one", "v1"))["digest"]
+    partner = await world.install.add_account("partner")
+    program = await world.install.add_program(partner, "ci", identity)
+    policy = let("partner", actions=sorted(REPOSITORY_RULES.actions))
+    await world.install.share(world.repository_id, world.account, policy)
+    async with signed_in(world, program) as client:
+        for operation in operations():
+            status = await ask(client, world, operation, digest)
+            if identity is _NEITHER:
+                assert status == 403, operation
+            elif operation.path in OWN:
+                assert status == 404, operation
+            else:
+                assert status in operation.success, operation

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cloudcore.identity.services import service_accounts
+from tests.databases import on_both_databases
 from tests.integration.repositories_world import PATH, client_of, create, refused
 from tests.tenants import (
     ALLOW_ALL,
@@ -15,47 +16,44 @@ from tests.tenants import (
     bearer,
     document,
     let,
-    play,
     refuse,
 )
 
 PARTNER = let("partner")
 
 
-def test_a_policy_from_its_making_to_its_end(database_url: str) -> None:
-    async def scenario(install: Install) -> None:
-        await install.add_account("partner")
-        client = await client_of(install, "acme")
-        made = await create(client, "r")
-        path = f"{PATH}/{made['id']}/policy"
-        refused(await client.get(path), 404, "NOT_FOUND")
-        refused(await client.delete(path), 404, "NOT_FOUND")
+@on_both_databases
+async def test_a_policy_from_its_making_to_its_end(install: Install) -> None:
+    await install.add_account("partner")
+    client = await client_of(install, "acme")
+    made = await create(client, "r")
+    path = f"{PATH}/{made['id']}/policy"
+    refused(await client.get(path), 404, "NOT_FOUND")
+    refused(await client.delete(path), 404, "NOT_FOUND")
 
-        put = await client.put(path, json=document(PARTNER))
-        assert put.status_code == 200, put.text
-        policy = put.json()["policy"]
-        assert policy["repository"] == {key: made[key] for key in ("id", "crn", "name")}
-        assert policy["document"]["statements"][0]["principals"] == ["partner"]
-        assert policy["revision"] == 1
-        assert (await client.get(path)).json() == put.json()
-        assert (await visibility(client, made["id"])) == "shared"
+    put = await client.put(path, json=document(PARTNER))
+    assert put.status_code == 200, put.text
+    policy = put.json()["policy"]
+    assert policy["repository"] == {key: made[key] for key in ("id", "crn", "name")}
+    assert policy["document"]["statements"][0]["principals"] == ["partner"]
+    assert policy["revision"] == 1
+    assert (await client.get(path)).json() == put.json()
+    assert (await visibility(client, made["id"])) == "shared"
 
-        wrapped = await client.put(path, json={"policy": document(let("*"), refuse("partner"))})
-        assert wrapped.json()["policy"]["revision"] == 2
-        assert (await visibility(client, made["id"])) == "public"
-        await client.put(f"{path}?force=true", json=document(refuse("*")))
-        assert (await visibility(client, made["id"])) == "private"
+    wrapped = await client.put(path, json={"policy": document(let("*"), refuse("partner"))})
+    assert wrapped.json()["policy"]["revision"] == 2
+    assert (await visibility(client, made["id"])) == "public"
+    await client.put(f"{path}?force=true", json=document(refuse("*")))
+    assert (await visibility(client, made["id"])) == "private"
 
-        # What was accepted is accepted as it is given back.
-        kept = (await client.get(path)).json()["policy"]["document"]
-        assert (await client.put(path, json=kept)).json()["policy"]["document"] == kept
+    # What was accepted is accepted as it is given back.
+    kept = (await client.get(path)).json()["policy"]["document"]
+    assert (await client.put(path, json=kept)).json()["policy"]["document"] == kept
 
-        assert (await client.delete(path)).status_code == 204
-        refused(await client.get(path), 404, "NOT_FOUND")
-        assert (await client.delete(f"{PATH}/{made['id']}")).status_code == 204
-        refused(await client.put(path, json=document(PARTNER)), 404, "NOT_FOUND")
-
-    play(database_url, scenario)
+    assert (await client.delete(path)).status_code == 204
+    refused(await client.get(path), 404, "NOT_FOUND")
+    assert (await client.delete(f"{PATH}/{made['id']}")).status_code == 204
+    refused(await client.put(path, json=document(PARTNER)), 404, "NOT_FOUND")
 
 
 async def visibility(client: Any, ident: str) -> str:  # noqa: ANN401
@@ -90,20 +88,17 @@ async def visibility(client: Any, ident: str) -> str:  # noqa: ANN401
         document(*[{**PARTNER, "sid": "y" * 100, "principals": ["partner"] * 40}] * 50),
     ],
 )
-def test_what_cannot_be_a_policy_changes_nothing(
-    sqlite_database: str, said: dict[str, Any]
+async def test_what_cannot_be_a_policy_changes_nothing(
+    install: Install, said: dict[str, Any]
 ) -> None:
-    async def scenario(install: Install) -> None:
-        await install.add_account("partner")
-        client = await client_of(install, "acme")
-        path = f"{PATH}/{(await create(client, 'r'))['id']}/policy"
-        before = await client.put(path, json=document(PARTNER))
-        answer = await client.put(path, json=said)
-        refused(answer, 400, "INVALID_INPUT")
-        assert {"field", "reason"} <= answer.json()["error"]["params"].keys()
-        assert (await client.get(path)).json() == before.json()
-
-    play(sqlite_database, scenario)
+    await install.add_account("partner")
+    client = await client_of(install, "acme")
+    path = f"{PATH}/{(await create(client, 'r'))['id']}/policy"
+    before = await client.put(path, json=document(PARTNER))
+    answer = await client.put(path, json=said)
+    refused(answer, 400, "INVALID_INPUT")
+    assert {"field", "reason"} <= answer.json()["error"]["params"].keys()
+    assert (await client.get(path)).json() == before.json()
 
 
 @pytest.mark.parametrize("identity", [True, False], ids=["identity allows", "identity is silent"])
@@ -121,23 +116,20 @@ def test_what_cannot_be_a_policy_changes_nothing(
         ([let("partner", actions=["registry:PushImage"])], False),
     ],
 )
-def test_a_partner_needs_both_policies(
-    sqlite_database: str, resource: list[dict[str, Any]] | None, *, lets: bool, identity: bool
+async def test_a_partner_needs_both_policies(
+    install: Install, resource: list[dict[str, Any]] | None, *, lets: bool, identity: bool
 ) -> None:
     """Rule 8, also where the repository is public."""
 
-    async def scenario(install: Install) -> None:
-        acme = await install.add_account("acme")
-        partner = await install.add_account("partner")
-        said = ALLOW_ALL if identity else allow("storage:GetObject")
-        program = await install.add_program(partner, "ci", said)
-        await install.add_repository(acme, "r", *(resource or ()))
-        token = await install.exchange(await install.login(program), "repository:acme/r:pull")
-        async with install.connect() as client:
-            answer = await client.get("/v2/acme/r/tags/list", headers=bearer(token))
-        assert answer.status_code == (200 if lets and identity else 403)
-
-    play(sqlite_database, scenario)
+    acme = await install.add_account("acme")
+    partner = await install.add_account("partner")
+    said = ALLOW_ALL if identity else allow("storage:GetObject")
+    program = await install.add_program(partner, "ci", said)
+    await install.add_repository(acme, "r", *(resource or ()))
+    token = await install.exchange(await install.login(program), "repository:acme/r:pull")
+    async with install.connect() as client:
+        answer = await client.get("/v2/acme/r/tags/list", headers=bearer(token))
+    assert answer.status_code == (200 if lets and identity else 403)
 
 
 @pytest.mark.parametrize(
@@ -149,96 +141,84 @@ def test_a_partner_needs_both_policies(
         ([let("*"), refuse("acme")], False),
     ],
 )
-def test_an_insider_may_be_let_in_by_name_but_not_as_the_public(
-    sqlite_database: str, resource: list[dict[str, Any]], *, lets: bool
+async def test_an_insider_may_be_let_in_by_name_but_not_as_the_public(
+    install: Install, resource: list[dict[str, Any]], *, lets: bool
 ) -> None:
-    async def scenario(install: Install) -> None:
-        acme = await install.add_account("acme")
-        program = await install.add_program(acme, "ci", allow("storage:GetObject"))
-        await install.add_repository(acme, "r", *resource)
-        token = await install.exchange(await install.login(program), "repository:acme/r:pull")
-        async with install.connect() as client:
-            answer = await client.get("/v2/acme/r/tags/list", headers=bearer(token))
-        assert answer.status_code == (200 if lets else 403)
-
-    play(sqlite_database, scenario)
+    acme = await install.add_account("acme")
+    program = await install.add_program(acme, "ci", allow("storage:GetObject"))
+    await install.add_repository(acme, "r", *resource)
+    token = await install.exchange(await install.login(program), "repository:acme/r:pull")
+    async with install.connect() as client:
+        answer = await client.get("/v2/acme/r/tags/list", headers=bearer(token))
+    assert answer.status_code == (200 if lets else 403)
 
 
 @pytest.mark.parametrize("handle", ["acme", "partner"])
-def test_who_takes_a_name_later_gains_nothing(sqlite_database: str, handle: str) -> None:
-    async def scenario(install: Install) -> None:
-        accounts = {name: await install.add_account(name) for name in ("acme", "partner")}
-        account = accounts[handle]
-        said = ALLOW_ALL if handle == "partner" else allow("storage:GetObject")
-        first = await install.add_program(account, "ci", said)
-        name = f"crn:iam::{handle}:service-account/ci"
-        await install.add_repository(accounts["acme"], "r", let(name))
-        scope, path = "repository:acme/r:pull", "/v2/acme/r/tags/list"
-        async with install.connect() as client:
-            token = await install.exchange(await install.login(first), scope)
-            assert (await client.get(path, headers=bearer(token))).status_code == 200
-            await install.database.write(
-                service_accounts.delete_service_account, account.id, first.id
-            )
-            second = await install.add_program(account, "ci", said, policy="ci2")
-            token = await install.exchange(await install.login(second), scope)
-            assert (await client.get(path, headers=bearer(token))).status_code == 403
-
-    play(sqlite_database, scenario)
+async def test_who_takes_a_name_later_gains_nothing(install: Install, handle: str) -> None:
+    accounts = {name: await install.add_account(name) for name in ("acme", "partner")}
+    account = accounts[handle]
+    said = ALLOW_ALL if handle == "partner" else allow("storage:GetObject")
+    first = await install.add_program(account, "ci", said)
+    name = f"crn:iam::{handle}:service-account/ci"
+    await install.add_repository(accounts["acme"], "r", let(name))
+    scope, path = "repository:acme/r:pull", "/v2/acme/r/tags/list"
+    async with install.connect() as client:
+        token = await install.exchange(await install.login(first), scope)
+        assert (await client.get(path, headers=bearer(token))).status_code == 200
+        await install.database.write(service_accounts.delete_service_account, account.id, first.id)
+        second = await install.add_program(account, "ci", said, policy="ci2")
+        token = await install.exchange(await install.login(second), scope)
+        assert (await client.get(path, headers=bearer(token))).status_code == 403
 
 
-def test_of_another_account_it_is_not_told_who_exists(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        partner = await install.add_account("partner")
-        await install.add_program(partner, "here", ALLOW_ALL)
-        client = await client_of(install, "acme")
-        path = f"{PATH}/{(await create(client, 'r'))['id']}/policy"
-        for name in ("here", "gone"):
-            crn = f"crn:iam::partner:service-account/{name}"
-            answer = await client.put(path, json=document(let(crn)))
-            assert answer.status_code == 200
-        late = await install.add_program(partner, "gone", ALLOW_ALL)
-        token = await install.exchange(await install.login(late), "repository:acme/r:pull")
-        async with install.connect() as docker:
-            answer = await docker.get("/v2/acme/r/tags/list", headers=bearer(token))
-        assert answer.status_code == 403
-
-    play(sqlite_database, scenario)
+async def test_of_another_account_it_is_not_told_who_exists(install: Install) -> None:
+    partner = await install.add_account("partner")
+    await install.add_program(partner, "here", ALLOW_ALL)
+    client = await client_of(install, "acme")
+    path = f"{PATH}/{(await create(client, 'r'))['id']}/policy"
+    for name in ("here", "gone"):
+        crn = f"crn:iam::partner:service-account/{name}"
+        answer = await client.put(path, json=document(let(crn)))
+        assert answer.status_code == 200
+    late = await install.add_program(partner, "gone", ALLOW_ALL)
+    token = await install.exchange(await install.login(late), "repository:acme/r:pull")
+    async with install.connect() as docker:
+        answer = await docker.get("/v2/acme/r/tags/list", headers=bearer(token))
+    assert answer.status_code == 403
 
 
-def test_of_another_account_it_is_not_told_whether_it_exists(database_url: str) -> None:
+@on_both_databases
+async def test_of_another_account_it_is_not_told_whether_it_exists(install: Install) -> None:
     """Answers differ by nothing but what was written, and later bearers gain nothing."""
 
-    async def scenario(install: Install) -> None:
-        await install.add_account("partner")
-        client = await client_of(install, "acme")
-        ident = (await create(client, "r"))["id"]
-        path = f"{PATH}/{ident}/policy"
-        for form in ("{}", "crn:iam::{}:role/x", "crn:iam::{}:service-account/x"):
-            told = []
-            for handle in ("partner", "stranger"):
-                said = document(let(form.format(handle)))
-                put = await client.put(path, json=said)
-                assert put.status_code == 200
-                assert put.json()["policy"]["document"] == said
-                assert (await client.get(path)).json() == put.json()
-                told.append((put.status_code, await visibility(client, ident)))
-            assert told[0] == told[1]
-        await client.put(path, json=document(let("stranger")))
-        stranger = await install.add_account("stranger")
-        late = await install.add_program(stranger, "ci", ALLOW_ALL)
-        scope = "repository:acme/r:pull"
-        for written, status in ((False, 403), (True, 200)):
-            if written:
-                await client.put(path, json=document(let("stranger")))
-            token = await install.exchange(await install.login(late), scope)
-            async with install.connect() as docker:
-                answer = await docker.get("/v2/acme/r/tags/list", headers=bearer(token))
-            assert answer.status_code == status
-
-    play(database_url, scenario)
+    await install.add_account("partner")
+    client = await client_of(install, "acme")
+    ident = (await create(client, "r"))["id"]
+    path = f"{PATH}/{ident}/policy"
+    for form in ("{}", "crn:iam::{}:role/x", "crn:iam::{}:service-account/x"):
+        told = []
+        for handle in ("partner", "stranger"):
+            said = document(let(form.format(handle)))
+            put = await client.put(path, json=said)
+            assert put.status_code == 200
+            assert put.json()["policy"]["document"] == said
+            assert (await client.get(path)).json() == put.json()
+            told.append((put.status_code, await visibility(client, ident)))
+        assert told[0] == told[1]
+    await client.put(path, json=document(let("stranger")))
+    stranger = await install.add_account("stranger")
+    late = await install.add_program(stranger, "ci", ALLOW_ALL)
+    scope = "repository:acme/r:pull"
+    for written, status in ((False, 403), (True, 200)):
+        if written:
+            await client.put(path, json=document(let("stranger")))
+        token = await install.exchange(await install.login(late), scope)
+        async with install.connect() as docker:
+            answer = await docker.get("/v2/acme/r/tags/list", headers=bearer(token))
+        assert answer.status_code == status
 
 
+@on_both_databases
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
@@ -246,38 +226,34 @@ def test_of_another_account_it_is_not_told_whether_it_exists(database_url: str) 
         ("lifecycle-policy", {"rules": [{"priority": 1, "selector": "any", "keep_last": 1}]}),
     ],
 )
-def test_a_revision_never_comes_again(database_url: str, kind: str, said: dict[str, Any]) -> None:
-    async def scenario(install: Install) -> None:
-        client = await client_of(install, "acme")
-        other = f"{PATH}/{(await create(client, 'other'))['id']}/{kind}"
-        path = f"{PATH}/{(await create(client, 'r'))['id']}/{kind}"
+async def test_a_revision_never_comes_again(
+    install: Install, kind: str, said: dict[str, Any]
+) -> None:
+    client = await client_of(install, "acme")
+    other = f"{PATH}/{(await create(client, 'other'))['id']}/{kind}"
+    path = f"{PATH}/{(await create(client, 'r'))['id']}/{kind}"
 
-        async def put(where: str) -> int:
-            (answer,) = (await client.put(where, json=said)).json().values()
-            revision: int = answer["revision"]
-            return revision
+    async def put(where: str) -> int:
+        (answer,) = (await client.put(where, json=said)).json().values()
+        revision: int = answer["revision"]
+        return revision
 
-        assert [await put(path), await put(path)] == [1, 2]
-        for expected in (3, 5):
-            assert (await client.delete(path)).status_code == 204
-            assert (await client.delete(path)).status_code == 404
-            assert [await put(path), await put(path)] == [expected, expected + 1]
-        assert await put(other) == 1
-
-    play(database_url, scenario)
+    assert [await put(path), await put(path)] == [1, 2]
+    for expected in (3, 5):
+        assert (await client.delete(path)).status_code == 204
+        assert (await client.delete(path)).status_code == 404
+        assert [await put(path), await put(path)] == [expected, expected + 1]
+    assert await put(other) == 1
 
 
-def test_conditions_are_judged_at_the_exchange(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        acme = await install.add_account("acme")
-        near = {**let("*"), "conditions": {"ip_address": ["192.0.2.0/24"]}}
-        await install.add_repository(acme, "r", near)
-        for address, status in (("192.0.2.7", 200), ("198.51.100.7", 401)):
-            async with install.connect(address=address) as client:
-                scope = "/v2/token?scope=repository:acme/r:pull"
-                headers = {"x-forwarded-for": "192.0.2.7"}  # believed from proxies only
-                token = (await client.get(scope, headers=headers)).json()["token"]
-                answer = await client.get("/v2/acme/r/tags/list", headers=bearer(token))
-                assert answer.status_code == status
-
-    play(sqlite_database, scenario)
+async def test_conditions_are_judged_at_the_exchange(install: Install) -> None:
+    acme = await install.add_account("acme")
+    near = {**let("*"), "conditions": {"ip_address": ["192.0.2.0/24"]}}
+    await install.add_repository(acme, "r", near)
+    for address, status in (("192.0.2.7", 200), ("198.51.100.7", 401)):
+        async with install.connect(address=address) as client:
+            scope = "/v2/token?scope=repository:acme/r:pull"
+            headers = {"x-forwarded-for": "192.0.2.7"}  # believed from proxies only
+            token = (await client.get(scope, headers=headers)).json()["token"]
+            answer = await client.get("/v2/acme/r/tags/list", headers=bearer(token))
+            assert answer.status_code == status

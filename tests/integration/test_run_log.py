@@ -19,7 +19,8 @@ from cloudcore.serving.logs import JsonFormatter
 from registry.blobstore.memory import MemoryStore
 from registry.gc.collector.steps import collection_kind
 from registry.services.collector_runs import start_run
-from tests.integration.lifecycle_world import LifecycleWorld, play
+from tests.databases import on_both_databases
+from tests.integration.lifecycle_world import LifecycleWorld
 from tests.jobs import lose_workers, until
 
 UNTAGGED: dict[str, Any] = {"priority": 1, "selector": "untagged"}
@@ -42,93 +43,83 @@ def lines(caplog: pytest.LogCaptureFixture) -> Lines:
     return found
 
 
-def test_a_lifecycle_run_that_succeeded(database_url: str, lines: Lines) -> None:
-    async def scenario(world: LifecycleWorld) -> None:
-        await world.world.push_image("1", "v1")
-        await world.world.push_image("22")
-        await world.pass_days(1)
-        run = await world.run(UNTAGGED)
-        (line,) = lines()
-        assert line["level"] == "info"
-        assert line["run_id"] == run["id"]
-        assert line["run_status"] == run["status"] == "succeeded"
-        assert (line["evaluated"], line["expired"]) == (2, 1)
-        assert line["freed_bytes"] == run["freed_bytes"]
-        assert line["repository_id"] == world.world.repository_id
-        assert len(line["account_id"]) == 36
-        assert line["duration_seconds"] >= 0
-        assert "fault" not in line
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_a_lifecycle_run_that_succeeded(lifecycle: LifecycleWorld, lines: Lines) -> None:
+    await lifecycle.world.push_image("1", "v1")
+    await lifecycle.world.push_image("22")
+    await lifecycle.pass_days(1)
+    run = await lifecycle.run(UNTAGGED)
+    (line,) = lines()
+    assert line["level"] == "info"
+    assert line["run_id"] == run["id"]
+    assert line["run_status"] == run["status"] == "succeeded"
+    assert (line["evaluated"], line["expired"]) == (2, 1)
+    assert line["freed_bytes"] == run["freed_bytes"]
+    assert line["repository_id"] == lifecycle.world.repository_id
+    assert len(line["account_id"]) == 36
+    assert line["duration_seconds"] >= 0
+    assert "fault" not in line
 
 
-def test_a_lifecycle_run_that_failed(sqlite_database: str, lines: Lines) -> None:
+async def test_a_lifecycle_run_that_failed(lifecycle: LifecycleWorld, lines: Lines) -> None:
     """With the portions that were left: the step that finds the run over tells nothing anew."""
 
-    async def scenario(world: LifecycleWorld) -> None:
-        for number in range(60):  # two portions
-            await world.world.push_image(f"{number}")
-        await world.pass_days(1)
+    for number in range(60):  # two portions
+        await lifecycle.world.push_image(f"{number}")
+    await lifecycle.pass_days(1)
 
-        async def change_the_policy() -> None:
-            await world.put(UNTAGGED | {"priority": 2})
+    async def change_the_policy() -> None:
+        await lifecycle.put(UNTAGGED | {"priority": 2})
 
-        run = await world.run(UNTAGGED, meddle=change_the_policy)
-        (line,) = lines()
-        assert (line["run_id"], line["run_status"]) == (run["id"], "failed")
-        assert line["fault"].startswith("POLICY_CHANGED")
-
-    play(sqlite_database, scenario)
+    run = await lifecycle.run(UNTAGGED, meddle=change_the_policy)
+    (line,) = lines()
+    assert (line["run_id"], line["run_status"]) == (run["id"], "failed")
+    assert line["fault"].startswith("POLICY_CHANGED")
 
 
+@on_both_databases
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_a_collection(database_url: str, lines: Lines, is_lost: bool) -> None:
+async def test_a_collection(lifecycle: LifecycleWorld, lines: Lines, is_lost: bool) -> None:
     """It succeeds at once, or has failed when its steps were tried too often."""
 
-    async def scenario(world: LifecycleWorld) -> None:
-        install = world.install
-        ctx, database = install.ctx, install.database
-        account_id = world.world.account.id
-        kind = collection_kind(ctx, MemoryStore())
-        run = await database.write(start_run, account_id, ctx.new_id(), ctx.change_by(""))
-        install.clock.advance(2)
-        if is_lost:
-            await lose_workers(database, kind.name, install.clock())
-        await work(database, kind, install.clock)
-        (line,) = lines()
-        assert (line["run_id"], line["account_id"]) == (run.id, account_id)
-        assert line["run_status"] == ("failed" if is_lost else "succeeded")
-        assert line.get("fault") == ("WORKER_LOST" if is_lost else None)
-        for name in ("unlinked", "condemned", "swept", "removed", "freed_bytes", "kept"):
-            assert line[name] == 0
-        assert line["duration_seconds"] >= 2
-
-    play(database_url, scenario)
+    install = lifecycle.install
+    ctx, database = install.ctx, install.database
+    account_id = lifecycle.world.account.id
+    kind = collection_kind(ctx, MemoryStore())
+    run = await database.write(start_run, account_id, ctx.new_id(), ctx.change_by(""))
+    install.clock.advance(2)
+    if is_lost:
+        await lose_workers(database, kind.name, install.clock())
+    await work(database, kind, install.clock)
+    (line,) = lines()
+    assert (line["run_id"], line["account_id"]) == (run.id, account_id)
+    assert line["run_status"] == ("failed" if is_lost else "succeeded")
+    assert line.get("fault") == ("WORKER_LOST" if is_lost else None)
+    for name in ("unlinked", "condemned", "swept", "removed", "freed_bytes", "kept"):
+        assert line[name] == 0
+    assert line["duration_seconds"] >= 2
 
 
-def test_what_was_undone_is_not_told(sqlite_database: str) -> None:
+async def test_what_was_undone_is_not_told(lifecycle: LifecycleWorld) -> None:
     """A step whose lease was lost did not count; the next attempt is told, once."""
     told: list[object] = []
 
-    async def scenario(world: LifecycleWorld) -> None:
-        database, clock = world.install.database, world.install.clock
-        await database.write(lambda tx: enqueue(tx, NewJob("test.told", None), clock()))
-        tries = 0
+    database, clock = lifecycle.install.database, lifecycle.install.clock
+    await database.write(lambda tx: enqueue(tx, NewJob("test.told", None), clock()))
+    tries = 0
 
-        async def step(job: Job) -> Next | Done:
-            nonlocal tries
-            tries += 1
-            if tries == 1:  # another worker gives the job back meanwhile
-                await database.write(
-                    partial(record_failure, job=job, code="X", message="", now=clock()),
-                    retry_seconds=lambda _: 0.0,
-                )
-            return Done(_seven, told.append)
+    async def step(job: Job) -> Next | Done:
+        nonlocal tries
+        tries += 1
+        if tries == 1:  # another worker gives the job back meanwhile
+            await database.write(
+                partial(record_failure, job=job, code="X", message="", now=clock()),
+                retry_seconds=lambda _: 0.0,
+            )
+        return Done(_seven, told.append)
 
-        await work(database, JobKind(name="test.told", step=step), clock)
-        assert (tries, told) == (2, [7])
-
-    play(sqlite_database, scenario)
+    await work(database, JobKind(name="test.told", step=step), clock)
+    assert (tries, told) == (2, [7])
 
 
 def _seven(_: Connection) -> int:

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Database
-from cloudcore.db.opening import open_database
 from cloudcore.keyring import Keyring
 from cloudcore.web import run_once
 from cloudcore.web.run_once import RunOnce
+from tests.databases import on_both_databases
 from tests.inprocess import ManualClock
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    opened = open_database(database_url)
-    yield opened
-    await opened.close()
+pytestmark = on_both_databases
 
 
 def worker(database: Database) -> RunOnce:

@@ -15,7 +15,8 @@ from cloudcore.identity.attempts import PERSON_BUDGET, SIGN_IN_BUDGET
 from cloudcore.identity.known_browser import COOKIE
 from cloudcore.identity.rows.users import User, find_user
 from cloudcore.identity.services.users import add_person
-from tests.integration.oauth_world import PASSWORD, World, code_of, play
+from tests.databases import on_both_databases
+from tests.integration.oauth_world import PASSWORD, World, code_of
 
 EMAIL = "ann@example.com"
 CHEAP = Cost(log_n=4, r=8, p=1)
@@ -55,40 +56,37 @@ async def signed_in_as(world: World, password: str) -> str:
     return found
 
 
-def test_each_signs_in_by_the_own_password(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        one, two = await add(world, PASSWORD), await add(world, OTHER)
-        for _ in range(2):  # also in the browser of the other
-            assert await signed_in_as(world, PASSWORD) == one.id
-            assert await signed_in_as(world, OTHER) == two.id
-        await world.run(f"UPDATE users SET status = 'suspended' WHERE id = '{two.id}'")
-        assert (await attempt(world, OTHER)).status_code == 403
-        assert await signed_in_as(world, PASSWORD) == one.id
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_each_signs_in_by_the_own_password(oauth: World) -> None:
+    one, two = await add(oauth, PASSWORD), await add(oauth, OTHER)
+    for _ in range(2):  # also in the browser of the other
+        assert await signed_in_as(oauth, PASSWORD) == one.id
+        assert await signed_in_as(oauth, OTHER) == two.id
+    await oauth.run(f"UPDATE users SET status = 'suspended' WHERE id = '{two.id}'")
+    assert (await attempt(oauth, OTHER)).status_code == 403
+    assert await signed_in_as(oauth, PASSWORD) == one.id
 
 
-def test_one_password_of_several(database_url: str) -> None:
+@on_both_databases
+async def test_one_password_of_several(oauth: World) -> None:
     """The known browser's person, else the one that signed in last, else the oldest."""
 
-    async def scenario(world: World) -> None:
-        people = [await add(world, PASSWORD) for _ in range(3)]
-        assert await signed_in_as(strange(world), PASSWORD) == people[0].id
-        await world.run(f"UPDATE users SET status = 'suspended' WHERE id = '{people[0].id}'")
-        browser = strange(world)
-        assert await signed_in_as(browser, PASSWORD) == people[1].id
-        await world.run(f"UPDATE users SET status = 'suspended' WHERE id = '{people[1].id}'")
-        world.pass_time(HOUR)
-        assert await signed_in_as(world, PASSWORD) == people[2].id
-        await world.run("UPDATE users SET status = 'active'")
-        assert await signed_in_as(strange(world), PASSWORD) == people[2].id
-        assert await signed_in_as(browser, PASSWORD) == people[1].id
-
-    play(database_url, scenario)
+    people = [await add(oauth, PASSWORD) for _ in range(3)]
+    assert await signed_in_as(strange(oauth), PASSWORD) == people[0].id
+    await oauth.run(f"UPDATE users SET status = 'suspended' WHERE id = '{people[0].id}'")
+    browser = strange(oauth)
+    assert await signed_in_as(browser, PASSWORD) == people[1].id
+    await oauth.run(f"UPDATE users SET status = 'suspended' WHERE id = '{people[1].id}'")
+    oauth.pass_time(HOUR)
+    assert await signed_in_as(oauth, PASSWORD) == people[2].id
+    await oauth.run("UPDATE users SET status = 'active'")
+    assert await signed_in_as(strange(oauth), PASSWORD) == people[2].id
+    assert await signed_in_as(browser, PASSWORD) == people[1].id
 
 
-def test_an_attempt_takes_one_derivation_however_many_there_are(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
+@on_both_databases
+async def test_an_attempt_takes_one_derivation_however_many_there_are(
+    oauth: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     derived: list[Cost] = []
     compared: list[bytes] = []
@@ -104,24 +102,21 @@ def test_an_attempt_takes_one_derivation_however_many_there_are(
             compared.append(two)
             return compare(one, two)
 
-    async def scenario(world: World) -> None:
-        made = [await add(world, PASSWORD) for _ in range(3)]
-        monkeypatch.setattr(Cost, "derive", noted)
-        monkeypatch.setattr("cloudcore.iam.passwords.hmac", Comparing)
-        for count in (3, 2, 1, 0):
-            for password in ("wrong", PASSWORD):
-                derived.clear()
-                compared.clear()
-                answer = await attempt(strange(world), password)
-                expected = 200 if password == PASSWORD and count else 403
-                assert answer.status_code == expected
-                assert derived == [CHEAP]
-                assert len(compared) == count
-            if count:
-                email = f"UPDATE users SET email = 'x{count}@example.com' WHERE id = "
-                await rename(world, email, made[count - 1].id)
-
-    play(database_url, scenario)
+    made = [await add(oauth, PASSWORD) for _ in range(3)]
+    monkeypatch.setattr(Cost, "derive", noted)
+    monkeypatch.setattr("cloudcore.iam.passwords.hmac", Comparing)
+    for count in (3, 2, 1, 0):
+        for password in ("wrong", PASSWORD):
+            derived.clear()
+            compared.clear()
+            answer = await attempt(strange(oauth), password)
+            expected = 200 if password == PASSWORD and count else 403
+            assert answer.status_code == expected
+            assert derived == [CHEAP]
+            assert len(compared) == count
+        if count:
+            email = f"UPDATE users SET email = 'x{count}@example.com' WHERE id = "
+            await rename(oauth, email, made[count - 1].id)
 
 
 async def rename(world: World, statement: str, user_id: str) -> None:
@@ -162,87 +157,78 @@ def test_passwords_that_do_not_share_a_salt_are_found_all_the_same() -> None:
     assert passwords.match_passwords("x" * 2000, kept) == [False] * 3
 
 
-def test_a_browser_of_one_person_does_not_help_to_guess_at_another(database_url: str) -> None:
+@on_both_databases
+async def test_a_browser_of_one_person_does_not_help_to_guess_at_another(oauth: World) -> None:
     """Whoever adds a person of the address could have as many known browsers as it likes."""
 
-    async def scenario(world: World) -> None:
-        await add(world, PASSWORD)
-        await add(world, OTHER)
-        browsers = [strange(world) for _ in range(4)]
-        for browser in browsers:
-            await signed_in_as(browser, OTHER)
-        for number in range(PERSON_BUDGET.limit):
-            assert (await attempt(browsers[number % 4], "wrong")).status_code == 403
-        # Its own budget is not used up, but the one for the others is: the right password fails.
-        assert (await attempt(browsers[0], PASSWORD)).status_code == 403
-        assert await signed_in_as(browsers[0], OTHER)
-        world.peer = "203.0.113.9"
-        assert await signed_in_as(strange(world), PASSWORD)
-
-    play(database_url, scenario)
+    await add(oauth, PASSWORD)
+    await add(oauth, OTHER)
+    browsers = [strange(oauth) for _ in range(4)]
+    for browser in browsers:
+        await signed_in_as(browser, OTHER)
+    for number in range(PERSON_BUDGET.limit):
+        assert (await attempt(browsers[number % 4], "wrong")).status_code == 403
+    # Its own budget is not used up, but the one for the others is: the right password fails.
+    assert (await attempt(browsers[0], PASSWORD)).status_code == 403
+    assert await signed_in_as(browsers[0], OTHER)
+    oauth.peer = "203.0.113.9"
+    assert await signed_in_as(strange(oauth), PASSWORD)
 
 
-def test_a_namesake_does_not_make_guesses_that_never_fail(database_url: str) -> None:
+@on_both_databases
+async def test_a_namesake_does_not_make_guesses_that_never_fail(oauth: World) -> None:
     """Whoever adds a person of the address could give it each password that it guesses."""
 
-    async def scenario(world: World) -> None:
-        victim, own = await add(world, PASSWORD), await add(world, OTHER)
-        for _ in range(SIGN_IN_BUDGET.limit):
-            assert await signed_in_as(strange(world), OTHER) == own.id
-        await world.run(f"UPDATE users SET password = '{victim.password}' WHERE id = '{own.id}'")
-        assert (await attempt(strange(world), PASSWORD)).status_code == 429
-        # In the browser of the own person it is that person who signs in, whoever else could.
-        world.peer = "203.0.113.9"
-        browser = strange(world)
-        await world.run(f"UPDATE users SET password = '{own.password}' WHERE id = '{own.id}'")
-        assert await signed_in_as(browser, OTHER) == own.id
-        await world.run(f"UPDATE users SET password = '{victim.password}' WHERE id = '{own.id}'")
-        assert await signed_in_as(browser, PASSWORD) == own.id
-
-    play(database_url, scenario)
+    victim, own = await add(oauth, PASSWORD), await add(oauth, OTHER)
+    for _ in range(SIGN_IN_BUDGET.limit):
+        assert await signed_in_as(strange(oauth), OTHER) == own.id
+    await oauth.run(f"UPDATE users SET password = '{victim.password}' WHERE id = '{own.id}'")
+    assert (await attempt(strange(oauth), PASSWORD)).status_code == 429
+    # In the browser of the own person it is that person who signs in, whoever else could.
+    oauth.peer = "203.0.113.9"
+    browser = strange(oauth)
+    await oauth.run(f"UPDATE users SET password = '{own.password}' WHERE id = '{own.id}'")
+    assert await signed_in_as(browser, OTHER) == own.id
+    await oauth.run(f"UPDATE users SET password = '{victim.password}' WHERE id = '{own.id}'")
+    assert await signed_in_as(browser, PASSWORD) == own.id
 
 
-def test_guesses_in_a_known_browser_count_whether_or_not_there_are_others(
-    database_url: str,
+@on_both_databases
+async def test_guesses_in_a_known_browser_count_whether_or_not_there_are_others(
+    oauth: World,
 ) -> None:
     """Else its owner could tell by the budget of the client address."""
 
-    async def scenario(world: World) -> None:
-        await add(world, OTHER)
-        seen = []
-        for peer in ("203.0.113.1", "203.0.113.2"):
-            world.peer = peer
-            browser = replace(world, cookies={})
-            await signed_in_as(browser, OTHER)
-            statuses = [
-                (await attempt(browser, "wrong")).status_code
-                for _ in range(PERSON_BUDGET.limit + 1)
-            ]
-            browser.cookies.pop(COOKIE)
-            statuses.append((await attempt(browser, OTHER)).status_code)
-            seen.append(statuses)
-            await add(world, PASSWORD)
-        assert seen[0] == seen[1] == [403] * PERSON_BUDGET.limit + [429, 429]
-
-    play(database_url, scenario)
+    await add(oauth, OTHER)
+    seen = []
+    for peer in ("203.0.113.1", "203.0.113.2"):
+        oauth.peer = peer
+        browser = replace(oauth, cookies={})
+        await signed_in_as(browser, OTHER)
+        statuses = [
+            (await attempt(browser, "wrong")).status_code for _ in range(PERSON_BUDGET.limit + 1)
+        ]
+        browser.cookies.pop(COOKIE)
+        statuses.append((await attempt(browser, OTHER)).status_code)
+        seen.append(statuses)
+        await add(oauth, PASSWORD)
+    assert seen[0] == seen[1] == [403] * PERSON_BUDGET.limit + [429, 429]
 
 
-def test_a_one_time_password_is_changed_for_its_own_person(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        one, two = await add(world, PASSWORD), await add(world, OTHER)
-        await world.run(f"UPDATE users SET must_change_password = true WHERE id = '{two.id}'")
-        page = await attempt(world, OTHER)
-        chosen = "a third long password"
-        sent = await world.send_page(page, new_password=chosen, repeated_password=chosen)
-        assert sent.status_code == 200, sent.text
-        kept = await world.database.read(find_user, one.id)
-        assert kept is not None
-        assert kept.password == one.password
-        assert await signed_in_as(world, chosen) == two.id
-        assert await signed_in_as(world, PASSWORD) == one.id
-        changed = await world.database.read(find_user, two.id)
-        assert changed is not None
-        assert passwords.salt_of(changed.password) == SALT
-        assert (await attempt(world, OTHER)).status_code == 403
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_a_one_time_password_is_changed_for_its_own_person(oauth: World) -> None:
+    one, two = await add(oauth, PASSWORD), await add(oauth, OTHER)
+    await oauth.run(f"UPDATE users SET must_change_password = true WHERE id = '{two.id}'")
+    page = await attempt(oauth, OTHER)
+    chosen = "a third long password"
+    sent = await oauth.send_page(page, new_password=chosen, repeated_password=chosen)
+    assert sent.status_code == 200, sent.text
+    kept = await oauth.database.read(find_user, one.id)
+    assert kept is not None
+    assert kept.password == one.password
+    assert await signed_in_as(oauth, chosen) == two.id
+    assert await signed_in_as(oauth, PASSWORD) == one.id
+    changed = await oauth.database.read(find_user, two.id)
+    assert changed is not None
+    assert passwords.salt_of(changed.password) == SALT
+    assert (await attempt(oauth, OTHER)).status_code == 403

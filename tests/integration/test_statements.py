@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import json
 import pkgutil
@@ -116,23 +115,20 @@ def test_postgresql_takes_every_statement(postgresql_database: str) -> None:
         ("DELETE", f"manifests/{DIGEST}", b"", 18, 1),
     ],
 )
-def test_a_request_takes_few_statements(
+async def test_a_request_takes_few_statements(
     sqlite_database: str, method: str, target: str, body: bytes, count: int, changes: int
 ) -> None:
-    async def scenario() -> None:
-        async with open_counting(sqlite_database) as (registry, counted):
-            ask = registry.client.request
-            push = f"/v2/dev/app/blobs/uploads/?digest={digest_of(BLOB)}"
-            assert (await ask("POST", push, BLOB)).status == 201
-            assert (await ask("PUT", "/v2/dev/app/manifests/v1", BODY, KIND)).status == 201
-            counted.start()
-            path = target if target.startswith("/") else f"/v2/dev/app/{target}"
-            assert (await ask(method, path, body, KIND)).status in (200, 201, 202)
-            texts = [statement.sqlite for statement in counted.seen]
-            assert len(texts) <= count, texts
-            assert counted.changes == changes
-
-    asyncio.run(scenario())
+    async with open_counting(sqlite_database) as (registry, counted):
+        ask = registry.client.request
+        push = f"/v2/dev/app/blobs/uploads/?digest={digest_of(BLOB)}"
+        assert (await ask("POST", push, BLOB)).status == 201
+        assert (await ask("PUT", "/v2/dev/app/manifests/v1", BODY, KIND)).status == 201
+        counted.start()
+        path = target if target.startswith("/") else f"/v2/dev/app/{target}"
+        assert (await ask(method, path, body, KIND)).status in (200, 201, 202)
+        texts = [statement.sqlite for statement in counted.seen]
+        assert len(texts) <= count, texts
+        assert counted.changes == changes
 
 
 @pytest.mark.parametrize(
@@ -152,20 +148,19 @@ def test_a_request_takes_few_statements(
         ("DELETE", f"manifests/{digest_of(UNUSED)}"),
     ],
 )
-def test_a_request_takes_one_transaction(sqlite_database: str, method: str, target: str) -> None:
-    async def scenario() -> None:
-        async with open_counting(sqlite_database) as (registry, counted):
-            ask = registry.client.request
-            for blob in (BLOB, UNUSED):
-                push = f"/v2/dev/app/blobs/uploads/?digest={digest_of(blob)}"
-                assert (await ask("POST", push, blob)).status == 201
-            assert (await ask("PUT", "/v2/dev/app/manifests/v1", BODY, KIND)).status == 201
-            counted.start()
-            answer = await ask(method, f"/v2/dev/app/{target}")
-            assert answer.status in (200, 202, 404)
-            assert counted.reads + counted.changes == 1
-
-    asyncio.run(scenario())
+async def test_a_request_takes_one_transaction(
+    sqlite_database: str, method: str, target: str
+) -> None:
+    async with open_counting(sqlite_database) as (registry, counted):
+        ask = registry.client.request
+        for blob in (BLOB, UNUSED):
+            push = f"/v2/dev/app/blobs/uploads/?digest={digest_of(blob)}"
+            assert (await ask("POST", push, blob)).status == 201
+        assert (await ask("PUT", "/v2/dev/app/manifests/v1", BODY, KIND)).status == 201
+        counted.start()
+        answer = await ask(method, f"/v2/dev/app/{target}")
+        assert answer.status in (200, 202, 404)
+        assert counted.reads + counted.changes == 1
 
 
 def test_a_page_of_tombstones_begins_where_the_last_ended(sqlite_database: str) -> None:

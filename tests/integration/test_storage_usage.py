@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from contextlib import closing
 from dataclasses import dataclass, field
 from random import Random
@@ -20,11 +20,11 @@ from registry.metadata.blobs.objects import linked_object
 from registry.metadata.repositories.visible import find_visible_repository
 from registry.oci.digest import digest_of
 from registry.services import storage_usage as storage
+from tests.databases import on_both_databases
 from tests.integration.layered_images import CONFIG, Pusher, pusher
 from tests.integration.repositories_world import PATH, refused
 from tests.recount import Query, querying
 from tests.tenants import ALLOW_ALL, Install, Program, allow, bearer, let
-from tests.tenants import play as play_install
 
 BASE: Final = b"b" * 1000
 """The layer that images share."""
@@ -70,15 +70,14 @@ class World:
         return dict(record)
 
 
-def play(url: str, scenario: Callable[[World], Awaitable[None]]) -> None:
-    async def run(install: Install) -> None:
-        account = await install.add_account("acme")
-        program = await install.add_program(account, "ci", ALLOW_ALL)
-        client = install.connect()
-        client.headers.update(bearer(program.access_token))
-        await scenario(World(install, account, program, client))
-
-    play_install(url, run)
+@pytest.fixture
+async def world(install: Install) -> World:
+    """Return the account ``acme`` in an install."""
+    account = await install.add_account("acme")
+    program = await install.add_program(account, "ci", ALLOW_ALL)
+    client = install.connect()
+    client.headers.update(bearer(program.access_token))
+    return World(install, account, program, client)
 
 
 def image(
@@ -100,245 +99,217 @@ def image(
     }
 
 
-def test_what_an_image_shares(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        here = await world.repository("here")
-        first = await here.image(BASE, b"x" * 30, tag="v1")
-        size = 1000 + 30 + len(CONFIG)
-        assert await world.of_image("here", first) == image(size, size)
-        # Another image of the repository needs the base and the config.
-        second = await here.image(BASE, b"y" * 7, tag="v2")
-        assert await world.of_image("here", first) == image(size, 30)
-        assert await world.of_image("here", second) == image(1000 + 7 + len(CONFIG), 7)
-        # An image of another repository needs a layer.
-        elsewhere = await world.repository("elsewhere")
-        third = await elsewhere.image(b"x" * 30)
-        assert await world.of_image("here", first) == image(size, 0)
-        assert await world.of_image("elsewhere", third) == image(30 + len(CONFIG), 0)
-        # By its id, too.
-        listed = await world.client.get(f"{PATH}/{world.ids['elsewhere']}/images")
-        found = listed.json()["images"][0]
-        assert found["size_bytes"] == 30 + len(CONFIG)
-        assert await world.of_image("elsewhere", found["id"]) == image(30 + len(CONFIG), 0)
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_what_an_image_shares(world: World) -> None:
+    here = await world.repository("here")
+    first = await here.image(BASE, b"x" * 30, tag="v1")
+    size = 1000 + 30 + len(CONFIG)
+    assert await world.of_image("here", first) == image(size, size)
+    # Another image of the repository needs the base and the config.
+    second = await here.image(BASE, b"y" * 7, tag="v2")
+    assert await world.of_image("here", first) == image(size, 30)
+    assert await world.of_image("here", second) == image(1000 + 7 + len(CONFIG), 7)
+    # An image of another repository needs a layer.
+    elsewhere = await world.repository("elsewhere")
+    third = await elsewhere.image(b"x" * 30)
+    assert await world.of_image("here", first) == image(size, 0)
+    assert await world.of_image("elsewhere", third) == image(30 + len(CONFIG), 0)
+    # By its id, too.
+    listed = await world.client.get(f"{PATH}/{world.ids['elsewhere']}/images")
+    found = listed.json()["images"][0]
+    assert found["size_bytes"] == 30 + len(CONFIG)
+    assert await world.of_image("elsewhere", found["id"]) == image(30 + len(CONFIG), 0)
 
 
-def test_another_account_shares_nothing(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        digest = await (await world.repository("r")).image(BASE)
-        other = await world.install.add_account("other")
-        program = await world.install.add_program(other, "ci", ALLOW_ALL)
-        await world.install.add_repository(other, "r")
-        await (await pusher(world.install, program, "other/r")).image(BASE)
-        size = 1000 + len(CONFIG)
-        assert await world.of_image("r", digest) == image(size, size)
-        assert (await world.of_repository("r"))["exclusive_bytes"] == size
-        assert (await world.usage())["unique_bytes"] == size
-
-    play(sqlite_database, scenario)
+async def test_another_account_shares_nothing(world: World) -> None:
+    digest = await (await world.repository("r")).image(BASE)
+    other = await world.install.add_account("other")
+    program = await world.install.add_program(other, "ci", ALLOW_ALL)
+    await world.install.add_repository(other, "r")
+    await (await pusher(world.install, program, "other/r")).image(BASE)
+    size = 1000 + len(CONFIG)
+    assert await world.of_image("r", digest) == image(size, size)
+    assert (await world.of_repository("r"))["exclusive_bytes"] == size
+    assert (await world.usage())["unique_bytes"] == size
 
 
-def test_an_index_is_told_alone_and_with_its_children(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        docker = await world.repository("r")
-        arm, amd = await docker.image(b"a" * 10), await docker.image(b"m" * 200)
-        index = await docker.index(arm, amd, tag="v1")
-        size = 210 + len(CONFIG)
-        assert await world.of_image("r", index) == image(size, size, 0, unused=[arm, amd])
-        # A child alone: its config is the other's too.
-        assert await world.of_image("r", arm) == image(10 + len(CONFIG), 10)
+@on_both_databases
+async def test_an_index_is_told_alone_and_with_its_children(world: World) -> None:
+    docker = await world.repository("r")
+    arm, amd = await docker.image(b"a" * 10), await docker.image(b"m" * 200)
+    index = await docker.index(arm, amd, tag="v1")
+    size = 210 + len(CONFIG)
+    assert await world.of_image("r", index) == image(size, size, 0, unused=[arm, amd])
+    # A child alone: its config is the other's too.
+    assert await world.of_image("r", arm) == image(10 + len(CONFIG), 10)
 
-        # A child with a tag of its own, a pin of its own, or in another index, stays.
-        tagged = f"{PATH}/{world.ids['r']}/tags/arm"
-        assert (await world.client.put(tagged, json={"digest": arm})).status_code == 201
-        assert await world.of_image("r", index) == image(size, 200, 0, unused=[amd])
-        assert (await world.client.delete(tagged)).status_code == 204
-        pin = f"{PATH}/{world.ids['r']}/images/{amd}/pins/prod"
-        assert (await world.client.put(pin, json={})).status_code == 201
-        assert await world.of_image("r", index) == image(size, 10, 0, unused=[arm])
-        assert (await world.client.delete(pin)).status_code == 204
-        other = await docker.index(amd)
-        assert await world.of_image("r", index) == image(size, 10, 0, unused=[arm])
-        # An index of indexes takes all with it that it alone reaches.
-        top = await docker.index(index, other)
-        told = await world.of_image("r", top)
-        assert told == image(size, 0, 0, unused=[other])  # v1 holds the index
-        assert (await world.client.delete(f"{PATH}/{world.ids['r']}/tags/v1")).status_code == 204
-        told = await world.of_image("r", top)
-        assert told == image(size, size, 0, unused=[index, other, arm, amd])
-        told = await world.read(f"{PATH}/{world.ids['r']}/images/{top}/storage")
-        for digest in (top, *told["unused_digests"]):  # in this order none is in the way
-            await docker.delete(digest)
-
-    play(database_url, scenario)
+    # A child with a tag of its own, a pin of its own, or in another index, stays.
+    tagged = f"{PATH}/{world.ids['r']}/tags/arm"
+    assert (await world.client.put(tagged, json={"digest": arm})).status_code == 201
+    assert await world.of_image("r", index) == image(size, 200, 0, unused=[amd])
+    assert (await world.client.delete(tagged)).status_code == 204
+    pin = f"{PATH}/{world.ids['r']}/images/{amd}/pins/prod"
+    assert (await world.client.put(pin, json={})).status_code == 201
+    assert await world.of_image("r", index) == image(size, 10, 0, unused=[arm])
+    assert (await world.client.delete(pin)).status_code == 204
+    other = await docker.index(amd)
+    assert await world.of_image("r", index) == image(size, 10, 0, unused=[arm])
+    # An index of indexes takes all with it that it alone reaches.
+    top = await docker.index(index, other)
+    told = await world.of_image("r", top)
+    assert told == image(size, 0, 0, unused=[other])  # v1 holds the index
+    assert (await world.client.delete(f"{PATH}/{world.ids['r']}/tags/v1")).status_code == 204
+    told = await world.of_image("r", top)
+    assert told == image(size, size, 0, unused=[index, other, arm, amd])
+    told = await world.read(f"{PATH}/{world.ids['r']}/images/{top}/storage")
+    for digest in (top, *told["unused_digests"]):  # in this order none is in the way
+        await docker.delete(digest)
 
 
+@on_both_databases
 @pytest.mark.parametrize("undelete_days", [0, 7])
-def test_what_is_said_to_be_freed_is_freed(database_url: str, undelete_days: int) -> None:
+async def test_what_is_said_to_be_freed_is_freed(world: World, undelete_days: int) -> None:
     """By deleting it: at once if nothing can be undone, else once it cannot be any more."""
 
-    async def scenario(world: World) -> None:
-        body = {"undelete_days": undelete_days}
-        answer = await world.client.patch("/v1/registry-settings", json=body)
-        assert answer.status_code == 200, answer.text
-        docker = await world.repository("r")
-        keep = await docker.image(BASE, b"k")
-        child = await docker.image(BASE, b"c" * 50)
-        index = await docker.index(child, keep)
-        await docker.index(keep)
-        said = await world.of_image("r", index)
-        assert said["exclusive_bytes"] == 50
-        before = await world.usage()
-        await docker.delete(index)
-        await docker.delete(child)
-        usage = await world.usage()
-        assert before["unique_bytes"] - usage["unique_bytes"] == 50
-        assert usage["stored_bytes"] == before["stored_bytes"]  # rule 6
-        name = "restorable_bytes" if undelete_days else "pending_sweep_bytes"
-        assert usage[name] - before[name] == 50
-        await world.pass_time(undelete_days)
-        usage = await world.usage()
-        assert usage["pending_sweep_bytes"] - before["pending_sweep_bytes"] == 50
-        assert usage["restorable_bytes"] == 0
-
-    play(database_url, scenario)
+    body = {"undelete_days": undelete_days}
+    answer = await world.client.patch("/v1/registry-settings", json=body)
+    assert answer.status_code == 200, answer.text
+    docker = await world.repository("r")
+    keep = await docker.image(BASE, b"k")
+    child = await docker.image(BASE, b"c" * 50)
+    index = await docker.index(child, keep)
+    await docker.index(keep)
+    said = await world.of_image("r", index)
+    assert said["exclusive_bytes"] == 50
+    before = await world.usage()
+    await docker.delete(index)
+    await docker.delete(child)
+    usage = await world.usage()
+    assert before["unique_bytes"] - usage["unique_bytes"] == 50
+    assert usage["stored_bytes"] == before["stored_bytes"]  # rule 6
+    name = "restorable_bytes" if undelete_days else "pending_sweep_bytes"
+    assert usage[name] - before[name] == 50
+    await world.pass_time(undelete_days)
+    usage = await world.usage()
+    assert usage["pending_sweep_bytes"] - before["pending_sweep_bytes"] == 50
+    assert usage["restorable_bytes"] == 0
 
 
-def test_what_a_tombstone_holds_is_told(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        docker = await world.repository("r")
-        live = await docker.image(BASE, b"l")
-        gone = await docker.image(BASE, b"g" * 20)
-        await docker.delete(gone)
-        size = 1000 + 1 + len(CONFIG)
-        # The base would go with `live`, were it not for what may be restored.
-        assert await world.of_image("r", live) == image(size, size, restorable=size - 1)
-        assert await world.of_repository("r") == {
-            "logical_bytes": size,
-            "size_bytes": size,
-            "exclusive_bytes": size,
-            "shared_bytes": 0,
-            "restorable_bytes": 20,
-        }
-        await world.pass_time(7)
-        assert await world.of_image("r", live) == image(size, size)
-        assert (await world.of_repository("r"))["restorable_bytes"] == 0
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_what_a_tombstone_holds_is_told(world: World) -> None:
+    docker = await world.repository("r")
+    live = await docker.image(BASE, b"l")
+    gone = await docker.image(BASE, b"g" * 20)
+    await docker.delete(gone)
+    size = 1000 + 1 + len(CONFIG)
+    # The base would go with `live`, were it not for what may be restored.
+    assert await world.of_image("r", live) == image(size, size, restorable=size - 1)
+    assert await world.of_repository("r") == {
+        "logical_bytes": size,
+        "size_bytes": size,
+        "exclusive_bytes": size,
+        "shared_bytes": 0,
+        "restorable_bytes": 20,
+    }
+    await world.pass_time(7)
+    assert await world.of_image("r", live) == image(size, size)
+    assert (await world.of_repository("r"))["restorable_bytes"] == 0
 
 
-def test_a_deleted_repository_needs_nothing_but_can_be_restored(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        here, there = await world.repository("here"), await world.repository("there")
-        digest = await here.image(BASE)
-        await there.image(BASE, b"t" * 40)
-        size = 1000 + len(CONFIG)
-        assert await world.of_image("here", digest) == image(size, 0)
-        path = f"{PATH}/{world.ids['there']}?force=true"
-        assert (await world.client.delete(path)).status_code == 204
-        assert await world.of_image("here", digest) == image(size, size, restorable=size)
-        usage = await world.usage("?group_by=repository")
-        assert [each["repository"]["name"] for each in usage["repositories"]] == ["here"]
-        assert (usage["unique_bytes"], usage["restorable_bytes"]) == (size, 40)
-        await world.pass_time(7)
-        usage = await world.usage()
-        assert (usage["restorable_bytes"], usage["pending_sweep_bytes"]) == (0, 40)
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_a_deleted_repository_needs_nothing_but_can_be_restored(world: World) -> None:
+    here, there = await world.repository("here"), await world.repository("there")
+    digest = await here.image(BASE)
+    await there.image(BASE, b"t" * 40)
+    size = 1000 + len(CONFIG)
+    assert await world.of_image("here", digest) == image(size, 0)
+    path = f"{PATH}/{world.ids['there']}?force=true"
+    assert (await world.client.delete(path)).status_code == 204
+    assert await world.of_image("here", digest) == image(size, size, restorable=size)
+    usage = await world.usage("?group_by=repository")
+    assert [each["repository"]["name"] for each in usage["repositories"]] == ["here"]
+    assert (usage["unique_bytes"], usage["restorable_bytes"]) == (size, 40)
+    await world.pass_time(7)
+    usage = await world.usage()
+    assert (usage["restorable_bytes"], usage["pending_sweep_bytes"]) == (0, 40)
 
 
-def test_what_deduplication_saves(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(world: World) -> None:
-        nothing = await world.usage("?group_by=repository")
-        assert nothing.pop("dedup_ratio") == 1
-        assert nothing.pop("as_of").endswith("Z")
-        assert not any(nothing.values())
-        one, two = await world.repository("one"), await world.repository("two")
-        await world.repository("empty")
-        first, second = await one.image(BASE, b"1"), await one.image(BASE, b"22")
-        await one.index(first, second)
-        await two.image(BASE, b"333")
-        loose = await two.client.post(
-            "/v2/acme/two/blobs/uploads/?digest=" + digest_of(b"l" * 500), content=b"l" * 500
-        )
-        assert loose.status_code == 201
+@on_both_databases
+async def test_what_deduplication_saves(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = await world.usage("?group_by=repository")
+    assert nothing.pop("dedup_ratio") == 1
+    assert nothing.pop("as_of").endswith("Z")
+    assert not any(nothing.values())
+    one, two = await world.repository("one"), await world.repository("two")
+    await world.repository("empty")
+    first, second = await one.image(BASE, b"1"), await one.image(BASE, b"22")
+    await one.index(first, second)
+    await two.image(BASE, b"333")
+    loose = await two.client.post(
+        "/v2/acme/two/blobs/uploads/?digest=" + digest_of(b"l" * 500), content=b"l" * 500
+    )
+    assert loose.status_code == 201
 
-        monkeypatch.setattr(storage, "_SLICE", 2)  # more than one of everything
-        usage = await world.usage("?group_by=repository")
-        config = len(CONFIG)
-        assert usage["logical_bytes"] == 3 * (1000 + config) + 1 + 2 + 3
-        assert usage["unique_bytes"] == 1000 + config + 1 + 2 + 3
-        assert usage["dedup_ratio"] == round(usage["logical_bytes"] / usage["unique_bytes"], 4)
-        assert usage["stored_bytes"] == usage["unique_bytes"] + 500
-        assert usage["pending_sweep_bytes"] == 500
-        assert usage["restorable_bytes"] == 0
-        assert usage["as_of"].endswith("Z")
-        columns = ("image_count", "logical_bytes", "size_bytes", "exclusive_bytes", "shared_bytes")
-        told = [
-            (each["repository"]["name"], *(each[name] for name in columns))
-            for each in usage["repositories"]
-        ]
-        shared = 1000 + config
-        assert told == [
-            ("one", 3, 2 * shared + 3, shared + 3, 3, shared),
-            ("two", 1, shared + 3, shared + 3, 3, shared),
-            ("empty", 0, 0, 0, 0, 0),
-        ]
-        crn = usage["repositories"][0]["repository"]["crn"]
-        assert crn == f"crn:registry:local:{world.account.id}:repository/one"
-        assert "repositories" not in await world.usage()
-
-    play(database_url, scenario)
+    monkeypatch.setattr(storage, "_SLICE", 2)  # more than one of everything
+    usage = await world.usage("?group_by=repository")
+    config = len(CONFIG)
+    assert usage["logical_bytes"] == 3 * (1000 + config) + 1 + 2 + 3
+    assert usage["unique_bytes"] == 1000 + config + 1 + 2 + 3
+    assert usage["dedup_ratio"] == round(usage["logical_bytes"] / usage["unique_bytes"], 4)
+    assert usage["stored_bytes"] == usage["unique_bytes"] + 500
+    assert usage["pending_sweep_bytes"] == 500
+    assert usage["restorable_bytes"] == 0
+    assert usage["as_of"].endswith("Z")
+    columns = ("image_count", "logical_bytes", "size_bytes", "exclusive_bytes", "shared_bytes")
+    told = [
+        (each["repository"]["name"], *(each[name] for name in columns))
+        for each in usage["repositories"]
+    ]
+    shared = 1000 + config
+    assert told == [
+        ("one", 3, 2 * shared + 3, shared + 3, 3, shared),
+        ("two", 1, shared + 3, shared + 3, 3, shared),
+        ("empty", 0, 0, 0, 0, 0),
+    ]
+    crn = usage["repositories"][0]["repository"]["crn"]
+    assert crn == f"crn:registry:local:{world.account.id}:repository/one"
+    assert "repositories" not in await world.usage()
 
 
-def test_slices_do_not_change_sums(sqlite_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(world: World) -> None:
-        docker = await world.repository("r")
-        images = [
-            await docker.image(*[b"%d" % n * n for n in range(1, end)]) for end in range(2, 8)
-        ]
-        for digest in images[:4]:
-            await docker.delete(digest)
-        whole = await world.of_repository("r"), await world.usage()
-        monkeypatch.setattr(storage, "_SLICE", 1)
-        monkeypatch.setattr(storage, "_TOMBSTONES", 1)
-        sliced = await world.of_repository("r"), await world.usage()
-        assert sliced[0] == whole[0]
-        assert sliced[1] | {"as_of": ""} == whole[1] | {"as_of": ""}
-
-    play(sqlite_database, scenario)
+async def test_slices_do_not_change_sums(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    docker = await world.repository("r")
+    images = [await docker.image(*[b"%d" % n * n for n in range(1, end)]) for end in range(2, 8)]
+    for digest in images[:4]:
+        await docker.delete(digest)
+    whole = await world.of_repository("r"), await world.usage()
+    monkeypatch.setattr(storage, "_SLICE", 1)
+    monkeypatch.setattr(storage, "_TOMBSTONES", 1)
+    sliced = await world.of_repository("r"), await world.usage()
+    assert sliced[0] == whole[0]
+    assert sliced[1] | {"as_of": ""} == whole[1] | {"as_of": ""}
 
 
 @pytest.mark.parametrize("query", ["group_by=image", "group_by=", "group_by=a&group_by=a"])
-def test_usage_is_grouped_by_repository_or_not_at_all(sqlite_database: str, query: str) -> None:
-    async def scenario(world: World) -> None:
-        answer = await world.client.get(f"/v1/storage-usage?{query}")
-        refused(answer, 400, "INVALID_INPUT", "group_by")
-
-    play(sqlite_database, scenario)
+async def test_usage_is_grouped_by_repository_or_not_at_all(world: World, query: str) -> None:
+    answer = await world.client.get(f"/v1/storage-usage?{query}")
+    refused(answer, 400, "INVALID_INPUT", "group_by")
 
 
-def test_partners_and_strangers_learn_nothing(sqlite_database: str) -> None:
+async def test_partners_and_strangers_learn_nothing(world: World) -> None:
     """Whom a repository lets see its images is not told what they share with others."""
 
-    async def scenario(world: World) -> None:
-        digest = await (await world.repository("r")).image(BASE)
-        partner = await world.install.add_account("partner")
-        program = await world.install.add_program(partner, "ci", ALLOW_ALL)
-        seen = let("partner", actions=["registry:DescribeImages"])
-        await world.install.share(world.ids["r"], world.account, seen)
-        async with world.install.connect() as client:
-            client.headers.update(bearer(program.access_token))
-            one = f"{PATH}/{world.ids['r']}"
-            assert (await client.get(f"{one}/images/{digest}")).status_code == 200
-            refused(await client.get(f"{one}/images/{digest}/storage"), 404, "NOT_FOUND")
-            refused(await client.get(f"{one}/storage"), 404, "NOT_FOUND")
-            assert (await client.get("/v1/storage-usage")).json()["storage_usage"][
-                "stored_bytes"
-            ] == 0
-
-    play(sqlite_database, scenario)
+    digest = await (await world.repository("r")).image(BASE)
+    partner = await world.install.add_account("partner")
+    program = await world.install.add_program(partner, "ci", ALLOW_ALL)
+    seen = let("partner", actions=["registry:DescribeImages"])
+    await world.install.share(world.ids["r"], world.account, seen)
+    async with world.install.connect() as client:
+        client.headers.update(bearer(program.access_token))
+        one = f"{PATH}/{world.ids['r']}"
+        assert (await client.get(f"{one}/images/{digest}")).status_code == 200
+        refused(await client.get(f"{one}/images/{digest}/storage"), 404, "NOT_FOUND")
+        refused(await client.get(f"{one}/storage"), 404, "NOT_FOUND")
+        assert (await client.get("/v1/storage-usage")).json()["storage_usage"]["stored_bytes"] == 0
 
 
 @pytest.mark.parametrize(
@@ -349,52 +320,33 @@ def test_partners_and_strangers_learn_nothing(sqlite_database: str) -> None:
         ("registry:DescribeStorageUsage", (403, 403, 200)),
     ],
 )
-def test_each_action_allows_one_thing(
-    sqlite_database: str, action: str, statuses: tuple[int, int, int]
+async def test_each_action_allows_one_thing(
+    world: World, action: str, statuses: tuple[int, int, int]
 ) -> None:
-    async def scenario(world: World) -> None:
-        digest = await (await world.repository("r")).image(BASE)
-        program = await world.install.add_program(world.account, "limited", allow(action))
-        one = f"{PATH}/{world.ids['r']}"
-        async with world.install.connect() as client:
-            client.headers.update(bearer(program.access_token))
-            answers = (
-                await client.get(f"{one}/images/{digest}/storage"),
-                await client.get(f"{one}/storage"),
-                await client.get("/v1/storage-usage"),
-            )
-        assert tuple(answer.status_code for answer in answers) == statuses
-
-    play(sqlite_database, scenario)
+    digest = await (await world.repository("r")).image(BASE)
+    program = await world.install.add_program(world.account, "limited", allow(action))
+    one = f"{PATH}/{world.ids['r']}"
+    async with world.install.connect() as client:
+        client.headers.update(bearer(program.access_token))
+        answers = (
+            await client.get(f"{one}/images/{digest}/storage"),
+            await client.get(f"{one}/storage"),
+            await client.get("/v1/storage-usage"),
+        )
+    assert tuple(answer.status_code for answer in answers) == statuses
 
 
 @pytest.mark.parametrize("name", ["sha256:" + "0" * 64, "v1", "sha256:xyz", "md5:" + "0" * 32])
-def test_an_image_that_is_not_there(sqlite_database: str, name: str) -> None:
-    async def scenario(world: World) -> None:
-        await (await world.repository("r")).image(BASE, tag="v1")
-        answer = await world.client.get(f"{PATH}/{world.ids['r']}/images/{name}/storage")
-        refused(answer, 404, "NOT_FOUND")
-
-    play(sqlite_database, scenario)
+async def test_an_image_that_is_not_there(world: World, name: str) -> None:
+    await (await world.repository("r")).image(BASE, tag="v1")
+    answer = await world.client.get(f"{PATH}/{world.ids['r']}/images/{name}/storage")
+    refused(answer, 404, "NOT_FOUND")
 
 
-def test_an_image_is_measured_in_time_that_grows_with_the_image_alone(
-    sqlite_database: str,
+async def test_an_image_is_measured_in_time_that_grows_with_the_image_alone(
+    world: World, sqlite_database: str
 ) -> None:
     """In steps of the database's machine, which are the same wherever it runs."""
-
-    async def scenario(world: World) -> None:
-        docker = await world.repository("r")
-        child = await docker.image(BASE, b"c", tag="child")
-        index = await docker.index(child, await docker.image(BASE, b"d"))
-        before = [await steps(world, digest) for digest in (child, index)]
-        other = await world.repository("other")
-        for number in range(25):
-            await docker.image(BASE, b"r%d" % number, tag=f"v{number}")
-            await other.image(BASE, b"o%d" % number)
-        after = [await steps(world, digest) for digest in (child, index)]
-        for few, many in zip(before, after, strict=True):
-            assert many <= few * 1.2
 
     async def steps(world: World, digest: str) -> int:
         found = await world.install.database.read(find_visible_repository, world.ids["r"])
@@ -412,48 +364,57 @@ def test_an_image_is_measured_in_time_that_grows_with_the_image_alone(
             storage.measure_image(SqliteConnection(raw), found, digest, world.install.clock())
         return counted
 
-    play(sqlite_database, scenario)
+    docker = await world.repository("r")
+    child = await docker.image(BASE, b"c", tag="child")
+    index = await docker.index(child, await docker.image(BASE, b"d"))
+    before = [await steps(world, digest) for digest in (child, index)]
+    other = await world.repository("other")
+    for number in range(25):
+        await docker.image(BASE, b"r%d" % number, tag=f"v{number}")
+        await other.image(BASE, b"o%d" % number)
+    after = [await steps(world, digest) for digest in (child, index)]
+    for few, many in zip(before, after, strict=True):
+        assert many <= few * 1.2
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_every_number_is_what_a_recount_finds(database_url: str, seed: int) -> None:
+async def test_every_number_is_what_a_recount_finds(
+    world: World, database_url: str, seed: int
+) -> None:
     """Random images and indexes in three repositories, beside a count over the bare tables."""
     random = Random(seed)
 
-    async def scenario(world: World) -> None:
-        names = ("a", "b", "c")
-        dockers = {name: await world.repository(name) for name in names}
-        pushed: dict[str, list[str]] = {name: [] for name in names}
-        for number in range(24):
-            name = random.choice(names)
-            docker, there = dockers[name], pushed[name]
-            tag = random.choice(("", "", f"t{number}"))
-            if len(there) > 2 and random.random() < 0.4:
-                children = random.sample(there, random.randint(1, min(3, len(there))))
-                made = await docker.index(*children, tag=tag)
-            else:
-                layers = random.sample(range(1, 9), random.randint(1, 4))
-                made = await docker.image(*(b"%d" % each * each**3 for each in layers), tag=tag)
-            if made not in there:
-                there.append(made)
-        for name in names:
-            for digest in pushed[name]:
-                found = await world.of_image(name, digest)
-                with querying(database_url) as query:
-                    assert found == recounted(query, world.ids[name], digest), (name, digest)
-        for name in names:
+    names = ("a", "b", "c")
+    dockers = {name: await world.repository(name) for name in names}
+    pushed: dict[str, list[str]] = {name: [] for name in names}
+    for number in range(24):
+        name = random.choice(names)
+        docker, there = dockers[name], pushed[name]
+        tag = random.choice(("", "", f"t{number}"))
+        if len(there) > 2 and random.random() < 0.4:
+            children = random.sample(there, random.randint(1, min(3, len(there))))
+            made = await docker.index(*children, tag=tag)
+        else:
+            layers = random.sample(range(1, 9), random.randint(1, 4))
+            made = await docker.image(*(b"%d" % each * each**3 for each in layers), tag=tag)
+        if made not in there:
+            there.append(made)
+    for name in names:
+        for digest in pushed[name]:
+            found = await world.of_image(name, digest)
             with querying(database_url) as query:
-                inside = {
-                    row[0]
-                    for row in query(
-                        "SELECT id FROM manifests WHERE repository_id = ?", world.ids[name]
-                    )
-                }
-                size, exclusive = totals(query, inside, inside)
-            told = await world.of_repository(name)
-            assert (told["size_bytes"], told["exclusive_bytes"]) == (size, exclusive)
-
-    play(database_url, scenario)
+                assert found == recounted(query, world.ids[name], digest), (name, digest)
+    for name in names:
+        with querying(database_url) as query:
+            inside = {
+                row[0]
+                for row in query(
+                    "SELECT id FROM manifests WHERE repository_id = ?", world.ids[name]
+                )
+            }
+            size, exclusive = totals(query, inside, inside)
+        told = await world.of_repository(name)
+        assert (told["size_bytes"], told["exclusive_bytes"]) == (size, exclusive)
 
 
 def recounted(query: Query, repository_id: str, digest: str) -> dict[str, Any]:
@@ -494,32 +455,30 @@ def totals(query: Query, whole: set[str], gone: set[str]) -> tuple[int, int]:
     )
 
 
-def test_damaged_blobs_are_listed_with_the_images_they_hit(database_url: str) -> None:
-    async def scenario(world: World) -> None:
-        here = await world.repository("here")
-        there = await world.repository("there")
-        digests = [await here.image(BASE, tag="v1"), await there.image(BASE, b"more", tag="v1")]
-        other = await world.install.add_account("other")
-        assert (await world.usage())["damaged_blobs"] == []
+@on_both_databases
+async def test_damaged_blobs_are_listed_with_the_images_they_hit(world: World) -> None:
+    here = await world.repository("here")
+    there = await world.repository("there")
+    digests = [await here.image(BASE, tag="v1"), await there.image(BASE, b"more", tag="v1")]
+    other = await world.install.add_account("other")
+    assert (await world.usage())["damaged_blobs"] == []
 
-        def damage_base(tx: Connection) -> None:
-            base = linked_object(tx, world.ids["here"], digest_of(BASE))
-            assert base is not None
-            assert not mark(tx, other.id, base.id, base.verified_at, ABSENT, 7)  # not theirs
-            assert mark(tx, world.account.id, base.id, base.verified_at, ABSENT, 1_000_000)
+    def damage_base(tx: Connection) -> None:
+        base = linked_object(tx, world.ids["here"], digest_of(BASE))
+        assert base is not None
+        assert not mark(tx, other.id, base.id, base.verified_at, ABSENT, 7)  # not theirs
+        assert mark(tx, world.account.id, base.id, base.verified_at, ABSENT, 1_000_000)
 
-        await world.install.database.write(damage_base)
-        (found,) = (await world.usage())["damaged_blobs"]
-        images = found.pop("images")
-        assert found == {
-            "digest": digest_of(BASE),
-            "size_bytes": len(BASE),
-            "damage": "absent",
-            "found_at": "1970-01-01T00:00:01.000000Z",
-        }
-        assert sorted((each["repository"]["name"], each["digest"]) for each in images) == [
-            ("here", digests[0]),
-            ("there", digests[1]),
-        ]
-
-    play(database_url, scenario)
+    await world.install.database.write(damage_base)
+    (found,) = (await world.usage())["damaged_blobs"]
+    images = found.pop("images")
+    assert found == {
+        "digest": digest_of(BASE),
+        "size_bytes": len(BASE),
+        "damage": "absent",
+        "found_at": "1970-01-01T00:00:01.000000Z",
+    }
+    assert sorted((each["repository"]["name"], each["digest"]) for each in images) == [
+        ("here", digests[0]),
+        ("there", digests[1]),
+    ]

@@ -16,7 +16,7 @@ from cloudcore.identity.jws import sign
 from registry.distribution.challenge import Challenges
 from registry.services.bearers import BEARERS
 from tests.integration.tokens_world import challenge, refused
-from tests.tenants import ALLOW_ALL, HOST, Install, allow, basic, bearer, let, play
+from tests.tenants import ALLOW_ALL, HOST, Install, allow, basic, bearer, let, open_install
 
 DIGEST: Final = "sha256:" + "0" * 64
 
@@ -40,32 +40,26 @@ SCOPES: Final = [
 
 
 @pytest.mark.parametrize(("method", "path", "asked"), SCOPES)
-def test_each_request_asks_for_what_it_needs(
-    sqlite_database: str, method: str, path: str, asked: str
+async def test_each_request_asks_for_what_it_needs(
+    install: Install, method: str, path: str, asked: str
 ) -> None:
     """A1, and the column "scope asked" of B1; there and absent look alike (A22 = A23)."""
 
-    async def scenario(install: Install) -> None:
-        await install.add_repository(await install.add_account("acme"), "there")
-        async with install.connect() as client:
-            for name in ("acme/there", "acme/absent", "nobody/absent"):
-                answer = await client.request(method, f"/v2/{name}/{path}")
-                refused(answer, 401, challenge(f"repository:{name}:{asked}"))
-
-    play(sqlite_database, scenario)
+    await install.add_repository(await install.add_account("acme"), "there")
+    async with install.connect() as client:
+        for name in ("acme/there", "acme/absent", "nobody/absent"):
+            answer = await client.request(method, f"/v2/{name}/{path}")
+            refused(answer, 401, challenge(f"repository:{name}:{asked}"))
 
 
-def test_the_ping_always_challenges_and_the_catalog_names_its_scope(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        await install.add_repository(await install.add_account("acme"), "open", let("*"))
-        async with install.connect() as client:
-            for path in ("/v2", "/v2/"):
-                refused(await client.get(path), 401, challenge())
-            refused(await client.get("/v2/_catalog"), 401, challenge("registry:catalog:*"))
-            answer = await client.get("/v2/", headers=basic("rlc_anything"))
-            refused(answer, 401, challenge())
-
-    play(sqlite_database, scenario)
+async def test_the_ping_always_challenges_and_the_catalog_names_its_scope(install: Install) -> None:
+    await install.add_repository(await install.add_account("acme"), "open", let("*"))
+    async with install.connect() as client:
+        for path in ("/v2", "/v2/"):
+            refused(await client.get(path), 401, challenge())
+        refused(await client.get("/v2/_catalog"), 401, challenge("registry:catalog:*"))
+        answer = await client.get("/v2/", headers=basic("rlc_anything"))
+        refused(answer, 401, challenge())
 
 
 @pytest.mark.parametrize(
@@ -78,16 +72,13 @@ def test_the_ping_always_challenges_and_the_catalog_names_its_scope(sqlite_datab
         ("PUT", "/v2/acme/r/tags/list", 405),
     ],
 )
-def test_bad_syntax_is_told_to_anyone(
-    sqlite_database: str, method: str, path: str, status: int
+async def test_bad_syntax_is_told_to_anyone(
+    install: Install, method: str, path: str, status: int
 ) -> None:
     """B5, row 1: syntax leaks nothing."""
 
-    async def scenario(install: Install) -> None:
-        async with install.connect() as client:
-            assert (await client.request(method, path)).status_code == status
-
-    play(sqlite_database, scenario)
+    async with install.connect() as client:
+        assert (await client.request(method, path)).status_code == status
 
 
 def encoded(value: object) -> str:
@@ -160,56 +151,50 @@ def forgeries(install: Install, good: str) -> dict[str, str]:
     }
 
 
-def test_no_forged_token_is_believed(sqlite_database: str) -> None:
+async def test_no_forged_token_is_believed(install: Install) -> None:
     """A2 to A16 and G12: each gets its 401, and nobody asks another server for a key."""
 
-    async def scenario(install: Install) -> None:
-        account = await install.add_account("acme")
-        await install.add_repository(account, "r")
-        program = await install.add_program(account, "ci", ALLOW_ALL)
-        good = await install.exchange(await install.login(program), "repository:acme/r:pull")
-        forged = forgeries(install, good)
-        forged["control-plane token"] = program.access_token  # A11
-        forged["login password"] = await install.login(program)
-        assert len(forged) >= 40
-        async with install.connect() as client:
-            path = "/v2/acme/r/tags/list"
-            assert (await client.get(path, headers=bearer(good))).status_code == 200
-            for reason, token in forged.items():
-                answer = await client.get(path, headers=bearer(token))
-                assert answer.status_code == 401, reason
-                refused(answer, 401, challenge("repository:acme/r:pull", "invalid_token"))
-            for value in (f"Bearer {good} ", f"Bearer  {good}", f"bearer {good}"):
-                answer = await client.get(path, headers={"Authorization": value})
-                assert answer.status_code in (200, 401)
-            doubled = [*bearer(good).items(), *bearer(good).items()]  # A3
-            answer = await client.get(path, headers=doubled)
+    account = await install.add_account("acme")
+    await install.add_repository(account, "r")
+    program = await install.add_program(account, "ci", ALLOW_ALL)
+    good = await install.exchange(await install.login(program), "repository:acme/r:pull")
+    forged = forgeries(install, good)
+    forged["control-plane token"] = program.access_token  # A11
+    forged["login password"] = await install.login(program)
+    assert len(forged) >= 40
+    async with install.connect() as client:
+        path = "/v2/acme/r/tags/list"
+        assert (await client.get(path, headers=bearer(good))).status_code == 200
+        for reason, token in forged.items():
+            answer = await client.get(path, headers=bearer(token))
+            assert answer.status_code == 401, reason
             refused(answer, 401, challenge("repository:acme/r:pull", "invalid_token"))
+        for value in (f"Bearer {good} ", f"Bearer  {good}", f"bearer {good}"):
+            answer = await client.get(path, headers={"Authorization": value})
+            assert answer.status_code in (200, 401)
+        doubled = [*bearer(good).items(), *bearer(good).items()]  # A3
+        answer = await client.get(path, headers=doubled)
+        refused(answer, 401, challenge("repository:acme/r:pull", "invalid_token"))
 
-    play(sqlite_database, scenario)
 
-
-def test_bearers_do_not_open_the_control_plane(sqlite_database: str) -> None:
+async def test_bearers_do_not_open_the_control_plane(install: Install) -> None:
     """A12: audiences do not mix."""
 
-    async def scenario(install: Install) -> None:
-        account = await install.add_account("acme")
-        password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
-        token = await install.exchange(password, "registry:catalog:*")
-        async with install.connect() as client:
-            for headers in (bearer(token), bearer(password), basic(password)):
-                answer = await client.get("/v1/repositories", headers=headers)
-                assert answer.status_code == 401
-                assert answer.json()["error"]["code"] == "UNAUTHORIZED"
-
-    play(sqlite_database, scenario)
+    account = await install.add_account("acme")
+    password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
+    token = await install.exchange(password, "registry:catalog:*")
+    async with install.connect() as client:
+        for headers in (bearer(token), bearer(password), basic(password)):
+            answer = await client.get("/v1/repositories", headers=headers)
+            assert answer.status_code == 401
+            assert answer.json()["error"]["code"] == "UNAUTHORIZED"
 
 
-def test_the_twins_of_a_token_all_end_with_it(sqlite_database: str) -> None:
+async def test_the_twins_of_a_token_all_end_with_it(sqlite_database: str) -> None:
     """G13: the unused bits of the last character make four spellings of one token."""
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
-    async def scenario(install: Install) -> None:
+    async with open_install(sqlite_database) as install:
         account = await install.add_account("acme")
         await install.add_repository(account, "r")
         password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
@@ -228,8 +213,6 @@ def test_the_twins_of_a_token_all_end_with_it(sqlite_database: str) -> None:
             assert len(twins) == 4
             install.clock.advance(301)
             assert await opening() == []
-
-    play(sqlite_database, scenario)
     assert_kept_nowhere(sqlite_database)
 
 
@@ -241,148 +224,131 @@ def assert_kept_nowhere(url: str) -> None:
     assert "rlc_" not in text
 
 
-def test_a_token_for_less_asks_for_more_and_a_refused_one_does_not(sqlite_database: str) -> None:
+async def test_a_token_for_less_asks_for_more_and_a_refused_one_does_not(install: Install) -> None:
     """B5, rows 4 to 7; A17 and A18."""
 
-    async def scenario(install: Install) -> None:
-        account = await install.add_account("acme")
-        for name in ("a", "b"):
-            await install.add_repository(account, name)
-        program = await install.add_program(account, "ci", allow("registry:PullImage"))
-        password = await install.login(program)
-        pull_a = await install.exchange(password, "repository:acme/a:pull")
-        push_a = await install.exchange(password, "repository:acme/a:pull,push")
-        absent = await install.exchange(password, "repository:acme/none:pull")
-        post = "/v2/acme/a/blobs/uploads/"
-        async with install.connect() as client:
-            more = challenge("repository:acme/a:pull,push", "insufficient_scope")
-            refused(await client.post(post, headers=bearer(pull_a)), 401, more)
-            other = challenge("repository:acme/b:pull", "insufficient_scope")
-            refused(await client.get("/v2/acme/b/tags/list", headers=bearer(pull_a)), 401, other)
-            # It was asked for and refused: another token cannot help.
-            for _ in range(3):
-                refused(await client.post(post, headers=bearer(push_a)), 403, more)
-            head = await client.head(f"/v2/acme/a/blobs/{DIGEST}", headers=bearer(push_a))
-            assert head.status_code == 404  # asks for push, needs pull
-            missing = await client.get("/v2/acme/none/tags/list", headers=bearer(absent))
-            assert missing.json()["errors"][0]["code"] == "NAME_UNKNOWN"
-            path = f"/v2/acme/none/referrers/{DIGEST}"
-            found = await client.get(path, headers=bearer(absent))
-            assert (found.status_code, found.json()["manifests"]) == (200, [])
-
-    play(sqlite_database, scenario)
+    account = await install.add_account("acme")
+    for name in ("a", "b"):
+        await install.add_repository(account, name)
+    program = await install.add_program(account, "ci", allow("registry:PullImage"))
+    password = await install.login(program)
+    pull_a = await install.exchange(password, "repository:acme/a:pull")
+    push_a = await install.exchange(password, "repository:acme/a:pull,push")
+    absent = await install.exchange(password, "repository:acme/none:pull")
+    post = "/v2/acme/a/blobs/uploads/"
+    async with install.connect() as client:
+        more = challenge("repository:acme/a:pull,push", "insufficient_scope")
+        refused(await client.post(post, headers=bearer(pull_a)), 401, more)
+        other = challenge("repository:acme/b:pull", "insufficient_scope")
+        refused(await client.get("/v2/acme/b/tags/list", headers=bearer(pull_a)), 401, other)
+        # It was asked for and refused: another token cannot help.
+        for _ in range(3):
+            refused(await client.post(post, headers=bearer(push_a)), 403, more)
+        head = await client.head(f"/v2/acme/a/blobs/{DIGEST}", headers=bearer(push_a))
+        assert head.status_code == 404  # asks for push, needs pull
+        missing = await client.get("/v2/acme/none/tags/list", headers=bearer(absent))
+        assert missing.json()["errors"][0]["code"] == "NAME_UNKNOWN"
+        path = f"/v2/acme/none/referrers/{DIGEST}"
+        found = await client.get(path, headers=bearer(absent))
+        assert (found.status_code, found.json()["manifests"]) == (200, [])
 
 
-def test_the_identical_repeat_gets_403(sqlite_database: str) -> None:
+async def test_the_identical_repeat_gets_403(install: Install) -> None:
     """B4: the Python oras client asks for another token upon nothing else."""
 
-    async def scenario(install: Install) -> None:
-        account = await install.add_account("acme")
-        for name in ("a", "b"):
-            await install.add_repository(account, name)
-        password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
-        token = await install.exchange(password, "repository:acme/a:pull")
-        other = await install.exchange(password, "repository:acme/a:pull")
-        b = "/v2/acme/b/tags/list"
-        more = challenge("repository:acme/b:pull", "insufficient_scope")
-        async with install.connect(1) as first, install.connect(2) as second:
-            refused(await first.get(b, headers=bearer(token)), 401, more)
-            refused(await second.get(b, headers=bearer(token)), 401, more)  # in parallel
-            refused(await first.get(b, headers=bearer(token)), 403, more)
-            refused(await first.get(b, headers=bearer(token)), 401, more)  # begun anew
-            refused(await first.get(b, headers=bearer(other)), 401, more)
-            refused(await first.head(b, headers=bearer(other)), 401, more)
-            refused(await first.get(b), 401, challenge("repository:acme/b:pull"))
-            refused(await first.get(b), 401, challenge("repository:acme/b:pull"))
-            install.clock.advance(301)
-            stale = challenge("repository:acme/a:pull", "invalid_token")
-            a = "/v2/acme/a/tags/list"
-            refused(await first.get(a, headers=bearer(token)), 401, stale)
-            refused(await first.get(a, headers=bearer(token)), 403, stale)
-
-    play(sqlite_database, scenario)
+    account = await install.add_account("acme")
+    for name in ("a", "b"):
+        await install.add_repository(account, name)
+    password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
+    token = await install.exchange(password, "repository:acme/a:pull")
+    other = await install.exchange(password, "repository:acme/a:pull")
+    b = "/v2/acme/b/tags/list"
+    more = challenge("repository:acme/b:pull", "insufficient_scope")
+    async with install.connect(1) as first, install.connect(2) as second:
+        refused(await first.get(b, headers=bearer(token)), 401, more)
+        refused(await second.get(b, headers=bearer(token)), 401, more)  # in parallel
+        refused(await first.get(b, headers=bearer(token)), 403, more)
+        refused(await first.get(b, headers=bearer(token)), 401, more)  # begun anew
+        refused(await first.get(b, headers=bearer(other)), 401, more)
+        refused(await first.head(b, headers=bearer(other)), 401, more)
+        refused(await first.get(b), 401, challenge("repository:acme/b:pull"))
+        refused(await first.get(b), 401, challenge("repository:acme/b:pull"))
+        install.clock.advance(301)
+        stale = challenge("repository:acme/a:pull", "invalid_token")
+        a = "/v2/acme/a/tags/list"
+        refused(await first.get(a, headers=bearer(token)), 401, stale)
+        refused(await first.get(a, headers=bearer(token)), 403, stale)
 
 
-def test_missing_and_private_look_alike_to_strangers(sqlite_database: str) -> None:
+async def test_missing_and_private_look_alike_to_strangers(install: Install) -> None:
     """The leak rule and G18: byte for byte, but for what the caller wrote itself."""
 
-    async def scenario(install: Install) -> None:
-        acme = await install.add_account("acme")
-        await install.add_repository(acme, "shut", let("*", actions=["registry:PullImage"]))
-        await install.add_repository(acme, "priv")
-        stranger = await install.add_program(await install.add_account("other"), "ci", ALLOW_ALL)
-        password = await install.login(stranger)
-        names = ["acme/priv", "acme/none", "nope/none"]
-        for who in (password, None):
-            for granting in (True, False):
-                answers = set()
-                for name in names:
-                    scope = f"repository:{name}:pull" if granting else "repository:acme/x:pull"
-                    token = await install.exchange(who, scope)
-                    for method, path, _ in SCOPES:
-                        async with install.connect() as client:
-                            answer = await client.request(
-                                method, f"/v2/{name}/{path}", headers=bearer(token)
-                            )
-                        shown = f"{method} {path} {answer.status_code} {answer.headers}"
-                        del answer.headers["x-request-id"]
-                        answers.add(
-                            f"{method} {path} {answer.status_code} "
-                            f"{sorted(answer.headers.items())} {answer.text}".replace(name, "N")
+    acme = await install.add_account("acme")
+    await install.add_repository(acme, "shut", let("*", actions=["registry:PullImage"]))
+    await install.add_repository(acme, "priv")
+    stranger = await install.add_program(await install.add_account("other"), "ci", ALLOW_ALL)
+    password = await install.login(stranger)
+    names = ["acme/priv", "acme/none", "nope/none"]
+    for who in (password, None):
+        for granting in (True, False):
+            answers = set()
+            for name in names:
+                scope = f"repository:{name}:pull" if granting else "repository:acme/x:pull"
+                token = await install.exchange(who, scope)
+                for method, path, _ in SCOPES:
+                    async with install.connect() as client:
+                        answer = await client.request(
+                            method, f"/v2/{name}/{path}", headers=bearer(token)
                         )
-                        assert answer.status_code in (401, 403), shown
-                assert len(answers) == len(SCOPES)
-
-    play(sqlite_database, scenario)
-
-
-def test_two_accounts_cannot_see_each_other(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        tokens = {}
-        for handle in ("acme", "other"):
-            account = await install.add_account(handle)
-            await install.add_repository(account, "r")
-            password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
-            scope = "repository:acme/r:* repository:other/r:* registry:catalog:*"
-            tokens[handle] = await install.exchange(password, scope)
-        async with install.connect() as client:
-            for own, foreign in (("acme", "other"), ("other", "acme")):
-                headers = bearer(tokens[own])
-                answer = await client.get(f"/v2/{own}/r/tags/list", headers=headers)
-                assert answer.status_code == 200
-                for method, path, asked in SCOPES:
-                    answer = await client.request(
-                        method, f"/v2/{foreign}/r/{path}", headers=headers
+                    shown = f"{method} {path} {answer.status_code} {answer.headers}"
+                    del answer.headers["x-request-id"]
+                    answers.add(
+                        f"{method} {path} {answer.status_code} "
+                        f"{sorted(answer.headers.items())} {answer.text}".replace(name, "N")
                     )
-                    scope = f"repository:{foreign}/r:{asked}"
-                    refused(answer, 403, challenge(scope, "insufficient_scope"))
-                catalog = await client.get("/v2/_catalog", headers=headers)
-                assert catalog.json() == {"repositories": [f"{own}/r"]}
-
-    play(sqlite_database, scenario)
+                    assert answer.status_code in (401, 403), shown
+            assert len(answers) == len(SCOPES)
 
 
-def test_the_catalog_lists_what_the_caller_may_describe(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        account = await install.add_account("acme")
-        for number in range(6):
-            await install.add_repository(account, f"{'web' if number % 2 else 'db'}/{number}")
-        crn = f"crn:registry:local:{account.id}:repository/web/*"
-        program = await install.add_program(
-            account, "ci", allow("registry:DescribeRepositories", on=crn)
-        )
-        token = await install.exchange(await install.login(program), "registry:catalog:*")
-        async with install.connect() as client:
-            page = await client.get("/v2/_catalog?n=2", headers=bearer(token))
-            assert page.json()["repositories"] == ["acme/web/1", "acme/web/3"]
-            rest = await client.get(page.links["next"]["url"], headers=bearer(token))
-            assert rest.json()["repositories"] == ["acme/web/5"]
-            assert "next" not in rest.links
-            await install.say(program, allow("storage:GetObject"))  # asked as things are now
-            none = await client.get("/v2/_catalog", headers=bearer(token))
-            assert none.json()["repositories"] == []
+async def test_two_accounts_cannot_see_each_other(install: Install) -> None:
+    tokens = {}
+    for handle in ("acme", "other"):
+        account = await install.add_account(handle)
+        await install.add_repository(account, "r")
+        password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
+        scope = "repository:acme/r:* repository:other/r:* registry:catalog:*"
+        tokens[handle] = await install.exchange(password, scope)
+    async with install.connect() as client:
+        for own, foreign in (("acme", "other"), ("other", "acme")):
+            headers = bearer(tokens[own])
+            answer = await client.get(f"/v2/{own}/r/tags/list", headers=headers)
+            assert answer.status_code == 200
+            for method, path, asked in SCOPES:
+                answer = await client.request(method, f"/v2/{foreign}/r/{path}", headers=headers)
+                scope = f"repository:{foreign}/r:{asked}"
+                refused(answer, 403, challenge(scope, "insufficient_scope"))
+            catalog = await client.get("/v2/_catalog", headers=headers)
+            assert catalog.json() == {"repositories": [f"{own}/r"]}
 
-    play(sqlite_database, scenario)
+
+async def test_the_catalog_lists_what_the_caller_may_describe(install: Install) -> None:
+    account = await install.add_account("acme")
+    for number in range(6):
+        await install.add_repository(account, f"{'web' if number % 2 else 'db'}/{number}")
+    crn = f"crn:registry:local:{account.id}:repository/web/*"
+    program = await install.add_program(
+        account, "ci", allow("registry:DescribeRepositories", on=crn)
+    )
+    token = await install.exchange(await install.login(program), "registry:catalog:*")
+    async with install.connect() as client:
+        page = await client.get("/v2/_catalog?n=2", headers=bearer(token))
+        assert page.json()["repositories"] == ["acme/web/1", "acme/web/3"]
+        rest = await client.get(page.links["next"]["url"], headers=bearer(token))
+        assert rest.json()["repositories"] == ["acme/web/5"]
+        assert "next" not in rest.links
+        await install.say(program, allow("storage:GetObject"))  # asked as things are now
+        none = await client.get("/v2/_catalog", headers=bearer(token))
+        assert none.json()["repositories"] == []
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from tests.tenants import (
     basic,
     bearer,
     let,
-    play,
 )
 
 
@@ -34,26 +33,23 @@ def entry(name: str, actions: str, denied: str = "") -> dict[str, Any]:
     }
 
 
-def test_the_answer_is_that_of_the_token_specification(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        account = await install.add_account("acme")
-        password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
-        async with install.connect() as client:
-            answer = await client.get(
-                "/v2/token",
-                params={"scope": "repository:acme/a:pull", "service": HOST, "account": "token"},
-                headers=basic(password),
-            )
-        assert answer.status_code == 200
-        assert answer.headers["cache-control"] == "no-store"
-        found = answer.json()
-        assert found["token"] == found["access_token"]
-        assert found["expires_in"] == 300
-        assert found["issued_at"].endswith("Z")
-        assert found["scope"] == "repository:acme/a:pull"
-        assert "refresh_token" not in found
-
-    play(sqlite_database, scenario)
+async def test_the_answer_is_that_of_the_token_specification(install: Install) -> None:
+    account = await install.add_account("acme")
+    password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
+    async with install.connect() as client:
+        answer = await client.get(
+            "/v2/token",
+            params={"scope": "repository:acme/a:pull", "service": HOST, "account": "token"},
+            headers=basic(password),
+        )
+    assert answer.status_code == 200
+    assert answer.headers["cache-control"] == "no-store"
+    found = answer.json()
+    assert found["token"] == found["access_token"]
+    assert found["expires_in"] == 300
+    assert found["issued_at"].endswith("Z")
+    assert found["scope"] == "repository:acme/a:pull"
+    assert "refresh_token" not in found
 
 
 @pytest.mark.parametrize(
@@ -100,38 +96,35 @@ def test_the_answer_is_that_of_the_token_specification(sqlite_database: str) -> 
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_scopes_are_granted_as_far_as_policies_go(
-    sqlite_database: str, method: str, scopes: list[str], granted: list[dict[str, Any]]
+async def test_scopes_are_granted_as_far_as_policies_go(
+    install: Install, method: str, scopes: list[str], granted: list[dict[str, Any]]
 ) -> None:
-    async def scenario(install: Install) -> None:
-        account = await install.add_account("acme")
-        await install.add_repository(await install.add_account("other"), "a")
-        program = await install.add_program(
-            account,
-            "ci",
-            allow(
-                "registry:PullImage",
-                "registry:PushImage",
-                on="crn:registry:local:acme:repository/web/*",
-            ),
-        )
-        password = await install.login(program)
-        async with install.connect() as client:
-            if method == "GET":
-                query = httpx.QueryParams([("scope", scope) for scope in scopes])
-                answer = await client.get("/v2/token", params=query, headers=basic(password))
-            else:
-                form = {
-                    "grant_type": "password",
-                    "username": "token",
-                    "password": password,
-                    "scope": scopes,
-                }
-                answer = await client.post("/v2/token", data=form)
-        assert answer.status_code == 200
-        assert access_of(answer.json()["token"]) == granted
-
-    play(sqlite_database, scenario)
+    account = await install.add_account("acme")
+    await install.add_repository(await install.add_account("other"), "a")
+    program = await install.add_program(
+        account,
+        "ci",
+        allow(
+            "registry:PullImage",
+            "registry:PushImage",
+            on="crn:registry:local:acme:repository/web/*",
+        ),
+    )
+    password = await install.login(program)
+    async with install.connect() as client:
+        if method == "GET":
+            query = httpx.QueryParams([("scope", scope) for scope in scopes])
+            answer = await client.get("/v2/token", params=query, headers=basic(password))
+        else:
+            form = {
+                "grant_type": "password",
+                "username": "token",
+                "password": password,
+                "scope": scopes,
+            }
+            answer = await client.post("/v2/token", data=form)
+    assert answer.status_code == 200
+    assert access_of(answer.json()["token"]) == granted
 
 
 WRONG = [
@@ -147,34 +140,31 @@ WRONG = [
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_every_wrong_credential_gets_the_same_answer(sqlite_database: str, wrong: str) -> None:
+async def test_every_wrong_credential_gets_the_same_answer(install: Install, wrong: str) -> None:
     """K6 = K7: nothing tells an unknown user from a wrong password."""
 
-    async def scenario(install: Install) -> None:
-        account = await install.add_account("acme")
-        program = await install.add_program(account, "ci", ALLOW_ALL)
-        password = await install.login(program)
-        if wrong == "expired":
-            install.clock.advance(12 * 3600)
-        headers: list[tuple[str, str]] = {
-            "unknown user": [*basic(password, "admin").items()],
-            "wrong password": [*basic("rlc_" + "x" * 43).items()],
-            "expired": [*basic(password).items()],
-            "access key": [*basic("a" * 40, "AKAAAAAAAAAAAAAAAAAA").items()],
-            "api token": [*bearer(program.access_token).items()],
-            "no colon": [("Authorization", f"Basic {base64.b64encode(b'token').decode()}")],
-            "not base64": [("Authorization", "Basic !!!")],
-            "two headers": [*basic(password).items()] * 2,
-        }[wrong]
-        async with install.connect() as client:
-            answer = await client.get("/v2/token", headers=headers)
-            plain = await client.get("/v2/token", headers=basic("x"))
-        assert answer.status_code == 401
-        assert answer.headers["www-authenticate"] == f'Basic realm="{HOST}"'
-        assert answer.content == plain.content
-        assert answer.json()["errors"][0]["code"] == "UNAUTHORIZED"
-
-    play(sqlite_database, scenario)
+    account = await install.add_account("acme")
+    program = await install.add_program(account, "ci", ALLOW_ALL)
+    password = await install.login(program)
+    if wrong == "expired":
+        install.clock.advance(12 * 3600)
+    headers: list[tuple[str, str]] = {
+        "unknown user": [*basic(password, "admin").items()],
+        "wrong password": [*basic("rlc_" + "x" * 43).items()],
+        "expired": [*basic(password).items()],
+        "access key": [*basic("a" * 40, "AKAAAAAAAAAAAAAAAAAA").items()],
+        "api token": [*bearer(program.access_token).items()],
+        "no colon": [("Authorization", f"Basic {base64.b64encode(b'token').decode()}")],
+        "not base64": [("Authorization", "Basic !!!")],
+        "two headers": [*basic(password).items()] * 2,
+    }[wrong]
+    async with install.connect() as client:
+        answer = await client.get("/v2/token", headers=headers)
+        plain = await client.get("/v2/token", headers=basic("x"))
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == f'Basic realm="{HOST}"'
+    assert answer.content == plain.content
+    assert answer.json()["errors"][0]["code"] == "UNAUTHORIZED"
 
 
 @pytest.mark.parametrize(
@@ -195,25 +185,22 @@ def test_every_wrong_credential_gets_the_same_answer(sqlite_database: str, wrong
         ({"grant_type": "password", "pad": "x" * 70_000}, 413, "invalid_request"),
     ],
 )
-def test_the_form_of_oauth(
-    sqlite_database: str, form: dict[str, Any], status: int, error: str | None
+async def test_the_form_of_oauth(
+    install: Install, form: dict[str, Any], status: int, error: str | None
 ) -> None:
-    async def scenario(install: Install) -> None:
-        account = await install.add_account("acme")
-        password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
-        filled = {
-            key: value.format(password) if isinstance(value, str) else value
-            for key, value in form.items()
-        }
-        async with install.connect() as client:
-            answer = await client.post("/v2/token", data=filled)
-        assert answer.status_code == status
-        assert answer.headers["cache-control"] == "no-store"
-        assert answer.json().get("error") == error
-        if error:
-            assert set(answer.json()) == {"error", "error_description"}
-
-    play(sqlite_database, scenario)
+    account = await install.add_account("acme")
+    password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
+    filled = {
+        key: value.format(password) if isinstance(value, str) else value
+        for key, value in form.items()
+    }
+    async with install.connect() as client:
+        answer = await client.post("/v2/token", data=filled)
+    assert answer.status_code == status
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.json().get("error") == error
+    if error:
+        assert set(answer.json()) == {"error", "error_description"}
 
 
 @pytest.mark.parametrize(
@@ -225,98 +212,80 @@ def test_the_form_of_oauth(
         ("application/x-www-form-urlencoded", b"%ff=\xff", 400),
     ],
 )
-def test_no_malformed_form_makes_a_client_give_up(
-    sqlite_database: str, content_type: str, body: bytes, status: int
+async def test_no_malformed_form_makes_a_client_give_up(
+    install: Install, content_type: str, body: bytes, status: int
 ) -> None:
-    async def scenario(install: Install) -> None:
-        headers = {"content-type": content_type} if content_type else {}
-        async with install.connect() as client:
-            answer = await client.post("/v2/token", content=body, headers=headers)
-        assert answer.status_code == status
-        assert answer.json()["error"] in ("invalid_request", "unsupported_grant_type")
-
-    play(sqlite_database, scenario)
+    headers = {"content-type": content_type} if content_type else {}
+    async with install.connect() as client:
+        answer = await client.post("/v2/token", content=body, headers=headers)
+    assert answer.status_code == status
+    assert answer.json()["error"] in ("invalid_request", "unsupported_grant_type")
 
 
-def test_any_service_will_do(sqlite_database: str) -> None:
+async def test_any_service_will_do(install: Install) -> None:
     """A registry renamed or behind a proxy is still this one (B1)."""
 
-    async def scenario(install: Install) -> None:
-        account = await install.add_account("acme")
-        password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
-        async with install.connect() as client:
-            answer = await client.get(
-                "/v2/token", params={"service": "old.example"}, headers=basic(password)
-            )
-            ping = await client.get("/v2/", headers=bearer(answer.json()["token"]))
-        assert ping.status_code == 200
-
-    play(sqlite_database, scenario)
+    account = await install.add_account("acme")
+    password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
+    async with install.connect() as client:
+        answer = await client.get(
+            "/v2/token", params={"service": "old.example"}, headers=basic(password)
+        )
+        ping = await client.get("/v2/", headers=bearer(answer.json()["token"]))
+    assert ping.status_code == 200
 
 
-def test_who_has_not_signed_in_gets_what_is_public(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        account = await install.add_account("acme")
-        await install.add_repository(account, "open", let("*"))
-        await install.add_repository(account, "shut")
-        scope = "repository:acme/open:pull,push repository:acme/shut:pull registry:catalog:*"
-        token = await install.exchange(None, scope)
-        assert access_of(token) == [
-            entry("acme/open", "pull", "push"),
-            entry("acme/shut", "", "pull"),
-            entry("catalog", "", "*"),
+async def test_who_has_not_signed_in_gets_what_is_public(install: Install) -> None:
+    account = await install.add_account("acme")
+    await install.add_repository(account, "open", let("*"))
+    await install.add_repository(account, "shut")
+    scope = "repository:acme/open:pull,push repository:acme/shut:pull registry:catalog:*"
+    token = await install.exchange(None, scope)
+    assert access_of(token) == [
+        entry("acme/open", "pull", "push"),
+        entry("acme/shut", "", "pull"),
+        entry("catalog", "", "*"),
+    ]
+    async with install.connect() as client:
+        assert (await client.get("/v2/", headers=bearer(token))).status_code == 200
+        listed = await client.get("/v2/acme/open/tags/list", headers=bearer(token))
+        assert listed.status_code == 200
+
+
+async def test_other_methods_are_refused(install: Install) -> None:
+    async with install.connect() as client:
+        answer = await client.put("/v2/token")
+        head = await client.head("/v2/token")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, POST")
+    assert (head.status_code, head.content) == (200, b"")
+
+
+async def test_logins_are_forgotten_when_they_have_expired(install: Install) -> None:
+    account = await install.add_account("acme")
+    program = await install.add_program(account, "ci", ALLOW_ALL)
+    await install.login(program)
+    install.clock.advance(3600)
+    later = await install.login(program)
+    install.clock.advance(11 * 3600 + 60)
+    assert await install.database.write(forget_expired, install.clock()) == 1
+    await install.exchange(later)
+
+
+async def test_a_login_lasts_twelve_hours_or_as_long_as_its_role_session(install: Install) -> None:
+    account = await install.add_account("acme")
+    program = await install.add_program(account, "ci", ALLOW_ALL)
+    session = await install.add_role_session(account, "deploy", ALLOW_ALL)
+    begun = install.clock.now
+    async with install.connect() as client:
+        minted = [
+            await client.post("/v1/authorization-token", headers=bearer(who.access_token))
+            for who in (program, session)
         ]
-        async with install.connect() as client:
-            assert (await client.get("/v2/", headers=bearer(token))).status_code == 200
-            listed = await client.get("/v2/acme/open/tags/list", headers=bearer(token))
-            assert listed.status_code == 200
-
-    play(sqlite_database, scenario)
-
-
-def test_other_methods_are_refused(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        async with install.connect() as client:
-            answer = await client.put("/v2/token")
-            head = await client.head("/v2/token")
-        assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, POST")
-        assert (head.status_code, head.content) == (200, b"")
-
-    play(sqlite_database, scenario)
-
-
-def test_logins_are_forgotten_when_they_have_expired(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        account = await install.add_account("acme")
-        program = await install.add_program(account, "ci", ALLOW_ALL)
-        await install.login(program)
-        install.clock.advance(3600)
-        later = await install.login(program)
-        install.clock.advance(11 * 3600 + 60)
-        assert await install.database.write(forget_expired, install.clock()) == 1
-        await install.exchange(later)
-
-    play(sqlite_database, scenario)
-
-
-def test_a_login_lasts_twelve_hours_or_as_long_as_its_role_session(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        account = await install.add_account("acme")
-        program = await install.add_program(account, "ci", ALLOW_ALL)
-        session = await install.add_role_session(account, "deploy", ALLOW_ALL)
-        begun = install.clock.now
-        async with install.connect() as client:
-            minted = [
-                await client.post("/v1/authorization-token", headers=bearer(who.access_token))
-                for who in (program, session)
-            ]
-            for answer, seconds in zip(minted, (12 * 3600, 3600), strict=True):
-                assert answer.status_code == 200, answer.text
-                password = answer.json()["password"]
-                install.clock.now = begun + (seconds - 5) * MICROSECONDS
-                alive = await client.get("/v2/token", headers=basic(password))
-                install.clock.now = begun + (seconds + 5) * MICROSECONDS
-                over = await client.get("/v2/token", headers=basic(password))
-                assert (alive.status_code, over.status_code) == (200, 401)
-
-    play(sqlite_database, scenario)
+        for answer, seconds in zip(minted, (12 * 3600, 3600), strict=True):
+            assert answer.status_code == 200, answer.text
+            password = answer.json()["password"]
+            install.clock.now = begun + (seconds - 5) * MICROSECONDS
+            alive = await client.get("/v2/token", headers=basic(password))
+            install.clock.now = begun + (seconds + 5) * MICROSECONDS
+            over = await client.get("/v2/token", headers=basic(password))
+            assert (alive.status_code, over.status_code) == (200, 401)

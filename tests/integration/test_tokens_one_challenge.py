@@ -18,7 +18,7 @@ from tests.integration.tokens_world import (
     prepare,
     refused,
 )
-from tests.tenants import ALLOW_ALL, Install, allow, basic, bearer, play
+from tests.tenants import ALLOW_ALL, Install, allow, basic, bearer
 
 PARAMETER: Final = re.compile(r'(\w+)="([^"]*)"')
 
@@ -37,32 +37,26 @@ async def request(
     return await client.request(method, target, headers=bearer(token.json()["token"]))
 
 
-def test_one_challenge_is_enough_for_every_step_of_a_mount(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        _, password = await prepare(install, ALLOW_ALL)
-        async with install.connect() as client:
-            mounted = await request(client, password, "POST", MOUNT)
-            assert mounted.status_code == 201, mounted.text
-            pulled = await request(client, password, "GET", mounted.headers["location"])
-            assert (pulled.status_code, pulled.content) == (200, DATA)
-            deleted = await request(client, password, "DELETE", f"/v2/acme/to/blobs/{DIGEST}")
-            assert deleted.status_code == 202
-
-    play(sqlite_database, scenario)
+async def test_one_challenge_is_enough_for_every_step_of_a_mount(install: Install) -> None:
+    _, password = await prepare(install, ALLOW_ALL)
+    async with install.connect() as client:
+        mounted = await request(client, password, "POST", MOUNT)
+        assert mounted.status_code == 201, mounted.text
+        pulled = await request(client, password, "GET", mounted.headers["location"])
+        assert (pulled.status_code, pulled.content) == (200, DATA)
+        deleted = await request(client, password, "DELETE", f"/v2/acme/to/blobs/{DIGEST}")
+        assert deleted.status_code == 202
 
 
-def test_one_challenge_is_enough_to_hear_that_there_is_no_mount(sqlite_database: str) -> None:
+async def test_one_challenge_is_enough_to_hear_that_there_is_no_mount(install: Install) -> None:
     """Refused the source, absent, or of another account: the upload begins."""
 
-    async def scenario(install: Install) -> None:
-        to = "crn:registry:local:acme:repository/to"
-        _, password = await prepare(install, allow("registry:*", on=to))
-        async with install.connect() as client:
-            for source in ("acme/from", "acme/none", "nobody/none", "UPPER", "acme/to", ""):
-                target = f"{POST}?mount={DIGEST}&from={source}"
-                assert (await request(client, password, "POST", target)).status_code == 202, source
-
-    play(sqlite_database, scenario)
+    to = "crn:registry:local:acme:repository/to"
+    _, password = await prepare(install, allow("registry:*", on=to))
+    async with install.connect() as client:
+        for source in ("acme/from", "acme/none", "nobody/none", "UPPER", "acme/to", ""):
+            target = f"{POST}?mount={DIGEST}&from={source}"
+            assert (await request(client, password, "POST", target)).status_code == 202, source
 
 
 @pytest.mark.parametrize(
@@ -84,69 +78,57 @@ def test_one_challenge_is_enough_to_hear_that_there_is_no_mount(sqlite_database:
     ],
     ids=range(13),
 )
-def test_a_challenge_names_the_source_of_a_mount(
-    sqlite_database: str, query: str, sources: str
+async def test_a_challenge_names_the_source_of_a_mount(
+    install: Install, query: str, sources: str
 ) -> None:
     """Whoever comes without a token, or with one for something else, hears of both at once."""
 
-    async def scenario(install: Install) -> None:
-        _, password = await prepare(install, ALLOW_ALL)
-        narrow = await install.exchange(password, "repository:acme/to:pull")
-        target = f"{POST}?{query}"
-        async with install.connect(1) as client:
-            refused(await client.post(target), 401, challenge(f"{PUSH}{sources}"))
-            answer = await client.post(target, headers=bearer(narrow))
-            refused(answer, 401, challenge(f"{PUSH}{sources}", "insufficient_scope"))
-        install.clock.advance(301)
-        async with install.connect(2) as client:
-            answer = await client.post(target, headers=bearer(narrow))
-            refused(answer, 401, challenge(f"{PUSH}{sources}", "invalid_token"))
-
-    play(sqlite_database, scenario)
+    _, password = await prepare(install, ALLOW_ALL)
+    narrow = await install.exchange(password, "repository:acme/to:pull")
+    target = f"{POST}?{query}"
+    async with install.connect(1) as client:
+        refused(await client.post(target), 401, challenge(f"{PUSH}{sources}"))
+        answer = await client.post(target, headers=bearer(narrow))
+        refused(answer, 401, challenge(f"{PUSH}{sources}", "insufficient_scope"))
+    install.clock.advance(301)
+    async with install.connect(2) as client:
+        answer = await client.post(target, headers=bearer(narrow))
+        refused(answer, 401, challenge(f"{PUSH}{sources}", "invalid_token"))
 
 
-def test_other_requests_are_not_about_a_mount(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        await prepare(install, ALLOW_ALL)
-        async with install.connect() as client:
-            path = f"/v2/acme/to/blobs/{DIGEST}?mount={DIGEST}&from=acme/from"
-            refused(await client.get(path), 401, challenge("repository:acme/to:pull"))
-
-    play(sqlite_database, scenario)
+async def test_other_requests_are_not_about_a_mount(install: Install) -> None:
+    await prepare(install, ALLOW_ALL)
+    async with install.connect() as client:
+        path = f"/v2/acme/to/blobs/{DIGEST}?mount={DIGEST}&from=acme/from"
+        refused(await client.get(path), 401, challenge("repository:acme/to:pull"))
 
 
-def test_another_mount_is_no_repeat(sqlite_database: str) -> None:
+async def test_another_mount_is_no_repeat(install: Install) -> None:
     """What is refused with 403 as the same again (B4) asks for the same blob."""
 
-    async def scenario(install: Install) -> None:
-        _, password = await prepare(install, ALLOW_ALL)
-        narrow = bearer(await install.exchange(password, "repository:acme/to:pull"))
-        async with install.connect() as client:
-            for number in range(3):
-                target = f"{POST}?mount=sha256:{number:064}"
-                assert (await client.post(target, headers=narrow)).status_code == 401
-            assert (await client.post(target, headers=narrow)).status_code == 403
-
-    play(sqlite_database, scenario)
+    _, password = await prepare(install, ALLOW_ALL)
+    narrow = bearer(await install.exchange(password, "repository:acme/to:pull"))
+    async with install.connect() as client:
+        for number in range(3):
+            target = f"{POST}?mount=sha256:{number:064}"
+            assert (await client.post(target, headers=narrow)).status_code == 401
+        assert (await client.post(target, headers=narrow)).status_code == 403
 
 
-def test_an_expired_token_is_told_apart(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        _, password = await prepare(install, ALLOW_ALL)
-        token = await install.exchange(password, "repository:acme/from:pull")
+async def test_an_expired_token_is_told_apart(install: Install) -> None:
+    _, password = await prepare(install, ALLOW_ALL)
+    token = await install.exchange(password, "repository:acme/from:pull")
 
-        async def told(name: str, sent: str, status: int = 401) -> str:
-            answer = await client.get(f"/v2/acme/{name}/tags/list", headers=bearer(sent))
-            assert answer.status_code == status
-            message: str = answer.json()["errors"][0]["message"]
-            return message
+    async def told(name: str, sent: str, status: int = 401) -> str:
+        answer = await client.get(f"/v2/acme/{name}/tags/list", headers=bearer(sent))
+        assert answer.status_code == status
+        message: str = answer.json()["errors"][0]["message"]
+        return message
 
-        async with install.connect() as client:
-            assert (await client.get("/v2/acme/from/tags/list", headers=bearer(token))).is_success
-            assert "expired" not in await told("to", token)
-            assert await told("from", f"{token}x") == "the token is not valid; ask for another"
-            install.clock.advance(300)
-            assert await told("from", token) == "the token has expired; ask for another"
-            assert "the token has expired" in await told("from", token, 403)
-
-    play(sqlite_database, scenario)
+    async with install.connect() as client:
+        assert (await client.get("/v2/acme/from/tags/list", headers=bearer(token))).is_success
+        assert "expired" not in await told("to", token)
+        assert await told("from", f"{token}x") == "the token is not valid; ask for another"
+        install.clock.advance(300)
+        assert await told("from", token) == "the token has expired; ask for another"
+        assert "the token has expired" in await told("from", token, 403)

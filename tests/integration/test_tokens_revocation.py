@@ -28,7 +28,6 @@ from tests.tenants import (
     deny,
     document,
     let,
-    play,
     refuse,
 )
 
@@ -186,64 +185,52 @@ async def check(install: Install, given: Given, way: Way) -> None:
 
 
 @pytest.mark.parametrize("way", OF_PROGRAMS, ids=lambda way: way.__name__)
-def test_a_service_account_loses_its_pull(sqlite_database: str, way: Way) -> None:
-    async def scenario(install: Install) -> None:
-        account = await install.add_account("acme")
-        repository_id = await install.add_repository(account, "r")
-        program = await install.add_program(account, "ci", ALLOW_ALL)
-        given = Given(program, repository_id, await install.login(program))
-        await check(install, given, way)
-
-    play(sqlite_database, scenario)
+async def test_a_service_account_loses_its_pull(install: Install, way: Way) -> None:
+    account = await install.add_account("acme")
+    repository_id = await install.add_repository(account, "r")
+    program = await install.add_program(account, "ci", ALLOW_ALL)
+    given = Given(program, repository_id, await install.login(program))
+    await check(install, given, way)
 
 
 @pytest.mark.parametrize("way", OF_SESSIONS, ids=lambda way: way.__name__)
-def test_a_role_session_loses_its_pull(sqlite_database: str, way: Way) -> None:
-    async def scenario(install: Install) -> None:
-        account = await install.add_account("acme")
-        repository_id = await install.add_repository(account, "r")
-        source = await install.add_program(account, "ci", allow("iam:AssumeRole"))
-        session = await install.add_role_session(account, "deploy", ALLOW_ALL, source=source)
-        given = Given(session, repository_id, await install.login(session))
-        await check(install, given, way)
-
-    play(sqlite_database, scenario)
+async def test_a_role_session_loses_its_pull(install: Install, way: Way) -> None:
+    account = await install.add_account("acme")
+    repository_id = await install.add_repository(account, "r")
+    source = await install.add_program(account, "ci", allow("iam:AssumeRole"))
+    session = await install.add_role_session(account, "deploy", ALLOW_ALL, source=source)
+    given = Given(session, repository_id, await install.login(session))
+    await check(install, given, way)
 
 
 @pytest.mark.parametrize("way", [delete_key, disable_key, delete_program])
-def test_a_role_session_ends_with_the_key_that_assumed_it(sqlite_database: str, way: Way) -> None:
-    async def scenario(install: Install) -> None:
-        account = await install.add_account("acme")
-        repository_id = await install.add_repository(account, "r")
-        source = await install.add_program(account, "ci", allow("iam:AssumeRole"))
-        session = await install.add_role_session(account, "deploy", ALLOW_ALL, source=source)
-        password = await install.login(session)
+async def test_a_role_session_ends_with_the_key_that_assumed_it(install: Install, way: Way) -> None:
+    account = await install.add_account("acme")
+    repository_id = await install.add_repository(account, "r")
+    source = await install.add_program(account, "ci", allow("iam:AssumeRole"))
+    session = await install.add_role_session(account, "deploy", ALLOW_ALL, source=source)
+    password = await install.login(session)
 
-        async def of_source(install: Install, given: Given) -> None:
-            await way(install, given._replace(program=source))
+    async def of_source(install: Install, given: Given) -> None:
+        await way(install, given._replace(program=source))
 
-        await check(install, Given(session, repository_id, password), of_source)
-
-    play(sqlite_database, scenario)
+    await check(install, Given(session, repository_id, password), of_source)
 
 
 @pytest.mark.parametrize("what", ["edited", "deleted", "denied"])
-def test_a_partner_loses_its_pull_with_the_policy(sqlite_database: str, what: str) -> None:
-    async def scenario(install: Install) -> None:
-        acme = await install.add_account("acme")
-        partner = await install.add_account("partner")
-        repository_id = await install.add_repository(acme, "r", let("partner"))
-        program = await install.add_program(partner, "ci", ALLOW_ALL)
+async def test_a_partner_loses_its_pull_with_the_policy(install: Install, what: str) -> None:
+    acme = await install.add_account("acme")
+    partner = await install.add_account("partner")
+    repository_id = await install.add_repository(acme, "r", let("partner"))
+    program = await install.add_program(partner, "ci", ALLOW_ALL)
 
-        async def change(install: Install, given: Given) -> None:
-            del given
-            if what == "deleted":
-                await install.database.write(remove_policy, repository_id)
-            elif what == "edited":
-                await install.share(repository_id, acme, let("acme"))
-            else:
-                await install.share(repository_id, acme, let("partner"), refuse("*"))
+    async def change(install: Install, given: Given) -> None:
+        del given
+        if what == "deleted":
+            await install.database.write(remove_policy, repository_id)
+        elif what == "edited":
+            await install.share(repository_id, acme, let("acme"))
+        else:
+            await install.share(repository_id, acme, let("partner"), refuse("*"))
 
-        await check(install, Given(program, repository_id, await install.login(program)), change)
-
-    play(sqlite_database, scenario)
+    await check(install, Given(program, repository_id, await install.login(program)), change)

@@ -18,8 +18,9 @@ from cloudcore.identity.services.policies import create_policy
 from registry.oci.reference import Name
 from registry.services.access import PolicyTooCostly
 from registry.services.tokens import REQUEST_STEPS, SLICE_STEPS
+from tests.databases import on_both_databases
 from tests.integration.tokens_world import access_of
-from tests.tenants import Install, Program, allow, basic, bearer, deny, document, play
+from tests.tenants import Install, Program, allow, basic, bearer, deny, document
 
 HALF = "a" * 50
 LONG_NAMES = [f"acme/{'a' * 195}{number}" for number in range(10, 40)]
@@ -39,109 +40,95 @@ async def costly_program(install: Install, policies: int = 2) -> Program:
     return program
 
 
-def test_a_token_is_for_thirty_scopes(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        scopes = [f"repository:acme/r{number}:pull" for number in range(31)]
-        form = {"grant_type": "password", "username": "token", "password": "x"}
-        for over in (scopes, [" ".join(scopes)]):
-            query = httpx.QueryParams([("scope", scope) for scope in over])
-            async with install.connect() as client:
-                asked = await client.get("/v2/token", params=query)
-                posted = await client.post("/v2/token", data=form | {"scope": over})
-            assert asked.status_code == 400
-            assert asked.json()["errors"][0]["code"] == "UNSUPPORTED"
-            assert "30 scopes" in asked.json()["errors"][0]["message"]
-            assert (posted.status_code, posted.json()["error"]) == (400, "invalid_request")
-        assert len(access_of(await install.exchange(None, *scopes[:-1]))) == 30
-
-    play(sqlite_database, scenario)
-
-
-def test_a_request_that_costs_too_much_is_refused_with_a_reason(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        password = await install.login(await costly_program(install))
-        scopes = [f"repository:{name}:pull,push,delete" for name in LONG_NAMES]
-        form = {"grant_type": "password", "username": "token", "password": password}
+async def test_a_token_is_for_thirty_scopes(install: Install) -> None:
+    scopes = [f"repository:acme/r{number}:pull" for number in range(31)]
+    form = {"grant_type": "password", "username": "token", "password": "x"}
+    for over in (scopes, [" ".join(scopes)]):
+        query = httpx.QueryParams([("scope", scope) for scope in over])
         async with install.connect() as client:
-            asked = await client.get(
-                "/v2/token", params={"scope": " ".join(scopes)}, headers=basic(password)
-            )
-            posted = await client.post("/v2/token", data=form | {"scope": " ".join(scopes)})
-        assert asked.status_code == 403
-        assert asked.json()["errors"][0]["code"] == "DENIED"
-        assert "too long to evaluate" in asked.json()["errors"][0]["message"]
-        assert (posted.status_code, posted.json()["error"]) == (400, "invalid_scope")
-        assert "too long to evaluate" in posted.json()["error_description"]
-        one = await install.exchange(password, scopes[0])
-        assert access_of(one)[0]["actions"] == ["pull", "push", "delete"]
-
-    play(sqlite_database, scenario)
+            asked = await client.get("/v2/token", params=query)
+            posted = await client.post("/v2/token", data=form | {"scope": over})
+        assert asked.status_code == 400
+        assert asked.json()["errors"][0]["code"] == "UNSUPPORTED"
+        assert "30 scopes" in asked.json()["errors"][0]["message"]
+        assert (posted.status_code, posted.json()["error"]) == (400, "invalid_request")
+    assert len(access_of(await install.exchange(None, *scopes[:-1]))) == 30
 
 
-def test_others_have_their_turn_while_scopes_are_decided(sqlite_database: str) -> None:
+async def test_a_request_that_costs_too_much_is_refused_with_a_reason(install: Install) -> None:
+    password = await install.login(await costly_program(install))
+    scopes = [f"repository:{name}:pull,push,delete" for name in LONG_NAMES]
+    form = {"grant_type": "password", "username": "token", "password": password}
+    async with install.connect() as client:
+        asked = await client.get(
+            "/v2/token", params={"scope": " ".join(scopes)}, headers=basic(password)
+        )
+        posted = await client.post("/v2/token", data=form | {"scope": " ".join(scopes)})
+    assert asked.status_code == 403
+    assert asked.json()["errors"][0]["code"] == "DENIED"
+    assert "too long to evaluate" in asked.json()["errors"][0]["message"]
+    assert (posted.status_code, posted.json()["error"]) == (400, "invalid_scope")
+    assert "too long to evaluate" in posted.json()["error_description"]
+    one = await install.exchange(password, scopes[0])
+    assert access_of(one)[0]["actions"] == ["pull", "push", "delete"]
+
+
+async def test_others_have_their_turn_while_scopes_are_decided(install: Install) -> None:
     """Counted, not timed: between two turns never more than a slice and one decision."""
 
-    async def scenario(install: Install) -> None:
-        password = await install.login(await costly_program(install))
+    password = await install.login(await costly_program(install))
 
-        async def turns_beside(names: list[str]) -> tuple[int, PlatformError | None]:
-            turns, error = 0, None
-            requested = {Name(*name.split("/")): ("pull", "push", "delete") for name in names}
-            exchange = asyncio.ensure_future(install.tokens.exchange(password, requested, None))
-            while not exchange.done():
-                turns += 1
-                await asyncio.sleep(0)
-            try:
-                exchange.result()
-            except PlatformError as caught:
-                error = caught
-            return turns, error
+    async def turns_beside(names: list[str]) -> tuple[int, PlatformError | None]:
+        turns, error = 0, None
+        requested = {Name(*name.split("/")): ("pull", "push", "delete") for name in names}
+        exchange = asyncio.ensure_future(install.tokens.exchange(password, requested, None))
+        while not exchange.done():
+            turns += 1
+            await asyncio.sleep(0)
+        try:
+            exchange.result()
+        except PlatformError as caught:
+            error = caught
+        return turns, error
 
-        await turns_beside(LONG_NAMES[:1])  # from now on the policies are compiled
-        few, none = await turns_beside(["acme/r"])
-        many, error = await turns_beside(LONG_NAMES)
-        assert none is None
-        assert isinstance(error, PolicyTooCostly)
-        assert many - few >= REQUEST_STEPS // SLICE_STEPS // 4
-
-    play(sqlite_database, scenario)
+    await turns_beside(LONG_NAMES[:1])  # from now on the policies are compiled
+    few, none = await turns_beside(["acme/r"])
+    many, error = await turns_beside(LONG_NAMES)
+    assert none is None
+    assert isinstance(error, PolicyTooCostly)
+    assert many - few >= REQUEST_STEPS // SLICE_STEPS // 4
 
 
-def test_the_catalog_takes_turns_too(sqlite_database: str) -> None:
-    async def scenario(install: Install) -> None:
-        program = await costly_program(install)
-        for name in LONG_NAMES:
-            await install.add_repository(program.account, name.removeprefix("acme/"))
-        token = await install.exchange(await install.login(program), "registry:catalog:*")
-        async with install.connect() as client:
-            listed = asyncio.ensure_future(client.get("/v2/_catalog", headers=bearer(token)))
-            turns = 0
-            while not listed.done():
-                turns += 1
-                await asyncio.sleep(0)
-        assert listed.result().json()["repositories"] == LONG_NAMES
-        assert turns >= len(LONG_NAMES) - 1
-
-    play(sqlite_database, scenario)
+async def test_the_catalog_takes_turns_too(install: Install) -> None:
+    program = await costly_program(install)
+    for name in LONG_NAMES:
+        await install.add_repository(program.account, name.removeprefix("acme/"))
+    token = await install.exchange(await install.login(program), "registry:catalog:*")
+    async with install.connect() as client:
+        listed = asyncio.ensure_future(client.get("/v2/_catalog", headers=bearer(token)))
+        turns = 0
+        while not listed.done():
+            turns += 1
+            await asyncio.sleep(0)
+    assert listed.result().json()["repositories"] == LONG_NAMES
+    assert turns >= len(LONG_NAMES) - 1
 
 
-def test_policies_of_a_principal_have_a_largest_size_together(database_url: str) -> None:
-    async def scenario(install: Install) -> None:
-        program = await costly_program(install)
-        role = await install.add_role_session(program.account, "role", allow("*"))
-        for name in ("second", "third"):
-            await install.attach(program.account, name, costly(), role_id=role.id)
-        assert await costly_sizes(install, program) < MAX_PRINCIPAL_BYTES
-        account, words = program.account, f"at most {MAX_PRINCIPAL_BYTES} bytes together"
-        for kind, principal in (("service_account_id", program), ("role_id", role)):
-            with pytest.raises(Conflict, match=words):
-                await install.attach(account, f"x{kind}", costly(), **{kind: principal.id})
-            with pytest.raises(Conflict, match=words):
-                await install.say(principal, *costly())
-            await install.say(principal, allow("*"))
-        await install.say(program, allow("*"), allow("*", on="crn:*"))  # a little more still fits
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_policies_of_a_principal_have_a_largest_size_together(install: Install) -> None:
+    program = await costly_program(install)
+    role = await install.add_role_session(program.account, "role", allow("*"))
+    for name in ("second", "third"):
+        await install.attach(program.account, name, costly(), role_id=role.id)
+    assert await costly_sizes(install, program) < MAX_PRINCIPAL_BYTES
+    account, words = program.account, f"at most {MAX_PRINCIPAL_BYTES} bytes together"
+    for kind, principal in (("service_account_id", program), ("role_id", role)):
+        with pytest.raises(Conflict, match=words):
+            await install.attach(account, f"x{kind}", costly(), **{kind: principal.id})
+        with pytest.raises(Conflict, match=words):
+            await install.say(principal, *costly())
+        await install.say(principal, allow("*"))
+    await install.say(program, allow("*"), allow("*", on="crn:*"))  # a little more still fits
 
 
 async def costly_sizes(install: Install, program: Program) -> int:
@@ -154,29 +141,26 @@ async def costly_sizes(install: Install, program: Program) -> int:
     )
 
 
-def test_who_had_more_policies_before_is_bounded_too(sqlite_database: str) -> None:
+async def test_who_had_more_policies_before_is_bounded_too(install: Install) -> None:
     """Nine of 18 KB, as could be attached once: what costs too much is refused, not decided."""
 
-    async def scenario(install: Install) -> None:
-        program = await costly_program(install, policies=0)
-        now = install.clock()
-        for number in range(9):
-            policy = PolicyRow(uuid7(), program.account.id, f"p{number}", "", "", 1, now, now)
-            await install.database.write(create_policy, policy, document(*costly()))
-            on = Attachment(uuid7(), program.account.id, policy.id, program.id, None, now)
-            await install.database.write(rows.attach, on)
-        await install.database.write(increment_revision, program.account.id)
-        password = await install.login(program)
-        scopes = " ".join(f"repository:{name}:pull" for name in LONG_NAMES)
-        short = await install.exchange(password, "repository:acme/r:pull")
-        assert access_of(short)[0]["actions"] == ["pull"]
-        async with install.connect() as client:
-            asked = await client.get("/v2/token", params={"scope": scopes}, headers=basic(password))
-            name = {"name": LONG_NAMES[0].removeprefix("acme/")}
-            headers = bearer(program.access_token)
-            made = await client.post("/v1/repositories", json=name, headers=headers)
-        assert asked.status_code == made.status_code == 403
-        assert "too long to evaluate" in asked.json()["errors"][0]["message"]
-        assert "too long to evaluate" in made.json()["error"]["message"]
-
-    play(sqlite_database, scenario)
+    program = await costly_program(install, policies=0)
+    now = install.clock()
+    for number in range(9):
+        policy = PolicyRow(uuid7(), program.account.id, f"p{number}", "", "", 1, now, now)
+        await install.database.write(create_policy, policy, document(*costly()))
+        on = Attachment(uuid7(), program.account.id, policy.id, program.id, None, now)
+        await install.database.write(rows.attach, on)
+    await install.database.write(increment_revision, program.account.id)
+    password = await install.login(program)
+    scopes = " ".join(f"repository:{name}:pull" for name in LONG_NAMES)
+    short = await install.exchange(password, "repository:acme/r:pull")
+    assert access_of(short)[0]["actions"] == ["pull"]
+    async with install.connect() as client:
+        asked = await client.get("/v2/token", params={"scope": scopes}, headers=basic(password))
+        name = {"name": LONG_NAMES[0].removeprefix("acme/")}
+        headers = bearer(program.access_token)
+        made = await client.post("/v1/repositories", json=name, headers=headers)
+    assert asked.status_code == made.status_code == 403
+    assert "too long to evaluate" in asked.json()["errors"][0]["message"]
+    assert "too long to evaluate" in made.json()["error"]["message"]

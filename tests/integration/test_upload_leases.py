@@ -27,13 +27,6 @@ ONE: Final = b"one " * 100
 TWO: Final = b"two " * 100
 THREE: Final = b"three " * 100
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
 
 class Refusing(Steps):
     """Refuses one step, or cancels the request at one, by its name, once."""

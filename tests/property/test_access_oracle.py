@@ -6,7 +6,6 @@ once, and some hundred rows more are drawn.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import random
 from collections.abc import Sequence
@@ -301,17 +300,16 @@ async def check(install: Install, row: Row, number: int) -> bool:
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_every_pair_of_the_matrix_is_as_the_oracle_says(sqlite_database: str, part: int) -> None:
+async def test_every_pair_of_the_matrix_is_as_the_oracle_says(
+    sqlite_database: str, part: int
+) -> None:
     rows = cover(seed=7, more=120)
     assert len(set(itertools.chain(*map(pairs, rows)))) == sum(
         len(left) * len(right) for left, right in itertools.combinations(COLUMNS, 2)
     )
 
-    async def play() -> None:
-        allowed = 0
-        async with open_install(sqlite_database) as install:
-            for number, row in enumerate(rows[part::4]):
-                allowed += await check(install, row, number)
-        assert allowed > 5
-
-    asyncio.run(play())
+    allowed = 0
+    async with open_install(sqlite_database) as install:
+        for number, row in enumerate(rows[part::4]):
+            allowed += await check(install, row, number)
+    assert allowed > 5

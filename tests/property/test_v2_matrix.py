@@ -8,7 +8,6 @@ states that nothing can be in yet are those of the state they are like, and are 
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from itertools import product
@@ -193,16 +192,13 @@ class Play:
 
 
 @pytest.mark.parametrize("state", [state for state in STATES if state not in COLLAPSED])
-def test_every_row_is_as_the_oracle_says(sqlite_database: str, state: str) -> None:
+async def test_every_row_is_as_the_oracle_says(sqlite_database: str, state: str) -> None:
     """G14, G15, G16, G20: no row differs; each state is a ninth of the matrix."""
 
-    async def run() -> Counter[Outcome]:
-        async with open_install(sqlite_database, clock=StandingClock()) as install:
-            play = Play(await open_matrix(install, state))
-            await (play.play_removal() if state == "grant removed" else play.play())
-            return play.outcomes
-
-    outcomes = asyncio.run(run())
+    async with open_install(sqlite_database, clock=StandingClock()) as install:
+        play = Play(await open_matrix(install, state))
+        await (play.play_removal() if state == "grant removed" else play.play())
+    outcomes = play.outcomes
     assert outcomes.total() == ROWS // len(STATES) == 15_876
     assert outcomes["401"] > 5_000
     if state not in ("owner suspended", "grant removed"):

@@ -20,15 +20,8 @@ from registry.blobstore.threads import at_once, each_of, in_thread
 from registry.oci.digest import digest_of
 from registry.settings import Settings
 
-pytestmark = pytest.mark.anyio
-
 UPLOAD = "0b5e7c56-6f0e-4c2b-9c39-5a2f6f1d3eab"
 STAGED = "4c53fb4e-2c1f-4f0e-8f2d-0d5d4bb60bb1"
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 class Gate:

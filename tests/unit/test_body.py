@@ -67,22 +67,22 @@ class Taken:
     ],
     ids=range(6),
 )
-def test_messages_reach_the_sink_in_units(bodies: list[bytes], views: list[bytes]) -> None:
+async def test_messages_reach_the_sink_in_units(bodies: list[bytes], views: list[bytes]) -> None:
     taken = Taken()
-    result = asyncio.run(receive_into({}, messages(*bodies), taken.sink, taken.finish))
+    result = await receive_into({}, messages(*bodies), taken.sink, taken.finish)
     assert result == "result"
     assert taken.views == views
     assert taken.told == [True]
 
 
-def test_what_came_before_the_client_left_counts() -> None:
+async def test_what_came_before_the_client_left_counts() -> None:
     taken = Taken()
-    asyncio.run(receive_into({}, messages(b"a", b"b", cut=True), taken.sink, taken.finish))
+    await receive_into({}, messages(b"a", b"b", cut=True), taken.sink, taken.finish)
     assert b"".join(taken.views) == b"ab"
     assert taken.told == [False]
 
 
-def test_a_server_that_holds_the_body_moves_it_itself() -> None:
+async def test_a_server_that_holds_the_body_moves_it_itself() -> None:
     class Holder:
         """A server with the extension."""
 
@@ -95,26 +95,26 @@ def test_a_server_that_holds_the_body_moves_it_itself() -> None:
 
     taken = Taken()
     scope = {"extensions": {"entrepot.held_body": Holder()}}
-    assert asyncio.run(receive_into(scope, never, taken.sink, taken.finish)) == "result"
+    assert await receive_into(scope, never, taken.sink, taken.finish) == "result"
     assert taken.views == [b"held"]
 
 
 @pytest.mark.parametrize(
     ("bodies", "body"), [([], b""), ([b"one"], b"one"), ([b"o", b"", b"ne"], b"one")]
 )
-def test_a_small_body_is_read_whole(bodies: list[bytes], body: bytes) -> None:
-    assert asyncio.run(read_body(messages(*bodies), 3)) == body
+async def test_a_small_body_is_read_whole(bodies: list[bytes], body: bytes) -> None:
+    assert await read_body(messages(*bodies), 3) == body
 
 
-def test_a_body_cut_short_is_none() -> None:
-    assert asyncio.run(read_body(messages(b"one", cut=True), 3)) is None
+async def test_a_body_cut_short_is_none() -> None:
+    assert await read_body(messages(b"one", cut=True), 3) is None
 
 
-def test_a_body_over_the_limit_is_not_read_on() -> None:
+async def test_a_body_over_the_limit_is_not_read_on() -> None:
     receive = messages(b"one", b"two", b"three")
     with pytest.raises(BodyTooLarge):
-        asyncio.run(read_body(receive, 5))
-    assert asyncio.run(receive())["body"] == b"three"  # type: ignore[arg-type] # a coroutine
+        await read_body(receive, 5)
+    assert (await receive())["body"] == b"three"
 
 
 class CountingPool(ThreadPoolExecutor):
@@ -136,11 +136,8 @@ class CountingPool(ThreadPoolExecutor):
         ([bytes(1 << 16)] * (FREE_JOIN_BYTES >> 16), 1),
     ],
 )
-def test_megabytes_are_copied_in_a_thread(parts: list[bytes], calls: int) -> None:
-    async def scenario() -> int:
-        pool = CountingPool(1)
-        asyncio.get_running_loop().set_default_executor(pool)
-        assert await read_body(messages(*parts), 2 * FREE_JOIN_BYTES) == b"".join(parts)
-        return pool.calls
-
-    assert asyncio.run(scenario()) == calls
+async def test_megabytes_are_copied_in_a_thread(parts: list[bytes], calls: int) -> None:
+    pool = CountingPool(1)
+    asyncio.get_running_loop().set_default_executor(pool)
+    assert await read_body(messages(*parts), 2 * FREE_JOIN_BYTES) == b"".join(parts)
+    assert pool.calls == calls

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -79,148 +80,142 @@ class Senders:
         return size
 
 
-def play(scenario: Callable[[Senders], Awaitable[None]], **rooms: int) -> None:
+@asynccontextmanager
+async def open_senders(**rooms: int) -> AsyncIterator[Senders]:
+    """Open senders to a budget of these rooms, which must be empty when all are gone."""
+    senders = Senders(**rooms)
+    yield senders
+    for each in senders.kept:
+        each.cancel()
+    await asyncio.gather(*senders.kept, return_exceptions=True)
+    assert senders.budget.used == 0
+    assert not senders.budget.small.arriving
+    assert not senders.budget.large.arriving
+
+
+@pytest.fixture
+async def senders() -> AsyncIterator[Senders]:
+    """Return senders to a budget as it is by default."""
+    async with open_senders() as senders:
+        yield senders
+
+
+def play(scenario: Callable[[Senders], Awaitable[None]]) -> None:
+    """Play a scenario in an event loop of its own."""
+
     async def whole() -> None:
-        senders = Senders(**rooms)
-        await scenario(senders)
-        for each in senders.kept:
-            each.cancel()
-        await asyncio.gather(*senders.kept, return_exceptions=True)
-        assert senders.budget.used == 0
-        assert not senders.budget.small.arriving
-        assert not senders.budget.large.arriving
+        async with open_senders() as senders:
+            await scenario(senders)
 
     asyncio.run(whole())
 
 
-def test_no_more_is_kept_than_there_is_room_for() -> None:
-    async def scenario(senders: Senders) -> None:
-        for _ in range(2):
-            await senders.hold_back(4 * MIB)
-        assert senders.budget.used == 8 * MIB
-        refused = await senders.hold_back(4 * MIB)
-        with pytest.raises(NoRoom) as raised:
-            await refused
-        assert raised.value.retry_after == RETRY_SECONDS
-        assert senders.budget.used == 8 * MIB
-        assert await senders.send(2 * MIB) == 2 * MIB
-
-    play(scenario)
+async def test_no_more_is_kept_than_there_is_room_for(senders: Senders) -> None:
+    for _ in range(2):
+        await senders.hold_back(4 * MIB)
+    assert senders.budget.used == 8 * MIB
+    refused = await senders.hold_back(4 * MIB)
+    with pytest.raises(NoRoom) as raised:
+        await refused
+    assert raised.value.retry_after == RETRY_SECONDS
+    assert senders.budget.used == 8 * MIB
+    assert await senders.send(2 * MIB) == 2 * MIB
 
 
-def test_what_is_declared_takes_no_room_before_it_arrives() -> None:
-    async def scenario(senders: Senders) -> None:
-        for _ in range(100):
-            await senders.hold_back(1)
-        assert senders.budget.used == 100
-
-    play(scenario)
+async def test_what_is_declared_takes_no_room_before_it_arrives(senders: Senders) -> None:
+    for _ in range(100):
+        await senders.hold_back(1)
+    assert senders.budget.used == 100
 
 
-def test_small_bodies_have_room_while_large_ones_have_none() -> None:
-    async def scenario(senders: Senders) -> None:
-        await senders.hold_back(10 * MIB)
-        assert await senders.send(SMALL_BYTES) == SMALL_BYTES
-        with pytest.raises(NoRoom):
-            await senders.send(SMALL_BYTES + 1)
-
-    play(scenario)
+async def test_small_bodies_have_room_while_large_ones_have_none(senders: Senders) -> None:
+    await senders.hold_back(10 * MIB)
+    assert await senders.send(SMALL_BYTES) == SMALL_BYTES
+    with pytest.raises(NoRoom):
+        await senders.send(SMALL_BYTES + 1)
 
 
-def test_who_holds_back_gives_way_to_others_once_it_had_its_time() -> None:
-    async def scenario(senders: Senders) -> None:
-        first = await senders.hold_back(5 * MIB)
-        senders.clock.now = 1.0
-        second = await senders.hold_back(5 * MIB)
-        senders.clock.now = PATIENCE_SECONDS - 0.5
-        with pytest.raises(NoRoom):
-            await senders.send(4 * MIB)
-        senders.clock.now = PATIENCE_SECONDS
-        assert await senders.send(4 * MIB) == 4 * MIB
-        with pytest.raises(NoRoom):
-            await first
-        assert not second.done()
-        senders.ends[1].set()
-        assert await second == 5 * MIB + 3
-
-    play(scenario)
+async def test_who_holds_back_gives_way_to_others_once_it_had_its_time(senders: Senders) -> None:
+    first = await senders.hold_back(5 * MIB)
+    senders.clock.now = 1.0
+    second = await senders.hold_back(5 * MIB)
+    senders.clock.now = PATIENCE_SECONDS - 0.5
+    with pytest.raises(NoRoom):
+        await senders.send(4 * MIB)
+    senders.clock.now = PATIENCE_SECONDS
+    assert await senders.send(4 * MIB) == 4 * MIB
+    with pytest.raises(NoRoom):
+        await first
+    assert not second.done()
+    senders.ends[1].set()
+    assert await second == 5 * MIB + 3
 
 
-def test_small_bodies_give_way_to_small_ones() -> None:
-    async def scenario(senders: Senders) -> None:
+async def test_small_bodies_give_way_to_small_ones() -> None:
+    async with open_senders(small=100_000) as senders:
         first = await senders.hold_back(60_000)
         senders.clock.now = PATIENCE_SECONDS
         assert await senders.send(60_000) == 60_000
         with pytest.raises(NoRoom):
             await first
 
-    play(scenario, small=100_000)
+
+async def test_a_whole_body_gives_way_to_nobody(senders: Senders) -> None:
+    async def receive() -> Message:
+        return {"type": "http.request", "body": bytes(9 * MIB), "more_body": False}
+
+    with senders.budget.hold() as hold:
+        await hold.metered(receive)()
+        senders.clock.now = 10 * PATIENCE_SECONDS
+        with pytest.raises(NoRoom):
+            await senders.send(4 * MIB)
+    assert await senders.send(4 * MIB) == 4 * MIB
 
 
-def test_a_whole_body_gives_way_to_nobody() -> None:
-    async def scenario(senders: Senders) -> None:
-        async def receive() -> Message:
-            return {"type": "http.request", "body": bytes(9 * MIB), "more_body": False}
-
-        with senders.budget.hold() as hold:
-            await hold.metered(receive)()
-            senders.clock.now = 10 * PATIENCE_SECONDS
-            with pytest.raises(NoRoom):
-                await senders.send(4 * MIB)
-        assert await senders.send(4 * MIB) == 4 * MIB
-
-    play(scenario)
-
-
-def test_a_small_body_in_one_message_counts_until_its_request_ends() -> None:
+async def test_a_small_body_in_one_message_counts_until_its_request_ends() -> None:
     async def whole(size: int) -> Message:
         return {"type": "http.request", "body": b"x" * size, "more_body": False}
 
-    async def scenario() -> None:
-        budget = BodyBudget(small=100)
-        with budget.hold() as first:
-            await first.metered(lambda: whole(60))()
-            assert (budget.small.used, len(budget.small.arriving)) == (60, 0)
-            with budget.hold() as second, pytest.raises(NoRoom):
-                await second.metered(lambda: whole(41))()
-            with budget.hold() as third:
-                await third.metered(lambda: whole(40))()
-                assert budget.used == 100
-        assert budget.used == 0
-
-    asyncio.run(scenario())
+    budget = BodyBudget(small=100)
+    with budget.hold() as first:
+        await first.metered(lambda: whole(60))()
+        assert (budget.small.used, len(budget.small.arriving)) == (60, 0)
+        with budget.hold() as second, pytest.raises(NoRoom):
+            await second.metered(lambda: whole(41))()
+        with budget.hold() as third:
+            await third.metered(lambda: whole(40))()
+            assert budget.used == 100
+    assert budget.used == 0
 
 
-def test_a_client_that_leaves_and_a_task_that_is_cancelled_give_back_what_they_had() -> None:
-    async def scenario(senders: Senders) -> None:
-        held = await senders.hold_back(9 * MIB)
-        held.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await held
+async def test_a_client_that_leaves_and_a_task_that_is_cancelled_give_back_what_they_had(
+    senders: Senders,
+) -> None:
+    held = await senders.hold_back(9 * MIB)
+    held.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await held
+    assert senders.budget.used == 0
+
+    async def leave() -> Message:
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError), senders.budget.hold() as hold:
+        await hold.metered(leave)()
+
+
+async def test_who_has_to_give_way_does_so_though_the_rest_arrives_at_that_moment(
+    senders: Senders,
+) -> None:
+    rest: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+    with senders.budget.hold() as hold:
+        reading = asyncio.ensure_future(hold.metered(lambda: rest)())
+        await asyncio.sleep(0)
+        rest.set_result({"type": "http.request", "body": b"x" * MIB, "more_body": False})
+        hold.give_way()
+        with pytest.raises(NoRoom):
+            await reading
         assert senders.budget.used == 0
-
-        async def leave() -> Message:
-            raise ConnectionResetError
-
-        with pytest.raises(ConnectionResetError), senders.budget.hold() as hold:
-            await hold.metered(leave)()
-
-    play(scenario)
-
-
-def test_who_has_to_give_way_does_so_though_the_rest_arrives_at_that_moment() -> None:
-    async def scenario(senders: Senders) -> None:
-        rest: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        with senders.budget.hold() as hold:
-            reading = asyncio.ensure_future(hold.metered(lambda: rest)())
-            await asyncio.sleep(0)
-            rest.set_result({"type": "http.request", "body": b"x" * MIB, "more_body": False})
-            hold.give_way()
-            with pytest.raises(NoRoom):
-                await reading
-            assert senders.budget.used == 0
-
-    play(scenario)
 
 
 def test_few_large_bodies_are_read_between_two_looks_around() -> None:
@@ -256,7 +251,7 @@ def test_few_large_bodies_are_read_between_two_looks_around() -> None:
         read.clear()
 
 
-def test_the_loop_has_time_for_others_between_two_turns() -> None:
+async def test_the_loop_has_time_for_others_between_two_turns() -> None:
     async def scenario(senders: int) -> float:
         turns, loop = ReadTurns(), asyncio.get_running_loop()
 
@@ -269,7 +264,7 @@ def test_the_loop_has_time_for_others_between_two_turns() -> None:
         return loop.time() - began
 
     for senders in (1, 2, 6):
-        assert asyncio.run(scenario(senders)) >= 5 * TURN_SECONDS - 1e-6
+        assert await scenario(senders) >= 5 * TURN_SECONDS - 1e-6
 
 
 def test_turns_of_a_loop_that_ended_are_nobodys() -> None:
@@ -283,15 +278,12 @@ def test_turns_of_a_loop_that_ended_are_nobodys() -> None:
     asyncio.run(asyncio.wait_for(turns.take(), 60))
 
 
-def test_a_timeout_of_somebody_else_is_not_ours() -> None:
-    async def scenario(senders: Senders) -> None:
-        async def late() -> Message:
-            raise TimeoutError
+async def test_a_timeout_of_somebody_else_is_not_ours(senders: Senders) -> None:
+    async def late() -> Message:
+        raise TimeoutError
 
-        with pytest.raises(TimeoutError), senders.budget.hold() as hold:
-            await hold.metered(late)()
-
-    play(scenario)
+    with pytest.raises(TimeoutError), senders.budget.hold() as hold:
+        await hold.metered(late)()
 
 
 def test_the_process_has_one_budget() -> None:

@@ -11,7 +11,7 @@ from registry.services.lifecycle.plans import Plans
 
 
 @pytest.mark.parametrize(("took", "rested"), [(0.1, 0.3), (60.0, 5.0)])
-def test_others_have_the_database_for_longer_than_a_portion_had_it(
+async def test_others_have_the_database_for_longer_than_a_portion_had_it(
     monkeypatch: pytest.MonkeyPatch, took: float, rested: float
 ) -> None:
     now = 0.0
@@ -23,12 +23,12 @@ def test_others_have_the_database_for_longer_than_a_portion_had_it(
     monkeypatch.setattr(time, "monotonic", lambda: now)
     monkeypatch.setattr(asyncio, "sleep", sleep)
     plans = Plans()
-    asyncio.run(plans.rest("plan"))
+    await plans.rest("plan")
     assert pauses == []  # nothing was deleted yet
     plans.hand_over("plan")
     now = took
-    asyncio.run(plans.rest("another"))
+    await plans.rest("another")
     assert pauses == []
-    asyncio.run(plans.rest("plan"))
-    asyncio.run(plans.rest("plan"))
+    await plans.rest("plan")
+    await plans.rest("plan")
     assert pauses == [pytest.approx(rested)]

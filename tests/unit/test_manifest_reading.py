@@ -14,7 +14,7 @@ from registry.errors import DigestMismatch, ManifestInvalid
 from registry.oci import pushed_manifest
 from registry.oci.digest import ALGORITHMS, Digest, digest_of
 from registry.oci.manifest import MAX_PARTS
-from registry.oci.pushed_manifest import ReadManifest, read_manifest
+from registry.oci.pushed_manifest import read_manifest
 from registry.services.images.manifest_reading import INLINE_BYTES, ThreadReader
 
 PART = {"mediaType": "a/b", "digest": digest_of(b""), "size": 0}
@@ -42,36 +42,33 @@ def image(size: int) -> bytes:
     return json.dumps(document).encode()
 
 
-def test_a_small_manifest_is_read_at_once() -> None:
+async def test_a_small_manifest_is_read_at_once() -> None:
     waiting = Waiting()
     body = image(INLINE_BYTES)
-    found = asyncio.run(ThreadReader(thread=waiting).read(body, None, None))
+    found = await ThreadReader(thread=waiting).read(body, None, None)
     assert found.digest == digest_of(body)
     assert waiting.calls == []
 
 
-def test_others_go_on_while_a_large_manifest_waits_to_be_read() -> None:
-    async def scenario() -> ReadManifest:
-        waiting = Waiting()
-        reading = asyncio.ensure_future(
-            ThreadReader(thread=waiting).read(image(INLINE_BYTES + 1), None, None)
-        )
-        await asyncio.sleep(0)
-        assert not reading.done()  # and this is somebody else's turn
-        waiting.run()
-        return await reading
-
-    assert asyncio.run(scenario()).manifest.config
+async def test_others_go_on_while_a_large_manifest_waits_to_be_read() -> None:
+    waiting = Waiting()
+    reading = asyncio.ensure_future(
+        ThreadReader(thread=waiting).read(image(INLINE_BYTES + 1), None, None)
+    )
+    await asyncio.sleep(0)
+    assert not reading.done()  # and this is somebody else's turn
+    waiting.run()
+    assert (await reading).manifest.config
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("size", [1000, INLINE_BYTES + 1])
-def test_the_bytes_are_those_of_the_digest(algorithm: str, size: int) -> None:
+async def test_the_bytes_are_those_of_the_digest(algorithm: str, size: int) -> None:
     body = image(size)
     reader = ThreadReader()
-    asyncio.run(reader.read(body, None, digest_of(body, algorithm)))
+    await reader.read(body, None, digest_of(body, algorithm))
     with pytest.raises(DigestMismatch):
-        asyncio.run(reader.read(body, None, digest_of(body + b" ", algorithm)))
+        await reader.read(body, None, digest_of(body + b" ", algorithm))
 
 
 def test_what_holds_too_much_is_refused_before_it_is_hashed(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import closing
 from typing import Final
 from uuid import UUID
@@ -42,19 +41,25 @@ _ADD: Final = (
     " FROM accounts"
 )
 
-Scenario = Callable[[Registry, MemoryStore], Awaitable[None]]
+
+@pytest.fixture
+def steps() -> Steps:
+    """Return the steps of the registry's database."""
+    return Steps()
 
 
-def play(url: str, scenario: Scenario, steps: Steps | None = None) -> None:
-    """Play a scenario in a registry whose bytes are in memory."""
+@pytest.fixture
+def store() -> MemoryStore:
+    """Return the store of the registry."""
+    return MemoryStore()
 
-    async def run() -> None:
-        store = MemoryStore()
-        around = lambda database: SteppingDatabase(database, steps or Steps())  # noqa: E731
-        async with open_registry(url, store, around=around) as registry:
-            await scenario(registry, store)
 
-    asyncio.run(run())
+@pytest.fixture
+async def registry(metadata_url: str, store: MemoryStore, steps: Steps) -> AsyncIterator[Registry]:
+    """Return a registry whose bytes are in memory."""
+    around = lambda database: SteppingDatabase(database, steps)  # noqa: E731
+    async with open_registry(metadata_url, store, around=around) as registry:
+        yield registry
 
 
 def make_id(registry: Registry, number: int = 0) -> str:
@@ -72,76 +77,66 @@ def leave(registry: Registry, store: MemoryStore, count: int = 1, *, staged: boo
                 held.commit(digest_of(DATA))
 
 
-def test_what_a_dead_push_left_is_removed(sqlite_database: str) -> None:
+async def test_what_a_dead_push_left_is_removed(registry: Registry, store: MemoryStore) -> None:
     """A monolithic push died between its bytes and its row (I6)."""
     steps = Steps()
 
-    async def scenario(registry: Registry, store: MemoryStore) -> None:
-        await push_blob(registry, b"first")
-        pushing = steps.taken[steps.taken.index("after _create") + 1 :]
+    await push_blob(registry, b"first")
+    pushing = steps.taken[steps.taken.index("after _create") + 1 :]
 
-        def die() -> None:
-            raise Died
+    def die() -> None:
+        raise Died
 
-        steps.strike_at(pushing.index("before _record_rows"), die)
-        with pytest.raises(Died):
-            await push_blob(registry, DATA)
-        (orphan,) = [each for each, data in store.files.objects.items() if data == DATA]
-        place = orphan[-2:]
-        assert await set_orphans_aside(registry.ctx, store, place) == 0  # it is young
-        registry.clock.advance(2 * HOUR)
-        assert await set_orphans_aside(registry.ctx, store, place) == 1
-        assert list(store.files.objects.values()) == [b"first"]
-        assert not store.files.held
-
-    play(sqlite_database, scenario, steps)
+    steps.strike_at(pushing.index("before _record_rows"), die)
+    with pytest.raises(Died):
+        await push_blob(registry, DATA)
+    (orphan,) = [each for each, data in store.files.objects.items() if data == DATA]
+    place = orphan[-2:]
+    assert await set_orphans_aside(registry.ctx, store, place) == 0  # it is young
+    registry.clock.advance(2 * HOUR)
+    assert await set_orphans_aside(registry.ctx, store, place) == 1
+    assert list(store.files.objects.values()) == [b"first"]
+    assert not store.files.held
 
 
-def test_the_young_are_left_alone(sqlite_database: str) -> None:
-    async def scenario(registry: Registry, store: MemoryStore) -> None:
-        leave(registry, store)
-        registry.clock.advance(4 * MINUTE)
-        assert await set_orphans_aside(registry.ctx, store, PLACE) == 0
-        registry.clock.advance(MINUTE)
-        assert await set_orphans_aside(registry.ctx, store, PLACE) == 1
-        assert not store.files.objects
-
-    play(sqlite_database, scenario)
+async def test_the_young_are_left_alone(registry: Registry, store: MemoryStore) -> None:
+    leave(registry, store)
+    registry.clock.advance(4 * MINUTE)
+    assert await set_orphans_aside(registry.ctx, store, PLACE) == 0
+    registry.clock.advance(MINUTE)
+    assert await set_orphans_aside(registry.ctx, store, PLACE) == 1
+    assert not store.files.objects
 
 
-def test_staged_bytes_without_a_session_are_removed(sqlite_database: str) -> None:
-    async def scenario(registry: Registry, store: MemoryStore) -> None:
-        leave(registry, store, staged=True)
-        answer = await registry.client.request("POST", "/v2/dev/app/blobs/uploads/")
-        location = answer.headers["location"]
-        assert (await registry.client.request("PATCH", location, DATA)).status == 202
-        registry.clock.advance(2 * HOUR)
-        assert await set_orphans_aside(registry.ctx, store, PLACE) == 0  # that is another place
-        assert await set_orphans_aside(registry.ctx, store, STAGED) == 1
-        assert list(store.files.staged) == [location.rpartition("/")[2]]
-        path = f"{location}?digest={digest_of(DATA)}"
-        assert (await registry.client.request("PUT", path)).status == 201
+async def test_staged_bytes_without_a_session_are_removed(
+    registry: Registry, store: MemoryStore
+) -> None:
+    leave(registry, store, staged=True)
+    answer = await registry.client.request("POST", "/v2/dev/app/blobs/uploads/")
+    location = answer.headers["location"]
+    assert (await registry.client.request("PATCH", location, DATA)).status == 202
+    registry.clock.advance(2 * HOUR)
+    assert await set_orphans_aside(registry.ctx, store, PLACE) == 0  # that is another place
+    assert await set_orphans_aside(registry.ctx, store, STAGED) == 1
+    assert list(store.files.staged) == [location.rpartition("/")[2]]
+    path = f"{location}?digest={digest_of(DATA)}"
+    assert (await registry.client.request("PUT", path)).status == 201
 
-    play(sqlite_database, scenario)
 
-
-def test_who_holds_them_keeps_them(sqlite_database: str) -> None:
+async def test_who_holds_them_keeps_them(registry: Registry, store: MemoryStore) -> None:
     """A push of hours has no row: its hold says that it goes on."""
 
-    async def scenario(registry: Registry, store: MemoryStore) -> None:
-        for is_object, place in ((False, STAGED), (True, PLACE)):
-            with closing(store.files.stage(make_id(registry))) as held:
-                held.write(memoryview(DATA))
-                if is_object:
-                    held.commit(digest_of(DATA))
-                registry.clock.advance(2 * HOUR)
-                assert await set_orphans_aside(registry.ctx, store, place) == 0
-            assert await set_orphans_aside(registry.ctx, store, place) == 1
-
-    play(sqlite_database, scenario)
+    for is_object, place in ((False, STAGED), (True, PLACE)):
+        with closing(store.files.stage(make_id(registry))) as held:
+            held.write(memoryview(DATA))
+            if is_object:
+                held.commit(digest_of(DATA))
+            registry.clock.advance(2 * HOUR)
+            assert await set_orphans_aside(registry.ctx, store, place) == 0
+        assert await set_orphans_aside(registry.ctx, store, place) == 1
 
 
-def test_what_became_a_blob_since_it_was_asked_for_stays(sqlite_database: str) -> None:
+async def test_what_became_a_blob_since_it_was_asked_for_stays(sqlite_database: str) -> None:
     """The push ended between the question and the hold."""
 
     class Late(MemoryStore):
@@ -153,48 +148,43 @@ def test_what_became_a_blob_since_it_was_asked_for_stays(sqlite_database: str) -
 
     lost: set[str] = set()
 
-    async def scenario() -> None:
-        store = Late()
-        async with open_registry(sqlite_database, store) as registry:
-            leave(registry, store)
-            lost.update(store.files.objects)
-            registry.clock.advance(2 * HOUR)
-            assert await set_orphans_aside(registry.ctx, store, PLACE) == 0
-            assert store.files.objects.keys() == lost
-            assert not store.files.held
-
-    asyncio.run(scenario())
-
-
-def test_the_quarantined_are_left_alone(sqlite_database: str) -> None:
-    async def scenario(registry: Registry, store: MemoryStore) -> None:
-        await push_blob(registry, DATA)
-        await run_phases(registry, store, (MARK, SWEEP))
-        (object_id,) = store.files.objects
+    store = Late()
+    async with open_registry(sqlite_database, store) as registry:
+        leave(registry, store)
+        lost.update(store.files.objects)
         registry.clock.advance(2 * HOUR)
-        assert await set_orphans_aside(registry.ctx, store, object_id[-2:]) == 0
-        assert list(store.files.objects) == [object_id]
-        await run_phases(registry, store, (0,))
-        assert not store.files.objects
+        assert await set_orphans_aside(registry.ctx, store, PLACE) == 0
+        assert store.files.objects.keys() == lost
+        assert not store.files.held
 
-    play(sqlite_database, scenario)
+
+async def test_the_quarantined_are_left_alone(registry: Registry, store: MemoryStore) -> None:
+    await push_blob(registry, DATA)
+    await run_phases(registry, store, (MARK, SWEEP))
+    (object_id,) = store.files.objects
+    registry.clock.advance(2 * HOUR)
+    assert await set_orphans_aside(registry.ctx, store, object_id[-2:]) == 0
+    assert list(store.files.objects) == [object_id]
+    await run_phases(registry, store, (0,))
+    assert not store.files.objects
 
 
 @pytest.mark.parametrize(("count", "removed"), [(20, 20), (21, 0)])
-def test_too_many_are_not_believed(
-    sqlite_database: str, caplog: pytest.LogCaptureFixture, count: int, removed: int
+async def test_too_many_are_not_believed(
+    registry: Registry,
+    store: MemoryStore,
+    caplog: pytest.LogCaptureFixture,
+    count: int,
+    removed: int,
 ) -> None:
     """An older database, or another's: what looks like orphans is in use."""
 
-    async def scenario(registry: Registry, store: MemoryStore) -> None:
+    with caplog.at_level(logging.WARNING, "registry.gc.orphans.scan"):
         leave(registry, store, count)
         await push_blob(registry, b"a newer one")
         registry.clock.advance(2 * HOUR)
         assert await set_orphans_aside(registry.ctx, store, PLACE) == removed
         assert len(store.files.objects) == count - removed + 1
-
-    with caplog.at_level(logging.WARNING, "registry.gc.orphans.scan"):
-        play(sqlite_database, scenario)
     errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert len(errors) == (removed == 0)
     assert all(f"{count} of {count} stored files belong to no row" in each for each in errors)
@@ -219,36 +209,34 @@ async def scan_all(registry: Registry, store: MemoryStore) -> int:
 
 
 @pytest.mark.parametrize("count", [1, 15, 30])
-def test_the_blobs_of_another_database_are_left_alone(sqlite_database: str, count: int) -> None:
+async def test_the_blobs_of_another_database_are_left_alone(
+    registry: Registry, store: MemoryStore, count: int
+) -> None:
     """A small registry has one file in a place: each by itself would look like an orphan."""
 
-    async def scenario(registry: Registry, store: MemoryStore) -> None:
-        spread(registry, store, count)
-        store.files.stage(make_id(registry)).close()
-        registry.clock.advance(2 * HOUR)
-        assert await scan_all(registry, store) == 0
-        assert (len(store.files.objects), len(store.files.staged)) == (count, 1)
-
-    play(sqlite_database, scenario)
+    spread(registry, store, count)
+    store.files.stage(make_id(registry)).close()
+    registry.clock.advance(2 * HOUR)
+    assert await scan_all(registry, store) == 0
+    assert (len(store.files.objects), len(store.files.staged)) == (count, 1)
 
 
-def test_an_orphan_among_blobs_is_removed_by_the_scan(sqlite_database: str) -> None:
-    async def scenario(registry: Registry, store: MemoryStore) -> None:
-        await push_blob(registry, b"one that is ours")
-        spread(registry, store, 21)
-        store.files.stage(make_id(registry)).close()
-        await push_blob(registry, b"another that is ours")
-        registry.clock.advance(2 * HOUR)
-        assert await scan_all(registry, store) == 0
-        for object_id in [each for each, data in store.files.objects.items() if data == DATA][3:]:
-            del store.files.objects[object_id]
-        assert await scan_all(registry, store) == 4
-        assert (len(store.files.objects), len(store.files.staged)) == (2, 0)
+async def test_an_orphan_among_blobs_is_removed_by_the_scan(
+    registry: Registry, store: MemoryStore
+) -> None:
+    await push_blob(registry, b"one that is ours")
+    spread(registry, store, 21)
+    store.files.stage(make_id(registry)).close()
+    await push_blob(registry, b"another that is ours")
+    registry.clock.advance(2 * HOUR)
+    assert await scan_all(registry, store) == 0
+    for object_id in [each for each, data in store.files.objects.items() if data == DATA][3:]:
+        del store.files.objects[object_id]
+    assert await scan_all(registry, store) == 4
+    assert (len(store.files.objects), len(store.files.staged)) == (2, 0)
 
-    play(sqlite_database, scenario)
 
-
-def test_every_place_has_its_turn(sqlite_database: str) -> None:
+async def test_every_place_has_its_turn(sqlite_database: str) -> None:
     """All partitions at first and again in a day, and what is staged in each turn."""
 
     class Watched(MemoryStore):
@@ -264,21 +252,18 @@ def test_every_place_has_its_turn(sqlite_database: str) -> None:
             self.visited.append(STAGED)
             return super().list_staged()
 
-    async def scenario() -> None:
-        store = Watched()
-        async with open_registry(sqlite_database, store) as registry:
-            orphan_scan = OrphanScan(at_once(registry.ctx), store)
+    store = Watched()
+    async with open_registry(sqlite_database, store) as registry:
+        orphan_scan = OrphanScan(at_once(registry.ctx), store)
+        await orphan_scan.turn()
+        first, store.visited = store.visited, []
+        partitions = list(store.partitions())
+        assert sorted(first[:-1]) == [*partitions, STAGED]
+        for _ in partitions:
+            registry.clock.advance(EVERY_SECONDS)
             await orphan_scan.turn()
-            first, store.visited = store.visited, []
-            partitions = list(store.partitions())
-            assert sorted(first[:-1]) == [*partitions, STAGED]
-            for _ in partitions:
-                registry.clock.advance(EVERY_SECONDS)
-                await orphan_scan.turn()
-        assert sorted(store.visited) == [*partitions, *[STAGED] * len(partitions)]
-        assert len(partitions) * EVERY_SECONDS <= 24 * HOUR
-
-    asyncio.run(scenario())
+    assert sorted(store.visited) == [*partitions, *[STAGED] * len(partitions)]
+    assert len(partitions) * EVERY_SECONDS <= 24 * HOUR
 
 
 def test_an_id_tells_when_it_was_made() -> None:

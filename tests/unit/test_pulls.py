@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Concatenate
 
@@ -54,23 +53,23 @@ class Notebook:
         raise AssertionError
 
 
-def test_one_write_an_image_and_minute() -> None:
+async def test_one_write_an_image_and_minute() -> None:
     notebook, clock = Notebook(), ManualClock(START - START % MINUTE)
     minute = clock.now
     log = PullLog(notebook, clock)
     log.note("a")
     log.note("b")
     log.note("a")
-    asyncio.run(log.flush())
-    asyncio.run(log.flush())
+    await log.flush()
+    await log.flush()
     assert notebook.written == [{"a": minute, "b": minute}]
     clock.advance(60)
     log.note("a")
-    asyncio.run(log.flush())
+    await log.flush()
     assert notebook.written[1:] == [{"a": minute + MINUTE}]
 
 
-def test_what_could_not_be_written_is_kept_and_newer_pulls_win() -> None:
+async def test_what_could_not_be_written_is_kept_and_newer_pulls_win() -> None:
     notebook, clock = Notebook(), ManualClock(START - START % MINUTE)
     minute = clock.now
     log = PullLog(notebook, clock)
@@ -84,8 +83,8 @@ def test_what_could_not_be_written_is_kept_and_newer_pulls_win() -> None:
 
     notebook.meanwhile = pull_again
     with pytest.raises(StoreUnavailable):
-        asyncio.run(log.flush())
+        await log.flush()
     notebook.is_down = False
     notebook.meanwhile = lambda: None
-    asyncio.run(log.flush())
+    await log.flush()
     assert notebook.written == [{"a": minute + MINUTE, "b": minute}]

@@ -40,39 +40,33 @@ async def cancelled(task: asyncio.Task[object], entered: asyncio.Event) -> None:
         assert not task.done()
 
 
-def test_cancellation_waits_for_the_thread() -> None:
-    async def scenario() -> None:
-        pool = BulkPool("test", 1)
-        job = SlowJob(asyncio.get_running_loop(), pool)
-        task: asyncio.Task[object] = asyncio.create_task(job.run())
-        await cancelled(task, job.entered)
-        job.let_go.set()
-        await asyncio.wait((task,))
-        assert task.cancelled()
-        assert job.left
-        pool.close()
-
-    asyncio.run(scenario())
+async def test_cancellation_waits_for_the_thread() -> None:
+    pool = BulkPool("test", 1)
+    job = SlowJob(asyncio.get_running_loop(), pool)
+    task: asyncio.Task[object] = asyncio.create_task(job.run())
+    await cancelled(task, job.entered)
+    job.let_go.set()
+    await asyncio.wait((task,))
+    assert task.cancelled()
+    assert job.left
+    pool.close()
 
 
-def test_cancellation_waits_on_a_stock_server_too() -> None:
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        entered, let_go = asyncio.Event(), threading.Event()
+async def test_cancellation_waits_on_a_stock_server_too() -> None:
+    loop = asyncio.get_running_loop()
+    entered, let_go = asyncio.Event(), threading.Event()
 
-        async def receive() -> dict[str, object]:
-            return {"type": "http.request", "body": b"x", "more_body": False}
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": b"x", "more_body": False}
 
-        def sink(view: memoryview) -> None:
-            loop.call_soon_threadsafe(entered.set)
-            let_go.wait()
+    def sink(view: memoryview) -> None:
+        loop.call_soon_threadsafe(entered.set)
+        let_go.wait()
 
-        task: asyncio.Task[object] = asyncio.create_task(
-            receive_into({}, receive, sink, lambda complete: complete)
-        )
-        await cancelled(task, entered)
-        let_go.set()
-        await asyncio.wait((task,))
-        assert task.cancelled()
-
-    asyncio.run(scenario())
+    task: asyncio.Task[object] = asyncio.create_task(
+        receive_into({}, receive, sink, lambda complete: complete)
+    )
+    await cancelled(task, entered)
+    let_go.set()
+    await asyncio.wait((task,))
+    assert task.cancelled()

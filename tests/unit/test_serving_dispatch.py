@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from typing import Any
 
@@ -54,11 +53,11 @@ async def no_send(message: Message) -> None:
         (b"/", "control"),
     ],
 )
-def test_the_raw_path_decides(raw_path: bytes, plane: str) -> None:
+async def test_the_raw_path_decides(raw_path: bytes, plane: str) -> None:
     events: list[str] = []
     dispatcher = registry_dispatcher(Served("data", events), Served("control", events))
     scope: dict[str, Any] = {"type": "http", "raw_path": raw_path, "path": "/v2/", "headers": []}
-    asyncio.run(dispatcher(scope, no_receive, no_send))
+    await dispatcher(scope, no_receive, no_send)
     assert events == [plane]
 
 
@@ -89,7 +88,7 @@ BUCKETS = Planes(
         (b"[::1]:5000", b"/console", "control"),
     ],
 )
-def test_host_and_path_decide_among_any_number_of_applications(
+async def test_host_and_path_decide_among_any_number_of_applications(
     host: bytes, path: bytes, plane: str
 ) -> None:
     events: list[str] = []
@@ -100,7 +99,7 @@ def test_host_and_path_decide_among_any_number_of_applications(
         "path": path.decode(),
         "headers": [(b"accept", b"*/*"), (b"host", host)],
     }
-    asyncio.run(Dispatcher(BUCKETS, served)(scope, no_receive, no_send))
+    await Dispatcher(BUCKETS, served)(scope, no_receive, no_send)
     assert events == [plane]
 
 
@@ -122,7 +121,7 @@ def test_the_last_plane_owns_the_rest() -> None:
         Dispatcher(PLAIN, [])
 
 
-def test_every_request_gets_an_id_of_its_own() -> None:
+async def test_every_request_gets_an_id_of_its_own() -> None:
     plane = Served("data", [])
     dispatcher = registry_dispatcher(plane, plane)
     for _ in range(50):
@@ -132,7 +131,7 @@ def test_every_request_gets_an_id_of_its_own() -> None:
             "headers": [],
             "state": {"shared": 1},
         }
-        asyncio.run(dispatcher(scope, no_receive, no_send))
+        await dispatcher(scope, no_receive, no_send)
         assert scope["state"]["shared"] == 1
     assert len(set(plane.request_ids)) == 50
 
@@ -145,24 +144,20 @@ def test_request_ids_are_random_uuids() -> None:
         assert str(parsed) == request_id
 
 
-def live(dispatcher: Dispatcher, events: list[str]) -> None:
+async def live(dispatcher: Dispatcher, events: list[str]) -> None:
     """Run a whole lifespan."""
+    messages = iter(["lifespan.startup", "lifespan.shutdown"])
 
-    async def scenario() -> None:
-        messages = iter(["lifespan.startup", "lifespan.shutdown"])
+    async def receive() -> Message:
+        return {"type": next(messages)}
 
-        async def receive() -> Message:
-            return {"type": next(messages)}
+    async def send(message: Message) -> None:
+        events.append(message["type"])
 
-        async def send(message: Message) -> None:
-            events.append(message["type"])
-
-        await dispatcher({"type": "lifespan"}, receive, send)
-
-    asyncio.run(scenario())
+    await dispatcher({"type": "lifespan"}, receive, send)
 
 
-def test_the_data_plane_lives_longer_than_the_control_plane() -> None:
+async def test_the_data_plane_lives_longer_than_the_control_plane() -> None:
     events: list[str] = []
 
     async def startup() -> None:
@@ -172,7 +167,7 @@ def test_the_data_plane_lives_longer_than_the_control_plane() -> None:
         events.append("shutdown")
 
     plane = Served("control", events)
-    live(registry_dispatcher(plane, plane, startup=startup, shutdown=shutdown), events)
+    await live(registry_dispatcher(plane, plane, startup=startup, shutdown=shutdown), events)
     assert events == [
         "startup",
         "control lifespan.startup",
@@ -183,7 +178,7 @@ def test_the_data_plane_lives_longer_than_the_control_plane() -> None:
     ]
 
 
-def test_a_control_plane_that_fails_to_start_shuts_the_data_plane_down() -> None:
+async def test_a_control_plane_that_fails_to_start_shuts_the_data_plane_down() -> None:
     events: list[str] = []
 
     async def failing(scope: Scope, receive: Receive, send: Send) -> None:
@@ -193,17 +188,17 @@ def test_a_control_plane_that_fails_to_start_shuts_the_data_plane_down() -> None
     async def shutdown() -> None:
         events.append("shutdown")
 
-    live(registry_dispatcher(failing, failing, shutdown=shutdown), events)
+    await live(registry_dispatcher(failing, failing, shutdown=shutdown), events)
     assert events == ["shutdown", "lifespan.startup.failed"]
 
 
-def test_a_data_plane_that_fails_to_start_is_not_hidden() -> None:
+async def test_a_data_plane_that_fails_to_start_is_not_hidden() -> None:
     async def startup() -> None:
         raise LookupError("no database")
 
     events: list[str] = []
     with pytest.raises(LookupError):
-        live(
+        await live(
             registry_dispatcher(Served("data", []), Served("control", events), startup=startup),
             events,
         )

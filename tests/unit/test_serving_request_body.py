@@ -45,53 +45,41 @@ async def next_part(body: SocketBody) -> bytes:
     return part
 
 
-def test_what_was_read_at_once_is_not_copied() -> None:
-    async def scenario() -> None:
-        data = bytes(PIECE_BYTES)
-        body, connection = held(CountedBody(3 * PIECE_BYTES))
-        for _ in range(2):
-            body.feed(data)
-            assert not connection.is_reading  # the rest waits in the socket
-            assert await next_part(body) is data
-        body.feed(data + b"next")
-        assert await next_part(body) == data
-        assert connection.surplus == b"next"
-        assert body.received == 3 * PIECE_BYTES
-
-    asyncio.run(scenario())
+async def test_what_was_read_at_once_is_not_copied() -> None:
+    data = bytes(PIECE_BYTES)
+    body, connection = held(CountedBody(3 * PIECE_BYTES))
+    for _ in range(2):
+        body.feed(data)
+        assert not connection.is_reading  # the rest waits in the socket
+        assert await next_part(body) is data
+    body.feed(data + b"next")
+    assert await next_part(body) == data
+    assert connection.surplus == b"next"
+    assert body.received == 3 * PIECE_BYTES
 
 
 @pytest.mark.parametrize("sizes", [[1, 2, 3], [PIECE_BYTES - 1, 1], [PIECE_BYTES, 7, 7]])
-def test_what_comes_in_pieces_is_one_message(sizes: list[int]) -> None:
-    async def scenario() -> None:
-        body, connection = held(CountedBody(sum(sizes) + 1))
-        pieces = [bytes([at]) * size for at, size in enumerate(sizes, 1)]
-        for piece in pieces:
-            body.feed(piece)
-        assert await next_part(body) == b"".join(pieces)
-        assert connection.is_reading == (sum(sizes) < PIECE_BYTES)
-        body.feed(b"z")
-        assert await next_part(body) == b"z"
-
-    asyncio.run(scenario())
+async def test_what_comes_in_pieces_is_one_message(sizes: list[int]) -> None:
+    body, connection = held(CountedBody(sum(sizes) + 1))
+    pieces = [bytes([at]) * size for at, size in enumerate(sizes, 1)]
+    for piece in pieces:
+        body.feed(piece)
+    assert await next_part(body) == b"".join(pieces)
+    assert connection.is_reading == (sum(sizes) < PIECE_BYTES)
+    body.feed(b"z")
+    assert await next_part(body) == b"z"
 
 
-def test_what_came_with_the_head_is_first() -> None:
-    async def scenario() -> None:
-        body, _ = held(CountedBody(5), b"ab")
-        assert await next_part(body) == b"ab"
-        body.feed(b"cde")
-        assert await next_part(body) == b"cde"
-
-    asyncio.run(scenario())
+async def test_what_came_with_the_head_is_first() -> None:
+    body, _ = held(CountedBody(5), b"ab")
+    assert await next_part(body) == b"ab"
+    body.feed(b"cde")
+    assert await next_part(body) == b"cde"
 
 
-def test_chunks_are_put_together() -> None:
-    async def scenario() -> None:
-        body, connection = held(ChunkedBody())
-        body.feed(b"1\r\na\r\n2\r\nbc\r\n")
-        body.feed(b"1\r\nd\r\n0\r\n\r\n")
-        assert await next_part(body) == b"abcd"
-        assert connection.surplus == b""
-
-    asyncio.run(scenario())
+async def test_chunks_are_put_together() -> None:
+    body, connection = held(ChunkedBody())
+    body.feed(b"1\r\na\r\n2\r\nbc\r\n")
+    body.feed(b"1\r\nd\r\n0\r\n\r\n")
+    assert await next_part(body) == b"abcd"
+    assert connection.surplus == b""
