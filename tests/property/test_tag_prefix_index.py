@@ -35,6 +35,7 @@ from registry.metadata.repositories.live import (
 from registry.metadata.repositories.visible import find_visible_repository
 from registry.metadata.settings import AccountSettings, put_settings
 from registry.metadata.tags import prefix_index as prefix_index_rows
+from registry.metadata.tags.deleted import attach_deleted_tags
 from registry.metadata.tags.history import forget_tag_events
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
@@ -181,7 +182,8 @@ class History:
             annotations="{}",
         )
         add_manifest(tx, new, body, self.now)
-        add_to_counters(tx, repository.id, self.now, Counts(images=1))
+        regained = attach_deleted_tags(tx, repository.id, new.digest)
+        add_to_counters(tx, repository.id, self.now, Counts(images=1, deleted_tags=regained))
         manifest = find_manifest(tx, self.id, new.digest)
         assert manifest is not None
         return manifest
