@@ -282,7 +282,7 @@ async def test_nothing_is_heard_of_other_changes(database: Database, database_ur
                 database.write(collide),
             )
         ]
-    await asyncio.wait(group)
+    await asyncio.gather(*group, return_exceptions=True)
     assert heard == []
     await database.write(announced, "heard")
     assert heard == [None]

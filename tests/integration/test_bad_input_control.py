@@ -19,7 +19,11 @@ def test_every_case_has_its_test() -> None:
     assert set(CASES) == {f"{name}{each}" for name in GROUPS for each in GROUPS[name].split()}
     for path, _, name in (test.partition("::") for tests in CASES.values() for test in tests):
         tree = ast.parse((ROOT / path).read_text())
-        assert name in {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}, name
+        assert name in {
+            each.name
+            for each in tree.body
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+        }, name
 
 
 async def _state(world: World) -> Any:  # noqa: ANN401 - documents

@@ -35,7 +35,11 @@ def test_every_case_has_its_test() -> None:
     missing = set()
     for path, names in _named_tests().items():
         tree = ast.parse((ROOT / path).read_text())
-        there = {each.name for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)}
+        there = {
+            each.name
+            for each in ast.walk(tree)
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
         missing |= {f"{path}::{name}" for name in names - there}
     assert missing == set()
 

@@ -64,7 +64,11 @@ def test_every_pair_has_its_test() -> None:
     for test in PAIRS.values():
         path, _, name = test.partition("::")
         tree = ast.parse((ROOT / path).read_text())
-        assert name in {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
+        assert name in {
+            each.name
+            for each in tree.body
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
 
 
 @on_both_databases

@@ -77,10 +77,10 @@ def leave(registry: Registry, store: MemoryStore, count: int = 1, *, staged: boo
                 held.commit(digest_of(DATA))
 
 
-async def test_what_a_dead_push_left_is_removed(registry: Registry, store: MemoryStore) -> None:
+async def test_what_a_dead_push_left_is_removed(
+    registry: Registry, store: MemoryStore, steps: Steps
+) -> None:
     """A monolithic push died between its bytes and its row (I6)."""
-    steps = Steps()
-
     await push_blob(registry, b"first")
     pushing = steps.taken[steps.taken.index("after _create") + 1 :]
 
