@@ -18,9 +18,9 @@ from uvicorn.server import ServerState
 
 from cloudcore.serving.bulk import queued_bytes
 from cloudcore.serving.framing import FramingError
-from cloudcore.serving.head import METHODS, HeadError, HeadReader, RequestHead, check_partial
+from cloudcore.serving.head import HeadError, HeadReader, RequestHead, check_partial
 from cloudcore.serving.record import TLS_HELLO, RequestRecord, record_of
-from cloudcore.serving.refusal import guess_path, refusal_response, tls_refusal
+from cloudcore.serving.refusal import guess_method, guess_path, refusal_response, tls_refusal
 from cloudcore.serving.request_body import SocketBody
 from cloudcore.serving.request_cycle import Application, RequestCycle
 from cloudcore.serving.worker import ServerWorker
@@ -248,11 +248,11 @@ class HttpProtocol(asyncio.Protocol):
         """Send an error response instead of the application's, and close."""
         cycle = self.exchange
         if cycle is None:
-            method, path = self._buffer[:5].partition(b" ")[0], guess_path(self._buffer)
+            method, path = guess_method(self._buffer), guess_path(self._buffer)
             request_id = str(uuid4())
             headers: list[tuple[bytes, bytes]] = []
         else:
-            method, path = cycle.head.method.encode(), cycle.head.path
+            method, path = cycle.head.method, cycle.head.path
             request_id, headers = cycle.request_id or str(uuid4()), cycle.head.headers
         planes = self.worker.planes
         plane = planes.find(path, headers)
@@ -262,7 +262,7 @@ class HttpProtocol(asyncio.Protocol):
             planes.planes[plane],
             request_id=request_id,
             common=self.common_lines(),
-            bodiless=method == b"HEAD",
+            bodiless=method == "HEAD",
         )
         self.write(answer)
         if cycle is not None:
@@ -270,7 +270,7 @@ class HttpProtocol(asyncio.Protocol):
             cycle.keep_alive, cycle.reason = False, message
             self.exchange_ended(cycle)
         else:
-            self._record_refusal(request_id, METHODS.get(method, ""), path, status, size, message)
+            self._record_refusal(request_id, method, path, status, size, message)
             self._linger()
 
     def _refuse_tls(self) -> None:

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import Final
 
-from cloudcore.serving.head import ALLOW
+from cloudcore.serving.head import ALLOW, METHODS
 from cloudcore.serving.planes import Plane
+
+_METHOD_BYTES: Final = max(map(len, METHODS)) + 1
+"""The longest method and the space behind it."""
+
+
+def guess_method(data: bytes | bytearray) -> str:
+    """Return the method of a possibly malformed request line, or "" if it is none of ours."""
+    return METHODS.get(bytes(data[:_METHOD_BYTES]).partition(b" ")[0], "")
 
 
 def guess_path(data: bytes | bytearray) -> bytes:
