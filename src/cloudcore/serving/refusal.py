@@ -25,6 +25,17 @@ def guess_path(data: bytes | bytearray) -> bytes:
     return b"/" + rest.partition(b"/")[2] if scheme else target
 
 
+def guess_host(data: bytes | bytearray) -> list[tuple[bytes, bytes]]:
+    """Return the first ``Host`` field of a possibly malformed or incomplete head, or nothing."""
+    for line in bytes(data).split(b"\n")[1:-1]:
+        name, colon, value = line.partition(b":")
+        if not line.strip():
+            break
+        if colon and name.strip().lower() == b"host":
+            return [(b"host", value.strip())]
+    return []
+
+
 def refusal_response(
     status: int,
     message: str,
