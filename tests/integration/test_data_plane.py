@@ -267,6 +267,19 @@ def test_a_manifest_cut_short_is_not_stored(sqlite_database: str) -> None:
     play(sqlite_database, scenario)
 
 
+@pytest.mark.parametrize("length", ["\u00b2", "1\u00b9", "-1", "9" * 20, ""])
+def test_a_length_that_is_no_number_is_ignored(sqlite_database: str, length: str) -> None:
+    """Other servers than ours may pass it on."""
+
+    async def scenario(registry: Registry) -> None:
+        await push(registry)
+        headers = KIND | {"content-length": length}
+        path = f"{APP}/manifests/v1"
+        assert (await registry.client.request("PUT", path, IMAGE, headers)).status == 201
+
+    play(sqlite_database, scenario)
+
+
 def test_the_same_bytes_have_one_media_type(sqlite_database: str) -> None:
     async def scenario(registry: Registry) -> None:
         await push(registry)
