@@ -22,7 +22,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:  # noqa:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Cancel an async test after half of its time; the other half is for its fixtures.
+    """Cancel an async test after three quarters of its time; the rest is for its fixtures.
 
     The timer of pytest-timeout interrupts the event loop and leaves the test waiting in it. The
     teardown of async fixtures, which anyio runs in the same task, would then never begin.
@@ -32,7 +32,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 
         @wraps(test)
         async def limited(**arguments: object) -> None:
-            async with asyncio.timeout(seconds / 2):
+            async with asyncio.timeout(seconds * 3 / 4):
                 await test(**arguments)
 
         pyfuncitem.obj = limited

@@ -22,6 +22,7 @@ from uvicorn.server import ServerState
 
 from cloudcore.serving.body import Message, Receive, Scope, Send, receive_into
 from cloudcore.serving.limits import ServerLimits
+from cloudcore.serving.planes import Planes
 from cloudcore.serving.protocol import HttpProtocol, http_protocol
 from cloudcore.serving.record import RequestRecord
 from cloudcore.serving.request_cycle import Application, RequestCycle
@@ -310,6 +311,7 @@ def serving(
     limits: ServerLimits | None = None,
     loop: str = "uvloop",
     application: Application | None = None,
+    planes: Planes = PLANES,
 ) -> Iterator[RunningServer]:
     """Serve `app` on our protocol, in uvicorn's own server, until the block ends.
 
@@ -317,7 +319,7 @@ def serving(
     """
     app = app or SampleApplication()
     records: list[RequestRecord] = []
-    worker = ServerWorker(PLANES, limits, records.append)
+    worker = ServerWorker(planes, limits, records.append)
     config = uvicorn.Config(
         application or app,
         http=http_protocol(worker),

@@ -236,6 +236,15 @@ async def test_a_manifest_cut_short_is_not_stored(registry: Registry) -> None:
     assert (await registry.client.request("GET", path)).status == 404
 
 
+@pytest.mark.parametrize("length", ["\u00b2", "1\u00b9", "-1", "9" * 20, ""])
+async def test_a_length_that_is_no_number_is_ignored(registry: Registry, length: str) -> None:
+    """Other servers than ours may pass it on."""
+    await push(registry)
+    headers = KIND | {"content-length": length}
+    path = f"{APP}/manifests/v1"
+    assert (await registry.client.request("PUT", path, IMAGE, headers)).status == 201
+
+
 async def test_the_same_bytes_have_one_media_type(registry: Registry) -> None:
     await push(registry)
     path = f"{APP}/manifests/v1"

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from cloudcore.serving.head import METHODS
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.record import TLS_HELLO
 from tests.integration.serving_app import RunningServer, serving
@@ -157,6 +158,21 @@ def test_a_refused_head_request_gets_no_body(server: RunningServer) -> None:
         assert (response.status, body) == (400, b"")
         assert int(response.headers["content-length"]) > 0
         assert client.is_closed()
+
+
+@pytest.mark.parametrize(
+    ("method", "recorded"), [*METHODS.items(), (b"TRACE", ""), (b"OPTIONSX", "")]
+)
+def test_an_early_refusal_is_recorded_with_its_method(
+    server: RunningServer, method: bytes, recorded: str
+) -> None:
+    server.records.clear()
+    with server.connect() as client:
+        client.send(method + b" /v2/x HTTP/1.1\r\n\r\n")
+        client.response(method.decode())
+        assert client.is_closed()
+    (record,) = server.records
+    assert (record.method, record.path) == (recorded, b"/v2/x")
 
 
 HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 506

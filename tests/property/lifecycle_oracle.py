@@ -52,21 +52,41 @@ def expire(images: Iterable[Image], rules: Sequence[Rule], now: int) -> dict[str
     return gone
 
 
-def _round(
-    there: Mapping[str, Image], gone: Mapping[str, int], rules: Sequence[Rule], now: int
-) -> dict[str, int]:
+def kept(
+    images: Iterable[Image], gone: Mapping[str, int], rules: Sequence[Rule]
+) -> dict[int, list[str]]:
+    """Return the names that each keep rule keeps, in order, by its priority."""
+    free = _free({image.name: image for image in images if image.name not in gone})
+    return {
+        rule["priority"]: sorted(image.name for image in _kept_by(rule, free))
+        for rule in rules
+        if rule.get("action") == "keep"
+    }
+
+
+def _free(there: Mapping[str, Image]) -> set[Image]:
     listed = {child for image in there.values() for child in image.children}
-    seen = {
+    return {
         image
         for image in there.values()
         if image.name not in listed and image.subject not in there and not image.is_pinned
     }
+
+
+def _kept_by(rule: Rule, seen: Iterable[Image]) -> set[Image]:
+    selected = {image for image in seen if selects(rule, image)}
+    return newest(selected, rule["keep_last"]) if "keep_last" in rule else selected
+
+
+def _round(
+    there: Mapping[str, Image], gone: Mapping[str, int], rules: Sequence[Rule], now: int
+) -> dict[str, int]:
+    seen = _free(there)
     by_priority = sorted(rules, key=lambda rule: rule["priority"])
     left = set(seen)
     for rule in by_priority:
         if rule.get("action") == "keep":
-            selected = {image for image in seen if selects(rule, image)}
-            left -= newest(selected, rule["keep_last"]) if "keep_last" in rule else selected
+            left -= _kept_by(rule, seen)
     old = {image for image in left if now - image.arrived_at >= HOUR}
     taken = {
         image.name: gone[image.subject]

@@ -25,23 +25,16 @@ def _one_in(count: int) -> st.SearchStrategy[bool]:
 
 @st.composite
 def repositories(draw: st.DrawFn, most: int = 9) -> list[Image]:
-    """Draw a repository: indexes of earlier images, subjects of any, tags on one image each.
-
-    Some children of an index are also about it, as after a tag ``sha256-<digest of the index>``.
-    """
+    """Draw a repository: indexes of earlier images, subjects of any, tags on one image each."""
     count = draw(st.integers(0, most))
     names = [f"image-{number}" for number in range(count)]
     homes = {tag: draw(st.sampled_from([None, *names])) for tag in TAGS}
-    images: list[Image] = []
+    images = []
     for number, name in enumerate(names):
         pushed_at = NOW - draw(_ages) - draw(st.integers(0, 3)) * DAY
         others = [other for other in names if other != name]
         is_index = number > 0 and draw(_one_in(4))
         children = draw(st.lists(st.sampled_from(names[:number]), max_size=3)) if is_index else []
-        for child in children:
-            if draw(_one_in(2)):
-                place = names.index(child)
-                images[place] = replace(images[place], subject=name)
         has_subject = draw(_one_in(4))
         moved = {tag: NOW - draw(_ages) for tag, home in homes.items() if home == name}
         images.append(
@@ -57,7 +50,23 @@ def repositories(draw: st.DrawFn, most: int = 9) -> list[Image]:
                 is_pinned=draw(_one_in(9)),
             )
         )
-    return images
+    return draw(_with_children_about_their_index(images)) if draw(_one_in(2)) else images
+
+
+@st.composite
+def _with_children_about_their_index(draw: st.DrawFn, images: list[Image]) -> list[Image]:
+    """Let children of an old index be about it too, as after a tag ``sha256-<its digest>``."""
+    *others, last = images or [Image("image-0", NOW)]
+    if not others:
+        return images
+    names = [each.name for each in others]
+    children = draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
+    attached = draw(st.sets(st.sampled_from(children), min_size=1))
+    index = Image(last.name, NOW - 9 * DAY, children=tuple(children))
+    return [
+        replace(each, subject=index.name if each.name in attached else each.subject)
+        for each in others
+    ] + [index]
 
 
 @st.composite
@@ -74,6 +83,9 @@ def policies(draw: st.DrawFn) -> list[Rule]:
         rules.append({"priority": 10, "action": "expire", "selector": "any", "older_than_days": 1})
         for rule in expiring[-1:]:
             rule["selector"] = "untagged" if rule["selector"] == "any" else rule["selector"]
+    if draw(_one_in(3)):  # so that the newest stay, and what is counted twice takes their place
+        count = draw(st.integers(2, 3))
+        rules.append({"priority": 11, "action": "keep", "selector": "any", "keep_last": count})
     return list(draw(st.permutations(rules)))
 
 

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
+from typing import Final
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.property import lifecycle_oracle as oracle
@@ -17,21 +19,43 @@ from tests.property.lifecycle_selections import compiled, selected
 from tests.property.lifecycle_worlds import NOW, policies, repositories
 from tests.soak import times
 
+AGE: Final = 30 * oracle.DAY
+INDEX: Final = oracle.Image("index", NOW - AGE, (("ci-1", NOW - AGE),), children=("child",))
+CHILD: Final = oracle.Image("child", NOW - oracle.DAY, subject="index")
+OTHER: Final = oracle.Image("other", NOW - AGE, (("v1", NOW - AGE),), children=("image-3",))
+ANY: Final = {"priority": 9, "selector": "any", "older_than_days": 1}
+UNTAGGED: Final = ANY | {"priority": 2, "selector": "untagged"}
+CI: Final = ANY | {"priority": 1, "selector": "tagged", "tag_prefixes": ["ci-"]}
+KEEP: Final = {"priority": 1, "action": "keep", "selector": "any", "keep_last": 2}
+
+
+def aged(days: int) -> oracle.Image:
+    """Return an image without a tag."""
+    return oracle.Image(f"image-{days}", NOW - days * oracle.DAY)
+
 
 @settings(max_examples=times(300))
 @given(repositories(), policies())
+@example([INDEX, *(aged(n) for n in (3, 2)), CHILD], [KEEP, ANY])
+@example([INDEX, replace(CHILD, children=("image-3",)), aged(3), OTHER], [CI, UNTAGGED])
 def test_what_goes_is_what_the_oracle_says(
     images: list[oracle.Image], rules: Sequence[Rule]
 ) -> None:
     policy = compiled(rules)
-    expired = selected(images, policy).expired
+    found = selected(images, policy)
     by_rule = {
         name: policy.rules[why.rule].priority
-        for name, why in expired.items()
+        for name, why in found.expired.items()
         if why.rule is not None
     }
     assert by_rule == oracle.expire(images, rules, NOW)
-    assert by_rule.keys() == expired.keys()
+    assert by_rule.keys() == found.expired.keys()
+    numbers = {rule.priority: number for number, rule in enumerate(policy.rules)}
+    kept = oracle.kept(images, by_rule, rules)
+    for priority, names in kept.items():
+        number = numbers[priority]
+        assert found.kept.get(number, 0) == len(names)
+        assert sorted(found.newest.get(number, names)) == names
 
 
 @given(repositories(), policies(), st.randoms())

@@ -18,9 +18,15 @@ from uvicorn.server import ServerState
 
 from cloudcore.serving.bulk import queued_bytes
 from cloudcore.serving.framing import FramingError
-from cloudcore.serving.head import METHODS, HeadError, HeadReader, RequestHead, check_partial
+from cloudcore.serving.head import HeadError, HeadReader, RequestHead, check_partial
 from cloudcore.serving.record import TLS_HELLO, RequestRecord, record_of
-from cloudcore.serving.refusal import guess_path, refusal_response, tls_refusal
+from cloudcore.serving.refusal import (
+    guess_host,
+    guess_method,
+    guess_path,
+    refusal_response,
+    tls_refusal,
+)
 from cloudcore.serving.request_body import SocketBody
 from cloudcore.serving.request_cycle import Application, RequestCycle
 from cloudcore.serving.worker import ServerWorker
@@ -248,11 +254,10 @@ class HttpProtocol(asyncio.Protocol):
         """Send an error response instead of the application's, and close."""
         cycle = self.cycle
         if cycle is None:
-            method, path = self._buffer[:5].partition(b" ")[0], guess_path(self._buffer)
-            request_id = str(uuid4())
-            headers: list[tuple[bytes, bytes]] = []
+            method, path = guess_method(self._buffer), guess_path(self._buffer)
+            request_id, headers = str(uuid4()), guess_host(self._buffer)
         else:
-            method, path = cycle.head.method.encode(), cycle.head.path
+            method, path = cycle.head.method, cycle.head.path
             request_id, headers = cycle.request_id or str(uuid4()), cycle.head.headers
         planes = self.worker.planes
         plane = planes.find(path, headers)
@@ -262,7 +267,7 @@ class HttpProtocol(asyncio.Protocol):
             planes.planes[plane],
             request_id=request_id,
             common=self.common_lines(),
-            bodiless=method == b"HEAD",
+            bodiless=method == "HEAD",
         )
         self.write(answer)
         if cycle is not None:
@@ -270,14 +275,15 @@ class HttpProtocol(asyncio.Protocol):
             cycle.keep_alive, cycle.reason = False, message
             self.cycle_ended(cycle)
         else:
-            self._record_refusal(request_id, METHODS.get(method, ""), path, status, size, message)
+            self._record_refusal(plane, request_id, method, path, status, size, message)
             self._linger()
 
     def _refuse_tls(self) -> None:
         """Answer a TLS hello in plain HTTP, and close."""
         answer, size = tls_refusal(self.common_lines())
         self.write(answer)
-        self._record_refusal(str(uuid4()), "", b"", HTTPStatus.BAD_REQUEST, size, TLS_HELLO)
+        plane, request_id = self.worker.planes.find(b""), str(uuid4())
+        self._record_refusal(plane, request_id, "", b"", HTTPStatus.BAD_REQUEST, size, TLS_HELLO)
         self._linger()
 
     def record(self, cycle: RequestCycle) -> None:
@@ -430,11 +436,17 @@ class HttpProtocol(asyncio.Protocol):
             self._close()
 
     def _record_refusal(
-        self, request_id: str, method: str, path: bytes, status: int, size: int, reason: str
+        self,
+        plane: int,
+        request_id: str,
+        method: str,
+        path: bytes,
+        status: int,
+        size: int,
+        reason: str,
     ) -> None:
         """Record a refusal without a request cycle."""
         now, host = time.time(), self._host()
-        plane = self.worker.planes.find(path)
         self._observe(
             RequestRecord(
                 now, 0.0, request_id, method, path, b"", status, 0, size, host, plane, reason=reason

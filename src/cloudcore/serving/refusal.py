@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import Final
 
-from cloudcore.serving.head import ALLOW
+from cloudcore.serving.head import ALLOW, METHODS
 from cloudcore.serving.planes import Plane
+
+_METHOD_BYTES: Final = max(map(len, METHODS)) + 1
+"""The longest method and the space behind it."""
+
+
+def guess_method(data: bytes | bytearray) -> str:
+    """Return the method of a possibly malformed request line, or "" if it is none of ours."""
+    return METHODS.get(bytes(data[:_METHOD_BYTES]).partition(b" ")[0], "")
 
 
 def guess_path(data: bytes | bytearray) -> bytes:
@@ -14,6 +23,17 @@ def guess_path(data: bytes | bytearray) -> bytes:
     target = line[1].split(b"?", 1)[0] if len(line) > 1 else b""
     _, scheme, rest = target.partition(b"://")
     return b"/" + rest.partition(b"/")[2] if scheme else target
+
+
+def guess_host(data: bytes | bytearray) -> list[tuple[bytes, bytes]]:
+    """Return the first ``Host`` field of a possibly malformed or incomplete head, or nothing."""
+    for line in bytes(data).split(b"\n")[1:-1]:
+        name, colon, value = line.partition(b":")
+        if not line.strip():
+            break
+        if colon and name.strip().lower() == b"host":
+            return [(b"host", value.strip())]
+    return []
 
 
 def refusal_response(

@@ -63,8 +63,8 @@ class DataPlaneRequest:
     @property
     def content_length(self) -> int | None:
         """Return ``Content-Length``, or None if it is missing or malformed."""
-        text = self.header(b"content-length")
-        return int(text) if text is not None and text.isdigit() and len(text) < 20 else None
+        value = self._fields.get(b"content-length")
+        return int(value) if value is not None and value.isdigit() and len(value) < 20 else None
 
     async def body(self, sink: Sink, finish: Callable[[bool], T]) -> T:
         """Move the body to `sink`; see `cloudcore.serving.body.receive_into`."""

@@ -196,13 +196,15 @@ def find_full(
 
     The maxima are `of_repository` and `of_account`; no more index entries than that are read.
     """
+    if of_repository <= 0 or of_account <= 0:
+        return "repository" if of_repository <= 0 else "account"
     row = tx.row(
         _FIND_FULL,
         repository_id=repository_id,
         account_id=account_id,
         now=now,
-        of_repository=max(of_repository - 1, 0),
-        of_account=max(of_account - 1, 0),
+        of_repository=of_repository - 1,
+        of_account=of_account - 1,
     )
     return None if row is None else row[0]
 
