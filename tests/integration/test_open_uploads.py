@@ -123,16 +123,14 @@ async def test_a_bound_is_met_exactly(registry: Registry) -> None:
         assert await registry.ctx.database.read(uploads.find_full, *args) == full
 
 
-def test_a_maximum_of_zero_allows_none(database_url: str) -> None:
-    async def scenario(registry: Registry) -> None:
-        await post(registry, "dev/a", f"?digest={DIGEST}", DATA)
-        found = await registry.ctx.database.read(find_repository, "dev", "a")
-        assert found is not None
-        for most, full in (((0, 9), "repository"), ((9, 0), "account"), ((1, 1), None)):
-            args = found.id, found.account_id, registry.clock(), *most
-            assert await registry.ctx.database.read(uploads.find_full, *args) == full
-
-    play(database_url, scenario)
+@on_both_databases
+async def test_a_maximum_of_zero_allows_none(registry: Registry) -> None:
+    await post(registry, "dev/a", f"?digest={DIGEST}", DATA)
+    found = await registry.ctx.database.read(find_repository, "dev", "a")
+    assert found is not None
+    for most, full in (((0, 9), "repository"), ((9, 0), "account"), ((1, 1), None)):
+        args = found.id, found.account_id, registry.clock(), *most
+        assert await registry.ctx.database.read(uploads.find_full, *args) == full
 
 
 def test_a_refusal_looks_at_no_more_sessions_than_it_must(sqlite_database: str) -> None:
