@@ -12,8 +12,7 @@ from typing import Any, Final, NoReturn
 
 import pytest
 
-from cloudcore.db.base import Database
-from cloudcore.errors import Unavailable
+from cloudcore.db.base import Database, OutcomeUnknown
 from registry.blobstore.base import DataKey, OpenObject
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.memory import MemoryStore
@@ -112,7 +111,7 @@ class Interposing:
         result = await self._database.write(change, *args, **kwargs)
         if change.__name__ == "_record_rows" and self.loses_answers:
             self.loses_answers -= 1
-            raise Unavailable("the connection died")
+            raise OutcomeUnknown("the connection died")
         return result
 
 
@@ -153,9 +152,13 @@ async def test_an_answer_that_was_lost_is_no_success_while_the_bytes_are_damaged
     async with open_between(sqlite_database, tmp_path / "blobs") as (registry, between):
         assert await push(registry) == 201
         between.loses_answers = 1
-        assert await push(registry) == 201  # whole, and there: the answer can be told
+        assert await push(registry) == 201  # the second try tells
         cut(await file_of(registry, tmp_path / "blobs", DIGEST))
         between.loses_answers = 1
+        assert await push(registry) == 201
+        assert await pulled(registry, "one") == (200, True)
+        cut(await file_of(registry, tmp_path / "blobs", DIGEST))
+        between.loses_answers = 2
         assert await push(registry) == 503
         assert (await pulled(registry, "one"))[0] == 404
         assert await push(registry) == 201

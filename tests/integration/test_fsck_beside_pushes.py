@@ -15,7 +15,7 @@ from registry.blobstore.filesystem import FilesystemStore
 from registry.gc.fsck import check
 from registry.oci.digest import digest_of
 from tests.fault.seams import SteppingDatabase, Steps
-from tests.inprocess import Answer, Held, Registry, open_registry
+from tests.inprocess import Answer, Registry, open_registry
 
 DATA: Final = b"bytes of a push that takes its time"
 UPLOADS: Final = "/v2/dev/app/blobs/uploads/"
@@ -121,20 +121,6 @@ def test_stored_bytes_wait_for_their_rows(sqlite_database: str, tmp_path: Path) 
         site.go_on.set()
         assert (await pushing).status == 201
         assert await site.findings() == []
-
-    play(sqlite_database, tmp_path / "blobs", scenario)
-
-
-def test_bytes_that_are_being_received_are_no_orphan(sqlite_database: str, tmp_path: Path) -> None:
-    async def scenario(site: Site) -> None:
-        body = Held(DATA[:5], DATA[5:])
-        target = f"{UPLOADS}?digest={digest_of(DATA)}"
-        pushing = asyncio.create_task(site.registry.client.request("POST", target, aiter(body)))
-        await body.begun.wait()
-        site.registry.clock.advance(SETTLED)
-        assert await site.findings() == []
-        body.go_on.set()
-        assert (await pushing).status == 201
 
     play(sqlite_database, tmp_path / "blobs", scenario)
 
