@@ -15,7 +15,8 @@ LOCK = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version
 	--generate-hashes --custom-compile-command 'make lock'
 
 # Test processes beside each other; the tests of one file, and its daemons, stay in one of them.
-WORKERS ?= 2
+# They wait for disks and servers half of the time, so three of them suit two cores.
+WORKERS ?= 3
 # More words for the command of a target: make test ARGS='-k uploads -x'
 ARGS ?=
 

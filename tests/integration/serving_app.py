@@ -297,7 +297,7 @@ class _Uncloseable:
         """Keep the connection."""
 
 
-def wait_until(condition: Callable[[], bool], timeout: float = 10) -> None:
+def wait_until(condition: Callable[[], bool], timeout: float = 30) -> None:
     """Wait until `condition` holds; fail when it does not in time."""
     deadline = time.monotonic() + timeout
     while not condition():
