@@ -35,7 +35,8 @@ async def revoke(
 ) -> None:
     """Revoke the form's token if it is valid and belongs to the client.
 
-    An unauthenticated client may revoke any token it holds. A form without a token is no error.
+    An unauthenticated client may revoke any token that it holds. A form without a token revokes
+    nothing and is accepted.
 
     Raises:
         Unauthenticated: the client named itself and its secret is wrong.

@@ -201,7 +201,7 @@ class DiskFiles:
         return SHARDS
 
     def list_objects(self, partition: str | None = None) -> Iterator[StoredObject]:
-        """Yield every object, folder by folder; skip files whose name is no id."""
+        """Yield every object, folder by folder; skip files that are not named by an object id."""
         for name in SHARDS if partition is None else (partition,):
             yield from _entries(name, self._folders.objects)
 

@@ -15,7 +15,7 @@ _LONGEST: Final = 64
 
 
 def read(root: int) -> str | None:
-    """Return the generation in the file, or None if there is no file.
+    """Return the generation in the file, or None if the file does not exist.
 
     A damaged file gives a generation that no database knows.
     """

@@ -26,7 +26,7 @@ _MAX_RENEWALS: Final = 13
 
 
 class SignedOut(Exception):
-    """There is no session, or it has ended."""
+    """Raised when the browser has no session, or its session has ended."""
 
 
 class NoRole(Exception):

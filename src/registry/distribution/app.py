@@ -34,7 +34,10 @@ Handler = Callable[[ServiceContext, DataPlaneRequest], Awaitable[Response]]
 
 
 class Route(NamedTuple):
-    """The handler of an endpoint and method, and the right it needs; None: any valid credential."""
+    """The handler of an endpoint and method, and the right it needs.
+
+    A right of None means that any valid credential is enough.
+    """
 
     handler: Handler
     need: Need | None

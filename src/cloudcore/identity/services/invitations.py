@@ -30,7 +30,7 @@ from cloudcore.identity.sessions import hash_of
 INVITATION_SECONDS: Final = 7 * 24 * 3600
 _PREFIX: Final = "ein_"
 _NO_CODE: Final = "0" * 64
-"""Hash to compare with if there is no invitation; no known code has it."""
+"""The hash to compare with where there is no invitation, so that the answer takes as long."""
 
 
 class NewInvitation(NamedTuple):

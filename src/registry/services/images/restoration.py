@@ -34,6 +34,7 @@ from registry.metadata.tags.pointers import find_tag
 from registry.services.changes import Change
 from registry.services.events import IMAGE_PUSHED, REPOSITORY_CREATED, RegistryEvent, publish
 from registry.services.repositories.details import get_repository
+from registry.services.repositories.locks import lock_existing_repository
 from registry.services.tags.pointers import point_restored_tag
 
 
@@ -75,7 +76,7 @@ def restore_images(
         NotFound: the repository was deleted meanwhile.
 
     """
-    repository = _locked(tx, record)
+    repository = lock_existing_repository(tx, record.id)
     batch = RestorationBatch([], [])
     events: list[RegistryEvent] = []
     for requested in dict.fromkeys(digests):
@@ -92,13 +93,6 @@ def restore_images(
         events += image_events
     publish(tx, change, repository, events)
     return batch
-
-
-def _locked(tx: Connection, record: RepositoryDetails) -> Repository:
-    repository = lock_repository(tx, record.id)
-    if repository is None:
-        raise NotFound("there is no such repository")
-    return repository
 
 
 def restore_image(
@@ -178,7 +172,7 @@ def restore_tag(tx: Connection, record: RepositoryDetails, tag: str, change: Cha
         Conflict: a tag of this name exists, or the image is deleted too.
 
     """
-    repository = _locked(tx, record)
+    repository = lock_existing_repository(tx, record.id)
     deleted = find_deleted_tag(tx, repository.id, tag, change.now)
     if deleted is None:
         if find_tag(tx, repository.id, tag) is not None:

@@ -11,6 +11,7 @@ from registry.metadata.lifecycle import policies as lifecycle
 from registry.metadata.lifecycle.policies import StoredLifecyclePolicy
 from registry.metadata.repositories.live import lock_repository
 from registry.services.lifecycle.rules import DAY, LifecycleRule, check_rules
+from registry.services.repositories.locks import lock_existing_repository
 
 RUN_EVERY: Final = DAY
 
@@ -29,8 +30,7 @@ def put_policy(
 
     """
     document = check_rules(rules)
-    if lock_repository(tx, repository_id) is None:
-        raise NotFound("there is no such repository")
+    lock_existing_repository(tx, repository_id)
     return lifecycle.store_policy(tx, repository_id, document, now, now + RUN_EVERY)
 
 

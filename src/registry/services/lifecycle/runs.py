@@ -36,6 +36,7 @@ from registry.services.lifecycle.policies import RUN_EVERY, no_policy
 from registry.services.lifecycle.rules import CompiledPolicy, policy_of
 from registry.services.lifecycle.scan import Images, read_all, read_some
 from registry.services.lifecycle.selection import select
+from registry.services.repositories.locks import lock_existing_repository
 from registry.services.run_log import log_end
 
 KIND: Final = "registry.lifecycle"
@@ -69,9 +70,7 @@ def start_run(tx: Connection, repository_id: str, run_id: str, change: Change) -
         NotFound: there is no such repository, or it has no policy.
 
     """
-    repository = lock_repository(tx, repository_id)
-    if repository is None:
-        raise NotFound("there is no such repository")
+    repository = lock_existing_repository(tx, repository_id)
     running = runs.find_running(tx, KIND, repository_id)
     if running is not None:
         return running

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cloudcore.db.base import Connection
+from cloudcore.errors import NotFound
 from registry.errors import ManifestUnknown
 from registry.metadata.repositories.live import Repository, lock_repository
 from registry.metadata.repositories.visible import VisibleRepository
@@ -30,6 +31,19 @@ def lock_known_repository(tx: Connection, name: Name, repository_id: str) -> Rep
     found = lock_repository(tx, repository_id)
     if found is None:
         raise name_unknown(name)
+    return found
+
+
+def lock_existing_repository(tx: Connection, repository_id: str) -> Repository:
+    """Lock the repository with this id, and return it.
+
+    Raises:
+        NotFound: there is no such repository, or it was deleted meanwhile.
+
+    """
+    found = lock_repository(tx, repository_id)
+    if found is None:
+        raise NotFound("there is no such repository")
     return found
 
 
