@@ -7,8 +7,9 @@ that copy is checked before the new bytes are dropped:
 - if it was last verified more than `VERIFIED_FOR` ago, or is marked as damaged, the new bytes
   replace it unread.
 
-The transaction that links the blob decides, under the object's lock; if it finds an object that was
-not checked, the object is checked and the transaction is repeated. A damaged object is marked. Then
+The transaction that links the blob decides, under the object's lock. If it finds an object that was
+not checked, it changes nothing; the object is checked, and the transaction is repeated. So a push
+of new bytes, the most frequent one, reads nothing beforehand. A damaged object is marked. Then
 the new file is moved over the old one, and the mark is removed. All files moved to one id hold the
 same bytes, so several processes may do this at once. A process that dies in between has not
 answered, and leaves the mark, so the next push heals the object.
@@ -99,14 +100,15 @@ async def _record(
     ctx: ServiceContext, repository_id: str, account_id: str, stored: Stored, lease: Lease | None
 ) -> _Kept | None:
     lost: OutcomeUnknown | None = None
+    seen: _Seen | None = None
     while True:
-        seen = await _look(ctx, account_id, stored)
         try:
             kept = await ctx.database.write(
                 _record_rows, repository_id, account_id, stored, lease, seen, ctx.clock()
             )
         except _NotSeenError:
-            continue  # another push has recorded it since
+            seen = await _look(ctx, account_id, stored)
+            continue
         except OutcomeUnknown as error:
             if lease is not None:
                 return await _find_recorded(ctx, repository_id, stored, lease, seen, error)
