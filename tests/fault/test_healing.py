@@ -7,6 +7,7 @@ import itertools
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -17,7 +18,11 @@ from registry.blobstore.base import DataKey, OpenObject
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.memory import MemoryStore
 from registry.errors import StoreUnavailable
+from registry.gc.fsck import check
+from registry.metadata.collector.collection import begin_removal
+from registry.metadata.repositories.live import find_account
 from registry.oci.digest import digest_of
+from tests.collecting import at_once, collect
 from tests.fault.seams import Died, SteppingDatabase, SteppingStore, Steps
 from tests.inprocess import Registry, open_registry
 from tests.integration.damaged import cut, file_of, flip, marked
@@ -187,3 +192,50 @@ async def test_a_healthy_duplicate_is_looked_up_and_not_read(sqlite_database: st
         assert [await push(registry, name) for name in ("one", "two")] == [201, 201]
         assert store.calls == [len(BLOB)] * 2
         assert len(store.files.objects) == 1
+
+
+class CollectedStore(FilesystemStore):
+    """A store in which the collector comes before bytes are moved to their object's id."""
+
+    async def collect(self) -> None:
+        """Collect what nothing references."""
+
+    async def replace(self, object_id: str, new_id: str) -> None:
+        """Collect, then move the bytes."""
+        await self.collect()
+        await super().replace(object_id, new_id)
+
+
+@pytest.mark.parametrize("last", ["sweep", "begin of removal", "removal"])
+async def test_bytes_moved_to_an_object_that_was_collected_are_no_orphan(
+    database_url: str, tmp_path: Path, last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The move took longer than the grace period, as when a process was stopped."""
+    with closing(CollectedStore(tmp_path / "blobs")) as store:
+        async with open_registry(database_url, store) as registry:
+            assert await push(registry) == 201
+            registry.clock.advance(WEEK)  # its bytes are replaced unread
+            account = await registry.ctx.database.read(find_account, "dev")
+            assert account is not None
+            soon = at_once(registry.ctx)
+            late = replace(soon, delays=replace(soon.delays, gc_quarantine_seconds=WEEK))
+
+            async def collect_all() -> None:
+                registry.clock.advance(1)
+                for _ in range(2):
+                    await collect(soon if last == "removal" else late, store, account.id)
+                if last == "begin of removal":
+                    now = registry.clock()
+                    await registry.ctx.database.write(begin_removal, account.id, now, now, 9)
+
+            monkeypatch.setattr(store, "collect", collect_all)
+            assert await push(registry) == 503
+            monkeypatch.undo()
+            is_recoverable = last == "sweep"
+            assert len(list(store.files.list_objects())) == is_recoverable
+            assert await push(registry) == 201
+            assert await pulled(registry, "one") == (200, True)
+            registry.clock.advance(WEEK)
+            await collect(soon, store, account.id)
+            report = await check(registry.ctx.database, store, lambda _: None, clock=registry.clock)
+            assert (report.violations, report.orphans) == ([], [])

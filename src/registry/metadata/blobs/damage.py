@@ -136,9 +136,13 @@ def mark(
     )
 
 
-def confirm(tx: Connection, account_id: str, object_id: str, verified_at: int) -> None:
-    """Remove an object's mark, and set when its bytes were verified (0: unknown)."""
-    tx.execute(_CONFIRM, account_id=account_id, object_id=object_id, now=verified_at)
+def confirm(tx: Connection, account_id: str, object_id: str, verified_at: int) -> bool:
+    """Remove an object's mark, and set when its bytes were verified (0: unknown).
+
+    Return False if the object is gone.
+    """
+    changed = tx.execute(_CONFIRM, account_id=account_id, object_id=object_id, now=verified_at)
+    return changed == 1
 
 
 def confirm_read(

@@ -181,6 +181,15 @@ _RECOVERABLE: Final = Statement(
     .offset(literal_column("0"))
     .with_for_update()
 )
+_IS_LEFT: Final = Statement(
+    # One statement: an object that moves between the two tables is in one of them.
+    select(
+        or_(
+            exists().where(_o.id == bindparam("object_id")),
+            exists().where(_q.id == bindparam("object_id"), _q.removal_began_at.is_(None)),
+        )
+    )
+)
 _RELEASE: Final = Statement(
     quarantined_objects.delete().where(
         _q.account_id == bindparam("account_id"), _q.id == bindparam("id")
@@ -326,6 +335,15 @@ def find_recoverable(tx: Connection, account_id: str, digest: str) -> Swept | No
     """Lock and return a quarantined object with this sha256 digest that can be recovered."""
     row = tx.row(_RECOVERABLE, account_id=account_id, digest=digest)
     return Swept(*row) if row else None
+
+
+def is_left(tx: Connection, object_id: str) -> bool:
+    """Return True if an object has its row, or is in quarantine and can be recovered.
+
+    Once this is False it remains so: the bytes may be deleted.
+    """
+    row = tx.row(_IS_LEFT, object_id=object_id)
+    return row is not None and bool(row[0])
 
 
 def release(tx: Connection, account_id: str, object_id: str) -> None:

@@ -12,7 +12,9 @@ not checked, it changes nothing; the object is checked, and the transaction is r
 of new bytes, the most frequent one, reads nothing beforehand. A damaged object is marked. Then
 the new file is moved over the old one, and the mark is removed. All files moved to one id hold the
 same bytes, so several processes may do this at once. A process that dies in between has not
-answered, and leaves the mark, so the next push heals the object.
+answered, and leaves the mark, so the next push heals the object. If the object was collected in
+between, since the grace period of its link is shorter than the move took, the moved bytes are
+deleted unless `entrepot gc recover` may still want them.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from registry.metadata.blobs import damage, uploads
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.objects import KeptObject, NewObject
 from registry.metadata.blobs.uploads import Lease
+from registry.metadata.collector import collection
 from registry.metadata.repositories import live as repositories
 from registry.services.blobs.damage import find_damage
 from registry.services.blobs.upload_leases import UploadLeaseLost
@@ -76,7 +79,7 @@ async def record_blob(
         OutcomeUnknown: without a lease, the rows may be written or not, also by a second try. With
             one, they are not.
         NameUnknown: the repository was deleted meanwhile.
-        StoreUnavailable: the store failed, or the new bytes are gone.
+        StoreUnavailable: the store failed, or the new bytes or the kept object are gone.
 
     """
     kept = await _record(ctx, repository_id, account_id, stored, lease)
@@ -91,7 +94,10 @@ async def record_blob(
             await ctx.writer.replace(kept.object_id, stored.object_id)
         except ObjectUnknown:
             raise StoreUnavailable("the bytes were removed while they were being stored") from None
-        await ctx.database.write(damage.confirm, account_id, kept.object_id, ctx.clock())
+        if not await ctx.database.write(damage.confirm, account_id, kept.object_id, ctx.clock()):
+            if not await ctx.database.read(collection.is_left, kept.object_id):
+                await ctx.writer.remove_duplicate(kept.object_id)
+            raise StoreUnavailable("the blob was collected while it was being stored")
     elif kept.object_id != stored.object_id:
         await ctx.writer.remove_duplicate(stored.object_id)
 
