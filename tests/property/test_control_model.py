@@ -33,6 +33,8 @@ from tests.recount import check_counters
 from tests.soak import time_limit, times
 
 EXCLUSION: Final = "moving-*"
+ORDER: Final = {digest: number for number, digest in enumerate(BY_DIGEST)}
+"""Children before the indexes that list them."""
 
 # One rule chooses among these: Hypothesis would leave out half of many rules in each example.
 ACTIONS: Final = (
@@ -264,7 +266,7 @@ class ControlMachine(ComparingMachine):
             # Which of an index's children comes first is not said.
             back, restored = restored[: len(plan)], restored[len(plan) :]
             assert {each for each, _ in back} == plan
-            for each, tags in back:
+            for each, tags in sorted(back, key=lambda told: ORDER[told[0]]):
                 assert sorted(tags) == sorted(repository.restore_image(each, self.ours))
         assert (restored, failures) == ([], [])
 
@@ -301,8 +303,8 @@ class ControlMachine(ComparingMachine):
     def restore_repository(self, data: st.DataObject) -> None:
         if not self.model.deleted:
             self.delete_repository(data)
-        deleted = sorted(self.model.deleted)
-        here = sorted(each.id for each in self.model.everything)
+        deleted = list(self.model.deleted)  # in order of time: ids are random
+        here = [each.id for each in self.model.everything]
         chosen = data.draw(st.sampled_from(deleted if deleted and likely(data) else here))
         reply = self.ask("POST", f"{PATH}/{chosen}/restore")
         self.expect(reply, self.model.restore_repository(chosen, self.now))
