@@ -20,6 +20,9 @@ WORKERS ?= 3
 # More words for the command of a target: make test ARGS='-k uploads -x'
 ARGS ?=
 
+# Programs that the tests start by the hundred would otherwise compile all sources each time.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:

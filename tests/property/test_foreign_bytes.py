@@ -15,7 +15,7 @@ import pkgutil
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from time import thread_time
 from typing import Any, Final
@@ -86,6 +86,7 @@ def _patterns(value: object, depth: int) -> Iterator[re.Pattern[Any]]:
         yield from _patterns(list(getattr(value, "__dict__", {}).values()), depth - 1)
 
 
+@cache
 def methods() -> dict[str, set[str]]:
     """Return by which methods the source uses what it calls by a name."""
     found: dict[str, set[str]] = defaultdict(set)
@@ -100,7 +101,6 @@ def methods() -> dict[str, set[str]]:
 
 
 EXPRESSIONS: Final = expressions()
-USED: Final = methods()
 
 
 def test_expressions_are_found_in_the_source() -> None:
@@ -131,7 +131,7 @@ def test_expressions_are_found_in_the_source() -> None:
 def test_no_expression_takes_long(name: str) -> None:
     pattern = EXPRESSIONS[name]
     base = name.rpartition(".")[2].partition("[")[0]
-    for method in sorted(USED.get(base, set()) & METHODS | {"fullmatch"}):
+    for method in sorted(methods().get(base, set()) & METHODS | {"fullmatch"}):
         _check_expression(pattern, method, name)
 
 
