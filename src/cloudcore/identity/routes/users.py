@@ -143,10 +143,10 @@ def _authorize(ctx: RequestContext, joined: Joined, user_id: str) -> None:
 
 
 async def _governed(ctx: RequestContext, user_id: str) -> Joined:
-    """Return an organization that the caller owns and the user is a member of.
+    """Return an organization of the caller and the user, preferably owned by the caller.
 
     Raises:
-        AccessDenied: the caller is not a person, or not an owner of it.
+        AccessDenied: the caller is not a person, or its role there does not allow the action.
         NotFound: they share no organization.
 
     """
