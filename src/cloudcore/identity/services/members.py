@@ -5,7 +5,7 @@ from __future__ import annotations
 from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
-from cloudcore.identity.names import email_address, iam_crn, missing
+from cloudcore.identity.names import email_address, missing, person_crn
 from cloudcore.identity.rows import organizations, users
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.identity.rows.organizations import Membership
@@ -49,7 +49,7 @@ def find_person(tx: Connection, organization_id: str, text: str) -> User:
     if text.startswith("crn:"):
         user_id = text.rpartition("/")[2]
         member = users.find_active_member(tx, organization_id, user_id)
-        if member is None or text != iam_crn(member.organization_id, "user", member.id):
+        if member is None or text != person_crn(member.organization_id, member.id):
             raise missing("user")
         return member
     if parse_uuid(text) is not None:
