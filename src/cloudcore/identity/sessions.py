@@ -182,7 +182,7 @@ def _add_refresh_token(
 
 
 def forget_ended(tx: Connection, now: int) -> int:
-    """Delete codes, sessions and tokens that ended over a day ago; return the number of rows."""
+    """Delete a batch of codes, sessions and tokens that ended over a day ago; return how many."""
     before = now - _DAY
     return (
         sign_ins.forget_sign_ins(tx, before)

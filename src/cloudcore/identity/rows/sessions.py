@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import and_, bindparam, func, not_, or_, select, text
 
 from cloudcore.db.base import Connection
+from cloudcore.db.deletion import deletion
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import (
@@ -168,7 +169,7 @@ _OPEN: Final = page(
     )
 ).subquery()
 _COUNT_OPEN: Final = Statement(select(func.count()).select_from(_OPEN))
-_FORGET: Final = Statement(sessions.delete().where(_s.expires_at < bindparam("before")))
+_FORGET: Final = deletion(_s.expires_at)
 
 
 def find_last_signed_in(tx: Connection, user_ids: Sequence[str]) -> str | None:
@@ -226,5 +227,5 @@ def count_open_of_account(tx: Connection, account_id: str, now: int, most: int) 
 
 
 def forget_sessions(tx: Connection, before: int) -> int:
-    """Delete the sessions that expired before `before`; return how many."""
+    """Delete a batch of the sessions that expired by `before`; return how many."""
     return tx.execute(_FORGET, before=before)
