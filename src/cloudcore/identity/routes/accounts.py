@@ -205,7 +205,6 @@ async def create_account(
         accounts.Founder(caller.crn, None if joined is None else caller.id),
         ids,
         wrap=_one,
-        status=201,
         location=lambda made: f"/v1/accounts/{made.account.id}",
     )
 

@@ -210,7 +210,6 @@ async def create_user(
         joined.organization.id,
         user,
         wrap=partial(_new, password),
-        status=201,
         location=lambda made: f"/v1/users/{made.id}",
     )
 
