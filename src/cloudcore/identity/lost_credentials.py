@@ -24,7 +24,7 @@ MAX_JOINED: Final = 1000
 """Maximum number of a person's organizations that are read."""
 
 
-def find_person(tx: Connection, email: str, organization_id: str | None) -> User:
+def find_person_by_email(tx: Connection, email: str, organization_id: str | None) -> User:
     """Return the person with an e-mail address (in lower case), of this organization if given.
 
     Raises:

@@ -24,13 +24,12 @@ from cloudcore.identity.names import email_address, iam_crn, missing, person_crn
 from cloudcore.identity.permissions import membership
 from cloudcore.identity.routes.fields import Email, Status
 from cloudcore.identity.routes.organizations import membership_policy
-from cloudcore.identity.rows.organizations import Joined
+from cloudcore.identity.rows.organizations import Joined, count_members
 from cloudcore.identity.rows.users import (
     User,
-    count_active_members,
     find_current_organization,
     find_shared_organization,
-    list_active_members,
+    list_users_of,
 )
 from cloudcore.identity.services import users
 from cloudcore.identity.services.members import organization_of
@@ -221,8 +220,8 @@ async def list_users(ctx: NamedDependency[RequestContext]) -> ManyUsers:
     found, meta = await read_page(
         ctx,
         ctx.query(PageQuery),
-        list_active_members,
-        count_active_members,
+        list_users_of,
+        count_members,
         organization_id,
         key=lambda user: user.id,
     )

@@ -208,7 +208,7 @@ def list_members(tx: Connection, organization_id: str, after: str, limit: int) -
 
 
 def count_members(tx: Connection, organization_id: str) -> int:
-    """Count the members."""
+    """Count the members of an organization, suspended or not."""
     row = tx.row(_COUNT_MEMBERS, organization_id=organization_id)
     return row[0] if row else 0
 

@@ -72,7 +72,6 @@ _LIST: Final = Statement(
         .order_by(_u.id)
     )
 )
-_COUNT: Final = Statement(select(func.count()).select_from(memberships).where(_JOINED))
 _COUNT_OTHER_MEMBERSHIPS: Final = Statement(
     select(func.count())
     .select_from(memberships)
@@ -169,28 +168,22 @@ def has_added(tx: Connection, organization_id: str, email: str) -> bool:
     return tx.row(_FIND_ADDED, organization_id=organization_id, email=email) is not None
 
 
-def find_member_by_email(tx: Connection, organization_id: str, email: str) -> User | None:
-    """Return the member with this e-mail address (in lower case), or None."""
+def find_user_of_email(tx: Connection, organization_id: str, email: str) -> User | None:
+    """Return the member of an organization with this e-mail address (in lower case), or None."""
     row = tx.row(_FIND_MEMBER_BY_EMAIL, organization_id=organization_id, email=email)
     return _user(row) if row else None
 
 
-def find_active_member(tx: Connection, organization_id: str, user_id: str) -> User | None:
-    """Return a member of an organization, or None."""
+def find_user_of(tx: Connection, organization_id: str, user_id: str) -> User | None:
+    """Return a member of an organization, suspended or not, or None."""
     row = tx.row(_FIND_MEMBER, organization_id=organization_id, id=user_id)
     return _user(row) if row else None
 
 
-def list_active_members(tx: Connection, organization_id: str, after: str, limit: int) -> list[User]:
-    """Return the members of an organization, oldest first."""
+def list_users_of(tx: Connection, organization_id: str, after: str, limit: int) -> list[User]:
+    """Return the members of an organization, suspended or not, oldest first."""
     rows = tx.rows(_LIST, organization_id=organization_id, after=after, limit=limit)
     return [_user(row) for row in rows]
-
-
-def count_active_members(tx: Connection, organization_id: str) -> int:
-    """Count the persons that `list_active_members` lists."""
-    row = tx.row(_COUNT, organization_id=organization_id)
-    return row[0] if row else 0
 
 
 def is_member_elsewhere(tx: Connection, user_id: str, organization_id: str) -> bool:

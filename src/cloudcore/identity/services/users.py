@@ -55,7 +55,7 @@ def create_user(tx: Connection, organization_id: str, user: User) -> User:
 
     """
     lock_organization(tx, organization_id)
-    is_member = users.find_member_by_email(tx, organization_id, user.email) is not None
+    is_member = users.find_user_of_email(tx, organization_id, user.email) is not None
     if is_member or users.has_added(tx, organization_id, user.email):
         raise _taken()
     made = add_person(tx, user._replace(home_organization_id=organization_id))
@@ -82,7 +82,7 @@ def first_salt(keyring: Keyring, email: str) -> bytes:
 
 def get_user(tx: Connection, organization_id: str, user_id: str) -> User:
     """Return a member of an organization, or raise `NotFound`."""
-    found = users.find_active_member(tx, organization_id, user_id)
+    found = users.find_user_of(tx, organization_id, user_id)
     if found is None:
         raise missing("user")
     return found
