@@ -29,7 +29,7 @@ from cloudcore.web import idempotency
 from cloudcore.web.context import Platform, Reply, RequestContext, refusal
 from cloudcore.web.envelope import ENVELOPE, ErrorShape
 from cloudcore.web.guard import Guard
-from cloudcore.web.reference import ReferencePages
+from cloudcore.web.reference_pages import ReferencePages
 from cloudcore.web.request_state import RequestState, request_state_of
 from cloudcore.web.route_spec import RouteError, RouteSpec, allowed, routes_of, tails_of
 from cloudcore.web.streams import RequestStream
