@@ -25,9 +25,9 @@ from cloudcore.identity.permissions import membership
 from cloudcore.identity.routes.fields import Email, Status
 from cloudcore.identity.routes.organizations import membership_policy
 from cloudcore.identity.rows.organizations import Joined, count_members
+from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.rows.users import (
     User,
-    find_current_organization,
     find_shared_organization,
     list_users_of,
 )

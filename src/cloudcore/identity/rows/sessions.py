@@ -14,6 +14,9 @@ from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import (
     access_keys,
     accounts,
+    auth_codes,
+    memberships,
+    refresh_tokens,
     roles,
     service_accounts,
     sessions,
@@ -143,6 +146,33 @@ _REVOKE: Final = Statement(
     _OF_SID.where(_s.revoked_at.is_(None)).values(revoked_at=bindparam("now"))
 )
 _EXTEND: Final = Statement(_OF_SID.values(expires_at=bindparam("until")))
+_REVOKE_OTHERS: Final = Statement(
+    sessions.update()
+    .where(_s.user_id == bindparam("of_user"), _s.id != bindparam("but"), _s.revoked_at.is_(None))
+    .values(revoked_at=bindparam("now"))
+)
+_DELETE_OTHER_REFRESH: Final = Statement(
+    refresh_tokens.delete().where(
+        refresh_tokens.c.sid.in_(
+            select(_s.id).where(_s.user_id == bindparam("of_user"), _s.id != bindparam("but"))
+        )
+    )
+)
+_DELETE_CODES: Final = Statement(
+    auth_codes.delete().where(auth_codes.c.user_id == bindparam("of_user"))
+)
+_SWITCH: Final = Statement(_OF_SID.values(organization_id=bindparam("in_organization")))
+_CURRENT: Final = Statement(
+    select(_s.organization_id)
+    .join(
+        memberships,
+        and_(
+            memberships.c.organization_id == _s.organization_id,
+            memberships.c.user_id == _s.user_id,
+        ),
+    )
+    .where(_s.id == bindparam("sid"))
+)
 _REVOKE_OF_ROLE: Final = Statement(
     sessions.update()
     .where(_s.role_id == bindparam("of_role"), _s.revoked_at.is_(None))
@@ -208,6 +238,27 @@ def revoke_session(tx: Connection, sid: str, now: int) -> None:
 def extend_session(tx: Connection, sid: str, until: int) -> None:
     """Set a session's expiry to `until`."""
     tx.execute(_EXTEND, sid=sid, until=until)
+
+
+def revoke_other_sessions(tx: Connection, user_id: str, sid: str, now: int) -> None:
+    """Revoke all sessions of a person except `sid`, and pending codes."""
+    tx.execute(_REVOKE_OTHERS, of_user=user_id, but=sid, now=now)
+    tx.execute(_DELETE_OTHER_REFRESH, of_user=user_id, but=sid)
+    tx.execute(_DELETE_CODES, of_user=user_id)
+
+
+def switch_organization(tx: Connection, sid: str, organization_id: str) -> None:
+    """Set the current organization of a session."""
+    tx.execute(_SWITCH, sid=sid, in_organization=organization_id)
+
+
+def find_current_organization(tx: Connection, sid: str) -> str | None:
+    """Return the organization that a session was switched to, or None.
+
+    None also if the person has left it.
+    """
+    row = tx.row(_CURRENT, sid=sid)
+    return row[0] if row else None
 
 
 def revoke_sessions_of_role(tx: Connection, role_id: str, now: int) -> None:

@@ -9,14 +9,7 @@ from sqlalchemy import Select, bindparam, false, func, select
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.rows.insertion import insertion
-from cloudcore.identity.tables import (
-    auth_codes,
-    memberships,
-    organizations,
-    refresh_tokens,
-    sessions,
-    users,
-)
+from cloudcore.identity.tables import memberships, organizations, users
 
 _u = users.c
 _m = memberships.c
@@ -110,35 +103,6 @@ _UPDATE: Final = Statement(
 )
 _DELETE_MEMBERSHIPS: Final = Statement(memberships.delete().where(_m.user_id == bindparam("id")))
 _DELETE: Final = Statement(users.delete().where(_u.id == bindparam("id")))
-_REVOKE_OTHERS: Final = Statement(
-    sessions.update()
-    .where(
-        sessions.c.user_id == bindparam("of_user"),
-        sessions.c.id != bindparam("but"),
-        sessions.c.revoked_at.is_(None),
-    )
-    .values(revoked_at=bindparam("now"))
-)
-_SPEND_REFRESH: Final = Statement(
-    refresh_tokens.delete().where(
-        refresh_tokens.c.sid.in_(
-            select(sessions.c.id).where(
-                sessions.c.user_id == bindparam("of_user"), sessions.c.id != bindparam("but")
-            )
-        )
-    )
-)
-_FORGET_CODES: Final = Statement(
-    auth_codes.delete().where(auth_codes.c.user_id == bindparam("of_user"))
-)
-_SWITCH: Final = Statement(
-    sessions.update()
-    .where(sessions.c.id == bindparam("sid"))
-    .values(organization_id=bindparam("organization_id"))
-)
-_CURRENT: Final = Statement(
-    select(sessions.c.organization_id).where(sessions.c.id == bindparam("sid"))
-)
 
 
 def add_user(tx: Connection, user: User) -> bool:
@@ -226,24 +190,6 @@ def delete_user(tx: Connection, user_id: str) -> None:
     """Delete a person with memberships, role assignments and sessions."""
     tx.execute(_DELETE_MEMBERSHIPS, id=user_id)
     tx.execute(_DELETE, id=user_id)
-
-
-def revoke_other_sessions(tx: Connection, user_id: str, sid: str, now: int) -> None:
-    """Revoke all sessions of a person except `sid`, and pending codes."""
-    tx.execute(_REVOKE_OTHERS, of_user=user_id, but=sid, now=now)
-    tx.execute(_SPEND_REFRESH, of_user=user_id, but=sid)
-    tx.execute(_FORGET_CODES, of_user=user_id)
-
-
-def switch_organization(tx: Connection, sid: str, organization_id: str) -> None:
-    """Set the current organization of a session."""
-    tx.execute(_SWITCH, sid=sid, organization_id=organization_id)
-
-
-def find_current_organization(tx: Connection, sid: str) -> str | None:
-    """Return the current organization of a session, or None."""
-    row = tx.row(_CURRENT, sid=sid)
-    return row[0] if row else None
 
 
 def _user(row: tuple[Any, ...]) -> User:

@@ -11,6 +11,7 @@ from cloudcore.identity.names import missing
 from cloudcore.identity.rows import organizations, users
 from cloudcore.identity.rows.accounts import is_any_account_of
 from cloudcore.identity.rows.organizations import Membership, Organization
+from cloudcore.identity.rows.sessions import revoke_other_sessions
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.members import check_owner_remains, lock_organization
 from cloudcore.identity.services.roles import unassign_all
@@ -128,7 +129,7 @@ def change_password(
     users.update_user(
         tx, user._replace(password=password, must_change_password=False, updated_at=now)
     )
-    users.revoke_other_sessions(tx, user_id, sid, now)
+    revoke_other_sessions(tx, user_id, sid, now)
 
 
 def _taken() -> Conflict:
