@@ -171,7 +171,7 @@ def count_joined(tx: Connection, user_id: str) -> int:
     return row[0] if row else 0
 
 
-def lock_organization(tx: Connection, organization_id: str) -> bool:
+def lock_if_there(tx: Connection, organization_id: str) -> bool:
     """Lock an organization until the transaction ends; return False if it does not exist.
 
     To lock an account too (`increment_revision`), do so afterwards.

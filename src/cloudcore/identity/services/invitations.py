@@ -20,8 +20,8 @@ from cloudcore.identity.rows.organizations import (
     Joined,
     Membership,
     add_membership,
+    lock_if_there,
 )
-from cloudcore.identity.rows.organizations import lock_organization as lock_if_there
 from cloudcore.identity.rows.users import find_user, find_user_of_email, lock_user
 from cloudcore.identity.services.members import lock_organization
 from cloudcore.identity.services.organizations import get_joined

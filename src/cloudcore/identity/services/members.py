@@ -15,7 +15,7 @@ from cloudcore.uuids import parse_uuid
 
 def lock_organization(tx: Connection, organization_id: str) -> None:
     """Lock an organization until the transaction ends, or raise `NotFound`."""
-    if not organizations.lock_organization(tx, organization_id):
+    if not organizations.lock_if_there(tx, organization_id):
         raise missing("organization")
 
 

@@ -106,7 +106,7 @@ def set_user_status(
 def delete_user(tx: Connection, organization_id: str, user_id: str, now: int) -> None:
     """Delete a person with the personal organization and all sessions."""
     user = _governed(tx, organization_id, user_id)
-    organizations.lock_organization(tx, user.organization_id)
+    organizations.lock_if_there(tx, user.organization_id)
     if is_any_account_of(tx, user.organization_id):
         raise Conflict("the person owns accounts")
     _check_not_last_owner(tx, organization_id, user_id)
