@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from litestar.types import ControllerRouterHandler
     from sqlalchemy import Table
 
-    from cloudcore.db.base import Connection
+    from cloudcore.db.deletion import Forget
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
     from cloudcore.web.envelope import ErrorShape
@@ -77,9 +77,9 @@ class Family(Generic[Needs_contra]):
     job_kinds: Callable[[Needs_contra], Sequence[JobKind]] = _nothing
     schedule: Callable[[Needs_contra], Sequence[Scheduled]] = _nothing
     """Its periodic chores, each run by one process at a time."""
-    expiry: Callable[[], Sequence[Callable[[Connection, int], object]]] = _nothing
-    """Changes that delete expired rows; they get the current time in microseconds since the epoch.
-    Each runs hourly, in its own transaction."""
+    expiry: Callable[[], Sequence[Forget]] = _nothing
+    """Changes that delete a batch of expired rows; they get the current time in microseconds since
+    the epoch. Each runs hourly, in transactions of its own, until it deletes nothing."""
     tables: Callable[[], Sequence[Table]] = _nothing
     resource_kinds: tuple[ResourceKind, ...] = ()
     events: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Table
 
     from cloudcore.clock import Clock
-    from cloudcore.db.base import Connection, Database
+    from cloudcore.db.base import Database
+    from cloudcore.db.deletion import Forget
     from cloudcore.jobs.schedule import Scheduled
 
 _MINUTE: Final = 60
@@ -34,12 +35,13 @@ class KernelNeeds(Protocol):
 
 
 def _schedule(needs: KernelNeeds) -> Sequence[Scheduled]:
+    from cloudcore.db.deletion import forget_all  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.jobs import outbox  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
     from cloudcore.web import ratelimit  # noqa: PLC0415 - SQLAlchemy
 
     async def forget_windows() -> None:
-        await needs.database.write_relaxed(ratelimit.forget_ended, needs.clock())
+        await forget_all(needs.database, ratelimit.forget_ended, needs.clock())
 
     forget_events = partial(outbox.forget_undelivered, needs.database, needs.clock)
     return (
@@ -64,7 +66,7 @@ def _tables() -> Sequence[Table]:
     )
 
 
-def _expiry() -> Sequence[Callable[[Connection, int], object]]:
+def _expiry() -> Sequence[Forget]:
     from cloudcore.jobs import outbox, queue  # noqa: PLC0415
     from cloudcore.web import idempotency  # noqa: PLC0415 - SQLAlchemy
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from cloudcore.clock import Clock, system_clock, uuid7
 from cloudcore.db.base import Database
+from cloudcore.db.deletion import forget_all
 from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
 from cloudcore.errors import PlatformError
 from cloudcore.family import Family
@@ -296,7 +297,7 @@ async def forget_ended(database: Database, clock: Clock, families: Sequence[Fami
     """Delete the expired rows of all families."""
     for family in families:
         for forget in family.expiry():
-            await database.write_relaxed(forget, clock())
+            await forget_all(database, forget, clock())
 
 
 def create_dev_app(settings: Settings) -> Dispatcher:

@@ -9,14 +9,17 @@ from cloudcore.serving.planes import Plane, Planes
 from cloudcore.web import envelope
 from registry.distribution import errors
 
+_LOGGED: Final = frozenset((b"n", b"last", b"digest", b"mount", b"from", b"tag"))
+
 PLANES: Final = Planes(
     Plane(
         "data",
         errors.server_refusal,
         b"docker-distribution-api-version: registry/2.0\r\n",
         prefixes=(b"/v2",),
+        logged_parameters=_LOGGED,
     ),
-    Plane("control", envelope.server_refusal),
+    Plane("control", envelope.server_refusal, logged_parameters=_LOGGED),
 )
 
 

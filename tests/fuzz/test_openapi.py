@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from schemathesis.specs.openapi.definitions import OPENAPI_31
 
-from cloudcore.web.reference import OWN_PATHS
+from cloudcore.web.reference_pages import OWN_PATHS
 from tests.fuzz.answers import check
 from tests.fuzz.cases import Cases, Operation, Sent, operations
 from tests.fuzz.conftest import Target

@@ -9,7 +9,8 @@ from typing import Final
 
 import pytest
 
-from cloudcore.serving.body_budget import BODIES, LARGE_ROOM, RETRY_SECONDS, Message
+from cloudcore.serving.body import Message
+from cloudcore.serving.body_budget import BODIES, LARGE_ROOM, RETRY_SECONDS
 from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST

@@ -151,3 +151,18 @@ async def test_switching_says_where_a_session_works(identity: World) -> None:
     other = f"{ORGANIZATIONS}/{identity.globex.organization_id}/switch"
     assert (await identity.ask("POST", other, token="person")).status_code == 404
     assert await current() == acme
+
+
+async def test_a_session_works_no_longer_in_an_organization_that_its_person_left(
+    identity: World,
+) -> None:
+    guest = await identity.person("guest")
+    await identity.join("guest")
+    path = f"{ORGANIZATIONS}/{identity.acme.organization_id}"
+    assert (await identity.ask("POST", f"{path}/switch", token="guest")).status_code == 200
+    gone = await identity.ask("DELETE", f"{path}/members/{guest.id}", token="person")
+    assert gone.status_code == 204
+    me = (await identity.ask("GET", "/v1/users/me", token="guest")).json()["user"]
+    assert me["organization"]["id"] == guest.organization_id
+    listed = await identity.ask("GET", "/v1/users", token="guest")
+    assert [each["id"] for each in listed.json()["users"]] == [guest.id]

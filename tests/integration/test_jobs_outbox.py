@@ -14,6 +14,7 @@ import pytest
 
 from cloudcore.clock import system_clock
 from cloudcore.db.base import Connection, Database, P, T
+from cloudcore.db.deletion import BATCH
 from cloudcore.db.opening import open_database
 from cloudcore.jobs import outbox
 from cloudcore.jobs.outbox import (
@@ -272,7 +273,7 @@ async def test_events_that_nobody_takes_are_forgotten_after_thirty_days(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of all accounts, in batches; what was delivered is none of them."""
-    count = outbox._FORGOTTEN_AT_ONCE // 2 + 1
+    count = BATCH // 2 + 1
 
     clock = Clock()
 
@@ -308,7 +309,7 @@ def test_forgetting_reads_an_index(sqlite_database: str) -> None:
     path = sqlite_database.removeprefix("sqlite:///")
     with closing(sqlite3.connect(path)) as connection:
         text = outbox._FORGET_UNDELIVERED.sqlite
-        plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", {"before": 0, "limit": 1})
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", {"before": 0})
         details = [row[3] for row in plan]
     assert any("INDEX ix_outbox_undelivered (created_at<?)" in each for each in details), details
     assert not any(each.startswith("SCAN outbox") or "TEMP" in each for each in details), details

@@ -178,6 +178,33 @@ async def test_a_kind_says_what_it_commits_when_it_gives_up(database: Database) 
 
 @with_effects
 @on_both_databases
+async def test_what_fails_after_a_commit_fails_no_step(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[object] = []
+
+    def tell(result: object) -> None:
+        told.append(result)
+        raise InterruptedError(SECRET)
+
+    async def step(job: Job) -> Next | Done:
+        if job.cursor is None:
+            return Next(1, partial(add_effect, job.id, 0), committed=tell)
+        return Done(partial(add_effect, job.id, 1), committed=tell)
+
+    kind = JobKind(name=COUNT, step=step, max_attempts=1)
+    with caplog.at_level(logging.CRITICAL, "cloudcore.jobs.worker"):
+        [identity] = await database.write(enqueue_counts, 1, 1, system_clock())
+        async with running(JobWorker(database, [kind])):
+            await until_finished(database)
+    job = await get(database, identity)
+    assert (job.state, job.fault) == ("succeeded", None)
+    assert await database.read(list_effects) == [(identity, 0), (identity, 1)]
+    assert told == [None, None]
+
+
+@with_effects
+@on_both_databases
 async def test_what_cannot_be_given_up_has_not_ended(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -139,6 +139,19 @@ def test_a_client_that_only_sends_is_cut_and_can_still_read_its_refusal(
     assert MIB - 256 * KIB <= connection.discarded <= MIB + 256 * KIB
 
 
+def test_what_an_earlier_answer_dropped_does_not_shorten_the_wait_after_a_later_one(
+    server: RunningServer,
+) -> None:
+    with server.connect() as client:
+        client.send(request("PUT", "/v2/refuse", f"Content-Length: {MIB}\r\n") + b"x" * MIB)
+        assert client.response()[0].headers["connection"] is None
+        response, _ = client.ask(request("PUT", "/v2/refuse", "Content-Length: 100000000\r\n"))
+        assert response.headers["connection"] == "close"
+        (connection,) = server.connections
+        client.send(b"x" * KIB)
+        wait_until(lambda: connection.discarded == KIB)
+
+
 def send_blocks(client: Client, block: bytes) -> bool:
     """Send a block 95 times; return False when the server ends that."""
     try:

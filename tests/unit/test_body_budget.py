@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from cloudcore.serving.body import Message
 from cloudcore.serving.body_budget import (
     BODIES,
     LARGE_ROOM,
@@ -17,7 +18,6 @@ from cloudcore.serving.body_budget import (
     SMALL_ROOM,
     TURN_SECONDS,
     BodyBudget,
-    Message,
     NoRoom,
     ReadTurns,
 )

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from cloudcore.db.base import Database
-from cloudcore.web.reference import OWN_PATHS
+from cloudcore.web.reference_pages import OWN_PATHS
 from cloudcore.web.route_spec import RouteSpec
 from tests.control_plane import make_world
 from tests.spec.operations import OPERATIONS, Operation, differences, parse

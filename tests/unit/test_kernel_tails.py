@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
+import httpx
 import pytest
 from litestar import get, post, put
 from litestar.di import NamedDependency
@@ -161,3 +164,18 @@ def test_a_path_has_a_tail_for_all_methods_or_none() -> None:
 
     with pytest.raises(RouteError, match="another method"):
         create_app([at("/v1/x/{key:str}", tail="key"), answer])
+
+
+@get("/v1/shelves/{shelf_id:str}/{key:str}", opt={"action": None, "public": True, "tail": "key"})
+async def show_key(shelf_id: FromPath[str], key: FromPath[str]) -> dict[str, str]:
+    return {shelf_id: key}
+
+
+async def test_an_application_without_a_platform_checks_its_paths_too() -> None:
+    shelf = "01890000-0000-7000-8000-0000000000AA"
+    transport = httpx.ASGITransport(cast("Any", create_app([show_key])))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        shown = await client.get(f"/v1/shelves/{shelf}/a%2Fb")
+        assert shown.json() == {shelf.lower(): "a/b"}
+        assert (await client.get(f"/v1/shelves/{shelf}/a%00")).status_code == 400
+        assert (await client.get("/v1/shelves/x/a")).status_code == 404

@@ -11,7 +11,9 @@ import pytest
 
 from cloudcore.serving.access_log import AccessLog, loggable_query
 from cloudcore.serving.logs import JsonFormatter
+from cloudcore.serving.planes import PLAIN
 from cloudcore.serving.record import RequestRecord
+from registry.planes import PLANES
 
 
 def record(**changes: object) -> RequestRecord:
@@ -25,7 +27,7 @@ def record(**changes: object) -> RequestRecord:
 def written(path: Path, *records: RequestRecord) -> list[bytes]:
     """Return the lines the access log writes for `records`."""
     with path.open("w+b") as file:
-        log = AccessLog(file.fileno())
+        log = AccessLog(PLANES, file.fileno())
         log.start()
         for each in records:
             log(each)
@@ -100,7 +102,18 @@ def test_every_record_is_one_line_whatever_it_holds(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_only_harmless_parameters_are_logged(query: bytes, logged: str) -> None:
-    assert loggable_query(query) == logged
+    for plane in PLANES.planes:
+        assert loggable_query(query, plane.logged_parameters) == logged
+
+
+def test_a_plane_that_names_no_parameters_logs_none(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w+b") as file:
+        log = AccessLog(PLAIN, file.fileno())
+        log.start()
+        log(record(query=b"n=1"))
+        log.close()
+        file.seek(0)
+        assert json.loads(file.read())["query"] == ""
 
 
 def test_a_traceback_is_a_field() -> None:

@@ -209,6 +209,7 @@ class _Threads:
             except BaseException as error:  # noqa: BLE001 - it belongs to the caller
                 pending.error = error
             answer([pending])
+            del accepted, pending  # while idle, keep nothing that the call got and gave
         session.drop()
 
     def _persist(self, session: _Session, pending: Pending, give_up_at: float) -> Any:  # noqa: ANN401

@@ -268,6 +268,7 @@ class _Writer:
             except Exception as error:  # noqa: BLE001 - without this thread all writes would hang
                 self._fail_group(group, error)
             answer(group)
+            del group  # while idle, keep nothing that its changes got and gave
 
     def _wait_for_work(self) -> bool:
         if not self._accepted:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from ipaddress import (
     IPv4Address,
     IPv4Network,
@@ -14,11 +14,10 @@ from ipaddress import (
 from typing import Any, Final, NamedTuple
 
 from cloudcore.iam.grammar import Form, as_list, as_object, as_text, refusal
+from cloudcore.wire import moment_of
 
 Network = IPv4Network | IPv6Network
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 _NETWORK: Final = Form(
     re.compile(r"[0-9A-Fa-f.:/]{2,60}"), "addresses, or networks such as 10.0.0.0/8"
 )
@@ -112,7 +111,6 @@ def _moment(parts: dict[str, Any], name: str, where: str) -> int | None:
     field = f"{where}.{name}"
     text = as_text(parts[name], field, _MOMENT)
     try:
-        moment = datetime.fromisoformat(text.upper())
-        return (moment - _EPOCH) // _MICROSECOND
+        return moment_of(datetime.fromisoformat(text.upper()))
     except (ValueError, OverflowError):
         raise refusal(field, "malformed", _MOMENT.words) from None

@@ -32,7 +32,7 @@ class Caller(NamedTuple):
     crn: str
     """CRN of the service account or user; for a role session, of the role."""
     account_id: str | None
-    """None for a person who has not assumed a role: foreign to every account."""
+    """Id of its account, or of a person's personal organization; None: foreign to every account."""
 
 
 class Question(NamedTuple):

@@ -14,7 +14,7 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unauthenticated
 from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal, PrincipalKind
-from cloudcore.identity.names import iam_crn
+from cloudcore.identity.names import iam_crn, person_crn
 from cloudcore.identity.permissions import Permissions
 from cloudcore.identity.rows.key_owners import find_key_owner
 from cloudcore.identity.rows.revocations import is_token_revoked
@@ -68,7 +68,7 @@ def _of_session(claims: AccessClaims, session: LiveSession) -> Principal:
         return Principal(
             kind=PrincipalKind.USER,
             id=session.user_id,
-            crn=iam_crn(session.personal_organization_id, "user", session.user_id),
+            crn=person_crn(session.personal_organization_id, session.user_id),
             account_id=None,
             organization_id=session.personal_organization_id,
             sid=session.id,

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict
 from cloudcore.iam import passwords
-from cloudcore.identity.names import check_handle, email_address, iam_crn
+from cloudcore.identity.names import check_handle, email_address, person_crn
 from cloudcore.identity.rows import organizations, policies, service_accounts
 from cloudcore.identity.rows.accounts import Account, hold_adding, is_any_account
 from cloudcore.identity.rows.organizations import Membership, Organization
@@ -118,7 +118,7 @@ def _create(tx: Connection, keyring: Keyring, plan: _Plan) -> None:
         auto_create_repositories=True,
         created_at=now,
     )
-    founder = Founder(iam_crn(user.organization_id, "user", user.id), user.id)
+    founder = Founder(person_crn(user.organization_id, user.id), user.id)
     found_account(tx, account, founder, plan.ids)
     _add_program(tx, keyring, plan)
 

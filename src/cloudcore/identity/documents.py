@@ -145,9 +145,7 @@ def _with_ids(document: dict[str, Any], ids: Ids) -> dict[str, Any]:
     """Replace the account names that `ids` has by their ids."""
     statements = [
         {
-            part: [_with_id(text, part, ids) for text in value]
-            if part in ("principals", "resources")
-            else value
+            part: [_with_id(text, part, ids) for text in value] if part in _NAMING else value
             for part, value in statement.items()
         }
         for statement in document["statements"]

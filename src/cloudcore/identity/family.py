@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from litestar.types import ControllerRouterHandler
     from sqlalchemy import Table
 
-    from cloudcore.db.base import Connection
+    from cloudcore.db.deletion import Forget
     from cloudcore.identity.signing_keys import SigningKeys
     from cloudcore.identity.tokens import AccessTokens
     from cloudcore.web.envelope import ErrorShape
@@ -56,7 +56,7 @@ def _tables() -> Sequence[Table]:
     return TABLES
 
 
-def _expiry() -> Sequence[Callable[[Connection, int], object]]:
+def _expiry() -> Sequence[Forget]:
     from cloudcore.identity import sessions  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.identity.rows.invitations import forget_invitations  # noqa: PLC0415
 

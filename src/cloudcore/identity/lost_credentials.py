@@ -11,6 +11,7 @@ from cloudcore.identity.rows import organizations, service_accounts, users
 from cloudcore.identity.rows.accounts import Account, find_account, find_account_ids, list_accounts
 from cloudcore.identity.rows.organizations import Organization
 from cloudcore.identity.rows.service_accounts import ServiceAccount
+from cloudcore.identity.rows.sessions import revoke_other_sessions
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.access_keys import (
     MAX_ACTIVE,
@@ -24,7 +25,7 @@ MAX_JOINED: Final = 1000
 """Maximum number of a person's organizations that are read."""
 
 
-def find_person(tx: Connection, email: str, organization_id: str | None) -> User:
+def find_person_by_email(tx: Connection, email: str, organization_id: str | None) -> User:
     """Return the person with an e-mail address (in lower case), of this organization if given.
 
     Raises:
@@ -83,7 +84,7 @@ def reset_password(tx: Connection, user_id: str, kept: str, now: int, *, resumes
         password=kept, must_change_password=True, status="active", updated_at=now
     )
     users.update_user(tx, changed)
-    users.revoke_other_sessions(tx, found.id, "", now)
+    revoke_other_sessions(tx, found.id, "", now)
     return changed
 
 

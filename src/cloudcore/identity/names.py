@@ -33,6 +33,11 @@ def iam_crn(scope_id: str, kind: str, name: str) -> str:
     return f"crn:iam::{scope_id}:{kind}/{name}"
 
 
+def person_crn(organization_id: str, user_id: str) -> str:
+    """Return the CRN of a person; `organization_id` is the personal organization."""
+    return iam_crn(organization_id, "user", user_id)
+
+
 def check_name(name: str) -> None:
     """Reject a malformed name, or one shaped like a UUID, which would be read as an id."""
     if not _NAME.fullmatch(name) or parse_uuid(name):
@@ -107,8 +112,3 @@ def _parse_crn(text: str, field: str) -> Crn:
 
 def _refusal(field: str, reason: str) -> InvalidInput:
     return InvalidInput(f"{field} does not name such a thing here", field=field, reason=reason)
-
-
-def person_crn(organization_id: str, user_id: str) -> str:
-    """Return the CRN of a person; `organization_id` is the personal organization."""
-    return iam_crn(organization_id, "user", user_id)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.identity.names import iam_crn
+from cloudcore.identity.names import person_crn
 from cloudcore.identity.rows import revocations, sign_ins
 from cloudcore.identity.rows import sessions as rows
 from cloudcore.identity.rows.sessions import Session
@@ -132,7 +132,7 @@ def _begin(tx: Connection, spent: SpentCode, refresh_token: str, now: int) -> Si
     expires_at = now + SESSION_SECONDS * MICROSECONDS
     rows.add_session(tx, Session(spent.sid, "user", now, expires_at, user_id=user.id))
     _add_refresh_token(tx, refresh_token, spent.sid, code.client_id, now)
-    return SignedIn(spent.sid, iam_crn(user.organization_id, "user", user.id), refresh_token)
+    return SignedIn(spent.sid, person_crn(user.organization_id, user.id), refresh_token)
 
 
 async def rotate_refresh_token(
@@ -165,7 +165,7 @@ def _rotate(
     sign_ins.spend_refresh_token(tx, token_sha256, now)
     _add_refresh_token(tx, successor, session.id, found.client_id or client_id, now)
     rows.extend_session(tx, session.id, now + SESSION_SECONDS * MICROSECONDS)
-    crn = iam_crn(session.personal_organization_id or "", "user", session.user_id)
+    crn = person_crn(session.personal_organization_id or "", session.user_id)
     return SignedIn(session.id, crn, successor)
 
 
@@ -182,7 +182,7 @@ def _add_refresh_token(
 
 
 def forget_ended(tx: Connection, now: int) -> int:
-    """Delete codes, sessions and tokens that ended over a day ago; return the number of rows."""
+    """Delete a batch of codes, sessions and tokens that ended over a day ago; return how many."""
     before = now - _DAY
     return (
         sign_ins.forget_sign_ins(tx, before)

@@ -11,7 +11,9 @@ from cloudcore.jobs.queue import Job
 
 Change = Callable[[Connection], object]
 Committed = Callable[[Any], None]
-"""Called once with the result of a change, after its commit; not after a rollback."""
+"""Called once with the result of a change, after its commit; not after a rollback.
+
+An exception is logged; it fails no step, because the commit stands."""
 
 _LARGEST_DOUBLING: Final = 30  # beyond it every pause is at its maximum
 

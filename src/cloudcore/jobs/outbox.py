@@ -23,7 +23,6 @@ from sqlalchemy import (
     Table,
     Text,
     bindparam,
-    delete,
     insert,
     select,
     update,
@@ -31,6 +30,7 @@ from sqlalchemy import (
 
 from cloudcore.clock import MICROSECONDS, Clock, uuid7
 from cloudcore.db.base import Connection, Database
+from cloudcore.db.deletion import deletion, forget_all
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.jobs.kinds import Done, JobKind, Next
@@ -41,7 +41,6 @@ BATCH: Final = 20
 KEPT_SECONDS: Final = 7 * 24 * 3600
 UNDELIVERED_SECONDS: Final = 30 * 24 * 3600
 """Seconds after which an undelivered event is deleted."""
-_FORGOTTEN_AT_ONCE: Final = 500
 
 _log = logging.getLogger(__name__)
 
@@ -123,18 +122,8 @@ _PENDING: Final = Statement(
 _MARK: Final = Statement(
     update(outbox).where(_o.id.in_(listed("ids"))).values(delivered_at=bindparam("now"))
 )
-_FORGET: Final = Statement(delete(outbox).where(_o.delivered_at <= bindparam("before")))
-_FORGET_UNDELIVERED: Final = Statement(
-    delete(outbox).where(
-        _o.sequence.in_(
-            page(
-                select(_o.sequence)
-                .where(_o.delivered_at.is_(None), _o.created_at <= bindparam("before"))
-                .order_by(_o.created_at)
-            )
-        )
-    )
-)
+_FORGET: Final = deletion(_o.delivered_at)
+_FORGET_UNDELIVERED: Final = deletion(_o.created_at, _o.delivered_at.is_(None))
 
 
 def emit(tx: Connection, event_type: str, account_id: str, payload: object, now: int) -> str:
@@ -165,23 +154,20 @@ def delivery(database: Database, clock: Clock, subscribers: Sequence[Subscriber]
 
 
 def forget_delivered(tx: Connection, now: int) -> int:
-    """Delete the events delivered more than `KEPT_SECONDS` ago; return how many."""
+    """Delete a batch of the events delivered more than `KEPT_SECONDS` ago; return how many."""
     return tx.execute(_FORGET, before=now - KEPT_SECONDS * MICROSECONDS)
 
 
 async def forget_undelivered(database: Database, clock: Clock) -> int:
-    """Delete the events undelivered for `UNDELIVERED_SECONDS`, in batches; return how many."""
-    before = clock() - UNDELIVERED_SECONDS * MICROSECONDS
-    forgotten = 0
-    while gone := await database.write_relaxed(_forget_undelivered, before, _FORGOTTEN_AT_ONCE):
-        forgotten += gone
+    """Delete the events undelivered for `UNDELIVERED_SECONDS`; return how many."""
+    forgotten = await forget_all(database, _forget_undelivered, clock())
     if forgotten:
         _log.warning("deleted %d events that were not delivered in time", forgotten)
     return forgotten
 
 
-def _forget_undelivered(tx: Connection, before: int, limit: int) -> int:
-    return tx.execute(_FORGET_UNDELIVERED, before=before, limit=limit)
+def _forget_undelivered(tx: Connection, now: int) -> int:
+    return tx.execute(_FORGET_UNDELIVERED, before=now - UNDELIVERED_SECONDS * MICROSECONDS)
 
 
 async def _deliver(

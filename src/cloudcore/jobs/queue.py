@@ -11,12 +11,13 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Select, bindparam, delete, literal_column, select, update
+from sqlalchemy import Select, bindparam, literal_column, select, update
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Row
+from cloudcore.db.deletion import deletion
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.jobs.faults import Fault, next_fault
 from cloudcore.jobs.tables import UNFINISHED, jobs
@@ -170,7 +171,7 @@ _FAIL: Final = Statement(
         finished_at=bindparam("now"),
     )
 )
-_FORGET: Final = Statement(delete(jobs).where(_j.finished_at <= bindparam("before")))
+_FORGET: Final = deletion(_j.finished_at)
 
 
 def enqueue(tx: Connection, new: NewJob, now: int) -> str:
@@ -321,7 +322,7 @@ def record_failure(
 
 
 def forget_finished(tx: Connection, now: int) -> int:
-    """Delete the jobs that finished more than `KEPT_SECONDS` ago; return how many."""
+    """Delete a batch of the jobs that finished more than `KEPT_SECONDS` ago; return how many."""
     return tx.execute(_FORGET, before=now - KEPT_SECONDS * MICROSECONDS)
 
 

@@ -18,7 +18,7 @@ from cloudcore.clock import MICROSECONDS, Clock, system_clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unavailable
 from cloudcore.jobs import queue
-from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
+from cloudcore.jobs.kinds import Committed, Done, JobKind, Next, StepFailed
 from cloudcore.jobs.leases import hold
 from cloudcore.jobs.queue import Job, LeaseLost
 
@@ -156,32 +156,32 @@ class JobWorker:
             try:
                 async with asyncio.timeout(kind.step_seconds):
                     outcome = await kind.step(current)
-                current, result = await self._database.write(
+                moved, result = await self._database.write(
                     partial(_commit, current, outcome, self._clock(), self._lease_end()),
                     keep=not self._is_stopping,
                 )
-                if outcome.committed is not None:
-                    outcome.committed(result)
             except LeaseLost:
                 _log.warning("job %s was taken over; its step did not count", job.id)
                 return
             except Exception as error:  # noqa: BLE001 - any error fails the attempt
                 await self._record_failure(kind, current, error)
                 return
+            _tell(current, outcome.committed, result)
+            current = moved
 
-    async def _record_failure(self, kind: JobKind, job: Job | None, error: Exception) -> None:
-        assert job is not None
+    async def _record_failure(self, kind: JobKind, job: Job, error: Exception) -> None:
         try:
             fail = partial(_fail, kind, job, _described(job, error), self._chance(), self._clock())
             failed, result = await self._database.write(fail)
-            if failed and kind.gave_up_committed is not None:
-                kind.gave_up_committed(result)
         except LeaseLost:
             _log.warning("job %s was taken over while it failed", job.id)
         except Unavailable as unavailable:
             _log.warning("a failure of job %s is not recorded: %s", job.id, unavailable)
         except Exception:  # noqa: BLE001 - retried after the lease
             _log.exception("job %s (%s) cannot be given up", job.id, job.kind)
+        else:
+            if failed:
+                _tell(job, kind.gave_up_committed, result)
 
     def _lease_end(self) -> int:
         return queue.later(self._clock(), self._pace.lease_seconds)
@@ -204,6 +204,15 @@ def _commit(
         queue.advance(tx, job, outcome.cursor, due_at, now, keep=False)
         moved = None
     return moved, None if outcome.change is None else outcome.change(tx)
+
+
+def _tell(job: Job, committed: Committed | None, result: object) -> None:
+    """Call what follows a commit; log its exception, because the commit stands."""
+    if committed is not None:
+        try:
+            committed(result)
+        except Exception:  # noqa: BLE001 - its bug, not the step's
+            _log.exception("what follows a commit of job %s (%s) failed", job.id, job.kind)
 
 
 def _fail(

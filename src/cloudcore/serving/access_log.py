@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from cloudcore.serving.logs import timestamp
+from cloudcore.serving.planes import Planes
 from cloudcore.serving.record import MAX_USER_AGENT, RequestRecord
 
 FLUSH_SECONDS = 0.25
@@ -22,9 +23,6 @@ MAX_PATH = 1024
 MAX_QUERY = 512
 ATOMIC_BYTES = 4096
 """PIPE_BUF: shorter writes of several processes never mix in a pipe."""
-
-LOGGED_PARAMETERS = frozenset((b"n", b"last", b"digest", b"mount", b"from", b"tag"))
-"""Query parameters whose values may be logged; any other could hold a secret."""
 
 
 class AccessLine(msgspec.Struct):
@@ -47,22 +45,23 @@ class AccessLine(msgspec.Struct):
     logger: str = "access"
 
 
-def loggable_query(query: bytes) -> str:
-    """Return the query string without the parameters that are not known to be harmless."""
+def loggable_query(query: bytes, logged: frozenset[bytes]) -> str:
+    """Return the query string without the parameters that are not `logged`."""
     if not query:
         return ""
-    kept = [part for part in query.split(b"&") if part.partition(b"=")[0] in LOGGED_PARAMETERS]
+    kept = [part for part in query.split(b"&") if part.partition(b"=")[0] in logged]
     return _printable(b"&".join(kept), MAX_QUERY)
 
 
-def access_line(record: RequestRecord) -> AccessLine:
+def access_line(record: RequestRecord, planes: Planes) -> AccessLine:
     """Return the line for a finished request."""
+    logged = planes.planes[record.plane].logged_parameters
     return AccessLine(
         timestamp(record.finished_at),
         record.request_id,
         record.method,
         _printable(record.path, MAX_PATH),
-        loggable_query(record.query),
+        loggable_query(record.query, logged),
         record.status,
         record.sent,
         record.received,
@@ -93,7 +92,8 @@ class AccessLog:
     So a slow reader of standard error does not block the event loop.
     """
 
-    def __init__(self, descriptor: int = 2) -> None:
+    def __init__(self, planes: Planes, descriptor: int = 2) -> None:
+        self._planes = planes
         self._descriptor = descriptor
         self._records: deque[RequestRecord] = deque(maxlen=MAX_PENDING)
         self._stop = threading.Event()
@@ -123,7 +123,7 @@ class AccessLog:
         batch = bytearray()
         with contextlib.suppress(IndexError):
             while True:
-                line = encoder.encode(access_line(self._records.popleft())) + b"\n"
+                line = encoder.encode(access_line(self._records.popleft(), self._planes)) + b"\n"
                 if len(batch) + len(line) > ATOMIC_BYTES:
                     self._write(batch)
                     batch = bytearray()

@@ -21,13 +21,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final, Self
+from collections.abc import Callable
+from typing import Final, Self
 
 from cloudcore.errors import Unavailable
-
-KIB: Final = 1024
-MIB: Final = 1024 * KIB
+from cloudcore.serving.body import Message, Receive
+from cloudcore.serving.limits import KIB, MIB
 
 SMALL_BYTES: Final = 64 * KIB
 """Maximum size of a small body. A typical document has some 2 KiB."""
@@ -38,9 +37,6 @@ RETRY_SECONDS: Final = 5
 TURN_SECONDS: Final = 0.001
 """Time between two turns. A piece of up to 256 KiB takes the event loop some 0.1 ms, so large
 bodies leave it most of its time, and still arrive at up to 100 MB per second."""
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
 
 
 class NoRoom(Unavailable):

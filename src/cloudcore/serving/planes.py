@@ -31,6 +31,8 @@ class Plane(NamedTuple):
     hosts: tuple[bytes, ...] = ()
     """Host names in lower case; one with a leading dot is a domain and all its subdomains.
     Empty: every host."""
+    logged_parameters: frozenset[bytes] = frozenset()
+    """Query parameters whose values the access log may show; any other could hold a secret."""
 
     def owns_host(self, host: bytes) -> bool:
         """Return True if `hosts` contains `host`, in lower case and without a port."""

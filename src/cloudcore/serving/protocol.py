@@ -82,7 +82,7 @@ class HttpProtocol(asyncio.Protocol):
         self._reading = True
         self._buffer = b""
         self._deadline = NEVER
-        self.discarded = 0  # bytes dropped after an answer
+        self.discarded = 0  # bytes dropped since the last answer
         self._draining: SocketBody | None = None
         self._drain_waiter: asyncio.Future[None] | None = None
         self._unsent = 0  # bytes buffered in the transport, or dropped by an abort
@@ -288,10 +288,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def record(self, cycle: RequestCycle) -> None:
         """Call the observers with the record of an ended request."""
-        client = self.client[0] if self.client else ""
-        record = record_of(cycle, client, self.worker.planes)
-        for observe in self.worker.observers:
-            observe(record)
+        self._observe(record_of(cycle, self._host(), self.worker.planes))
 
     def cycle_ended(self, cycle: RequestCycle) -> None:
         """Continue with the next request, or close."""
@@ -411,6 +408,7 @@ class HttpProtocol(asyncio.Protocol):
         """
         self._state = ConnectionState.LINGERING
         self._buffer = b""
+        self.discarded = 0
         if self.peer_closed or self.transport.is_closing():
             self._close()
             return

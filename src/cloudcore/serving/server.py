@@ -138,7 +138,7 @@ def raise_descriptor_limit() -> int:
 def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
     """Run worker number `slot`: serve until a signal, drain, and return the exit status."""
     sys.setswitchinterval(SWITCH_SECONDS)
-    access_log = AccessLog() if service.access_log else None
+    access_log = AccessLog(service.planes) if service.access_log else None
     counter = service.counters.counter(slot)
     observers = (counter, access_log) if access_log else (counter,)
     worker = ServerWorker(service.planes, service.limits, *observers)

@@ -24,12 +24,13 @@ from litestar.types import ControllerRouterHandler, HTTPScope, Receive, Scope, S
 from cloudcore import errors
 from cloudcore.db.base import ConstraintViolated
 from cloudcore.iam.resource_rules import ResourceRules
-from cloudcore.serving import body_budget
+from cloudcore.serving.body import Receive as ServerReceive
+from cloudcore.serving.body_budget import BODIES
 from cloudcore.web import idempotency
 from cloudcore.web.context import Platform, Reply, RequestContext, refusal
 from cloudcore.web.envelope import ENVELOPE, ErrorShape
 from cloudcore.web.guard import Guard
-from cloudcore.web.reference import ReferencePages
+from cloudcore.web.reference_pages import ReferencePages
 from cloudcore.web.request_state import RequestState, request_state_of
 from cloudcore.web.route_spec import RouteError, RouteSpec, allowed, routes_of, tails_of
 from cloudcore.web.streams import RequestStream
@@ -136,8 +137,8 @@ class ControlPlane:
             scope = {**scope, "path": tailed.head + PLACEHOLDER}
         elif is_crooked(path):
             scope = {**scope, "path": "/\0"}
-        with body_budget.BODIES.hold() as hold:
-            metered = hold.metered(cast("body_budget.Receive", receive))
+        with BODIES.hold() as hold:
+            metered = hold.metered(cast("ServerReceive", receive))
             await self._app(scope, cast("Receive", metered), state.send)
 
     async def _before_handler(self, request: Request[Any, Any, Any]) -> Reply[Any] | None:

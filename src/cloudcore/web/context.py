@@ -189,13 +189,12 @@ class RequestContext:
         change: Callable[[Connection, *Ts], T],
         *args: *Ts,
         wrap: Callable[[T], B],
-        status: int | None = None,
         location: Callable[[T], str] | None = None,
     ) -> Reply[B]:
         """Run `change`, and record its response under the ``Idempotency-Key`` in one transaction.
 
         `wrap` turns the result of `change` into the body; like `change` it may run more than once.
-        `status` defaults to the route's.
+        The response has the route's status.
 
         Raises:
             InProgress: another attempt has taken over; nothing was changed.
@@ -208,7 +207,7 @@ class RequestContext:
             result = change(connection, *args)
             body = msgspec.json.encode(wrap(result))
             where = location(result) if location else None
-            reply: Reply[B] = Reply(status or self._status, body, where)
+            reply: Reply[B] = Reply(self._status, body, where)
             if self.claim is not None:
                 self._complete(connection, self.claim, reply)
             return reply

@@ -67,10 +67,9 @@ class Guard:
         state.spec = spec
         if spec.tail is not None:
             _show_tail(spec.tail, state.tail, connection.scope)
-        if self._platform is None:
-            return
         _lower_ids(spec, connection.scope)
-        await self._admit(self._platform, state, connection, spec)
+        if self._platform is not None:
+            await self._admit(self._platform, state, connection, spec)
         if spec.tail is not None and state.tail is None:
             raise InvalidInput(
                 f"{spec.tail} is percent-encoded UTF-8 without null characters",

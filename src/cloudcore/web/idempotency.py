@@ -31,6 +31,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
+from cloudcore.db.deletion import deletion
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict, IdempotencyKeyReused, InvalidInput
@@ -190,9 +191,7 @@ _COMPLETE: Final = Statement(
     )
 )
 _RELEASE: Final = Statement(delete(idempotency_records).where(*_IS_OURS))
-_FORGET_EXPIRED: Final = Statement(
-    delete(idempotency_records).where(_r.created_at <= bindparam("before"))
-)
+_FORGET_EXPIRED: Final = deletion(_r.created_at)
 
 
 def begin(connection: Connection, claim: Claim, now: int) -> bytes | None:
@@ -252,5 +251,5 @@ def release(connection: Connection, claim: Claim) -> None:
 
 
 def forget_expired(connection: Connection, now: int) -> int:
-    """Delete the records older than `KEPT_SECONDS`; return how many."""
+    """Delete a batch of the records older than `KEPT_SECONDS`; return how many."""
     return connection.execute(_FORGET_EXPIRED, before=now - KEPT_SECONDS * MICROSECONDS)

@@ -22,7 +22,7 @@ async def read_page(
     key: Callable[[T], str],
 ) -> tuple[Sequence[T], PageMeta]:
     """Return the page of a list that `query` requests, and its meta; `key` is the sort key."""
-    pager = ctx.pager(query, rows.__name__, *map(str, within))
+    pager = ctx.pager(query, *map(str, within))
     (after,) = pager.position or ("",)
 
     def read(tx: Connection) -> tuple[Sequence[T], int]:

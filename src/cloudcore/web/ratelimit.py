@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from sqlalchemy import BigInteger, Column, Table, bindparam, delete, literal_column, select, update
+from sqlalchemy import BigInteger, Column, Table, bindparam, literal_column, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
+from cloudcore.db.deletion import deletion
 from cloudcore.db.schema import ByteOrdered, Moment, metadata
 from cloudcore.db.statement import Statement
 
@@ -110,7 +111,7 @@ _GIVE_BACK: Final = Statement(
     .where(*_IS_WINDOW, _w.window_ends_at > bindparam("now"), _w.count > literal_column("0"))
     .values(count=_w.count - literal_column("1"), refused=literal_column("0"))
 )
-_FORGET: Final = Statement(delete(rate_windows).where(_w.window_ends_at <= bindparam("now")))
+_FORGET: Final = deletion(_w.window_ends_at)
 
 
 def count_request(
@@ -132,5 +133,5 @@ def give_back(connection: Connection, endpoint: str, subject: str, now: int) -> 
 
 
 def forget_ended(connection: Connection, now: int) -> int:
-    """Delete the windows that have ended; return how many."""
-    return connection.execute(_FORGET, now=now)
+    """Delete a batch of the windows that have ended; return how many."""
+    return connection.execute(_FORGET, before=now)

@@ -150,10 +150,12 @@ class StreamReply:
             else:
                 await self._send_parts(self._body, scope, send)
         finally:
-            if not isinstance(self._body, FileRange):
-                await self._body.aclose()
-            if self._close is not None:
-                self._close()
+            try:
+                if not isinstance(self._body, FileRange):
+                    await self._body.aclose()
+            finally:
+                if self._close is not None:
+                    self._close()
 
     async def _send_parts(
         self, parts: AsyncGenerator[bytes, None], scope: Scope, send: Send

@@ -12,7 +12,7 @@ from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.iam.passwords import hash_password, salt_of
 from cloudcore.identity.lost_credentials import (
     add_key,
-    find_person,
+    find_person_by_email,
     find_program,
     reset_password,
 )
@@ -114,7 +114,7 @@ async def _reset_password(
     async with Registry(settings).open() as process:
         ctx = process.ctx
         named = organization and lower_ids(organization)
-        person = await ctx.database.read(find_person, email, named)
+        person = await ctx.database.read(find_person_by_email, email, named)
         kept = hash_password(password, salt=salt_of(person.password))
         now = ctx.clock()
 

@@ -18,8 +18,8 @@ from litestar.types import Message, Receive, Scope, Send
 from cloudcore.clock import Clock
 from cloudcore.identity.oauth_forms import MAX_FORM_BYTES
 from cloudcore.keyring import Keyring
+from cloudcore.serving.body import Receive as BodyReceive
 from cloudcore.serving.body_budget import BODIES
-from cloudcore.serving.body_budget import Receive as BodyReceive
 from registry.console.admission import admit
 from registry.console.assets import send_asset
 from registry.console.control_plane import Application

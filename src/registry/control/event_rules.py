@@ -120,7 +120,6 @@ async def create_event_rule(
         event_rules.create_rule,
         rule,
         wrap=lambda made: _one(ctx, made),
-        status=201,
         location=lambda made: f"{_PATH}/{made.id}",
     )
 

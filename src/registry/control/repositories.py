@@ -184,7 +184,6 @@ async def create_repository(
         new,
         change_of(ctx),
         wrap=lambda found: OneRepository(repository=repository_answer(ctx, found)),
-        status=201,
         location=lambda found: f"/v1/repositories/{found.id}",
     )
 

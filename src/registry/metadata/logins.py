@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import ColumnElement, bindparam, func, or_, select, text
 
 from cloudcore.db.base import Connection
+from cloudcore.db.deletion import deletion
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.rows.sessions import find_live_session
 from cloudcore.identity.tables import (
@@ -97,7 +98,7 @@ _OPEN: Final = page(
     )
 ).subquery()
 _COUNT_OPEN: Final = Statement(select(func.count()).select_from(_OPEN))
-_FORGET: Final = Statement(login_credentials.delete().where(_l.expires_at <= bindparam("now")))
+_FORGET: Final = deletion(_l.expires_at)
 _FIND_BY_PASSWORD: Final = _found_by(_l.password_sha256 == bindparam("key"))
 _FIND_BY_ID: Final = _found_by(_l.id == bindparam("key"))
 
@@ -124,8 +125,8 @@ def count_open(tx: Connection, account_id: str, now: int, most: int) -> int:
 
 
 def forget_expired(tx: Connection, now: int) -> int:
-    """Delete the expired logins; return their number."""
-    return tx.execute(_FORGET, now=now)
+    """Delete a batch of the expired logins; return how many."""
+    return tx.execute(_FORGET, before=now)
 
 
 def _login(tx: Connection, statement: Statement, key: str, now: int) -> Login | None:

@@ -114,7 +114,6 @@ async def create_access_key(
         access_keys.create_access_key,
         row,
         wrap=partial(_new, owner, made.secret),
-        status=201,
         location=lambda key: f"/v1/service-accounts/{owner.id}/access-keys/{key.id}",
     )
 

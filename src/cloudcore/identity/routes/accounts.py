@@ -25,7 +25,7 @@ from cloudcore.identity.rows.accounts import (
     list_accounts_of_member,
 )
 from cloudcore.identity.rows.organizations import Joined, organization_names
-from cloudcore.identity.rows.users import find_current_organization
+from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.services import accounts
 from cloudcore.identity.services.members import organization_of
 from cloudcore.identity.services.organizations import get_joined
@@ -205,7 +205,6 @@ async def create_account(
         accounts.Founder(caller.crn, None if joined is None else caller.id),
         ids,
         wrap=_one,
-        status=201,
         location=lambda made: f"/v1/accounts/{made.account.id}",
     )
 

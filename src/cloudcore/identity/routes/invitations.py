@@ -122,7 +122,7 @@ async def invite_member(
         raise AccessDenied("a personal organization has one member, and cannot invite others")
     email = email_address(data.email)
     new = new_invitation(ctx.new_id(), organization_id, email, data.role, ctx.clock())
-    return await ctx.commit(invitations.invite, new, wrap=_new, status=201)
+    return await ctx.commit(invitations.invite, new, wrap=_new)
 
 
 @get(_PATH, opt={"action": "iam:ListInvitations", "query": PageQuery})

@@ -17,7 +17,8 @@ from cloudcore.identity.names import missing
 from cloudcore.identity.routes.organizations import organization_reference
 from cloudcore.identity.routes.users import UserRecord, user_record
 from cloudcore.identity.rows.organizations import organization_names
-from cloudcore.identity.rows.users import User, find_current_organization, find_user
+from cloudcore.identity.rows.sessions import find_current_organization
+from cloudcore.identity.rows.users import User, find_user
 from cloudcore.identity.services.users import change_password
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import RequestContext

@@ -152,7 +152,6 @@ async def create_organization(
         made,
         person.id,
         wrap=one_organization,
-        status=201,
         location=lambda joined: f"/v1/organizations/{joined.organization.id}",
     )
 

@@ -167,7 +167,6 @@ async def create_policy(
         policy,
         data.document,
         wrap=_one,
-        status=201,
         location=lambda made: f"/v1/policies/{made.id}",
     )
 
@@ -252,7 +251,6 @@ async def create_attachment(
         policies.attach_policy,
         attachment,
         wrap=lambda attached: OneAttachment(attachment=_attachment(policy, attached)),
-        status=201,
         location=lambda made: f"/v1/policies/{policy.id}/attachments/{made.attachment.id}",
     )
 

@@ -167,7 +167,6 @@ async def create_role(
         role,
         data.trust_policy,
         wrap=_one,
-        status=201,
         location=lambda made: f"/v1/roles/{made.id}",
     )
 
@@ -224,7 +223,6 @@ async def create_assignment(
         data.user,
         ctx.clock(),
         wrap=lambda assigned: OneAssignment(assignment=_assignment(role, assigned)),
-        status=201,
         location=lambda made: f"/v1/roles/{role.id}/assignments/{made.assignment.user_id}",
     )
 

@@ -114,7 +114,6 @@ async def create_service_account(
         service_accounts.create_service_account,
         made,
         wrap=_one,
-        status=201,
         location=lambda made: f"/v1/service-accounts/{made.id}",
     )
 

@@ -24,13 +24,12 @@ from cloudcore.identity.names import email_address, iam_crn, missing, person_crn
 from cloudcore.identity.permissions import membership
 from cloudcore.identity.routes.fields import Email, Status
 from cloudcore.identity.routes.organizations import membership_policy
-from cloudcore.identity.rows.organizations import Joined
+from cloudcore.identity.rows.organizations import Joined, count_members
+from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.rows.users import (
     User,
-    count_active_members,
-    find_current_organization,
     find_shared_organization,
-    list_active_members,
+    list_users_of,
 )
 from cloudcore.identity.services import users
 from cloudcore.identity.services.members import organization_of
@@ -143,10 +142,10 @@ def _authorize(ctx: RequestContext, joined: Joined, user_id: str) -> None:
 
 
 async def _governed(ctx: RequestContext, user_id: str) -> Joined:
-    """Return an organization that the caller owns and the user is a member of.
+    """Return an organization of the caller and the user, preferably owned by the caller.
 
     Raises:
-        AccessDenied: the caller is not a person, or not an owner of it.
+        AccessDenied: the caller is not a person, or its role there does not allow the action.
         NotFound: they share no organization.
 
     """
@@ -210,7 +209,6 @@ async def create_user(
         joined.organization.id,
         user,
         wrap=partial(_new, password),
-        status=201,
         location=lambda made: f"/v1/users/{made.id}",
     )
 
@@ -222,8 +220,8 @@ async def list_users(ctx: NamedDependency[RequestContext]) -> ManyUsers:
     found, meta = await read_page(
         ctx,
         ctx.query(PageQuery),
-        list_active_members,
-        count_active_members,
+        list_users_of,
+        count_members,
         organization_id,
         key=lambda user: user.id,
     )

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, bindparam, func, select
 
 from cloudcore.db.base import Connection
+from cloudcore.db.deletion import deletion
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import invitations
@@ -41,7 +42,7 @@ _LIST: Final = Statement(
 _COUNT: Final = Statement(select(func.count()).select_from(invitations).where(_OF_ORGANIZATION))
 _REPLACE: Final = Statement(invitations.delete().where(*_OF_ADDRESS))
 _DELETE: Final = Statement(invitations.delete().where(_OF_ORGANIZATION, _i.id == bindparam("id")))
-_FORGET: Final = Statement(invitations.delete().where(_i.expires_at <= bindparam("now")))
+_FORGET: Final = deletion(_i.expires_at)
 
 
 def put_invitation(tx: Connection, invitation: Invitation) -> None:
@@ -76,5 +77,5 @@ def delete_invitation(tx: Connection, organization_id: str, invitation_id: str) 
 
 
 def forget_invitations(tx: Connection, now: int) -> int:
-    """Delete the expired invitations; return how many."""
-    return tx.execute(_FORGET, now=now)
+    """Delete a batch of the expired invitations; return how many."""
+    return tx.execute(_FORGET, before=now)

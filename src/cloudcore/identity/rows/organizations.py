@@ -171,7 +171,7 @@ def count_joined(tx: Connection, user_id: str) -> int:
     return row[0] if row else 0
 
 
-def lock_organization(tx: Connection, organization_id: str) -> bool:
+def lock_if_there(tx: Connection, organization_id: str) -> bool:
     """Lock an organization until the transaction ends; return False if it does not exist.
 
     To lock an account too (`increment_revision`), do so afterwards.
@@ -208,7 +208,7 @@ def list_members(tx: Connection, organization_id: str, after: str, limit: int) -
 
 
 def count_members(tx: Connection, organization_id: str) -> int:
-    """Count the members."""
+    """Count the members of an organization, suspended or not."""
     row = tx.row(_COUNT_MEMBERS, organization_id=organization_id)
     return row[0] if row else 0
 

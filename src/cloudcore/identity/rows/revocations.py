@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, literal_column, select
 
 from cloudcore.db.base import Connection
+from cloudcore.db.deletion import deletion
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import login_credentials, revoked_tokens
@@ -27,7 +28,7 @@ _ADD: Final = insertion(revoked_tokens)
 _IS_REVOKED: Final = Statement(
     page(select(literal_column("1")).select_from(revoked_tokens).where(_t.jti == bindparam("jti")))
 )
-_FORGET: Final = Statement(revoked_tokens.delete().where(_t.expires_at < bindparam("before")))
+_FORGET: Final = deletion(_t.expires_at)
 _FIND_LOGIN: Final = Statement(
     select(_l.id, _l.service_account_id, _l.sid).where(_l.password_sha256 == bindparam("hash"))
 )
@@ -60,5 +61,5 @@ def revoke_login(tx: Connection, login_id: str, now: int) -> None:
 
 
 def forget_revoked_tokens(tx: Connection, before: int) -> int:
-    """Delete the marks of tokens that expired before `before`; return how many."""
+    """Delete a batch of the marks of tokens that expired by `before`; return how many."""
     return tx.execute(_FORGET, before=before)

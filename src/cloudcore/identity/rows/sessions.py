@@ -8,11 +8,15 @@ from typing import Final, NamedTuple
 from sqlalchemy import and_, bindparam, func, not_, or_, select, text
 
 from cloudcore.db.base import Connection
+from cloudcore.db.deletion import deletion
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import (
     access_keys,
     accounts,
+    auth_codes,
+    memberships,
+    refresh_tokens,
     roles,
     service_accounts,
     sessions,
@@ -142,6 +146,33 @@ _REVOKE: Final = Statement(
     _OF_SID.where(_s.revoked_at.is_(None)).values(revoked_at=bindparam("now"))
 )
 _EXTEND: Final = Statement(_OF_SID.values(expires_at=bindparam("until")))
+_REVOKE_OTHERS: Final = Statement(
+    sessions.update()
+    .where(_s.user_id == bindparam("of_user"), _s.id != bindparam("but"), _s.revoked_at.is_(None))
+    .values(revoked_at=bindparam("now"))
+)
+_DELETE_OTHER_REFRESH: Final = Statement(
+    refresh_tokens.delete().where(
+        refresh_tokens.c.sid.in_(
+            select(_s.id).where(_s.user_id == bindparam("of_user"), _s.id != bindparam("but"))
+        )
+    )
+)
+_DELETE_CODES: Final = Statement(
+    auth_codes.delete().where(auth_codes.c.user_id == bindparam("of_user"))
+)
+_SWITCH: Final = Statement(_OF_SID.values(organization_id=bindparam("in_organization")))
+_CURRENT: Final = Statement(
+    select(_s.organization_id)
+    .join(
+        memberships,
+        and_(
+            memberships.c.organization_id == _s.organization_id,
+            memberships.c.user_id == _s.user_id,
+        ),
+    )
+    .where(_s.id == bindparam("sid"))
+)
 _REVOKE_OF_ROLE: Final = Statement(
     sessions.update()
     .where(_s.role_id == bindparam("of_role"), _s.revoked_at.is_(None))
@@ -168,7 +199,7 @@ _OPEN: Final = page(
     )
 ).subquery()
 _COUNT_OPEN: Final = Statement(select(func.count()).select_from(_OPEN))
-_FORGET: Final = Statement(sessions.delete().where(_s.expires_at < bindparam("before")))
+_FORGET: Final = deletion(_s.expires_at)
 
 
 def find_last_signed_in(tx: Connection, user_ids: Sequence[str]) -> str | None:
@@ -209,6 +240,27 @@ def extend_session(tx: Connection, sid: str, until: int) -> None:
     tx.execute(_EXTEND, sid=sid, until=until)
 
 
+def revoke_other_sessions(tx: Connection, user_id: str, sid: str, now: int) -> None:
+    """Revoke all sessions of a person except `sid`, and pending codes."""
+    tx.execute(_REVOKE_OTHERS, of_user=user_id, but=sid, now=now)
+    tx.execute(_DELETE_OTHER_REFRESH, of_user=user_id, but=sid)
+    tx.execute(_DELETE_CODES, of_user=user_id)
+
+
+def switch_organization(tx: Connection, sid: str, organization_id: str) -> None:
+    """Set the current organization of a session."""
+    tx.execute(_SWITCH, sid=sid, in_organization=organization_id)
+
+
+def find_current_organization(tx: Connection, sid: str) -> str | None:
+    """Return the organization that a session was switched to, or None.
+
+    None also if the person has left it.
+    """
+    row = tx.row(_CURRENT, sid=sid)
+    return row[0] if row else None
+
+
 def revoke_sessions_of_role(tx: Connection, role_id: str, now: int) -> None:
     """Revoke all sessions of a role (after a change of its trust policy)."""
     tx.execute(_REVOKE_OF_ROLE, of_role=role_id, now=now)
@@ -226,5 +278,5 @@ def count_open_of_account(tx: Connection, account_id: str, now: int, most: int) 
 
 
 def forget_sessions(tx: Connection, before: int) -> int:
-    """Delete the sessions that expired before `before`; return how many."""
+    """Delete a batch of the sessions that expired by `before`; return how many."""
     return tx.execute(_FORGET, before=before)

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, null, select
 
 from cloudcore.db.base import Connection
+from cloudcore.db.deletion import deletion
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import auth_codes, refresh_tokens
@@ -53,7 +54,7 @@ _SPEND_CODE: Final = Statement(
     .values(spent_at=bindparam("now"), sid=bindparam("for_sid"))
 )
 _DISOWN: Final = Statement(auth_codes.update().where(_THE_CODE).values(sid=null()))
-_FORGET_CODES: Final = Statement(auth_codes.delete().where(_c.expires_at < bindparam("before")))
+_FORGET_CODES: Final = deletion(_c.expires_at)
 
 _ADD_REFRESH: Final = insertion(refresh_tokens)
 _THE_REFRESH: Final = _r.token_sha256 == bindparam("hash")
@@ -63,9 +64,7 @@ _LOCK_REFRESH: Final = Statement(
 _SPEND_REFRESH: Final = Statement(
     refresh_tokens.update().where(_THE_REFRESH).values(spent_at=bindparam("now"))
 )
-_FORGET_REFRESH: Final = Statement(
-    refresh_tokens.delete().where(_r.expires_at < bindparam("before"))
-)
+_FORGET_REFRESH: Final = deletion(_r.expires_at)
 
 
 def add_code(tx: Connection, code: Code) -> None:
@@ -106,5 +105,5 @@ def spend_refresh_token(tx: Connection, token_sha256: str, now: int) -> None:
 
 
 def forget_sign_ins(tx: Connection, before: int) -> int:
-    """Delete codes and refresh tokens that expired before `before`; return how many."""
+    """Delete a batch of the codes and refresh tokens that expired by `before`; return how many."""
     return tx.execute(_FORGET_CODES, before=before) + tx.execute(_FORGET_REFRESH, before=before)

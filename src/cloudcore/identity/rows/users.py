@@ -9,14 +9,7 @@ from sqlalchemy import Select, bindparam, false, func, select
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.rows.insertion import insertion
-from cloudcore.identity.tables import (
-    auth_codes,
-    memberships,
-    organizations,
-    refresh_tokens,
-    sessions,
-    users,
-)
+from cloudcore.identity.tables import memberships, organizations, users
 
 _u = users.c
 _m = memberships.c
@@ -72,7 +65,6 @@ _LIST: Final = Statement(
         .order_by(_u.id)
     )
 )
-_COUNT: Final = Statement(select(func.count()).select_from(memberships).where(_JOINED))
 _COUNT_OTHER_MEMBERSHIPS: Final = Statement(
     select(func.count())
     .select_from(memberships)
@@ -111,35 +103,6 @@ _UPDATE: Final = Statement(
 )
 _DELETE_MEMBERSHIPS: Final = Statement(memberships.delete().where(_m.user_id == bindparam("id")))
 _DELETE: Final = Statement(users.delete().where(_u.id == bindparam("id")))
-_REVOKE_OTHERS: Final = Statement(
-    sessions.update()
-    .where(
-        sessions.c.user_id == bindparam("of_user"),
-        sessions.c.id != bindparam("but"),
-        sessions.c.revoked_at.is_(None),
-    )
-    .values(revoked_at=bindparam("now"))
-)
-_SPEND_REFRESH: Final = Statement(
-    refresh_tokens.delete().where(
-        refresh_tokens.c.sid.in_(
-            select(sessions.c.id).where(
-                sessions.c.user_id == bindparam("of_user"), sessions.c.id != bindparam("but")
-            )
-        )
-    )
-)
-_FORGET_CODES: Final = Statement(
-    auth_codes.delete().where(auth_codes.c.user_id == bindparam("of_user"))
-)
-_SWITCH: Final = Statement(
-    sessions.update()
-    .where(sessions.c.id == bindparam("sid"))
-    .values(organization_id=bindparam("organization_id"))
-)
-_CURRENT: Final = Statement(
-    select(sessions.c.organization_id).where(sessions.c.id == bindparam("sid"))
-)
 
 
 def add_user(tx: Connection, user: User) -> bool:
@@ -169,28 +132,22 @@ def has_added(tx: Connection, organization_id: str, email: str) -> bool:
     return tx.row(_FIND_ADDED, organization_id=organization_id, email=email) is not None
 
 
-def find_member_by_email(tx: Connection, organization_id: str, email: str) -> User | None:
-    """Return the member with this e-mail address (in lower case), or None."""
+def find_user_of_email(tx: Connection, organization_id: str, email: str) -> User | None:
+    """Return the member of an organization with this e-mail address (in lower case), or None."""
     row = tx.row(_FIND_MEMBER_BY_EMAIL, organization_id=organization_id, email=email)
     return _user(row) if row else None
 
 
-def find_active_member(tx: Connection, organization_id: str, user_id: str) -> User | None:
-    """Return a member of an organization, or None."""
+def find_user_of(tx: Connection, organization_id: str, user_id: str) -> User | None:
+    """Return a member of an organization, suspended or not, or None."""
     row = tx.row(_FIND_MEMBER, organization_id=organization_id, id=user_id)
     return _user(row) if row else None
 
 
-def list_active_members(tx: Connection, organization_id: str, after: str, limit: int) -> list[User]:
-    """Return the members of an organization, oldest first."""
+def list_users_of(tx: Connection, organization_id: str, after: str, limit: int) -> list[User]:
+    """Return the members of an organization, suspended or not, oldest first."""
     rows = tx.rows(_LIST, organization_id=organization_id, after=after, limit=limit)
     return [_user(row) for row in rows]
-
-
-def count_active_members(tx: Connection, organization_id: str) -> int:
-    """Count the persons that `list_active_members` lists."""
-    row = tx.row(_COUNT, organization_id=organization_id)
-    return row[0] if row else 0
 
 
 def is_member_elsewhere(tx: Connection, user_id: str, organization_id: str) -> bool:
@@ -233,24 +190,6 @@ def delete_user(tx: Connection, user_id: str) -> None:
     """Delete a person with memberships, role assignments and sessions."""
     tx.execute(_DELETE_MEMBERSHIPS, id=user_id)
     tx.execute(_DELETE, id=user_id)
-
-
-def revoke_other_sessions(tx: Connection, user_id: str, sid: str, now: int) -> None:
-    """Revoke all sessions of a person except `sid`, and pending codes."""
-    tx.execute(_REVOKE_OTHERS, of_user=user_id, but=sid, now=now)
-    tx.execute(_SPEND_REFRESH, of_user=user_id, but=sid)
-    tx.execute(_FORGET_CODES, of_user=user_id)
-
-
-def switch_organization(tx: Connection, sid: str, organization_id: str) -> None:
-    """Set the current organization of a session."""
-    tx.execute(_SWITCH, sid=sid, organization_id=organization_id)
-
-
-def find_current_organization(tx: Connection, sid: str) -> str | None:
-    """Return the current organization of a session, or None."""
-    row = tx.row(_CURRENT, sid=sid)
-    return row[0] if row else None
 
 
 def _user(row: tuple[Any, ...]) -> User:

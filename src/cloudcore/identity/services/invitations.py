@@ -20,9 +20,9 @@ from cloudcore.identity.rows.organizations import (
     Joined,
     Membership,
     add_membership,
+    lock_if_there,
 )
-from cloudcore.identity.rows.organizations import lock_organization as lock_if_there
-from cloudcore.identity.rows.users import find_member_by_email, find_user, lock_user
+from cloudcore.identity.rows.users import find_user, find_user_of_email, lock_user
 from cloudcore.identity.services.members import lock_organization
 from cloudcore.identity.services.organizations import get_joined
 from cloudcore.identity.sessions import hash_of
@@ -99,5 +99,5 @@ def accept_invitation(
 
 
 def _check_no_member(tx: Connection, organization_id: str, email: str) -> None:
-    if find_member_by_email(tx, organization_id, email) is not None:
+    if find_user_of_email(tx, organization_id, email) is not None:
         raise Conflict("the organization has a member with this address")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
-from cloudcore.identity.names import email_address, iam_crn, missing
+from cloudcore.identity.names import email_address, missing, person_crn
 from cloudcore.identity.rows import organizations, users
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.identity.rows.organizations import Membership
@@ -15,7 +15,7 @@ from cloudcore.uuids import parse_uuid
 
 def lock_organization(tx: Connection, organization_id: str) -> None:
     """Lock an organization until the transaction ends, or raise `NotFound`."""
-    if not organizations.lock_organization(tx, organization_id):
+    if not organizations.lock_if_there(tx, organization_id):
         raise missing("organization")
 
 
@@ -48,12 +48,12 @@ def find_person(tx: Connection, organization_id: str, text: str) -> User:
     text = lower_ids(text)
     if text.startswith("crn:"):
         user_id = text.rpartition("/")[2]
-        member = users.find_active_member(tx, organization_id, user_id)
-        if member is None or text != iam_crn(member.organization_id, "user", member.id):
+        member = users.find_user_of(tx, organization_id, user_id)
+        if member is None or text != person_crn(member.organization_id, member.id):
             raise missing("user")
         return member
     if parse_uuid(text) is not None:
-        member = users.find_active_member(tx, organization_id, text)
+        member = users.find_user_of(tx, organization_id, text)
     else:
         try:
             email = email_address(text)
@@ -61,7 +61,7 @@ def find_person(tx: Connection, organization_id: str, text: str) -> User:
             raise InvalidInput(
                 "user is a UUID, an e-mail address or a CRN", field="user", reason="malformed"
             ) from None
-        member = users.find_member_by_email(tx, organization_id, email)
+        member = users.find_user_of_email(tx, organization_id, email)
     if member is None:
         raise missing("user")
     return member

@@ -10,7 +10,8 @@ from cloudcore.identity.names import missing
 from cloudcore.identity.rows import organizations as rows
 from cloudcore.identity.rows.accounts import is_any_account_of
 from cloudcore.identity.rows.organizations import Joined, Member, Membership, Organization
-from cloudcore.identity.rows.users import lock_user, switch_organization
+from cloudcore.identity.rows.sessions import switch_organization
+from cloudcore.identity.rows.users import lock_user
 from cloudcore.identity.services.members import check_owner_remains, lock_organization
 from cloudcore.identity.services.roles import unassign_all
 

@@ -11,6 +11,7 @@ from cloudcore.identity.names import missing
 from cloudcore.identity.rows import organizations, users
 from cloudcore.identity.rows.accounts import is_any_account_of
 from cloudcore.identity.rows.organizations import Membership, Organization
+from cloudcore.identity.rows.sessions import revoke_other_sessions
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.members import check_owner_remains, lock_organization
 from cloudcore.identity.services.roles import unassign_all
@@ -55,7 +56,7 @@ def create_user(tx: Connection, organization_id: str, user: User) -> User:
 
     """
     lock_organization(tx, organization_id)
-    is_member = users.find_member_by_email(tx, organization_id, user.email) is not None
+    is_member = users.find_user_of_email(tx, organization_id, user.email) is not None
     if is_member or users.has_added(tx, organization_id, user.email):
         raise _taken()
     made = add_person(tx, user._replace(home_organization_id=organization_id))
@@ -82,7 +83,7 @@ def first_salt(keyring: Keyring, email: str) -> bytes:
 
 def get_user(tx: Connection, organization_id: str, user_id: str) -> User:
     """Return a member of an organization, or raise `NotFound`."""
-    found = users.find_active_member(tx, organization_id, user_id)
+    found = users.find_user_of(tx, organization_id, user_id)
     if found is None:
         raise missing("user")
     return found
@@ -105,7 +106,7 @@ def set_user_status(
 def delete_user(tx: Connection, organization_id: str, user_id: str, now: int) -> None:
     """Delete a person with the personal organization and all sessions."""
     user = _governed(tx, organization_id, user_id)
-    organizations.lock_organization(tx, user.organization_id)
+    organizations.lock_if_there(tx, user.organization_id)
     if is_any_account_of(tx, user.organization_id):
         raise Conflict("the person owns accounts")
     _check_not_last_owner(tx, organization_id, user_id)
@@ -128,7 +129,7 @@ def change_password(
     users.update_user(
         tx, user._replace(password=password, must_change_password=False, updated_at=now)
     )
-    users.revoke_other_sessions(tx, user_id, sid, now)
+    revoke_other_sessions(tx, user_id, sid, now)
 
 
 def _taken() -> Conflict:

@@ -8,6 +8,7 @@ from sqlalchemy import bindparam, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
+from cloudcore.db.deletion import deletion
 from cloudcore.db.statement import Statement
 from registry.metadata.control_tables import image_pins
 
@@ -44,12 +45,7 @@ _PUT: Final = Statement(
     )
 )
 _REMOVE: Final = Statement(image_pins.delete().where(*_of_image, _p.name == bindparam("name")))
-_FORGET: Final = Statement(
-    image_pins.delete().where(
-        _p.expires_at.is_not(None),  # so that the partial index applies
-        _p.expires_at <= bindparam("now"),
-    )
-)
+_FORGET: Final = deletion(_p.expires_at, _p.expires_at.is_not(None))  # for the partial index
 
 
 def list_unexpired_pins(
@@ -70,6 +66,6 @@ def remove_pin(tx: Connection, repository_id: str, manifest_id: str, name: str) 
     tx.execute(_REMOVE, repository_id=repository_id, manifest_id=manifest_id, name=name)
 
 
-def forget_expired(tx: Connection, now: int) -> None:
-    """Delete the expired pins."""
-    tx.execute(_FORGET, now=now)
+def forget_expired(tx: Connection, now: int) -> int:
+    """Delete a batch of the expired pins; return how many."""
+    return tx.execute(_FORGET, before=now)
