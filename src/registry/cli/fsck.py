@@ -44,21 +44,21 @@ def run_fsck(settings: Settings, *, read_objects: bool, removes_orphans: bool) -
         )
     log_line(
         f"{report.object_count} blobs and {report.manifest_count} manifests checked: "
-        f"{len(report.violations)} violations, {len(report.orphans)} leaks\n"
+        f"{len(report.violations)} violations, {len(report.orphans)} orphans\n"
     )
     if checked.warning:
         log_line(f"Warning: {checked.warning}\n")
     if removes_orphans:
         if report.violations:
             raise CommandFailure(
-                "no leaks were set aside: wrong metadata may be wrong about them too; mend what is"
-                " listed above first"
+                "no orphans were set aside: wrong metadata may be wrong about them too; mend what"
+                " is listed above first"
             )
         moved = asyncio.run(_set_orphans_aside(settings))
         left = len(report.orphans) - moved
         kept = f" for {duration_text(settings.delays.gc_orphan_seconds)}" if moved else ""
         rest = f"; {left} may be uploads under way" if left > 0 else ""
-        log_line(f"{moved} leaks set aside{kept}{rest}\n")
+        log_line(f"{moved} orphans set aside{kept}{rest}\n")
     return 1 if report.violations or checked.warning else 0
 
 
