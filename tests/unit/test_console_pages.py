@@ -264,6 +264,16 @@ def test_the_root_and_the_first_page_need_no_sign_in(console: Console) -> None:
         assert (answer.status_code, answer.headers["location"]) == (303, there)
 
 
+@pytest.mark.parametrize("origin", ["http://[", "http://registry.test:x", "http://registry.test/"])
+async def test_a_form_of_a_malformed_origin_is_refused(console: Console, origin: str) -> None:
+    session = ConsoleSession("3", "ann@example.com", "csrf", 1, Token("", 1), "")
+    cookie = CookieJar(KEYRING, URL).seal(COOKIE, session).partition(";")[0]
+    async with browser_of(console) as browser:
+        headers = {"Origin": origin, "Cookie": cookie}
+        answer = await browser.post(HOME, data={"csrf": "csrf"}, headers=headers)
+    assert (answer.status_code, "from another site" in answer.text) == (403, True)
+
+
 async def test_a_sign_in_outlives_a_role_that_cannot_be_assumed() -> None:
     role = {"id": ID, "name": "admin", "account": {"id": ID, "crn": "", "name": "acme"}}
     tokens = {"access_token": "person", "expires_in": 3600, "refresh_token": "refresh"}
