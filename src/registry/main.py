@@ -38,7 +38,7 @@ from registry.families import DEV_FAMILIES
 from registry.gc import generations
 from registry.gc.generations import Generations
 from registry.gc.orphans.quarantine import take_back_owned
-from registry.jobs import running
+from registry.jobs import repeated, running
 from registry.metadata.collector.generations import accepted_at
 from registry.metadata.database import migrate
 from registry.metadata.repositories.live import add_account, find_account
@@ -314,26 +314,3 @@ def application(registry: Registry) -> Dispatcher:
     )
     registry.on_damage = made.note_damage
     return made
-
-
-@asynccontextmanager
-async def repeated(seconds: float, chore: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
-    """Run a chore every `seconds` during the block."""
-    task = asyncio.create_task(_repeat(seconds, chore))
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def _repeat(seconds: float, chore: Callable[[], Awaitable[object]]) -> None:
-    """Run a chore every `seconds` until cancelled; log a failure and go on."""
-    while True:
-        await asyncio.sleep(seconds)
-        try:
-            await chore()
-        except PlatformError as error:
-            _log.warning("a background chore failed: %s", error)
-        except Exception:  # noqa: BLE001 - the next turn tries again
-            _log.exception("a background chore failed")
