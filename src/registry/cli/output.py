@@ -83,6 +83,12 @@ def echo(text: str, form: str, record: Record | None = None, out: TextIO | None 
     (out or sys.stdout).write(f"{printable(text)}\n")
 
 
+def write_now(text: str) -> None:
+    """Write a text to the standard output, and flush it."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
 def json_text(value: object) -> str:
     """Return a value as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
