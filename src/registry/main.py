@@ -197,14 +197,19 @@ class Registry:
         return process, await edition.make_planes(process, edition.families, readiness)
 
     async def start(self) -> None:
-        """Open the stores, make the planes, and start background work."""
+        """Open the stores, make the planes, and start background work; if that fails, undo it."""
+        async with AsyncExitStack() as resources:
+            await self._start(resources)
+            self._resources = resources.pop_all()
+
+    async def _start(self, resources: AsyncExitStack) -> None:
         assert self._edition is not None
-        enter, families = self._resources.enter_async_context, self._edition.families
-        leases = self._resources.enter_context(_leases_of_worker(self._settings))
+        enter, families = resources.enter_async_context, self._edition.families
+        leases = resources.enter_context(_leases_of_worker(self._settings))
         stores = await enter(self.open(leases))
         ctx = stores.ctx
         await enter(_ready_to_collect(ctx, stores.store))
-        process, self._planes = await self._make_planes(stores, self._resources)
+        process, self._planes = await self._make_planes(stores, resources)
         # This process's own: what it noted in memory, and the uploads that it holds.
         await enter(repeated(_PULL_FLUSH_SECONDS, ctx.pulls.flush))
         await enter(repeated(RENEW_SECONDS, partial(leases.renew, ctx.database, ctx.clock)))
