@@ -74,13 +74,13 @@ def write_record(record: Record, form: str, out: TextIO | None = None) -> None:
     write_table(headings, rows, out)
 
 
-def echo(text: str, form: str, record: Record | None = None, out: TextIO | None = None) -> None:
+def echo(text: str, form: str, record: Record | None = None) -> None:
     """Write the text for a person; for a program write the record, if there is one."""
     if form == "json":
         if record is not None:
-            write_record(record, form, out)
+            write_record(record, form)
         return
-    (out or sys.stdout).write(f"{printable(text)}\n")
+    sys.stdout.write(f"{printable(text)}\n")
 
 
 def write_now(text: str) -> None:
