@@ -81,7 +81,7 @@ def querying(url: str) -> Iterator[Query]:
 
 
 def check_counters(query: Query, account: str) -> None:
-    """Check that every counter of an account is what a recount finds (I8)."""
+    """Check that every counter of an account is what a recount finds."""
     for name, *counts in query(_REPOSITORIES, account):
         kept, counted = counts[0::2], counts[1::2]
         assert [int(n) for n in kept] == [int(n) for n in counted], f"repository {name}"

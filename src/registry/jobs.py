@@ -1,14 +1,14 @@
-"""Run the worker and the scheduler of a process.
+"""Run what a process does beside its requests.
 
-Every serving process runs one of each; all processes share one queue and one schedule
-(`cloudcore.jobs`).
+Every serving process runs a worker and a scheduler; all processes share one queue and one schedule
+(`cloudcore.jobs`). Its own chores, such as writing what it noted in memory, it repeats by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
@@ -52,3 +52,26 @@ async def _keep_running(worker: JobWorker | Scheduler) -> None:
 
 def _name(worker: JobWorker | Scheduler) -> str:
     return type(worker).__name__.lower()
+
+
+@asynccontextmanager
+async def repeated(seconds: float, chore: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
+    """Run a chore every `seconds` during the block."""
+    task = asyncio.create_task(_repeat(seconds, chore))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _repeat(seconds: float, chore: Callable[[], Awaitable[object]]) -> None:
+    """Run a chore every `seconds` until cancelled; log a failure and go on."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await chore()
+        except PlatformError as error:
+            _log.warning("a background chore failed: %s", error)
+        except Exception:  # noqa: BLE001 - the next turn tries again
+            _log.exception("a background chore failed")

@@ -39,7 +39,7 @@ from registry.families import DEV_FAMILIES
 from registry.gc import generations
 from registry.gc.generations import Generations
 from registry.gc.orphans.quarantine import take_back_owned
-from registry.jobs import running
+from registry.jobs import repeated, running
 from registry.metadata.collector.generations import accepted_at
 from registry.metadata.database import migrate
 from registry.metadata.repositories.live import add_account, find_account
@@ -198,14 +198,19 @@ class Registry:
         return process, await edition.make_planes(process, edition.families, readiness)
 
     async def start(self) -> None:
-        """Open the stores, make the planes, and start background work."""
+        """Open the stores, make the planes, and start background work; if that fails, undo it."""
+        async with AsyncExitStack() as resources:
+            await self._start(resources)
+            self._resources = resources.pop_all()
+
+    async def _start(self, resources: AsyncExitStack) -> None:
         assert self._edition is not None
-        enter, families = self._resources.enter_async_context, self._edition.families
-        leases = self._resources.enter_context(_leases_of_worker(self._settings))
+        enter, families = resources.enter_async_context, self._edition.families
+        leases = resources.enter_context(_leases_of_worker(self._settings))
         stores = await enter(self.open(leases))
         ctx = stores.ctx
         await enter(_ready_to_collect(ctx, stores.store))
-        process, self._planes = await self._make_planes(stores, self._resources)
+        process, self._planes = await self._make_planes(stores, resources)
         # This process's own: what it noted in memory, and the uploads that it holds.
         await enter(repeated(_PULL_FLUSH_SECONDS, ctx.pulls.flush))
         await enter(repeated(RENEW_SECONDS, partial(leases.renew, ctx.database, ctx.clock)))
@@ -315,26 +320,3 @@ def application(registry: Registry) -> Dispatcher:
     )
     registry.on_damage = made.note_damage
     return made
-
-
-@asynccontextmanager
-async def repeated(seconds: float, chore: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
-    """Run a chore every `seconds` during the block."""
-    task = asyncio.create_task(_repeat(seconds, chore))
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def _repeat(seconds: float, chore: Callable[[], Awaitable[object]]) -> None:
-    """Run a chore every `seconds` until cancelled; log a failure and go on."""
-    while True:
-        await asyncio.sleep(seconds)
-        try:
-            await chore()
-        except PlatformError as error:
-            _log.warning("a background chore failed: %s", error)
-        except Exception:  # noqa: BLE001 - the next turn tries again
-            _log.exception("a background chore failed")

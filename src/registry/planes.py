@@ -30,5 +30,5 @@ def dispatcher(
     startup: Hook | None = None,
     shutdown: Hook | None = None,
 ) -> Dispatcher:
-    """Return one application of those of the two planes."""
+    """Return the application that dispatches requests to those of the two planes."""
     return Dispatcher(PLANES, (data, control), startup=startup, shutdown=shutdown)

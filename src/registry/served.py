@@ -27,7 +27,8 @@ from registry.distribution.challenge import Challenges
 from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess
 from registry.families import FAMILIES
-from registry.main import Edition, PlaneApplications, Registry, application, repeated
+from registry.jobs import repeated
+from registry.main import Edition, PlaneApplications, Registry, application
 from registry.process import Process, ServingProcess
 from registry.services.bearers import KEY_KINDS, BearerSigner
 from registry.services.tokens import BearerTokens

@@ -1,4 +1,4 @@
-"""An OAuth client of Node: oauth4webapi, which percent-encodes what goes into Basic (rule I3)."""
+"""An OAuth client of Node: oauth4webapi, which percent-encodes what goes into Basic."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ async def clean(registry: Registry, store: BlobStore) -> None:
 
 
 async def check_needed(registry: Registry, store: BlobStore) -> None:
-    """Check that nothing needed is lost, whatever else is there (I1, I3, I7)."""
+    """Check that nothing needed is lost, whatever else is there."""
     report = await check(registry.ctx.database, store, lambda _: None, clock=registry.clock)
     assert report.violations == []
     await check_image(registry, KEPT)
@@ -114,7 +114,7 @@ async def check_image(registry: Registry, layer: bytes) -> None:
 
 
 async def check_clean(registry: Registry, store: BlobStore) -> None:
-    """Check that what is needed is there, and nothing else (I6)."""
+    """Check that what is needed is there, and nothing else."""
     await check_needed(registry, store)
     report = await check(registry.ctx.database, store, lambda _: None, clock=registry.clock)
     assert report.orphans == []

@@ -1,6 +1,6 @@
 """SIGKILL at every file operation of an upload: what was acknowledged is there, and right.
 
-G1 of the reliability goals. A child process is forked for each kill and runs whole uploads; it
+A child process is forked for each kill and runs whole uploads; it
 dies before, after or in the middle of one operation. ``SOAK=20`` in the environment makes twenty
 times as many runs, each with some 150 kills.
 """

@@ -1,6 +1,6 @@
 """A disk that fails at each operation in turn: no success is answered, nothing flushed twice.
 
-G3 of the reliability goals. The first half fails calls in this process, each of them; the second
+The first half fails calls in this process, each of them; the second
 fails system calls with strace, to show that the first half watches the right ones.
 """
 

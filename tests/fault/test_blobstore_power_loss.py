@@ -1,6 +1,6 @@
 """Every state a power loss may leave, at every moment of an upload, recovered by the real store.
 
-G2 of the reliability goals; the mutants show that the model notices each missing flush.
+The mutants show that the model notices each missing flush.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables lost, cut or brought back from before: the collector takes nothing in use by them (G5)."""
+"""Tables lost, cut or brought back from before: the collector takes nothing in use by them."""
 
 from __future__ import annotations
 

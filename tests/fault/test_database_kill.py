@@ -1,4 +1,4 @@
-"""What was answered outlives the process, its disk errors and its full disk (rows G1, D1, E, N)."""
+"""What was answered outlives the process, its disk errors and its full disk."""
 
 from __future__ import annotations
 

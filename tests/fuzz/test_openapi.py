@@ -1,7 +1,7 @@
 """Every operation of ``/v1``, asked everything its description allows, and much it does not.
 
 No answer is a 5xx, none is of a status, type or shape that the document does not have, and what
-breaks the schema is refused (G30). ``SOAK=100`` in the environment makes a hundred times as many
+breaks the schema is refused. ``SOAK=100`` in the environment makes a hundred times as many
 requests, other ones each time; ``--hypothesis-seed`` repeats them.
 """
 

@@ -175,7 +175,7 @@ class Served:
         if body is not None and not isinstance(body, bytes):
             given["Content-Type"] = "application/json"
             body = json.dumps(body).encode()
-        # A port of its own: a connection that repeats itself is told so (B4).
+        # A port of its own: a connection that repeats itself is told so.
         self._port = (self._port + 1) % 60_000
         transport = httpx.ASGITransport(self.app, client=("198.51.100.7", self._port))
         async with httpx.AsyncClient(transport=transport, base_url=URL) as client:

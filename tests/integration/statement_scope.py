@@ -1,4 +1,4 @@
-"""What ties the tables of a statement to one tenant: read off the statement, not believed (G19).
+"""What ties the tables of a statement to one tenant: read off the statement, not believed.
 
 An occurrence of a table is *scoped* when an equality, in force for every row, binds its account or
 its repository to a parameter, or ties its key to another occurrence that is scoped. It is *keyed*

@@ -1,4 +1,4 @@
-"""A registry in service is known by the names it was given, never by those it is called (G34)."""
+"""A registry in service is known by the names it was given, never by those it is called."""
 
 from __future__ import annotations
 

@@ -128,12 +128,12 @@ def test_case_ids_are_unique() -> None:
 
 
 def test_upper_case_path_is_unknown(world: World) -> None:
-    """N26: `/V2/` is no path of ours."""
+    """`/V2/` is no path of ours."""
     assert world.send("GET", "/V2/").status == 404
 
 
 def test_mismatched_bytes_are_nowhere(world: World) -> None:
-    """U2: neither under the promised digest nor under their own."""
+    """Neither under the promised digest nor under their own."""
     upload = world.open_upload(world.repo, sent := blob().body)
     target = f"/v2/{world.repo}/blobs/uploads/{upload}?digest={blob().digest}"
     assert world.send("PUT", target, {"Content-Length": "0"}).status == 400
@@ -159,7 +159,7 @@ def at_once(*calls: tuple[World, str, str, dict[str, str], bytes]) -> list[Answe
 
 
 def test_parallel_patches_at_one_offset(world: World) -> None:
-    """U20: exactly one is taken; the other is out of order, or told to wait."""
+    """Exactly one is taken; the other is out of order, or told to wait."""
     chunk = blob(500_000).body
     for _ in range(5):
         upload = world.open_upload(world.scratch)
@@ -172,7 +172,7 @@ def test_parallel_patches_at_one_offset(world: World) -> None:
 
 
 def test_parallel_puts_of_one_session(world: World) -> None:
-    """U21: one commits, the other finds no session, or waits; the blob is there once and whole."""
+    """One commits, the other finds no session, or waits; the blob is there once and whole."""
     for _ in range(5):
         content = blob(100_000)
         upload = world.open_upload(world.scratch, content.body)
@@ -185,7 +185,7 @@ def test_parallel_puts_of_one_session(world: World) -> None:
 
 
 def test_content_encoding_is_not_undone(world: World) -> None:
-    """U33: bytes are stored and hashed as sent."""
+    """Bytes are stored and hashed as sent."""
     content = Content(b"\x1f\x8b not really gzip")
     target = f"/v2/{world.scratch}/blobs/uploads/?digest={content.digest}"
     pushed = world.send("POST", target, {"Content-Encoding": "gzip"}, content.body)
@@ -196,7 +196,7 @@ def test_content_encoding_is_not_undone(world: World) -> None:
 
 
 def test_sibling_layer_is_as_good_as_unknown(world: World) -> None:
-    """M24 = M23: what a sibling repository holds is refused like what nobody holds."""
+    """What a sibling repository holds is refused like what nobody holds."""
     nobodys = blob()
     sibling, unknown = (
         world.put(world.repo, image_manifest(world.config, [layer]), "bad")
@@ -208,7 +208,7 @@ def test_sibling_layer_is_as_good_as_unknown(world: World) -> None:
 
 
 def test_doubling_indexes_are_walked_in_bounds(world: World) -> None:
-    """M29: twenty indexes, each twice in the next: a million leaves, twenty documents."""
+    """Twenty indexes, each twice in the next: a million leaves, twenty documents."""
     child = world.image
     for depth in range(20):
         child_index = image_index([child, child], annotations={"depth": str(depth)})
@@ -225,7 +225,7 @@ def test_doubling_indexes_are_walked_in_bounds(world: World) -> None:
 
 
 def test_odd_annotations_do_not_break_the_referrers(world: World) -> None:
-    """M35, M39: whatever was accepted with a subject is listed as JSON again."""
+    """Whatever was accepted with a subject is listed as JSON again."""
     for case in CASES:
         if case.id.startswith(("M35", "M38", "M39")) and not isinstance(case.body, bytes):
             target = case.target.format(**world.names())
@@ -237,7 +237,7 @@ def test_odd_annotations_do_not_break_the_referrers(world: World) -> None:
 
 
 def test_deleted_once_and_again(world: World) -> None:
-    """X2, X3: by digest 202 and the tags are gone; again 404."""
+    """By digest 202 and the tags are gone; again 404."""
     content = image_manifest(world.config, annotations={"unique": uuid.uuid4().hex})
     assert world.put(world.scratch, content, "doomed").status == 201
     target = f"/v2/{world.scratch}/manifests/{content.digest}"

@@ -1,4 +1,4 @@
-"""Bad input, groups X, F9 and F10: every case has its test, and some have it here."""
+"""Bad deletes, mounts and policies: every case has its test, and some have it here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def _state(world: World) -> Any:  # noqa: ANN401 - documents
 
 
 async def test_who_may_push_deletes_nothing(world: World) -> None:
-    """X6: neither with a token for less nor with one that was refused the rest; nor on ``/v1``."""
+    """Neither with a token for less nor with one that was refused the rest; nor on ``/v1``."""
 
     digest = (await world.push_image("one", "v1", "v2"))["digest"]
     before = await _state(world)
@@ -62,7 +62,7 @@ async def test_who_may_push_deletes_nothing(world: World) -> None:
 
 
 async def test_another_method_is_405_and_changes_nothing(world: World) -> None:
-    """X16, of every path below ``/v1/repositories``."""
+    """Of every path below ``/v1/repositories``."""
 
     digest = (await world.push_image("one", "v1"))["digest"]
     before = await _state(world)

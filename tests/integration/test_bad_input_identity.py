@@ -1,4 +1,4 @@
-"""Bad input, groups A K J I E O S: every case has its test, and some have it here."""
+"""Bad tokens, roles, bodies, lists and retries: every case has its test, and some have it here."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _named_tests() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("value", ["Bearer", "Bearer ", "Bearer\t", "Bearer a b", "bearer,", "x"])
 async def test_what_is_no_bearer_is_refused(install: Install, value: str) -> None:
-    """A2: a scheme without a credential; of another scheme, nobody has come at all."""
+    """A scheme without a credential; of another scheme, nobody has come at all."""
 
     async with install.connect() as client:
         answer = await client.get(TAGS, headers={"Authorization": value})
@@ -66,7 +66,7 @@ async def test_what_is_no_bearer_is_refused(install: Install, value: str) -> Non
 
 @pytest.mark.parametrize("size", [64 * 1024 - 8, 64 * 1024, 64 * 1024 + 1])
 async def test_a_value_of_64_kilobytes_is_refused(install: Install, size: int) -> None:
-    """A4: the server takes a head so large, so that the door can say 401."""
+    """The server takes a head so large, so that the door can say 401."""
     assert size + 1024 < ServerLimits().head_bytes
 
     async with install.connect() as client:
@@ -75,7 +75,7 @@ async def test_a_value_of_64_kilobytes_is_refused(install: Install, size: int) -
 
 
 async def test_200_kilobytes_of_claims_are_refused(install: Install, registry_url: str) -> None:
-    """A24: even rightly signed; and less, rightly signed, is what it says."""
+    """Even rightly signed; and less, rightly signed, is what it says."""
 
     key = install.keys.current(BEARERS)
     account = await install.add_account("acme")
@@ -103,7 +103,7 @@ async def test_200_kilobytes_of_claims_are_refused(install: Install, registry_ur
 
 @pytest.mark.parametrize("end", ["1e999", '"9999999999"', "null", "true", "[9999999999]", "1e30"])
 async def test_an_end_that_is_no_number_is_no_end(install: Install, end: str) -> None:
-    """A14: rightly signed, with an `exp` that some readers take for eternity."""
+    """Rightly signed, with an `exp` that some readers take for eternity."""
 
     key = install.keys.current(BEARERS)
     now = install.clock.now // MICROSECONDS
@@ -129,7 +129,7 @@ async def test_an_end_that_is_no_number_is_no_end(install: Install, end: str) ->
 async def test_text_that_is_none_is_refused_in_every_body(
     served: Served, text: str, case: str
 ) -> None:
-    """J6, J7: as a value and as a name, in every operation that reads a body."""
+    """As a value and as a name, in every operation that reads a body."""
     assert case in CASES
 
     bodies = [place for place in PLACES if place.operation.place in BODIES]
@@ -155,7 +155,7 @@ async def test_text_that_is_none_is_refused_in_every_body(
 
 
 async def test_no_answer_of_oauth_is_stored(oauth: World) -> None:
-    """O10: of success and of every refusal, at the token endpoint, revocation and the page."""
+    """Of success and of every refusal, at the token endpoint, revocation and the page."""
 
     ci = await oauth.add_program(await oauth.add_account("acme"))
     await oauth.add_user("ann@example.com")
@@ -174,7 +174,7 @@ async def test_no_answer_of_oauth_is_stored(oauth: World) -> None:
 
 
 async def test_no_code_lacks_a_challenge(oauth: World) -> None:
-    """O16: no code is made without one, so no verifier is ever shown for none (RFC 9700 §4.8.2)."""
+    """No code is made without one, so no verifier is ever shown for none (RFC 9700 §4.8.2)."""
 
     await oauth.add_user("ann@example.com")
     page = await oauth.open_page(code_challenge="", code_challenge_method="")

@@ -1,4 +1,4 @@
-"""G33: a secret that is sent or handed out is not seen again, in logs, answers or files.
+"""A secret that is sent or handed out is not seen again, in logs, answers or files.
 
 Each canary is a text of its own, carried where clients put secrets, to every endpoint of both
 planes. What the install hands out itself is watched too, from the moment it was shown.
@@ -163,7 +163,7 @@ def _texts(document: dict[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def test_no_canary_is_seen_again(tmp_path: Path) -> None:
-    """G33: a real server, its log, every answer and every file it writes."""
+    """A real server, its log, every answer and every file it writes."""
     canary, data = Canaries(), tmp_path / "data"
     with serving(data) as install:
         issue(install, install.acme, canary)
@@ -205,7 +205,7 @@ class FailingDatabase(NotingDatabase):
 async def test_failures_log_no_canary_at_any_level(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """G33: where changes fail, tracebacks are logged, and the lowest level is on."""
+    """Where changes fail, tracebacks are logged, and the lowest level is on."""
     canary = Canaries()
     seen: list[int] = []
 

@@ -102,7 +102,7 @@ def test_a_deleted_repository_goes_by_its_id_where_names_do_not_tell(world: Worl
     status, words = world.told("repositories", "restore", name)
     assert status == 2
     assert all(each in words for each in ids)
-    assert world.read("repositories", "restore", ids[0])["id"] == ids[0]
+    assert world.read("repositories", "restore", ids[0].upper())["id"] == ids[0]
 
 
 @pytest.mark.parametrize(

@@ -136,13 +136,13 @@ def test_a_person_signs_in_by_the_code_of_the_page(install: Install, home: Home)
     kept = home.stored()[install.url]
     for secret in (code, kept["token"]["access_token"], kept["refresh_token"]):
         assert secret not in ended.stdout + ended.stderr
-    # A person acts in no account before it assumes a role (I11).
+    # A person acts in no account before it assumes a role.
     refused = home.run(*LIST)
     assert refused.returncode == 1
     assert refused.stderr.startswith("entrepot: ACCESS_DENIED: ")
     advice = f"; a person acts in an account by a role: run 'entrepot login {install.url} --role"
     assert advice in refused.stderr
-    # The code was for one attempt: a second spoils what the first gave (I7).
+    # The code was for one attempt: a second spoils what the first gave.
     again = Waiting(Home(home.folder / "again"), install.url).give(code)
     assert again.returncode == 1
     assert again.stderr.startswith("entrepot: invalid_grant: the code is wrong, used or expired")

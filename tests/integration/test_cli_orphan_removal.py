@@ -87,14 +87,14 @@ def test_orphans_are_removed_beside_the_registry(
         young = [add_orphan(data, "00", hours=0), add_orphan(data, hours=0)]
         assert remove_orphans(data) == 0
         assert capsys.readouterr().out.splitlines()[-2:] == [
-            "1 blobs and 0 manifests checked: 0 violations, 3 leaks",
-            "3 leaks set aside for 168 h",
+            "1 blobs and 0 manifests checked: 0 violations, 3 orphans",
+            "3 orphans set aside for 168 h",
         ]
         assert [each.exists() for each in (*old, *young)] == [False] * 3 + [True] * 2
         for each in young:
             each.unlink()
         assert remove_orphans(data, "--remove-leaks") == 0
-        assert capsys.readouterr().out.splitlines()[-1] == "0 leaks set aside"
+        assert capsys.readouterr().out.splitlines()[-1] == "0 orphans set aside"
         assert client.get(f"/v2/dev/app/blobs/{DIGEST}").content == KEPT
         for under_way in (location, sound[1]):
             put = client.put(under_way, params={"digest": DIGEST})
@@ -112,7 +112,7 @@ def test_files_of_another_database_are_left_alone(
     monkeypatch.setenv("ENTREPOT_DATABASE_URL", f"sqlite:///{tmp_path / 'other.db'}")
     assert remove_orphans(data) == 1
     told = capsys.readouterr()
-    assert " 1 leaks\n" in told.out  # the others are too young to tell
+    assert " 1 orphans\n" in told.out  # the others are too young to tell
     assert told.err.splitlines()[-1].startswith(
         "entrepot: the database is older than the blobs, or another's"
     )
@@ -144,7 +144,7 @@ def test_a_place_full_of_orphans_is_left_alone(
     before = stored(data)
     assert remove_orphans(data) == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "entrepot: 1 leaks set aside, but none from uploads: of the files there more belong to "
+        "entrepot: 1 orphans set aside, but none from uploads: of the files there more belong to "
         "no row than crashes leave; is this the right database?"
     )
     assert not gone.exists()
@@ -163,7 +163,7 @@ def test_nothing_is_removed_while_something_is_wrong(
     told = capsys.readouterr()
     assert told.out.startswith("I8 ")
     assert told.err.splitlines()[-1] == (
-        "entrepot: no leaks were set aside: wrong metadata may be wrong about them too; mend what"
+        "entrepot: no orphans were set aside: wrong metadata may be wrong about them too; mend what"
         " is listed above first"
     )
     assert old.exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,9 @@ from typing import Final
 
 import pytest
 
+from registry.cli import transport
 from registry.cli.api import ApiClient
+from registry.cli.failure import CommandFailure
 from registry.cli.transport import Lost, Transport
 from tests.integration.cli_world import Known
 
@@ -93,6 +96,21 @@ def test_what_might_be_done_twice_is_not(method: str) -> None:
     assert len(server.asked) == 1
     words = "hung up before it had answered; check whether it was done nevertheless"
     assert str(told.value).endswith(words)
+
+
+@pytest.mark.parametrize(
+    ("method", "advice"),
+    [("GET", "try again later"), ("DELETE", "check whether it was done nevertheless")],
+)
+def test_what_is_not_answered_in_time_may_have_been_done(
+    monkeypatch: pytest.MonkeyPatch, method: str, advice: str
+) -> None:
+    monkeypatch.setattr(transport, "_TIMEOUT_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and never reads
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(CommandFailure) as told:
+            Transport(url).send(method, "/v1/x", {})
+    assert str(told.value) == f"no answer of {url} in time; {advice}"
 
 
 @pytest.mark.parametrize("condition", [{"If-Match": '"sha256:0"'}, {"If-None-Match": "*"}])

@@ -189,7 +189,7 @@ async def test_what_a_manifest_or_a_tombstone_needs_stays(world: World) -> None:
 
 
 async def test_a_deleted_image_leaves_its_blobs_their_grace(world: World) -> None:
-    """Who was told of a blob while a manifest had it can still push with it (G4)."""
+    """Who was told of a blob while a manifest had it can still push with it."""
 
     yard = Yard(world)
     document = await world.image_document("layer")
@@ -320,7 +320,7 @@ async def test_a_recovered_blob_heals_the_damaged_one_that_was_pushed_since(worl
 
 
 async def test_lost_counts_stop_the_collector(world: World) -> None:
-    """G5: where the edges say a blob is used, a count of 0 takes nothing."""
+    """Where the edges say a blob is used, a count of 0 takes nothing."""
 
     yard = Yard(world)
     await world.push_image("layer", "v1")
@@ -336,7 +336,7 @@ async def test_lost_counts_stop_the_collector(world: World) -> None:
 
 
 async def test_lost_edges_stop_the_collector(world: World) -> None:
-    """G5: where the manifests say a blob is used, lost edges and counts take nothing."""
+    """Where the manifests say a blob is used, lost edges and counts take nothing."""
 
     yard = Yard(world)
     image = await world.push_image("layer", "v1")

@@ -172,7 +172,7 @@ def test_sound_data_has_no_findings(sound: Path) -> None:
     found = fsck(sound)
     assert (found.returncode, found.stdout) == (
         0,
-        "2 blobs and 1 manifests checked: 0 violations, 0 leaks\n",
+        "2 blobs and 1 manifests checked: 0 violations, 0 orphans\n",
     )
 
 
@@ -189,7 +189,7 @@ def test_bytes_nobody_owns_are_told_but_no_violation(data: Path) -> None:
     (data / "blobs" / "uploads" / str(uuid.uuid4())).write_bytes(b"left too")
     found = fsck(data)
     assert found.returncode == 0
-    assert "0 violations, 2 leaks" in found.stdout
+    assert "0 violations, 2 orphans" in found.stdout
 
 
 def test_committed_bytes_whose_row_was_never_written_are_no_violation(data: Path) -> None:
@@ -199,5 +199,5 @@ def test_committed_bytes_whose_row_was_never_written_are_no_violation(data: Path
     found = fsck(data)
     assert (found.returncode, found.stdout.splitlines()[-1]) == (
         0,
-        "2 blobs and 1 manifests checked: 0 violations, 0 leaks",
+        "2 blobs and 1 manifests checked: 0 violations, 0 orphans",
     )

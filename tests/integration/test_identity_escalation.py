@@ -116,7 +116,7 @@ async def test_rights_over_the_name_of_another_account_are_none(identity: World)
 
 @pytest.mark.parametrize("name", ["admin", "stranger"])
 async def test_who_lost_a_right_gets_no_replay(identity: World, name: str) -> None:
-    """E12: permission is asked before the recorded answer, secret and all, comes again."""
+    """Permission is asked before the recorded answer, secret and all, comes again."""
 
     tenant = identity.acme if name == "admin" else identity.globex
     await identity.program("ci", allow("iam:CreateAccessKey"), tenant=tenant)

@@ -135,7 +135,7 @@ async def test_own_ids_are_found(identity: World, own: Ids, spec: RouteSpec) -> 
 
 @on_both_databases
 async def test_foreign_ids_are_as_unknown_ones(identity: World, own: Ids, foreign: Ids) -> None:
-    """G19: each id parameter of each operation, foreign and made up, answered alike."""
+    """Each id parameter of each operation, foreign and made up, answered alike."""
 
     asked = 0
     for spec in SPECS:
@@ -172,7 +172,7 @@ async def test_malformed_ids_are_unknown_ones(identity: World, own: Ids) -> None
 
 @on_both_databases
 async def test_every_operation_needs_its_action(identity: World, own: Ids, foreign: Ids) -> None:
-    """G15: all rights but the one, and then the one alone."""
+    """All rights but the one, and then the one alone."""
 
     actions = sorted({spec.action for spec in SPECS if spec.action})
     for index, action in enumerate(actions):
@@ -228,7 +228,7 @@ async def test_a_member_is_no_owner(identity: World, own: Ids) -> None:
 @on_both_databases
 @pytest.mark.usefixtures("foreign")
 async def test_fields_that_are_not_the_callers_are_refused(identity: World, own: Ids) -> None:
-    """G35: what the server owns cannot be sent, and a typo is not passed over."""
+    """What the server owns cannot be sent, and a typo is not passed over."""
 
     before = await identity.database.read(dump)
     sent = 0

@@ -47,7 +47,7 @@ async def test_an_organization_lives(identity: World) -> None:
 
 
 async def test_only_persons_have_to_do_with_organizations(identity: World) -> None:
-    """I11, S7: a service account may do everything in its account, and nothing here."""
+    """A service account may do everything in its account, and nothing here."""
 
     path = f"{ORGANIZATIONS}/{identity.acme.organization_id}"
     for method, target, body in (

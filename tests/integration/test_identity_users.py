@@ -107,7 +107,7 @@ async def test_a_person_changes_its_password(identity: World) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/roles", "/v1/policies", "/v1/service-accounts"])
 async def test_a_person_without_a_role_calls_no_account_service(identity: World, path: str) -> None:
-    """S8, I11."""
+    """A person acts in an account by a role alone."""
 
     for method in ("GET", "POST"):
         assert (await identity.ask(method, path, token="person")).status_code == 403

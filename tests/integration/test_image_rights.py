@@ -10,7 +10,7 @@ from tests.tenants import allow, bearer, document, let
 
 
 async def test_images_of_other_accounts_are_unknown(world: World) -> None:
-    """J16 = J17, and who may nothing learns nothing; no answer tells the ids apart."""
+    """Who may nothing learns nothing: no answer tells foreign and made-up ids apart."""
 
     image = await world.push_image("one", "v1")
     other = await make_world(world.install, "other")
@@ -105,7 +105,7 @@ async def test_each_operation_needs_its_own_action(
 
 
 async def test_the_repositorys_own_policy_counts_for_its_account_too(world: World) -> None:
-    """One allow is enough within an account, and any deny refuses (E2)."""
+    """One allow is enough within an account, and any deny refuses."""
 
     program = await world.install.add_program(world.account, "few")
     visitor = world.install.connect()

@@ -162,7 +162,7 @@ async def test_the_list_is_filtered_and_paged_newest_first(world: World, limit: 
 @on_both_databases
 @pytest.mark.parametrize("query", [{}, {"tag_status": "tagged"}, {"tag_prefix": "t"}])
 async def test_pages_survive_deletes_between_them(world: World, query: dict[str, str]) -> None:
-    """I13: no survivor twice, none left out; the marker's own image may be gone."""
+    """No survivor twice, none left out; the marker's own image may be gone."""
 
     made = [await world.push_image(str(each), f"t{each}") for each in range(12)]
     digests = [each["digest"] for each in made]

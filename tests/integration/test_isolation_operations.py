@@ -1,4 +1,4 @@
-"""G19: every operation of both planes, every id in its path, with the id of somebody else.
+"""Every operation of both planes, every id in its path, with the id of somebody else.
 
 Driven by the table of operations and the routes of the data plane: an operation that is added is
 asked here by itself, and fails until the place of its parameter is in `Tenant.ids`.
@@ -73,7 +73,7 @@ async def test_every_parameter_has_its_thing(served: Served) -> None:
 
 
 async def test_foreign_ids_are_as_unknown_ones(served: Served) -> None:
-    """G19, G18: 404 byte for byte, and no statement sees a foreign id without our account."""
+    """404 byte for byte, and no statement sees a foreign id without our account."""
 
     own, foreign = served.acme, served.globex
     before = await served.database.read(dump)
@@ -102,7 +102,7 @@ async def test_foreign_ids_are_as_unknown_ones(served: Served) -> None:
 
 
 async def test_foreign_names_are_refused(served: Served) -> None:
-    """G19 on /v2: 403 by a token that was refused them, 401 by one that does not speak of them."""
+    """On /v2: 403 by a token that was refused them, 401 by one that does not speak of them."""
 
     scopes = [f"repository:{handle}/app:*" for handle in ("acme", "globex")]
     refused = await served.bearer(served.acme, *scopes)
@@ -117,7 +117,7 @@ async def test_foreign_names_are_refused(served: Served) -> None:
 
 
 async def test_foreign_digests_tags_and_uploads_are_as_unknown_ones(served: Served) -> None:
-    """G19, G18: in one's own repository; status, bytes and headers are those of the unknown."""
+    """In one's own repository; status, bytes and headers are those of the unknown."""
 
     token = await served.bearer(served.acme, "repository:acme/app:*")
     served.database.noted.clear()
@@ -139,7 +139,7 @@ async def test_foreign_digests_tags_and_uploads_are_as_unknown_ones(served: Serv
 
 
 async def test_nothing_is_mounted_from_a_foreign_repository(served: Served) -> None:
-    """G16, G19: 202 as for a blob that nobody has, whether the source is named or not."""
+    """202 as for a blob that nobody has, whether the source is named or not."""
 
     scopes = [f"repository:{handle}/app:*" for handle in ("acme", "globex")]
     token = await served.bearer(served.acme, *scopes)

@@ -1,4 +1,4 @@
-"""G19: no statement touches a tenant's table without saying whose rows it means.
+"""No statement touches a tenant's table without saying whose rows it means.
 
 What a statement is tied by is read off its construct (`statement_scope`). Those keyed by an id
 alone are believed here because `test_isolation_operations` shows that no foreign id reaches them.
@@ -89,7 +89,7 @@ def test_every_table_is_a_tenants_or_is_said_not_to_be() -> None:
 
 
 def test_every_statement_names_its_tenant() -> None:
-    """G19: 0 statements on a tenant's table without its account, or an id found under it."""
+    """0 statements on a tenant's table without its account, or an id found under it."""
     loose, scoped, keyed = {}, 0, 0
     for name, statement in all_statements().items():
         scopes = Scopes(statement)

@@ -1,4 +1,4 @@
-"""Who comes in: 401, then 403, then 404 (rule G3); what nobody asked for does not leave."""
+"""Who comes in: 401, then 403, then 404; what nobody asked for does not leave."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_a_things_own_policy_may_allow_what_no_policy_of_the_caller_does(
 
 
 async def test_a_foreign_thing_is_as_one_that_is_not(plane: World) -> None:
-    """J16 = J17, with every operation that takes an id."""
+    """A foreign id answers as an unknown one, with every operation that takes an id."""
 
     made = (await plane.ask("POST", "/v1/things", {"name": "a"})).json()["thing"]["id"]
     for method, suffix in [

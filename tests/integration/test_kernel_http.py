@@ -1,4 +1,4 @@
-"""Bodies, paths, methods and failures, each answered in the envelope (bad input, J; G30)."""
+"""Bodies, paths, methods and failures, each answered in the envelope."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ async def test_a_key_is_its_principals_own(plane: World) -> None:
 
 
 async def test_permission_is_checked_before_a_replay(plane: World) -> None:
-    """E12, also where the action as such is still allowed."""
+    """Also where the action as such is still allowed."""
 
     first = await create(plane)
     for statements in [(), (ALLOW, DENY_CREATE)]:
@@ -233,7 +233,7 @@ class UncertainToo(Uncertain):
 async def test_a_commit_of_unknown_outcome_can_be_retried(
     database_url: str, kind: type[Uncertain]
 ) -> None:
-    """Fault D2."""
+    """503 at first; a retry with the same key then has one effect in all."""
 
     async with open_world(database_url, Options(wrap=kind)) as world:
         lost = await create(world)

@@ -1,4 +1,4 @@
-"""Idempotency under races and deaths: exactly one effect for each key (G23).
+"""Idempotency under races and deaths: exactly one effect for each key.
 
 ``SOAK=20`` in the environment takes twenty times as many keys.
 """
@@ -158,7 +158,7 @@ STEPS: Final[tuple[tuple[int, Moment], ...]] = (
 
 @LONG
 async def test_every_key_dies_once_and_then_is_raced_for(plane: World, database_url: str) -> None:
-    """G23: each key's first attempt dies, at each step in turn; twenty retries make one effect."""
+    """Each key's first attempt dies, at each step in turn; twenty retries make one effect."""
     for number in range(KEYS):
         fatal_write, moment = STEPS[number % len(STEPS)]
         dying = make_world(DyingDatabase(plane.database, fatal_write, moment))

@@ -1,4 +1,4 @@
-"""Lists over real databases: no row twice, none skipped, whatever happens meanwhile (I13)."""
+"""Lists over real databases: no row twice, none skipped, whatever happens meanwhile."""
 
 from __future__ import annotations
 

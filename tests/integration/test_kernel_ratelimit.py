@@ -1,4 +1,4 @@
-"""Limited endpoints: counts in headers, windows that forging does not open (G34; F11, F12)."""
+"""Limited endpoints: counts in headers, windows that forging does not open."""
 
 from __future__ import annotations
 

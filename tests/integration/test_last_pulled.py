@@ -1,4 +1,4 @@
-"""``last_pulled_at``: to the minute, of GET alone, by principals that count (G3)."""
+"""``last_pulled_at``: to the minute, of GET alone, by principals that count."""
 
 from __future__ import annotations
 

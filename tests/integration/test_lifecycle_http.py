@@ -98,7 +98,7 @@ async def test_a_policy_from_its_making_to_its_end(lifecycle: LifecycleWorld) ->
 async def test_a_bad_document_is_refused_whole(
     lifecycle: LifecycleWorld, body: bytes, field: str | None, reason: str | None
 ) -> None:
-    """F9: never ignored, neither where it is stored nor where it is only tried."""
+    """Never ignored, neither where it is stored nor where it is only tried."""
 
     kind = {"content-type": "application/json"}
     answer = await lifecycle.world.control.put(lifecycle.policy, content=body, headers=kind)

@@ -276,7 +276,7 @@ async def test_the_runs_over_a_repository_go_with_it(
 
 
 async def test_an_immutable_tag_does_not_save_its_image(lifecycle: LifecycleWorld) -> None:
-    """A4: content deletion is no change of a tag."""
+    """Content deletion is no change of a tag."""
 
     answer = await lifecycle.world.control.patch(
         lifecycle.world.path, json={"tag_mutability": "immutable"}

@@ -1,4 +1,4 @@
-"""G35: what the server owns cannot be sent, in the body of any operation.
+"""What the server owns cannot be sent, in the body of any operation.
 
 Sent are the names of all columns of all tables and of all fields that records show, one at a time
 and each in an otherwise good body: 400 that names it, and nothing has changed. An ordinary run
@@ -40,7 +40,7 @@ BODIES: Final[dict[str, Any]] = {
 
 
 async def test_no_field_of_the_servers_is_taken(served: Served) -> None:
-    """G35: 0 changes."""
+    """Each field is refused, and nothing has changed."""
 
     by_place = {_place(spec): spec for spec in served.specs}
     paths = {place.operation.place: filled(place, served.acme) for place in PLACES}
@@ -72,7 +72,7 @@ def names_for(number: int) -> set[str]:
 
 
 async def test_no_shape_of_a_body_takes_other_fields(served: Served) -> None:
-    """G35: of every operation, so that no name is forgotten."""
+    """Of every operation, so that no name is forgotten."""
     strict = []
 
     for spec in served.specs:

@@ -1,4 +1,4 @@
-"""Assuming a role: permission and trust, both forms of its session, chains (S, I4, I9, I10)."""
+"""Assuming a role: permission and trust, both forms of its session, chains."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def message(answer: httpx.Response) -> str:
 
 @on_both_databases
 async def test_a_session_has_two_forms_and_one_end(oauth: World) -> None:
-    """S6, rule I9."""
+    """A token and a key pair, which end at the same whole second."""
 
     oauth.now += 123_456  # not on a second
     acme = await oauth.add_account("acme")
@@ -97,7 +97,7 @@ async def signing_credential(world: World, sid: str) -> Session:
 
 @on_both_databases
 async def test_the_session_has_the_roles_rights_alone(oauth: World) -> None:
-    """Rule I9: a right of the source only is refused, one of the role only is given."""
+    """A right of the source only is refused, one of the role only is given."""
 
     acme = await oauth.add_account("acme")
     able = await oauth.add_program(acme, "able", may(ASSUME, "test:*"))
@@ -114,7 +114,7 @@ async def test_the_session_has_the_roles_rights_alone(oauth: World) -> None:
 
 @on_both_databases
 async def test_across_accounts_it_takes_permission_and_trust(oauth: World) -> None:
-    """S1, S2, S3, rule I10: and each refusal is like that of a role that is not there."""
+    """And each refusal is like that of a role that is not there."""
 
     acme, other = await oauth.add_account("acme"), await oauth.add_account("other")
     able = await oauth.add_program(acme, "able", may(ASSUME))
@@ -188,7 +188,7 @@ async def test_in_one_account_it_takes_both_too(oauth: World) -> None:
 async def test_to_a_person_the_assignment_is_the_permission_and_never_the_trust(
     oauth: World,
 ) -> None:
-    """Rules I10 and I11, S8."""
+    """A role takes both: that it is assigned to the person, and that it trusts the person."""
 
     acme, other = await oauth.add_account("acme"), await oauth.add_account("other")
     ann, bob = await oauth.add_user(EMAIL), await oauth.add_user("bob@example.com")
@@ -244,7 +244,7 @@ async def test_to_a_person_the_assignment_is_the_permission_and_never_the_trust(
 async def test_a_duration_is_clamped(
     oauth: World, asked: int | None, most: int, given: int
 ) -> None:
-    """Rule I4."""
+    """To 900 seconds at least, and to the most that the role allows."""
 
     acme = await oauth.add_account("acme")
     ci = await oauth.add_program(acme, "ci", may(ASSUME))
@@ -288,7 +288,7 @@ async def test_a_request_is_read_strictly(oauth: World, fields: dict[str, object
 
 @on_both_databases
 async def test_a_chain_is_bounded_and_never_lasts_longer(oauth: World) -> None:
-    """S9: a role that assumes itself gains neither time nor an endless line."""
+    """A role that assumes itself gains neither time nor an endless line."""
 
     acme = await oauth.add_account("acme")
     ci = await oauth.add_program(acme, "ci", may(ASSUME))
@@ -324,7 +324,7 @@ async def test_a_role_of_a_suspended_account_is_nobodys(oauth: World) -> None:
 
 @on_both_databases
 async def test_the_pair_of_a_session_is_no_client_of_the_token_endpoint(oauth: World) -> None:
-    """Rule I12's other half waits for the storage family: its pair signs there."""
+    """The pair signs requests, once a family takes signatures; it gets no token."""
 
     acme = await oauth.add_account("acme")
     ci = await oauth.add_program(acme, "ci", may(ASSUME))

@@ -1,4 +1,4 @@
-"""Codes and refresh tokens: for one use, spent by the attempt (rule I7, O11 to O18, G22)."""
+"""Codes and refresh tokens: for one use, spent by the attempt."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_a_code_becomes_a_session(oauth: World) -> None:
     ids=str,
 )
 async def test_a_wrong_attempt_spends_the_code(oauth: World, wrong: dict[str, str]) -> None:
-    """O12, O13, O17, O18: wrong, then right, and both are refused."""
+    """Wrong, then right, and both are refused."""
 
     await oauth.add_user(EMAIL)
     code = await oauth.sign_in(EMAIL)
@@ -75,7 +75,7 @@ async def test_a_code_lasts_five_minutes(oauth: World) -> None:
 
 @on_both_databases
 async def test_a_second_use_ends_what_the_first_gave(oauth: World) -> None:
-    """O11."""
+    """A code that is used twice may be stolen (RFC 6749 §4.1.2): all its tokens end."""
 
     await oauth.add_user(EMAIL)
     code = await oauth.sign_in(EMAIL)

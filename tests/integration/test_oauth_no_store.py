@@ -1,4 +1,4 @@
-"""No answer of the token endpoints may be stored, whoever makes it (O10; RFC 6749 §5.1)."""
+"""No answer of the token endpoints may be stored, whoever makes it (RFC 6749 §5.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sign-in page: who may sign in, how often, and what a form proves (E3, O14, O15, O17)."""
+"""The sign-in page: who may sign in, how often, and what a form proves."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_the_page_loads_nothing_and_may_not_be_framed(oauth: World) -> Non
 async def test_what_is_asked_for_is_checked_and_never_redirected(
     oauth: World, wrong: dict[str, str]
 ) -> None:
-    """O14, O15, O17."""
+    """A wrong request is told on a page: its `redirect_uri` may be an attacker's."""
 
     page = await oauth.open_page(**wrong)
     assert page.status_code == 400
@@ -78,7 +78,7 @@ async def test_a_parameter_given_twice_is_refused(oauth: World) -> None:
 
 @on_both_databases
 async def test_unknown_wrong_and_suspended_look_alike(oauth: World) -> None:
-    """Rule I1, of persons."""
+    """No answer tells whether an address has a person here."""
 
     await oauth.add_user(EMAIL)
     bob = await oauth.add_user("bob@example.com")
@@ -201,7 +201,7 @@ async def test_a_one_time_password_is_replaced_before_it_gives_a_code(oauth: Wor
 
 
 async def test_codes_and_passwords_are_not_kept_in_the_open(sqlite_database: str) -> None:
-    """G33."""
+    """No file of the database has one of them as it was given out."""
 
     async with open_world(sqlite_database) as oauth:
         await oauth.add_user(EMAIL)

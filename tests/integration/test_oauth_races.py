@@ -1,4 +1,4 @@
-"""Codes and refresh tokens when many come at once: one use is one use (G22).
+"""Codes and refresh tokens when many come at once: one use is one use.
 
 ``SOAK=20`` in the environment races twenty times as many codes.
 """

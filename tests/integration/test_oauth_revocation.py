@@ -1,4 +1,4 @@
-"""Ending tokens: by the endpoint, and by all they hang on (RFC 7009, rules I5, I6, G13, G14)."""
+"""Ending tokens: by the endpoint, and by all they hang on (RFC 7009)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def spellings(token: str) -> list[str]:
 
 
 async def test_revoking_one_spelling_ends_them_all(oauth: World) -> None:
-    """Rule I5, G13."""
+    """The unused bits of the last character make sixteen spellings of one token."""
 
     ci = await oauth.add_program(await oauth.add_account("acme"))
     for index in range(4):
@@ -48,7 +48,7 @@ async def test_revoking_one_spelling_ends_them_all(oauth: World) -> None:
 
 
 async def test_revocation_is_200_whatever_it_is_shown(oauth: World) -> None:
-    """Rule I6."""
+    """The answer does not tell whether there was such a token (RFC 7009 §2.2)."""
 
     ci = await oauth.add_program(await oauth.add_account("acme"))
     token = await oauth.token_of(ci)
@@ -102,7 +102,7 @@ async def test_the_endpoint_refuses_only_what_is_no_request(oauth: World) -> Non
 
 
 async def test_a_client_that_says_who_it_is_ends_its_own_tokens_only(oauth: World) -> None:
-    """O21."""
+    """Those of others live on, and the answer is 200 all the same."""
 
     acme = await oauth.add_account("acme")
     ci = await oauth.add_program(acme, "ci", may("iam:AssumeRole"))
@@ -142,7 +142,7 @@ async def test_a_refresh_token_ends_its_session(oauth: World) -> None:
 
 @pytest.mark.parametrize("form", ["access_token", "session_token"])
 async def test_a_role_session_ends_in_both_forms_by_either(oauth: World, form: str) -> None:
-    """Rule I9: the token, the signing credential and the sessions assumed with it."""
+    """The token, the signing credential and the sessions assumed with it."""
 
     acme = await oauth.add_account("acme")
     ci = await oauth.add_program(acme, "ci", may("iam:AssumeRole"))
@@ -266,7 +266,7 @@ ALL = {"program", "person", "by_program", "by_person"}
 async def test_a_token_ends_at_once_with_what_it_hangs_on(
     oauth: World, way: Way, ended: set[str]
 ) -> None:
-    """G14, O25: and nothing else ends."""
+    """And nothing else ends."""
 
     scene = Scene()
     await scene.set(oauth)
@@ -279,7 +279,7 @@ async def test_a_token_ends_at_once_with_what_it_hangs_on(
 
 @pytest.mark.parametrize("way", [detach_policy, add_deny])
 async def test_rights_end_at_once_with_their_policy(oauth: World, way: Way) -> None:
-    """G14, and rule I9: the session keeps the role's rights, whatever its source loses."""
+    """The session keeps the role's rights, whatever its source loses."""
 
     scene = Scene()
     await scene.set(oauth)
@@ -304,7 +304,7 @@ async def test_what_has_ended_is_forgotten_a_day_later(oauth: World) -> None:
 
 
 async def test_a_login_credential_is_ended_by_its_password(oauth: World) -> None:
-    """B2; and its client may be anyone who holds it, or its own program."""
+    """Its client may be anyone who holds it, or its own program."""
 
     acme = await oauth.add_account("acme")
     ci = await oauth.add_program(acme, "ci")

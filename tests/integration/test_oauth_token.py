@@ -1,4 +1,4 @@
-"""The token endpoint for programs: the O cases and rules I1 to I4."""
+"""The token endpoint for programs: who gets a token, for how long, and how it is refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_a_key_pair_is_good_for_a_token_by_basic_and_by_form(oauth: World)
     ):
         answer = await oauth.token(form, headers)
         assert answer.status_code == 200, answer.text
-        assert answer.headers["cache-control"] == "no-store"  # O10
+        assert answer.headers["cache-control"] == "no-store"
         assert set(answer.json()) == {"access_token", "token_type", "expires_in"}
         assert answer.json()["token_type"] == "Bearer"
         assert answer.json()["expires_in"] == 3600
@@ -48,7 +48,7 @@ async def test_a_key_pair_is_good_for_a_token_by_basic_and_by_form(oauth: World)
 
 @on_both_databases
 async def test_unknown_key_and_wrong_secret_answer_byte_for_byte_alike(oauth: World) -> None:
-    """O1, O2, rule I1; so do an inactive key and the pair of a role session."""
+    """So do an inactive key and the pair of a role session."""
 
     ci = await program(oauth)
     stale = await oauth.add_program(ci.account, "stale")
@@ -85,7 +85,7 @@ async def test_unknown_key_and_wrong_secret_answer_byte_for_byte_alike(oauth: Wo
 
 @on_both_databases
 async def test_two_ways_to_authenticate_are_refused(oauth: World) -> None:
-    """O3: the key is right, so the answer does not say to replace it."""
+    """The key is right, so the answer does not say to replace it."""
 
     ci = await program(oauth)
     answer = await oauth.token(CREDENTIALS | ci.form, ci.basic)
@@ -106,7 +106,7 @@ async def test_two_ways_to_authenticate_are_refused(oauth: World) -> None:
     ids=lambda value: str(value)[:12],
 )
 async def test_a_duration_is_clamped_and_reported(oauth: World, asked: str, given: int) -> None:
-    """O7, rule I4."""
+    """To 900 seconds at least and 43,200 at most; `expires_in` tells which it is."""
 
     ci = await program(oauth)
     answer = await oauth.token(CREDENTIALS | {"duration_seconds": asked}, ci.basic)
@@ -122,7 +122,7 @@ async def test_a_duration_is_clamped_and_reported(oauth: World, asked: str, give
     "asked", ["abc", "-", "--1", "1.5", "1e3", "0x10", "٣", "1_0", "0" * 60_000 + "x"], ids=ascii
 )
 async def test_a_duration_is_a_whole_number(oauth: World, asked: str) -> None:
-    """O8."""
+    """Anything else is refused, not taken for the default."""
 
     ci = await program(oauth)
     answer = await oauth.token(CREDENTIALS | {"duration_seconds": asked}, ci.basic)
@@ -158,7 +158,7 @@ async def test_what_a_token_says_of_its_time_is_what_was_asked_for(oauth: World)
 
 @on_both_databases
 async def test_every_refusal_has_the_shape_of_oauth(oauth: World) -> None:
-    """O6, O9, rule I2."""
+    """An `error` and no envelope (RFC 6749 §5.2), also where the kernel refuses."""
     path = "/v1/oauth/token"
     form = "application/x-www-form-urlencoded"
 
@@ -248,7 +248,7 @@ async def test_a_program_has_no_codes_to_show(oauth: World) -> None:
 
 @on_both_databases
 async def test_a_token_goes_into_the_header_and_nothing_else_does(oauth: World) -> None:
-    """O22, O23, rule I12: neither the query, nor the key pair, nor the retired signature."""
+    """Neither the query, nor the key pair, nor the retired signature."""
 
     ci = await program(oauth)
     token = await oauth.token_of(ci)

@@ -111,8 +111,8 @@ class Site:
         return {each.name.rpartition(".")[2] for each in folder.iterdir()}
 
     def remove_orphans(self) -> int:
-        """Run ``entrepot fsck --quick --remove-leaks``."""
-        return main(("fsck", "--quick", "--remove-leaks", "--data", str(self.data)))
+        """Run ``entrepot fsck --quick --remove-orphans``."""
+        return main(("fsck", "--quick", "--remove-orphans", "--data", str(self.data)))
 
     def check_pulls(self, count: int) -> None:
         """Pull all images."""

@@ -1,4 +1,4 @@
-"""G18 and G17: what one may not know answers as what is not there, byte for byte.
+"""What one may not know answers as what is not there, byte for byte.
 
 An oracle is a pair of requests whose answers would tell a stranger something. `PAIRS` names the
 pairs of the bad-input tables, each with the test that compares them; those of roles, layers and
@@ -73,7 +73,7 @@ def test_every_pair_has_its_test() -> None:
 
 @on_both_databases
 async def test_no_permission_no_trust_and_no_role_are_one_refusal(oauth: World) -> None:
-    """S1 = S2 = S3: 403 in the same bytes, whichever of the three it is, and of what role."""
+    """403 in the same bytes, whichever of the three it is, and of what role."""
 
     acme, other = await oauth.add_account("acme"), await oauth.add_account("other")
     able = await oauth.add_program(acme, "able", may("iam:AssumeRole"))
@@ -83,9 +83,9 @@ async def test_no_permission_no_trust_and_no_role_are_one_refusal(oauth: World) 
     tokens = [await oauth.token_of(each) for each in (able, unable)]
     named = f"crn:iam::{other.id}:role/"
     asked = [
-        (tokens[1], "open"),  # S1
-        (tokens[0], "closed"),  # S2
-        (tokens[0], "absent"),  # S3
+        (tokens[1], "open"),  # no permission
+        (tokens[0], "closed"),  # no trust
+        (tokens[0], "absent"),  # no role
         (tokens[1], "closed"),
         (tokens[1], "absent"),
     ]
@@ -125,7 +125,7 @@ async def prepare(install: Install) -> str:
 
 
 async def test_a_layer_held_elsewhere_is_as_unknown_as_any(install: Install) -> None:
-    """M25 = M24 = M23, and so are GET and HEAD of it."""
+    """And so are GET and HEAD of it."""
 
     token = await prepare(install)
     async with install.connect() as client:
@@ -162,7 +162,7 @@ def manifest(config: bytes, layer: str) -> bytes:
 
 @pytest.mark.parametrize("source", ["acme/secret", "other/theirs", "acme/absent", "nobody/x", None])
 async def test_a_mount_one_may_not_make_is_an_upload(install: Install, source: str | None) -> None:
-    """X8 = X9 = X10: 202 for a blob that is there as for one that is nowhere."""
+    """202 for a blob that is there as for one that is nowhere."""
 
     token = await prepare(install)
     asked = "" if source is None else f"&from={source}"
@@ -183,7 +183,7 @@ async def test_a_mount_one_may_not_make_is_an_upload(install: Install, source: s
 async def test_a_push_of_what_is_held_elsewhere_answers_as_of_what_is_new(
     install: Install, way: str
 ) -> None:
-    """G17: status, headers and bytes; and all of the body is wanted, or nothing is stored."""
+    """Status, headers and bytes; and all of the body is wanted, or nothing is stored."""
 
     token = await prepare(install)
     async with install.connect() as client:

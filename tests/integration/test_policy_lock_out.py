@@ -1,4 +1,4 @@
-"""``PUT …/policy`` keeps its caller from locking itself out, and takes no document by half (F9)."""
+"""``PUT …/policy`` keeps its caller from locking itself out, and takes no document by half."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _encoded(**changes: object) -> bytes:
 
 @pytest.mark.parametrize("force", ["", "?force=true"], ids=["", "forced"])
 async def test_no_document_is_taken_by_half(sqlite_database: str, force: str) -> None:
-    """F9, F10, J2 to J7: refused as a whole, and nothing of it ignored; force changes nothing."""
+    """Refused as a whole, and nothing of it ignored; force changes nothing."""
     bodies = {
         "no JSON": b"{version: 1}",
         "cut off": _encoded()[:-1],

@@ -131,7 +131,7 @@ async def test_what_no_name_holds_is_not_looked_for(
 
 
 async def test_ids_of_other_accounts_are_unknown(install: Install) -> None:
-    """J16 = J17, and who may nothing learns nothing."""
+    """A foreign id answers as an unknown one, and who may nothing learns nothing."""
 
     acme = await client_of(install, "acme")
     other = await client_of(install, "other")

@@ -1,4 +1,4 @@
-"""A repository's own policy decides on `/v1` as well, wherever it may speak of the action (C4).
+"""A repository's own policy decides on `/v1` as well, wherever it may speak of the action.
 
 Driven by the table of operations: one that is added is asked here by itself.
 """

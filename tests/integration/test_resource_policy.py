@@ -1,4 +1,4 @@
-"""``/v1/repositories/{id}/policy``: what may be said (C4), how it is kept, whom it lets in."""
+"""``/v1/repositories/{id}/policy``: what may be said, how it is kept, whom it lets in."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def visibility(client: Any, ident: str) -> str:  # noqa: ANN401
         document(let("partner", actions=["registry:DeleteImage"])),
         document(let("partner", actions=["registry:*"])),
         document(let("partner", actions=["*"])),
-        document(let("*", actions=["registry:PushImage"])),  # F10
+        document(let("*", actions=["registry:PushImage"])),  # not to the public
         document(let("*", "partner", actions=["registry:DescribeImages"])),
         document(*[{**PARTNER, "sid": "y" * 100, "principals": ["partner"] * 40}] * 50),
     ],

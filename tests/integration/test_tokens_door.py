@@ -1,4 +1,4 @@
-"""401, 403 or in: every request of bad-input group A, the table B5, and the challenges of B1."""
+"""401, 403 or in: what a bearer of ``/v2`` opens, what it does not, and the challenges."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SCOPES: Final = [
 async def test_each_request_asks_for_what_it_needs(
     install: Install, method: str, path: str, asked: str
 ) -> None:
-    """A1, and the column "scope asked" of B1; there and absent look alike (A22 = A23)."""
+    """The challenge names the scope; a repository that is there looks like an absent one."""
 
     await install.add_repository(await install.add_account("acme"), "there")
     async with install.connect() as client:
@@ -75,7 +75,7 @@ async def test_the_ping_always_challenges_and_the_catalog_names_its_scope(instal
 async def test_bad_syntax_is_told_to_anyone(
     install: Install, method: str, path: str, status: int
 ) -> None:
-    """B5, row 1: syntax leaks nothing."""
+    """Before any sign-in: syntax tells nothing of what is there."""
 
     async with install.connect() as client:
         assert (await client.request(method, path)).status_code == status
@@ -88,7 +88,7 @@ def encoded(value: object) -> str:
 
 
 def forgeries(install: Install, good: str) -> dict[str, str]:
-    """Return tokens that must not be believed (G12): of each the reason, and the token."""
+    """Return tokens that must not be believed: of each the reason, and the token."""
     header, payload, signature = good.split(".")
     said = json.loads(base64.urlsafe_b64decode(payload + "=="))
     head = json.loads(base64.urlsafe_b64decode(header + "=="))
@@ -152,14 +152,14 @@ def forgeries(install: Install, good: str) -> dict[str, str]:
 
 
 async def test_no_forged_token_is_believed(install: Install) -> None:
-    """A2 to A16 and G12: each gets its 401, and nobody asks another server for a key."""
+    """Each gets its 401, and nobody asks another server for a key."""
 
     account = await install.add_account("acme")
     await install.add_repository(account, "r")
     program = await install.add_program(account, "ci", ALLOW_ALL)
     good = await install.exchange(await install.login(program), "repository:acme/r:pull")
     forged = forgeries(install, good)
-    forged["control-plane token"] = program.access_token  # A11
+    forged["control-plane token"] = program.access_token
     forged["login password"] = await install.login(program)
     assert len(forged) >= 40
     async with install.connect() as client:
@@ -172,13 +172,13 @@ async def test_no_forged_token_is_believed(install: Install) -> None:
         for value in (f"Bearer {good} ", f"Bearer  {good}", f"bearer {good}"):
             answer = await client.get(path, headers={"Authorization": value})
             assert answer.status_code in (200, 401)
-        doubled = [*bearer(good).items(), *bearer(good).items()]  # A3
+        doubled = [*bearer(good).items(), *bearer(good).items()]
         answer = await client.get(path, headers=doubled)
         refused(answer, 401, challenge("repository:acme/r:pull", "invalid_token"))
 
 
 async def test_bearers_do_not_open_the_control_plane(install: Install) -> None:
-    """A12: audiences do not mix."""
+    """Audiences do not mix."""
 
     account = await install.add_account("acme")
     password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
@@ -191,7 +191,7 @@ async def test_bearers_do_not_open_the_control_plane(install: Install) -> None:
 
 
 async def test_the_twins_of_a_token_all_end_with_it(sqlite_database: str) -> None:
-    """G13: the unused bits of the last character make four spellings of one token."""
+    """The unused bits of the last character make four spellings of one token."""
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
     async with open_install(sqlite_database) as install:
@@ -225,7 +225,7 @@ def assert_kept_nowhere(url: str) -> None:
 
 
 async def test_a_token_for_less_asks_for_more_and_a_refused_one_does_not(install: Install) -> None:
-    """B5, rows 4 to 7; A17 and A18."""
+    """401 lets a client ask for another token; 403 tells that none would help."""
 
     account = await install.add_account("acme")
     for name in ("a", "b"):
@@ -254,7 +254,7 @@ async def test_a_token_for_less_asks_for_more_and_a_refused_one_does_not(install
 
 
 async def test_the_identical_repeat_gets_403(install: Install) -> None:
-    """B4: the Python oras client asks for another token upon nothing else."""
+    """The Python oras client asks for another token upon nothing else."""
 
     account = await install.add_account("acme")
     for name in ("a", "b"):
@@ -281,7 +281,7 @@ async def test_the_identical_repeat_gets_403(install: Install) -> None:
 
 
 async def test_missing_and_private_look_alike_to_strangers(install: Install) -> None:
-    """The leak rule and G18: byte for byte, but for what the caller wrote itself."""
+    """Byte for byte, but for what the caller wrote itself."""
 
     acme = await install.add_account("acme")
     await install.add_repository(acme, "shut", let("*", actions=["registry:PullImage"]))

@@ -1,4 +1,4 @@
-"""``/v2/token``: every request of bad-input group K, and the answers of B1."""
+"""``/v2/token``: whom it gives a bearer, for which scopes, and how it refuses."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ async def test_the_answer_is_that_of_the_token_specification(install: Install) -
 @pytest.mark.parametrize(
     ("scopes", "granted"),
     [
-        ([], []),  # K1
+        ([], []),
         (["repository:acme/web/a:pull"], [entry("acme/web/a", "pull")]),
         (["repository:acme/web/a:push,pull"], [entry("acme/web/a", "pull,push")]),
-        # K2: fewer rights than asked for is no error
+        # fewer rights than asked for is no error
         (["repository:acme/web/a:pull,delete"], [entry("acme/web/a", "pull", "delete")]),
         (["repository:acme/db/a:pull"], [entry("acme/db/a", "", "pull")]),
         (["repository:other/a:pull"], [entry("other/a", "", "pull")]),
         (["repository:nobody/a:pull"], [entry("nobody/a", "", "pull")]),
-        # K3: never widened
+        # never widened
         (["repository:*:*"], []),
         (["acme/web/a:*"], []),
         (["repository:acme/web/*:pull"], []),
@@ -77,7 +77,7 @@ async def test_the_answer_is_that_of_the_token_specification(install: Install) -
         (["repository:acme/web/a"], []),
         (["repository"], []),
         ([""], []),
-        # K10
+        # what is no name of a repository
         (["repository:acme/Web:pull"], []),
         (["repository:acme/../other/a:pull"], []),
         (["repository:acme:pull"], []),
@@ -141,7 +141,7 @@ WRONG = [
 
 @pytest.mark.parametrize("wrong", WRONG)
 async def test_every_wrong_credential_gets_the_same_answer(install: Install, wrong: str) -> None:
-    """K6 = K7: nothing tells an unknown user from a wrong password."""
+    """Nothing tells an unknown user from a wrong password."""
 
     account = await install.add_account("acme")
     program = await install.add_program(account, "ci", ALLOW_ALL)
@@ -178,7 +178,7 @@ async def test_every_wrong_credential_gets_the_same_answer(install: Install, wro
         ({"grant_type": "password", "username": "token"}, 400, "invalid_request"),
         ({"grant_type": "password", "password": "{}"}, 400, "invalid_request"),
         ({"grant_type": "refresh_token"}, 400, "invalid_request"),
-        ({"grant_type": "client_credentials"}, 400, "unsupported_grant_type"),  # K9
+        ({"grant_type": "client_credentials"}, 400, "unsupported_grant_type"),
         ({"grant": "password"}, 400, "invalid_request"),
         ({}, 400, "invalid_request"),
         ({"grant_type": ["password", "password"]}, 400, "invalid_request"),
@@ -223,7 +223,7 @@ async def test_no_malformed_form_makes_a_client_give_up(
 
 
 async def test_any_service_will_do(install: Install) -> None:
-    """A registry renamed or behind a proxy is still this one (B1)."""
+    """A registry renamed or behind a proxy is still this one."""
 
     account = await install.add_account("acme")
     password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))

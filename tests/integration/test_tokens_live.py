@@ -56,7 +56,7 @@ async def test_a_token_silent_on_the_source_is_asked_for_more_once(install: Inst
 
 @pytest.mark.parametrize("digest", [DIGEST, f"sha256:{'0' * 64}"])
 async def test_a_source_one_may_not_pull_is_as_good_as_none(install: Install, digest: str) -> None:
-    """X8 = X9: refused or unknown, the client uploads."""
+    """Refused or unknown, the client uploads."""
 
     to = "crn:registry:local:acme:repository/to"
     _, password = await prepare(install, allow("registry:*", on=to))
@@ -78,7 +78,7 @@ async def test_a_mount_asks_the_policies_of_this_moment(install: Install) -> Non
 
 
 async def test_nothing_is_mounted_across_accounts(install: Install) -> None:
-    """X10: not even where both policies allow the pull."""
+    """Not even where both policies allow the pull."""
 
     owner, _ = await prepare(install, ALLOW_ALL)
     partner = await install.add_account("partner")

@@ -104,7 +104,7 @@ async def test_other_requests_are_not_about_a_mount(install: Install) -> None:
 
 
 async def test_another_mount_is_no_repeat(install: Install) -> None:
-    """What is refused with 403 as the same again (B4) asks for the same blob."""
+    """What is refused with 403 as the same again asks for the same blob."""
 
     _, password = await prepare(install, ALLOW_ALL)
     narrow = bearer(await install.exchange(password, "repository:acme/to:pull"))

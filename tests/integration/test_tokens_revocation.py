@@ -1,4 +1,4 @@
-"""The twelve ways to revoke (G14): five minutes after any of them, nothing succeeds any more.
+"""The twelve ways to revoke: five minutes after any of them, nothing succeeds any more.
 
 Each way takes something away from a program that could pull; a disabled key of encryption is the
 one that waits for encryption. The clock is the test's.

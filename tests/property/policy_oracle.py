@@ -1,4 +1,4 @@
-"""The rules of E2 and C4 once more, written from their text alone: slow, plain, over raw JSON.
+"""The rules of policies once more, written from their text alone: slow, plain, over raw JSON.
 
 Nothing here comes from `cloudcore`; what both say alike was understood twice.
 """
@@ -86,7 +86,7 @@ def names(statement: Document, asked: Asked) -> bool:
 
 
 def is_allowed(asked: Asked, identity: list[Document], resource: Document | None) -> bool:
-    """Take the six steps of E2."""
+    """Return True if nothing denies, and one allows (in one account) or two (across accounts)."""
     own = [s for p in identity for s in p["statements"] if asked.crn and speaks(s, asked)]
     attached = [s for s in (resource or {"statements": []})["statements"] if speaks(s, asked)]
     naming = [s for s in attached if names(s, asked)]

@@ -1,4 +1,4 @@
-"""The collector beside everything else, in orders that chance draws, with no delay at all (G4).
+"""The collector beside everything else, in orders that chance draws, with no delay at all.
 
 A step is a call to the database or to the store, and a statement of a query. ``COLLECTOR_RUNS``
 says how many orders are tried, ``COLLECTOR_SEED`` where to begin; a failure names its seed.

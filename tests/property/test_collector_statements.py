@@ -1,4 +1,4 @@
-"""The collector beside everything else on PostgreSQL, in orders of single statements (G4).
+"""The collector beside everything else on PostgreSQL, in orders of single statements.
 
 Transactions are open at the same time here and wait for each other's locks, which SQLite's never
 do. ``COLLECTOR_STATEMENT_RUNS`` says how many orders are tried, ``COLLECTOR_SEED`` where to begin.

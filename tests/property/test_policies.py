@@ -1,4 +1,4 @@
-"""The evaluator against its oracle on random policies, and the laws no policy may break (G20).
+"""The evaluator against its oracle on random policies, and the laws no policy may break.
 
 ``POLICY_CASES`` sets how many questions are asked (100,000 unless said).
 """

@@ -58,7 +58,7 @@ def identity(audience: str, text: str) -> str | None:
 def test_a_changed_token_is_the_same_one_or_none(
     audience: str, edits: list[tuple[int, str, str]]
 ) -> None:
-    """G13: what is believed differs in the last character only, and has the same identity."""
+    """What is believed differs in the last character only, and has the same identity."""
     characters = list(GOOD[audience])
     for position, edit, character in edits:
         at = position % len(characters)

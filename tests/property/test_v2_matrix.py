@@ -193,7 +193,7 @@ class Play:
 
 @pytest.mark.parametrize("state", [state for state in STATES if state not in COLLAPSED])
 async def test_every_row_is_as_the_oracle_says(sqlite_database: str, state: str) -> None:
-    """G14, G15, G16, G20: no row differs; each state is a ninth of the matrix."""
+    """No row differs; each state is a ninth of the matrix."""
 
     async with open_install(sqlite_database, clock=StandingClock()) as install:
         play = Play(await open_matrix(install, state))

@@ -1,4 +1,4 @@
-"""Tokens nobody may believe, made the ways in which token services have been fooled (G12)."""
+"""Tokens nobody may believe, made the ways in which token services have been fooled."""
 
 from __future__ import annotations
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+from collections.abc import Awaitable, Callable
 from importlib import resources
 from typing import Any, get_args
 
@@ -14,6 +16,7 @@ from cloudcore.identity.authorize_page import code_page
 from cloudcore.keyring import Keyring
 from registry.console.app import Console, litestar_app
 from registry.console.control_plane import Refused
+from registry.console.cookies import CookieJar
 from registry.console.drawing import WIDTH, bar, layer_shares
 from registry.console.page_request import ConsoleSettings
 from registry.console.pages.contents import layers_of
@@ -22,9 +25,9 @@ from registry.console.pages.index_deletion import REASONS
 from registry.console.pages.referrers import kind_of
 from registry.console.pages.settings import complaint_of
 from registry.console.pages.sign_in import own_page
-from registry.console.paths import HOME
+from registry.console.paths import HOME, ROLES
 from registry.console.rendering import short_digest, size_of, span, template_engine, who
-from registry.console.sessions import Acting, ConsoleSession, Token
+from registry.console.sessions import COOKIE, Acting, ConsoleSession, Token
 from registry.oci.image_contents import ContentDescriptor, ManifestContents, parse_contents
 from registry.services import event_rules
 from registry.services.images import index_deletion
@@ -163,6 +166,20 @@ def test_the_way_back_may_be_nothing_else(path: str) -> None:
     assert own_page(path) == HOME
 
 
+KEYRING = Keyring(bytes(32))
+URL = "http://registry.test"
+
+
+def console_over(control: Callable[[Any, Any, Any], Awaitable[None]]) -> Console:
+    """Return a console whose sessions need no renewal."""
+
+    async def once(*_: object) -> bytes | None:
+        raise AssertionError("a session was renewed")
+
+    settings = ConsoleSettings(URL, "registry.test", "local")
+    return Console(control, settings, keyring=KEYRING, clock=lambda: 0, once=once)
+
+
 @pytest.fixture
 def console() -> Console:
     """Return a console without sign-ins over a ``/v1`` that must not be asked."""
@@ -170,23 +187,21 @@ def console() -> Console:
     async def control(*_: object) -> None:
         raise AssertionError("/v1 was asked")
 
-    async def once(*_: object) -> bytes | None:
-        raise AssertionError("a session was renewed")
-
-    settings = ConsoleSettings("http://registry.test", "registry.test", "local")
-    keyring = Keyring(bytes(32))
-    return Console(control, settings, keyring=keyring, clock=lambda: 0, once=once)
+    return console_over(control)
 
 
-def ask(console: Console, method: str, path: str) -> httpx.Response:
+def browser_of(console: Console) -> httpx.AsyncClient:
     async def answered(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
         scope["state"] = {"request_id": "00000000-0000-4000-8000-000000000000"}
         await console(scope, receive, send)
 
+    return httpx.AsyncClient(transport=httpx.ASGITransport(answered), base_url=URL)
+
+
+def ask(console: Console, method: str, path: str) -> httpx.Response:
     async def run() -> httpx.Response:
-        transport = httpx.ASGITransport(answered)
-        async with httpx.AsyncClient(transport=transport) as client:
-            return await client.request(method, httpx.URL(f"http://registry.test{path}"))
+        async with browser_of(console) as browser:
+            return await browser.request(method, httpx.URL(f"{URL}{path}"))
 
     return asyncio.run(run())
 
@@ -247,6 +262,41 @@ def test_the_root_and_the_first_page_need_no_sign_in(console: Console) -> None:
     for path, there in (("/", "/console"), ("/console", HOME), ("/console/", HOME)):
         answer = ask(console, "GET", path)
         assert (answer.status_code, answer.headers["location"]) == (303, there)
+
+
+@pytest.mark.parametrize("origin", ["http://[", "http://registry.test:x", "http://registry.test/"])
+async def test_a_form_of_a_malformed_origin_is_refused(console: Console, origin: str) -> None:
+    session = ConsoleSession("3", "ann@example.com", "csrf", 1, Token("", 1), "")
+    cookie = CookieJar(KEYRING, URL).seal(COOKIE, session).partition(";")[0]
+    async with browser_of(console) as browser:
+        headers = {"Origin": origin, "Cookie": cookie}
+        answer = await browser.post(HOME, data={"csrf": "csrf"}, headers=headers)
+    assert (answer.status_code, "from another site" in answer.text) == (403, True)
+
+
+async def test_a_sign_in_outlives_a_role_that_cannot_be_assumed() -> None:
+    role = {"id": ID, "name": "admin", "account": {"id": ID, "crn": "", "name": "acme"}}
+    tokens = {"access_token": "person", "expires_in": 3600, "refresh_token": "refresh"}
+    refusal = {"code": "ACCESS_DENIED", "message": "no trust", "request_id": ID}
+    answers: dict[str, tuple[int, object]] = {
+        "/v1/oauth/token": (200, tokens),
+        "/v1/users/me": (200, {"user": {"id": ID, "email": "ann@example.com"}}),
+        "/v1/users/me/roles": (200, {"roles": [role], "meta": {"has_more": False}}),
+        "/v1/assume-role": (403, {"error": refusal}),
+    }
+
+    async def control(scope: Any, _receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
+        status, document = answers[scope["path"]]
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": json.dumps(document).encode()})
+
+    async with browser_of(console_over(control)) as browser:
+        begun = await browser.get("/console/sign-in")
+        state = httpx.URL(begun.headers["location"]).params["state"]
+        done = await browser.get("/console/signed-in", params={"state": state, "code": "code"})
+        assert (done.status_code, done.headers["location"]) == (303, ROLES)
+        roles = await browser.get(ROLES)
+        assert (roles.status_code, "ann@example.com" in roles.text) == (200, True)
 
 
 def test_all_installs_of_a_process_share_one_table_of_routes() -> None:

@@ -1,4 +1,4 @@
-"""Forms of OAuth clients and who says they send them (rule I3, O3, O6)."""
+"""Forms of OAuth clients and who says they send them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_form_with_two_readings_is_refused(encoded: bytes) -> None:
     "pair", [b"AK2:s_-3", b"%41K2:s_%2D3", b"AK2:%73%5f%2d%33"], ids=["raw", "id", "secret"]
 )
 def test_basic_is_read_in_either_encoding(pair: bytes) -> None:
-    """Rule I3: some clients percent-encode what goes into Basic, some do not."""
+    """Some clients percent-encode what goes into Basic, some do not."""
     assert parse_client(basic(pair), {}) == OAuthClient("AK2", "s_-3", by_header=True)
 
 
@@ -81,7 +81,7 @@ def test_the_command_may_name_itself_by_basic_without_a_secret() -> None:
     ],
 )
 def test_one_way_to_authenticate_is_enough(headers: list[bytes], form: dict[str, str]) -> None:
-    """O3."""
+    """Two ways at once are refused, even if both say the same (RFC 6749 §2.3)."""
     with pytest.raises(InvalidInput):
         parse_client(headers, form)
 

@@ -29,7 +29,7 @@ def test_a_kept_password_says_its_own_cost() -> None:
 
 
 def test_nobody_costs_what_somebody_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule I1, of persons: the same derivation is done for an address that is not known."""
+    """The same derivation is done for an address that is not known."""
     done: list[passwords.Cost] = []
     derive = passwords.Cost.derive
 

@@ -1,4 +1,4 @@
-"""Tokens: what is believed and what is not, on both planes (G12, G13)."""
+"""Tokens: what is believed and what is not, on both planes."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_no_forged_token_is_believed_nor_a_key_fetched_for_it(
 
 
 def test_the_planes_do_not_take_each_others_tokens() -> None:
-    """A11 and A12."""
+    """Each is of one audience, and the other plane refuses it."""
     with pytest.raises(Unauthenticated):
         verify(BEARERS, api_token())
     with pytest.raises(Unauthenticated):
@@ -125,7 +125,7 @@ def test_the_planes_do_not_take_each_others_tokens() -> None:
 
 @pytest.mark.parametrize(("audience", "spellings"), [(API, 16), (BEARERS, 4)])
 def test_one_token_has_several_spellings_and_one_identity(audience: str, spellings: int) -> None:
-    """Rule I5."""
+    """The unused bits of the last character differ; the `jti` does not."""
     text = api_token() if audience == API else bearer()
     found = []
     for last in ALPHABET:
@@ -138,7 +138,7 @@ def test_one_token_has_several_spellings_and_one_identity(audience: str, spellin
 
 
 def test_a_thousand_tokens_keep_their_identity_in_every_spelling() -> None:
-    """G13: so what is revoked by identity is revoked in all of them."""
+    """So what is revoked by identity is revoked in all of them."""
     tokens = access_tokens()
     for number in range(1000):
         text = tokens.issue(SUBJECT, f"{number}", (NOW + 900) * MICROSECONDS)
@@ -177,5 +177,5 @@ def test_a_bearer_is_good_five_seconds_before_its_time() -> None:
     [(None, 3600), (1, 900), (-5, 900), (900, 900), (43201, 43200), (10**17, 43200)],
 )
 def test_a_duration_is_brought_inside(asked: int | None, given: int) -> None:
-    """Rule I4."""
+    """900 to 43,200 seconds, and an hour unless said."""
     assert clamp_duration(asked) == given

@@ -1,4 +1,4 @@
-"""The header ``Idempotency-Key`` and the fingerprint of a request (bad input, E4 and E8)."""
+"""The header ``Idempotency-Key`` and the fingerprint of a request."""
 
 from __future__ import annotations
 

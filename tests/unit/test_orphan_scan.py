@@ -80,7 +80,7 @@ def leave(registry: Registry, store: MemoryStore, count: int = 1, *, staged: boo
 async def test_what_a_dead_push_left_is_removed(
     registry: Registry, store: MemoryStore, steps: Steps
 ) -> None:
-    """A monolithic push died between its bytes and its row (I6)."""
+    """A monolithic push died between its bytes and its row."""
     await push_blob(registry, b"first")
     pushing = steps.taken[steps.taken.index("after _create") + 1 :]
 

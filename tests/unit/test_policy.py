@@ -1,4 +1,4 @@
-"""Policy documents: what is no policy is refused, with the field and never in silence (C4)."""
+"""Policy documents: what is no policy is refused, with the field and never in silence."""
 
 from __future__ import annotations
 

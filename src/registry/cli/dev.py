@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from ipaddress import ip_address
 
-from registry.cli.run_server import log_line, serve_application
+from registry.cli.output import write_now
+from registry.cli.run_server import serve_application
 from registry.main import DEV_ACCOUNT, create_dev_app, prepare
 from registry.settings import Settings, SettingsError
 
@@ -38,7 +39,7 @@ def _require_loopback(host: str) -> None:
 def _greet(settings: Settings, url: str) -> None:
     """Print the URL, and commands to try."""
     registry = url.removeprefix("http://")
-    log_line(
+    write_now(
         f"Entrepot is ready on {url} (data in {settings.data}, stop with Ctrl+C). Try:\n"
         f"  docker tag IMAGE {registry}/{DEV_ACCOUNT}/hello:1\n"
         f"  docker push {registry}/{DEV_ACCOUNT}/hello:1\n"

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from registry.cli.failure import CommandFailure
 from registry.cli.orphan_removal import set_all_orphans_aside
-from registry.cli.output import duration_text
+from registry.cli.output import duration_text, write_now
 from registry.cli.progress import ProgressLine
-from registry.cli.run_server import log_line
 from registry.gc.fsck import FsckProgress, Report, check
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.orphans.quarantine import list_orphans, take_back_owned
@@ -30,35 +29,37 @@ def run_fsck(settings: Settings, *, read_objects: bool, removes_orphans: bool) -
     checked = asyncio.run(_check(settings, read_objects))
     report = checked.report
     if checked.put_back:
-        log_line(f"{checked.put_back} files that had been set aside were put back: rows own them\n")
+        write_now(
+            f"{checked.put_back} files that had been set aside were put back: rows own them\n"
+        )
     if checked.orphans:
-        log_line(f"{checked.orphans} files are set aside; 'entrepot gc orphans' lists them\n")
+        write_now(f"{checked.orphans} files are set aside; 'entrepot gc orphans' lists them\n")
     for finding in (*report.violations, *report.orphans):
-        log_line(f"{finding}\n")
+        write_now(f"{finding}\n")
     for image in report.damaged_images:
-        log_line(f"{image}\n")
+        write_now(f"{image}\n")
     if report.damaged_count:
-        log_line(
+        write_now(
             f"{report.damaged_count} blobs are damaged, {len(report.damaged_images)} images need "
             "them: a push of the same image heals them\n"
         )
-    log_line(
+    write_now(
         f"{report.object_count} blobs and {report.manifest_count} manifests checked: "
-        f"{len(report.violations)} violations, {len(report.orphans)} leaks\n"
+        f"{len(report.violations)} violations, {len(report.orphans)} orphans\n"
     )
     if checked.warning:
-        log_line(f"Warning: {checked.warning}\n")
+        write_now(f"Warning: {checked.warning}\n")
     if removes_orphans:
         if report.violations:
             raise CommandFailure(
-                "no leaks were set aside: wrong metadata may be wrong about them too; mend what is"
-                " listed above first"
+                "no orphans were set aside: wrong metadata may be wrong about them too; mend what"
+                " is listed above first"
             )
         moved = asyncio.run(_set_orphans_aside(settings))
         left = len(report.orphans) - moved
         kept = f" for {duration_text(settings.delays.gc_orphan_seconds)}" if moved else ""
         rest = f"; {left} may be uploads under way" if left > 0 else ""
-        log_line(f"{moved} leaks set aside{kept}{rest}\n")
+        write_now(f"{moved} orphans set aside{kept}{rest}\n")
     return 1 if report.violations or checked.warning else 0
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from registry.cli.api import Record, open_client
-from registry.cli.failure import CommandFailure
 from registry.cli.options import Verbs, add_noun, add_output, add_verb
 from registry.cli.output import (
     column,
@@ -19,7 +18,7 @@ from registry.cli.output import (
     write_record,
     write_records,
 )
-from registry.cli.runs import await_run
+from registry.cli.runs import await_run, write_ended
 from registry.cli.server_commands import add_local, settings_of
 
 _PATH: Final = "/v1/garbage-collection"
@@ -142,9 +141,7 @@ def _run(options: argparse.Namespace) -> int:
         echo(f"Run {run['id']} is under way; {advice}", options.output, run)
         return 0
     run = await_run(client, _RUNS, run, _done)
-    echo(f"{run['status'].capitalize()}: {_done(run)}", options.output, run)
-    if run["status"] == "failed":
-        raise CommandFailure(f"the run failed: {text_of(run['fault'])}")
+    write_ended(run, _done(run), options.output)
     return 0
 
 

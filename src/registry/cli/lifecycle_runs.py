@@ -7,12 +7,11 @@ from typing import Final
 
 from registry.cli.api import Record, open_client
 from registry.cli.confirmation import add_confirmation, confirm
-from registry.cli.failure import CommandFailure
 from registry.cli.lifecycle_policy import no_policy, policy_path
 from registry.cli.lifecycle_preview import freed_text, show_preview
 from registry.cli.options import Verbs, add_repository, add_verb
-from registry.cli.output import column, echo, size_text, text_of, time_text, write_records
-from registry.cli.runs import await_run
+from registry.cli.output import column, echo, size_text, time_text, write_records
+from registry.cli.runs import await_run, write_ended
 from registry.cli.transport import RequestRefused
 
 _RUN_COLUMNS: Final = (
@@ -55,10 +54,8 @@ def _run(options: argparse.Namespace) -> int:
         echo(f"Started run {run['id']}; {advice}", options.output, run)
         return 0
     run = await_run(client, path, run, _progress)
-    words = f"{run['status'].capitalize()}: expired {run['expired']} of {run['evaluated']} images"
-    echo(f"{words}, {freed_text(run['freed_bytes'])}", options.output, run)
-    if run["status"] == "failed":
-        raise CommandFailure(f"the run failed: {text_of(run['fault'])}")
+    words = f"expired {run['expired']} of {run['evaluated']} images"
+    write_ended(run, f"{words}, {freed_text(run['freed_bytes'])}", options.output)
     return 0
 
 

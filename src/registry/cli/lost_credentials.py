@@ -22,7 +22,7 @@ from cloudcore.identity.services.access_keys import new_access_key
 from cloudcore.identity.services.users import new_password
 from cloudcore.serving.logs import configure_logging
 from registry.cli.failure import Missing, Misuse
-from registry.cli.run_server import log_line
+from registry.cli.output import write_now
 from registry.cli.serve import check_signing_keys, no_account, open_keyring
 from registry.main import Registry, prepare
 from registry.settings import Settings, SettingsError
@@ -47,7 +47,7 @@ def run_reset_password(
     except Conflict as error:
         raise Misuse(str(error)) from None
     _log.warning("the password of %s was reset on this machine; its sessions have ended", email)
-    log_line(
+    write_now(
         "All sessions of the person have ended. The password is shown only once:\n\n"
         f"  person              {email}\n"
         f"  one-time password   {password}\n\n"
@@ -91,7 +91,7 @@ def run_new_access_key(settings: Settings, name: str, handle: str | None, *, rep
         name,
         account.handle,
     )
-    log_line(
+    write_now(
         f"A key of the service account {name} of {account.handle}. It is shown only once:\n\n"
         f"  access key id       {key.access_key_id}\n"
         f"  secret access key   {key.secret}\n\n"

@@ -47,13 +47,13 @@ async def set_all_orphans_aside(ctx: ServiceContext, sweeper: BlobSweeper, show:
     await _check(check_newest(ctx, sweeper, whole.orphans))
     moved = 0
     for number, (place, found) in enumerate(places.items(), 1):
-        show(f"setting leaks aside, place {number} of {len(places)}")
+        show(f"setting orphans aside, place {number} of {len(places)}")
         if found.orphans and found.is_credible:
             moved += await set_orphans_aside(ctx, sweeper, place)
     doubtful = [_name(place) for place, found in places.items() if not found.is_credible]
     if doubtful:
         raise CommandFailure(
-            f"{moved} leaks set aside, but none from {', '.join(doubtful)}: of the files there"
+            f"{moved} orphans set aside, but none from {', '.join(doubtful)}: of the files there"
             " more belong to no row than crashes leave; is this the right database?"
         )
     return moved
@@ -72,7 +72,7 @@ async def _scan_places(
     places = places_of(sweeper)
     found = {}
     for number, place in enumerate(places, 1):
-        show(f"looking for leaks, place {number} of {len(places)}")
+        show(f"looking for orphans, place {number} of {len(places)}")
         found[place] = await find_orphans(ctx, sweeper, place)
     return found
 

@@ -12,8 +12,7 @@ from registry.blobstore.base import Orphan
 from registry.blobstore.opening import open_store
 from registry.cli.api import Record
 from registry.cli.failure import Missing, Misuse
-from registry.cli.output import column, size_text, time_text, write_records
-from registry.cli.run_server import log_line
+from registry.cli.output import column, size_text, time_text, write_now, write_records
 from registry.gc.generations import accept_database
 from registry.gc.orphans.quarantine import list_orphans, take_back_owned
 from registry.main import Registry, prepare
@@ -43,7 +42,7 @@ def run_restoration(settings: Settings, ids: Sequence[str], *, are_all: bool) ->
     prepare(settings)
     count = asyncio.run(_restore(settings, None if are_all else ids))
     rest = "those that no row owns are set aside anew by the next scan"
-    log_line(f"{count} files put back; {rest}\n")
+    write_now(f"{count} files put back; {rest}\n")
     return 0
 
 
@@ -51,7 +50,7 @@ def run_acceptance(settings: Settings) -> int:
     """Accept the database as the right one from now on."""
     prepare(settings)
     asyncio.run(_accept(settings))
-    log_line(
+    write_now(
         "The database is accepted: collection and the scan for orphans go on. Blobs that it does"
         " not know are set aside, and can be put back for some days ('entrepot gc orphans')\n"
     )

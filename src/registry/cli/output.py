@@ -74,13 +74,19 @@ def write_record(record: Record, form: str, out: TextIO | None = None) -> None:
     write_table(headings, rows, out)
 
 
-def echo(text: str, form: str, record: Record | None = None, out: TextIO | None = None) -> None:
+def echo(text: str, form: str, record: Record | None = None) -> None:
     """Write the text for a person; for a program write the record, if there is one."""
     if form == "json":
         if record is not None:
-            write_record(record, form, out)
+            write_record(record, form)
         return
-    (out or sys.stdout).write(f"{printable(text)}\n")
+    sys.stdout.write(f"{printable(text)}\n")
+
+
+def write_now(text: str) -> None:
+    """Write a text to the standard output, and flush it."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def json_text(value: object) -> str:

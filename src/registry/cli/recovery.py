@@ -7,8 +7,7 @@ from typing import Final
 
 from cloudcore.errors import NotFound
 from registry.cli.failure import CommandFailure, Missing, Misuse
-from registry.cli.output import duration_text
-from registry.cli.run_server import log_line
+from registry.cli.output import duration_text, write_now
 from registry.errors import BlobUnknown, DigestMismatch
 from registry.gc.recovery import recover_blob
 from registry.main import Registry, prepare
@@ -38,7 +37,7 @@ def run_recovery(settings: Settings, repository: str, digest: str) -> int:
     except DigestMismatch as error:
         raise CommandFailure(f"{wanted} is damaged and stays in quarantine: {error}") from None
     grace = duration_text(settings.delays.gc_grace_seconds)
-    log_line(
+    write_now(
         f"Recovered {wanted}: {name} keeps it for {grace}, and while a manifest references it\n"
     )
     return 0

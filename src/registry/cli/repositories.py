@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
+from cloudcore.uuids import parse_uuid
 from registry.cli.api import ApiClient, Record, open_client
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.failure import Missing, Misuse
@@ -179,7 +180,8 @@ def _find_deleted(client: ApiClient, written: str) -> Record:
 
     """
     rows = client.rows("/v1/repositories/deleted", "repositories")
-    found = [row for row in rows if written in (row["name"], row["id"])]
+    sought = parse_uuid(written) or written
+    found = [row for row in rows if sought in (row["name"], row["id"])]
     if not found:
         raise Missing(
             f"no deleted repository {printable(written)!r} can be restored; "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import sys
 from collections.abc import Callable
 from functools import partial
 
@@ -40,12 +39,6 @@ def serve_application(
             f"another process listens on {error.filename}; "
             "name another port (--port, --metrics), or 0 for a free one"
         ) from None
-
-
-def log_line(text: str) -> None:
-    """Write text to the standard output, and flush it."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 def _address(text: str) -> tuple[str, int] | None:

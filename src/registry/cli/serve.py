@@ -14,7 +14,8 @@ from cloudcore.identity.names import check_handle, email_address
 from cloudcore.identity.rows.accounts import is_any_account
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyring
-from registry.cli.run_server import log_line, serve_application
+from registry.cli.output import write_now
+from registry.cli.run_server import serve_application
 from registry.cli.server_commands import DEFAULT_DATA
 from registry.main import Registry, prepare
 from registry.served import create_app
@@ -40,7 +41,7 @@ def run_serve(settings: Settings) -> int:
 def _greet(settings: Settings, url: str) -> None:
     """Print the URL of the registry and of its console."""
     shown = settings.url if settings.public_url or settings.hosts else url
-    log_line(f"Entrepot is ready on {url} (console: {shown}/console, stop with Ctrl+C)\n")
+    write_now(f"Entrepot is ready on {url} (console: {shown}/console, stop with Ctrl+C)\n")
 
 
 def run_init(settings: Settings, handle: str, email: str) -> int:
@@ -55,7 +56,7 @@ def run_init(settings: Settings, handle: str, email: str) -> int:
     prepare(settings)
     first = asyncio.run(_create(settings, handle, email))
     where = "" if settings.data == DEFAULT_DATA else f" --data {quote(str(settings.data))}"
-    log_line(
+    write_now(
         f"Account {first.handle} ({first.account_id}) is made. These are shown this once:\n\n"
         f"  person              {first.email}\n"
         f"  one-time password   {first.one_time_password}\n\n"

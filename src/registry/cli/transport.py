@@ -81,9 +81,11 @@ class Transport:
         Raises:
             RequestRefused: the registry answered an error.
             Lost: the connection broke; the request may have taken effect.
-            CommandFailure: the registry cannot be reached.
+            CommandFailure: the registry cannot be reached, or does not answer in time; then the
+                request may have taken effect too.
 
         """
+        advice = "try again later" if method == "GET" else "check whether it was done nevertheless"
         request = urllib.request.Request(  # noqa: S310 - `base_url` has checked the scheme
             self.url + path,
             data=body,
@@ -98,10 +100,9 @@ class Transport:
             with error:
                 raise self._refusal(error) from None
         except ConnectionError:
-            advice = (
-                "try again later" if method == "GET" else "check whether it was done nevertheless"
-            )
             raise Lost(f"{self.url} hung up before it had answered; {advice}") from None
+        except TimeoutError:  # after the request was sent; before that, it is within a `URLError`
+            raise CommandFailure(f"no answer of {self.url} in time; {advice}") from None
         except http.client.IncompleteRead as error:
             raise Lost(self._trouble(error)) from None
         except (OSError, http.client.HTTPException) as error:

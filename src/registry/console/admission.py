@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -12,25 +12,21 @@ from urllib.parse import urlsplit
 from litestar import Request
 
 from cloudcore.errors import AccessDenied, NotFound
-from cloudcore.uuids import UUID_PATTERN
+from cloudcore.uuids import parse_uuid
 from registry.console.browser_request import form_of, header_of, query_of
 from registry.console.page_request import PageRequest, page_of
 from registry.console.sessions import ConsoleSession
+from registry.oci.reference import is_tag
 
-_ID: Final = re.compile(UUID_PATTERN)
-_DIGEST: Final = re.compile(r"[a-z0-9]+:[0-9a-f]+")
-_TAG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
-_PIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_ASSET: Final = re.compile(r"[a-z]+[.][a-z]+")
-_FORMS: Final[Mapping[str, re.Pattern[str]]] = {
-    "repository": _ID,
-    "rule": _ID,
-    "digest": _DIGEST,
-    "tag": _TAG,
-    "pin": _PIN,
-    "asset": _ASSET,
+_CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
+    "repository": parse_uuid,
+    "rule": parse_uuid,
+    "digest": re.compile(r"[a-z0-9]+:[0-9a-f]+").fullmatch,
+    "tag": is_tag,
+    "pin": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}").fullmatch,
+    "asset": re.compile(r"[a-z]+[.][a-z]+").fullmatch,
 }
-"""The syntax of each path parameter, by its name."""
+"""Functions that tell whether a path parameter is well-formed, by its name."""
 
 
 class Needs(Enum):
@@ -81,7 +77,7 @@ def check_parameters(parameters: Mapping[str, str]) -> None:
 
     """
     for name, value in parameters.items():
-        if not _FORMS[name].fullmatch(value):
+        if not _CHECKS[name](value):
             raise no_such_page()
 
 
@@ -99,7 +95,7 @@ def _check_own_form(page: PageRequest, session: ConsoleSession) -> None:
     """
     origin = header_of(page.scope, b"origin")
     own = {page.host, urlsplit(page.console.settings.auth_url).netloc}
-    if origin is not None and urlsplit(origin).netloc not in own:
+    if origin is not None and origin.partition("://")[2] not in own:  # RFC 6454 §6.2
         raise AccessDenied("the form came from another site")
     if not hmac.compare_digest(page.form.get("csrf", "").encode(), session.csrf.encode()):
         raise AccessDenied("the form is of an earlier sign-in; go back, reload, and send it again")

@@ -20,9 +20,9 @@ from cloudcore.identity.oauth_forms import MAX_FORM_BYTES
 from cloudcore.keyring import Keyring
 from cloudcore.serving.body import Receive as BodyReceive
 from cloudcore.serving.body_budget import BODIES
+from cloudcore.serving.dispatch import Application
 from registry.console.admission import admit
 from registry.console.assets import send_asset
-from registry.console.control_plane import Application
 from registry.console.cookies import CookieJar
 from registry.console.error_pages import EXCEPTION_HANDLERS
 from registry.console.page_request import ConsoleApp, ConsoleSettings, PageRequest, page_of

@@ -5,18 +5,17 @@ All permissions, rules and errors are those of the control plane; the console de
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from cloudcore.identity.oauth_forms import values_of
+from cloudcore.serving.dispatch import Application
 from registry.console.browser_request import Scope, host_of
 
 T = TypeVar("T")
-
-Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 _PASSED_ON: Final = (b"x-forwarded-for", b"user-agent")
 

@@ -10,8 +10,9 @@ from urllib.parse import quote
 from litestar.di import NamedDependency
 from litestar.response import Redirect, Response, Template
 
+from cloudcore.serving.dispatch import Application
 from registry.console.browser_request import Scope, cookies_of, host_of, raw_path_of
-from registry.console.control_plane import Application, ControlPlaneClient
+from registry.console.control_plane import ControlPlaneClient
 from registry.console.cookies import CookieJar
 from registry.console.notices import NOTICES
 from registry.console.sessions import COOKIE, ConsoleSession, Sessions, SignedOut

@@ -1,7 +1,7 @@
-"""Groups X, F9 and F10: deletes, mounts and policies. Each case and where it is run.
+"""Deletes, mounts (X) and policies (F): each case, by group and number, and where it is run.
 
-The cases of X that are about deleting are asked of both planes. As those of `identity` they need
-callers who signed in, so each names the tests that send it; the rows of X are in `reads`.
+The cases about deleting are asked of both planes. As those of `identity` they need
+callers who signed in, so each names the tests that send it; the rows are in `reads`.
 """
 
 from __future__ import annotations

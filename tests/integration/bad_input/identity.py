@@ -1,4 +1,4 @@
-"""Groups A K J I E O S: identity, tokens, JSON, lists, retries. Each case and where it is run.
+"""Tokens (A, K, O), roles (S), bodies (J), lists (I), retries (E): each case and where it is run.
 
 These need signed-in callers, clocks and races, so they are not rows of one table of requests; each
 names the test that sends it. `test_bad_input_identity` requires that every case has its test, that

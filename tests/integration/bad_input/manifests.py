@@ -1,4 +1,4 @@
-"""Group M: manifests. Refused ones go to `repo`, which must not change, the others to `scratch`."""
+"""Manifests (M). Refused ones go to `repo`, which must not change, the others to `scratch`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GOOD = "PUT /v2/{scratch}/manifests/good"
 
 
 def manifest_cases() -> Iterator[Case]:
-    """Yield group M, as far as one request can show it."""
+    """Yield the cases of manifests (M), as far as one request can show it."""
     yield from _not_json()
     yield from _not_a_manifest()
     yield from _types()

@@ -1,4 +1,4 @@
-"""Groups N and T: repository names, tags, references."""
+"""Repository names (N), tags and references (T)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NAMES = {
 
 
 def name_cases() -> Iterator[Case]:
-    """Yield group N: each name when listing, and when about to be created."""
+    """Yield the cases of names (N): each name when listing, and when about to be created."""
     for case, name in NAMES.items():
         yield refused(f"{case}-get", f"GET /v2/{name}/tags/list", 400, "NAME_INVALID")
         yield refused(f"{case}-post", f"POST /v2/{name}/blobs/uploads/", 400, "NAME_INVALID")
@@ -56,7 +56,7 @@ def _refused_put(case: str, target: str, code: str) -> Case:
 
 
 def tag_cases() -> Iterator[Case]:
-    """Yield group T; immutable tags (T14 to T19) need a repository setting."""
+    """Yield the cases of tags (T); those of immutable tags need a repository setting."""
     bad_tags = {
         "T2-129-characters": "t" * 129,
         "T5-newline": "latest%0A",

@@ -1,4 +1,4 @@
-"""Groups B, L, R and X: reads and ranges, lists, referrers, deletes and mounts."""
+"""Reads and ranges (B), lists (L), referrers (R), deletes and mounts (X)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NUMBERS = {
 
 
 def read_cases() -> Iterator[Case]:
-    """Yield group B; a disabled key (B13) is told of elsewhere."""
+    """Yield the cases of reads and ranges (B); a disabled key is told of elsewhere."""
     yield refused("B1-absent", "GET /v2/{repo}/blobs/{absent}", 404, "BLOB_UNKNOWN")
     yield refused("B2-sibling", "GET /v2/{repo}/blobs/{elsewhere}", 404, "BLOB_UNKNOWN")
     for case, digest in {
@@ -93,7 +93,7 @@ def read_cases() -> Iterator[Case]:
 
 
 def list_cases() -> Iterator[Case]:
-    """Yield group L; `_catalog` for the anonymous (L11) needs sign-in."""
+    """Yield the cases of lists (L); `_catalog` for the anonymous needs sign-in."""
     yield answered("L1-zero", f"GET {TAGS}?n=0", 200)
     for target in (TAGS, "/v2/_catalog"):
         kind = target.rpartition("/")[2]
@@ -113,7 +113,7 @@ def list_cases() -> Iterator[Case]:
 
 
 def referrer_cases() -> Iterator[Case]:
-    """Yield group R."""
+    """Yield the cases of referrers (R)."""
     for case, digest in {"nonsense": "nonsense", "md5": "md5:" + "0" * 32, "dots": ".."}.items():
         yield refused(f"R1-{case}", f"GET /v2/{{repo}}/referrers/{digest}", 400, "DIGEST_INVALID")
     index = {"content-type": "application/vnd.oci.image.index.v1+json"}
@@ -138,7 +138,7 @@ def referrer_cases() -> Iterator[Case]:
 
 
 def delete_and_mount_cases() -> Iterator[Case]:
-    """Yield group X; what tokens decide (X6 to X10) is told of elsewhere."""
+    """Yield the cases of deletes and mounts (X); what tokens decide is told of elsewhere."""
     yield refused("X1-absent-tag", "DELETE /v2/{repo}/manifests/absent", 404, "MANIFEST_UNKNOWN")
     yield refused("X3-absent", "DELETE /v2/{repo}/manifests/{absent}", 404, "MANIFEST_UNKNOWN")
     yield refused("X4-absent-blob", "DELETE /v2/{repo}/blobs/{absent}", 404, "BLOB_UNKNOWN")

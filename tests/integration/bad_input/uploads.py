@@ -1,4 +1,4 @@
-"""Group U: uploads. ``{upload}`` is a session of `repo` that holds ten bytes."""
+"""Uploads (U). ``{upload}`` is a session of `repo` that holds ten bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OVER_LIMIT = str((100 << 30) + 1)
 
 
 def upload_cases() -> Iterator[Case]:
-    """Yield group U, as far as one request can show it."""
+    """Yield the cases of uploads (U), as far as one request can show it."""
     yield from _digests()
     yield from _ranges()
     yield from _sessions()

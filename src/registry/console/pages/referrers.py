@@ -52,7 +52,7 @@ def kind_of(artifact_type: str) -> str:
 async def read_tree(
     page: PageRequest, images_path: str, digest: str
 ) -> tuple[list[AttachedArtifact], bool]:
-    """Return the artifacts attached to an image, and True if these are all."""
+    """Return the artifacts attached to an image, and True if these are all to the depth shown."""
     budget = [_MOST]
     tree = await _read(page, images_path, digest, _DEPTH, budget)
     return tree, budget[0] > 0

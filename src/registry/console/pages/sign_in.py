@@ -122,9 +122,9 @@ async def _session(page: PageRequest, tokens: dict[str, str]) -> ConsoleSession:
 
 
 async def _choose(page: PageRequest, roles: list[dict[str, object]], to: str) -> PageResponse:
-    """Assume the only role, or let the person choose one."""
+    """Assume the only role, or let the person choose one, who stays signed in if it is refused."""
+    page.keep(page.session)
     if len(roles) != 1:
-        page.keep(page.session)
         return page.go(f"{ROLES}?{urlencode({'to': to})}")
     page.keep(await page.console.sessions.act(page.client, page.session, str(roles[0]["id"])))
     return page.go(to)
