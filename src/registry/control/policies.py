@@ -15,6 +15,7 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 from registry.control.repositories import authorized_repository, crn_of
+from registry.control.visible_repositories import PATH
 from registry.metadata.repositories.details import RepositoryDetails
 from registry.metadata.repositories.policies import StoredResourcePolicy
 from registry.services.repositories.policies import (
@@ -24,7 +25,7 @@ from registry.services.repositories.policies import (
     put_resource_policy,
 )
 
-_PATH: Final = "/v1/repositories/{repository_id:str}/policy"
+_PATH: Final = f"{PATH}/policy"
 
 
 class PutPolicyQuery(msgspec.Struct):

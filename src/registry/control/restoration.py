@@ -26,7 +26,7 @@ from registry.control.repositories import (
     repository_answer,
     uri_of,
 )
-from registry.control.visible_repositories import authorized_own
+from registry.control.visible_repositories import PATH, authorized_own
 from registry.metadata.images.tombstones import Tombstone, count_tombstones, list_tombstones
 from registry.metadata.repositories.deleted import (
     DeletedRepository,
@@ -40,7 +40,6 @@ from registry.services.access import repository_crn
 from registry.services.images import restoration
 from registry.services.images.restoration import RestorationBatch
 
-_REPOSITORY: Final = "/v1/repositories/{repository_id:str}"
 _Digest = Annotated[str, Meta(max_length=135)]
 
 
@@ -188,7 +187,7 @@ async def list_deleted(ctx: NamedDependency[RequestContext]) -> ManyDeletedRepos
 
 
 @post(
-    _REPOSITORY + "/restore",
+    PATH + "/restore",
     status_code=200,
     opt={"action": "registry:RestoreRepository", "idempotent": True, "statuses": (409,)},
 )
@@ -211,7 +210,7 @@ async def restore_repository(
 
 
 @get(
-    _REPOSITORY + "/images/deleted",
+    PATH + "/images/deleted",
     opt={"action": "registry:DescribeImages", "query": PageQuery},
 )
 async def list_deleted_images(
@@ -232,7 +231,7 @@ async def list_deleted_images(
 
 
 @post(
-    _REPOSITORY + "/images/restore",
+    PATH + "/images/restore",
     status_code=200,
     opt={"action": "registry:RestoreImage", "idempotent": True},
 )
@@ -249,7 +248,7 @@ async def restore_images(
 
 
 @get(
-    _REPOSITORY + "/deleted-tags",
+    PATH + "/deleted-tags",
     opt={"action": "registry:DescribeImages", "query": PageQuery},
 )
 async def list_deleted_tag_names(
@@ -270,7 +269,7 @@ async def list_deleted_tag_names(
 
 
 @post(
-    _REPOSITORY + "/tags/{tag:str}/restore",
+    PATH + "/tags/{tag:str}/restore",
     status_code=200,
     opt={"action": "registry:RestoreImage", "idempotent": True, "statuses": (409,)},
 )
@@ -289,7 +288,7 @@ async def restore_tag(
 
 
 @get(
-    _REPOSITORY + "/tags/{tag:str}/history",
+    PATH + "/tags/{tag:str}/history",
     opt={"action": "registry:DescribeImages", "query": PageQuery},
 )
 async def get_tag_history(
