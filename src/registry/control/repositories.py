@@ -235,7 +235,7 @@ async def update_repository(
     found = await authorized_repository(ctx, repository_id)
     changes = changes_of(data)
     if data.tags is not UNSET:
-        repository_details.check_tags(data.tags)
+        repository_details.check_labels(data.tags)
     if data.immutable_tag_exclusions is not UNSET:
         repository_details.check_exclusions(data.immutable_tag_exclusions)
     return await ctx.commit(

@@ -18,7 +18,7 @@ from registry.services.events import REPOSITORY_CREATED, REPOSITORY_DELETED, Reg
 from registry.services.images.deletion import restorable_until
 from registry.services.repositories.locks import lock_existing_repository
 
-MAX_TAGS: Final = 50
+MAX_LABELS: Final = 50
 MAX_EXCLUSIONS: Final = 5
 
 _FILTER: Final = re.compile(r"[!-~]{0,210}")
@@ -99,7 +99,7 @@ def check_repository(handle: str, new: NewRepository) -> None:
             field="name",
             reason="malformed",
         ) from None
-    check_tags(new.tags)
+    check_labels(new.tags)
     check_exclusions(new.immutable_tag_exclusions)
 
 
@@ -119,10 +119,10 @@ def check_filters(name: str | None, name_prefix: str | None) -> None:
             )
 
 
-def check_tags(tags: Mapping[str, str]) -> None:
+def check_labels(tags: Mapping[str, str]) -> None:
     """Refuse too many labels, labels that are too long, or labels with control characters."""
-    if len(tags) > MAX_TAGS:
-        raise InvalidInput(f"at most {MAX_TAGS} tags", field="tags", reason="out_of_range")
+    if len(tags) > MAX_LABELS:
+        raise InvalidInput(f"at most {MAX_LABELS} tags", field="tags", reason="out_of_range")
     for key, value in tags.items():
         if not 1 <= len(key) <= 128 or len(value) > 256 or _CONTROL.search(key + value):
             raise InvalidInput(
