@@ -19,7 +19,7 @@ from benchmarks.wire import Connection, ExchangeFailedError
 from cloudcore.jobs.runs import end_run
 from registry.gc.collector.steps import phases_of
 from registry.main import Registry
-from registry.services.collector_runs import start_run
+from registry.services.collector_runs import start_collection
 from registry.settings import Delays, Settings
 
 DELAYS: Final = Delays(gc_condemned_seconds=0, gc_quarantine_seconds=0)
@@ -80,7 +80,9 @@ async def _run(settings: Settings, account_id: str) -> list[float]:
     """Return the seconds of mark, sweep and removal."""
     async with Registry(settings).open() as process:
         ctx, sweeper = process.ctx, process.store
-        run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.change_by(""))
+        run = await ctx.database.write(
+            start_collection, account_id, ctx.new_id(), ctx.change_by("")
+        )
         seconds = []
         for phase in phases_of(sweeper):
             begun = time.perf_counter()

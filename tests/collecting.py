@@ -8,7 +8,7 @@ from typing import Final
 from cloudcore.jobs.runs import Run, end_run, find_run
 from registry.blobstore.base import BlobSweeper
 from registry.gc.collector.steps import phases_of
-from registry.services.collector_runs import KIND, start_run
+from registry.services.collector_runs import KIND, start_collection
 from registry.services.context import ServiceContext
 from registry.settings import Delays
 
@@ -23,7 +23,7 @@ def at_once(ctx: ServiceContext) -> ServiceContext:
 
 async def collect(ctx: ServiceContext, sweeper: BlobSweeper, account_id: str) -> Run:
     """Run the collector over an account from the first phase to the last; return what it did."""
-    run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.change_by(""))
+    run = await ctx.database.write(start_collection, account_id, ctx.new_id(), ctx.change_by(""))
     for phase in phases_of(sweeper):
         while await phase(ctx, run):
             pass

@@ -43,7 +43,7 @@ from registry.served import SERVE, surround
 from registry.services.context import ServiceContext
 from registry.services.logins import mint_login, new_password
 from registry.services.repositories.details import create_repository
-from registry.services.repositories.policies import put_policy
+from registry.services.repositories.policies import put_resource_policy
 from registry.services.tokens import BearerTokens
 from registry.settings import Settings
 from tests.inprocess import ManualClock
@@ -223,7 +223,7 @@ class Install:
     async def share(self, repository_id: str, account: Account, *statements: Statement) -> None:
         """Give a repository a policy."""
         await self.database.write(
-            put_policy, repository_id, account.id, document(*statements), self.clock()
+            put_resource_policy, repository_id, account.id, document(*statements), self.clock()
         )
 
     async def login(self, program: Program) -> str:

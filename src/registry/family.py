@@ -68,7 +68,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
             (
                 "registry.garbage_collection",
                 _COLLECT_SECONDS,
-                partial(collection.start_due_runs, ctx),
+                partial(collection.start_due_collections, ctx),
             ),
             ("registry.orphan_scan", scan.EVERY_SECONDS, scan.OrphanScan(ctx, process.store).turn),
             ("registry.tag_history", _HOUR, partial(forget_tag_history, ctx)),

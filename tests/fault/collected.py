@@ -18,7 +18,7 @@ from registry.metadata.repositories.live import find_account, find_repository, l
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.changes import Change
-from registry.services.collector_runs import start_run
+from registry.services.collector_runs import start_collection
 from registry.services.images.restoration import restore_image
 from tests.collecting import at_once, collect
 from tests.inprocess import Registry
@@ -84,7 +84,7 @@ async def fill(registry: Registry, store: BlobStore) -> None:
 async def run_phases(registry: Registry, store: BlobStore, numbers: Sequence[int]) -> None:
     """Run some phases of the collector, with no delay."""
     ctx, account_id = at_once(registry.ctx), await account_of(registry)
-    run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.change_by(""))
+    run = await ctx.database.write(start_collection, account_id, ctx.new_id(), ctx.change_by(""))
     for number in numbers:
         await phases_of(store)[number](ctx, run)
     await ctx.database.write(end_run, run.id, ctx.clock())

@@ -20,7 +20,7 @@ from registry.blobstore.threads import in_thread
 from registry.errors import StoreUnavailable
 from registry.gc.collector.steps import collection_kind
 from registry.oci.digest import digest_of
-from registry.services.collector_runs import KIND, start_run
+from registry.services.collector_runs import KIND, start_collection
 from tests.collecting import at_once, collect
 from tests.databases import on_both_databases
 from tests.fault.collected import (
@@ -104,7 +104,7 @@ async def test_a_store_that_goes_on_refusing_fails_the_run(
 
     await fill(registry, store)
     ctx, account_id = at_once(registry.ctx), await account_of(registry)
-    run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.change_by(""))
+    run = await ctx.database.write(start_collection, account_id, ctx.new_id(), ctx.change_by(""))
     store.files.refusals = 1
     kind = replace(collection_kind(ctx, store), max_attempts=1)
     worker = JobWorker(ctx.database, [kind], clock=ctx.clock)

@@ -24,7 +24,7 @@ from registry.metadata.blobs.objects import linked_object
 from registry.metadata.tables import manifest_blobs, repository_blobs
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
-from registry.services.collector_runs import start_due_runs
+from registry.services.collector_runs import start_due_collections
 from registry.services.context import ServiceContext
 from tests.collecting import at_once, collect
 from tests.databases import on_both_databases
@@ -131,7 +131,7 @@ async def test_bytes_go_stage_by_stage(world: World) -> None:
     assert (found["unreferenced_blobs"], found["unreferenced_bytes"]) == (1, 8)
     assert (found["grace_seconds"], found["status"]) == (86400, "idle")
     assert found["last_run"] is None
-    assert await start_due_runs(yard.ctx) == 0
+    assert await start_due_collections(yard.ctx) == 0
 
     await yard.pass_time(DAY - 60)
     assert (await yard.collect()).counts["unlinked"] == 0
@@ -379,8 +379,8 @@ async def test_the_worker_runs_what_is_due(world: World) -> None:
     yard = Yard(world)
     await world.push_blob(b"garbage")
     await yard.pass_time(DAY + 1)
-    assert await start_due_runs(yard.ctx) == 1
-    assert await start_due_runs(yard.ctx) == 0  # it is under way
+    assert await start_due_collections(yard.ctx) == 1
+    assert await start_due_collections(yard.ctx) == 0  # it is under way
     joined = await yard.start()
     assert (joined["status"], joined["started_by"]) == ("running", None)
     assert (await yard.status())["status"] == "running"

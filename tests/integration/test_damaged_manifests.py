@@ -23,6 +23,7 @@ from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from tests.inprocess import Client, Registry, open_registry
 from tests.integration.counting import CountingDatabase
+from tests.integration.pushing import World
 
 BLOB: Final = b"layer"
 DESCRIPTOR: Final = {"mediaType": "application/x", "digest": digest_of(BLOB), "size": len(BLOB)}
@@ -110,6 +111,22 @@ async def test_wrong_bytes_are_never_given_out(
             assert (await client.request("GET", "/v2/dev/two/manifests/v1")).body == body
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
     assert found == [True]
+
+
+async def test_both_planes_report_one_damaged_manifest_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    digest = (await world.push(await world.image_document("one")))["digest"]
+    await world.install.database.write(_damage, digest, b"{}")
+
+    with caplog.at_level(logging.WARNING):
+        shown = await world.control.get(f"{world.images}/{digest}/manifest")
+        assert (shown.status_code, shown.json()["error"]["code"]) == (404, "NOT_FOUND")
+        assert [record.levelname for record in caplog.records] == ["ERROR"]
+        assert f"manifest {digest} in {world.name} is damaged" in caplog.text
+        pulled = await world.docker.get(f"/v2/{world.name}/manifests/{digest}")
+        assert pulled.status_code == 404
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
 async def test_a_push_of_what_is_whole_rewrites_nothing(database_url: str) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import Any, Final
 
 import pytest
 
 from cloudcore.wire import rfc3339
+from registry.services.lifecycle.preview import Previews
+from registry.services.lifecycle.rules import LifecycleRule, check_rules
 from registry.services.lifecycle.runs import start_due_runs
 from tests.databases import on_both_databases
 from tests.integration.lifecycle_world import DAY, LifecycleWorld
 from tests.integration.pushing import refused
-from tests.tenants import allow, bearer
+from tests.tenants import Install, allow, bearer
 
 UNTAGGED: Final = {"priority": 1, "selector": "untagged", "older_than_days": 7}
 CI: Final = {
@@ -291,3 +295,13 @@ async def test_a_clock_that_was_wrong_holds_up_no_policy_put_again(
     assert stored["next_run_at"] > right["next_run_at"]
     again = await lifecycle.put(UNTAGGED)
     assert again["next_run_at"] < rfc3339(clock.now + (DAY + 60) * 1_000_000)
+
+
+async def test_requests_of_one_preview_at_once_compute_it_once(install: Install) -> None:
+    repository = await install.add_repository(await install.add_account("acme"), "r")
+    document = check_rules([LifecycleRule(priority=1, selector="any", keep_last=1)])
+    previews = Previews()
+
+    ask = partial(previews.get, install.database, repository, document, install.clock())
+    first, second = await asyncio.gather(ask(), ask())
+    assert first is second

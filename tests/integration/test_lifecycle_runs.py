@@ -13,7 +13,7 @@ from registry.gc.purge.repositories import purge_deleted_repositories
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services import collector_runs as collection
-from registry.services.collector_runs import start_run as start_collection
+from registry.services.collector_runs import start_collection
 from registry.services.lifecycle.runs import KIND, start_due_runs
 from tests.databases import on_both_databases
 from tests.integration.lifecycle_world import DAY, LifecycleWorld, pin

@@ -24,7 +24,7 @@ from registry.gc.orphans.quarantine import tend_orphans
 from registry.gc.orphans.scan import EVERY_SECONDS, OrphanScan, places_of, set_orphans_aside
 from registry.gc.purge.uploads import discard_expired_uploads
 from registry.oci.digest import digest_of
-from registry.services.collector_runs import KIND, start_run
+from registry.services.collector_runs import KIND, start_collection
 from tests.collecting import at_once
 from tests.fault.collected import account_of, check_image, push_blob, push_image
 from tests.inprocess import START, Registry, open_registry
@@ -254,7 +254,9 @@ def test_nothing_is_deleted_while_the_database_is_too_old(site: Site) -> None:
         await discard_expired_uploads(ctx)
         await tend_orphans(ctx, store)
         account_id = await account_of(registry)
-        run = await ctx.database.write(start_run, account_id, ctx.new_id(), ctx.change_by(""))
+        run = await ctx.database.write(
+            start_collection, account_id, ctx.new_id(), ctx.change_by("")
+        )
         worker = JobWorker(ctx.database, [collection_kind(ctx, store)], clock=ctx.clock)
         working = asyncio.create_task(worker.run())
         while True:

@@ -14,6 +14,7 @@ from sqlalchemy import text
 
 from cloudcore.clock import uuid7
 from registry.blobstore.memory import MemoryStore
+from registry.errors import StoreUnavailable
 from registry.gc.purge.uploads import discard_expired_uploads
 from registry.metadata.blobs import uploads
 from registry.metadata.database import migrate, migration_connection
@@ -22,6 +23,7 @@ from registry.metadata.repositories.live import add_account, find_repository
 from registry.oci.digest import digest_of
 from registry.settings import Limits
 from tests.databases import on_both_databases
+from tests.fault.seams import SteppingStore, Steps
 from tests.inprocess import Answer, Registry, open_registry
 
 LIMITS: Final = Limits(max_open_uploads=3, max_open_uploads_per_repository=2)
@@ -190,3 +192,22 @@ async def test_sessions_of_an_older_version_count_too(database_url: str) -> None
         await refused(registry, "dev/b", "repository")
         await refused(registry, "dev/a", "account")
         assert (await registry.client.request("PATCH", opened[0], DATA)).status == 202
+
+
+class BrokenDisk(Steps):
+    """Fails whatever deletes staged bytes."""
+
+    def take(self, step: str) -> None:
+        """Take a step, or fail."""
+        if step == "before discard":
+            raise StoreUnavailable("the disk failed")
+
+
+async def test_a_session_is_cancelled_though_its_bytes_cannot_be_deleted(
+    sqlite_database: str,
+) -> None:
+    store = SteppingStore(MemoryStore(), BrokenDisk())
+    async with open_registry(sqlite_database, store) as registry:
+        location = await begin(registry, "dev/app")
+        assert (await registry.client.request("DELETE", location)).status == 204
+        assert (await registry.client.request("GET", location)).status == 404

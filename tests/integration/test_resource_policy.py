@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from cloudcore.db.base import Connection
+from cloudcore.errors import NotFound
 from cloudcore.identity.services import service_accounts
+from registry.services.lifecycle import policies as lifecycle_policies
+from registry.services.lifecycle.rules import LifecycleRule
+from registry.services.repositories import policies as resource_policies
+from registry.services.repositories.details import delete_repository
 from tests.databases import on_both_databases
 from tests.integration.repositories_world import PATH, client_of, create, refused
 from tests.tenants import (
@@ -244,6 +251,40 @@ async def test_a_revision_never_comes_again(
         assert (await client.delete(path)).status_code == 404
         assert [await put(path), await put(path)] == [expected, expected + 1]
     assert await put(other) == 1
+
+
+RULE = LifecycleRule(priority=1, selector="any", keep_last=1)
+CHANGES_OF_POLICIES: dict[str, Callable[[Connection, str, str, int], object]] = {
+    "set its policy": lambda tx, repository, account, now: resource_policies.put_resource_policy(
+        tx, repository, account, document(let("*")), now
+    ),
+    "delete its policy": lambda tx, repository, _account, _now: (
+        resource_policies.delete_resource_policy(tx, repository)
+    ),
+    "set its lifecycle policy": lambda tx, repository, _account, now: lifecycle_policies.put_policy(
+        tx, repository, [RULE], now
+    ),
+    "delete its lifecycle policy": lambda tx, repository, _account, _now: (
+        lifecycle_policies.delete_policy(tx, repository)
+    ),
+}
+
+
+@on_both_databases
+@pytest.mark.parametrize("what", CHANGES_OF_POLICIES)
+async def test_a_repository_that_was_deleted_meanwhile_keeps_its_policies(
+    install: Install, what: str
+) -> None:
+    """A change that was authorized before the deletion, and comes to its lock after it."""
+    write, now = install.database.write, install.clock()
+    acme = await install.add_account("acme")
+    repository = await install.add_repository(acme, "r", let("*"))
+    await write(lifecycle_policies.put_policy, repository, [RULE], now)
+    change = install.ctx.change_by("")
+    await write(delete_repository, acme.id, repository, change, force=False)
+
+    with pytest.raises(NotFound, match="no such repository"):
+        await write(CHANGES_OF_POLICIES[what], repository, acme.id, now)
 
 
 async def test_conditions_are_judged_at_the_exchange(install: Install) -> None:

@@ -18,7 +18,7 @@ from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.serving.logs import JsonFormatter
 from registry.blobstore.memory import MemoryStore
 from registry.gc.collector.steps import collection_kind
-from registry.services.collector_runs import start_run
+from registry.services.collector_runs import start_collection
 from tests.databases import on_both_databases
 from tests.integration.lifecycle_world import LifecycleWorld
 from tests.jobs import lose_workers, until
@@ -86,7 +86,7 @@ async def test_a_collection(lifecycle: LifecycleWorld, lines: Lines, is_lost: bo
     ctx, database = install.ctx, install.database
     account_id = lifecycle.world.account.id
     kind = collection_kind(ctx, MemoryStore())
-    run = await database.write(start_run, account_id, ctx.new_id(), ctx.change_by(""))
+    run = await database.write(start_collection, account_id, ctx.new_id(), ctx.change_by(""))
     install.clock.advance(2)
     if is_lost:
         await lose_workers(database, kind.name, install.clock())

@@ -263,9 +263,9 @@ async def test_a_session_costs_a_change_more_and_a_single_push_none(sqlite_datab
         location = (await ask("POST", UPLOADS)).headers["location"]
         digest = digest_of(TWO)
         for method, target, body, statements, changes in (
-            ("POST", f"{UPLOADS}?digest={digest_of(THREE)}", THREE, 5, 1),
+            ("POST", f"{UPLOADS}?digest={digest_of(THREE)}", THREE, 4, 1),
             ("PATCH", location, TWO, 2, 2),
-            ("PUT", f"{location}?digest={digest}", b"", 6, 2),
+            ("PUT", f"{location}?digest={digest}", b"", 5, 2),
             ("PATCH", location, TWO, 2, 1),
         ):
             counted.start()

@@ -30,7 +30,7 @@ from registry.gc.purge.uploads import discard_expired_uploads
 from registry.metadata.repositories.live import add_account, find_account
 from registry.metadata.settings import AccountSettings, put_settings
 from registry.services.changes import RegistryHost
-from registry.services.collector_runs import start_run
+from registry.services.collector_runs import start_collection
 from registry.services.context import ServiceContext
 from registry.services.images.pulls import PullLog
 from registry.settings import Delays, Limits
@@ -156,7 +156,9 @@ class Yard:
     async def _collect(self, phases: Sequence[int]) -> None:
         """Run some phases, as a worker does that dies between them and begins again."""
         write = self.database.write
-        run = await write(start_run, self.account_id, self.ctx.new_id(), self.ctx.change_by(""))
+        run = await write(
+            start_collection, self.account_id, self.ctx.new_id(), self.ctx.change_by("")
+        )
         for number in phases:
             while await phases_of(self.store)[number](self.ctx, run):
                 pass

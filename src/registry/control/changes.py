@@ -6,12 +6,8 @@ from cloudcore.web.context import RequestContext
 from registry.services.changes import Change, RegistryHost
 
 
-def host_of(ctx: RequestContext) -> RegistryHost:
-    """Return the region and host of this registry."""
-    return RegistryHost(ctx.settings.region, ctx.settings.host)
-
-
 def change_of(ctx: RequestContext) -> Change:
     """Return a change that the caller makes now."""
     assert ctx.caller is not None
-    return Change(ctx.caller.crn, ctx.clock(), host_of(ctx))
+    host = RegistryHost(ctx.settings.region, ctx.settings.host)
+    return Change(ctx.caller.crn, ctx.clock(), host)

@@ -133,7 +133,7 @@ async def start_garbage_collection(
     """Start a run over what is due now; if one is under way, return that one."""
     account_id = _authorized(ctx)
     return await ctx.commit(
-        collector_runs.start_run,
+        collector_runs.start_collection,
         account_id,
         ctx.new_id(),
         change_of(ctx),

@@ -1,4 +1,4 @@
-"""``/v1/repositories/{id}/images``: list and show images, with their contents on request."""
+"""``/v1/repositories/{id}/images``: list and show images, their manifests and contents."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
-from litestar import get
+from litestar import Response, get
 from litestar.di import NamedDependency
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
@@ -19,6 +19,8 @@ from registry.control.images import IMAGE, IMAGES, ImageAnswer, ManyImages, imag
 from registry.control.visible_repositories import authorized_visible_repository
 from registry.metadata.images.details import NEWEST, ImageRow, TagStatus
 from registry.metadata.repositories.visible import VisibleRepository
+from registry.oci.media_types import MANIFEST_TYPES
+from registry.oci.reference import Name
 from registry.services.context import ServiceContext
 from registry.services.images import details as images
 from registry.services.images.image_contents import read_configuration, read_platforms
@@ -48,7 +50,7 @@ class OneImage(ResponseBody):
 
 
 def image_description_handlers(services: ServiceContext) -> Sequence[HTTPRouteHandler]:
-    """Return the routes, which read contents of images from the blob store of `services`."""
+    """Return the routes; `services` has the blob store, and notes damaged manifests."""
 
     @get(IMAGES, opt={"action": "registry:DescribeImages", "query": ImageListQuery})
     async def list_images(
@@ -88,9 +90,25 @@ def image_description_handlers(services: ServiceContext) -> Sequence[HTTPRouteHa
             )
         return OneImage(image=answer)
 
+    @get(
+        f"{IMAGE}/manifest",
+        opt={"action": "registry:DescribeImages", "media_types": tuple(sorted(MANIFEST_TYPES))},
+    )
+    async def get_image_manifest(
+        repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
+    ) -> Response[bytes]:
+        """Return the bytes of an image's manifest, in the type they were pushed with."""
+        found = await authorized_visible_repository(ctx, repository_id)
+        document = await ctx.database.read(images.get_document, found, digest)
+        name = Name(found.handle, found.repository.name)
+        await services.manifest_damage.check(
+            document.body, document.digest, name, services.on_damage
+        )
+        return Response(document.body, media_type=document.media_type)
+
     async def _with_platforms(found: VisibleRepository, row: ImageRow) -> ImageAnswer:
         answer = image_answer(row)
         answer.platforms = await read_platforms(services, found, row)
         return answer
 
-    return list_images, get_image
+    return list_images, get_image, get_image_manifest

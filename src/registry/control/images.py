@@ -1,4 +1,4 @@
-"""``/v1/repositories/{id}/images``: manifests, referrers and deletion."""
+"""``/v1/repositories/{id}/images``: referrers and deletion."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
-from litestar import Response, delete, get, post
+from litestar import delete, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field
@@ -22,10 +22,8 @@ from registry.control.changes import change_of
 from registry.control.image_configurations import ImageConfiguration
 from registry.control.visible_repositories import PATH, authorized_visible_repository
 from registry.metadata.images.details import NEWEST, ImageRow
-from registry.oci.media_types import MANIFEST_TYPES
 from registry.services.images import details as images
 from registry.services.images.details import BatchFailure, BatchOutcome
-from registry.services.images.manifest_damage import damaged, is_whole
 
 IMAGES: Final = f"{PATH}/images"
 IMAGE: Final = f"{IMAGES}/{{digest:str}}"
@@ -128,21 +126,6 @@ def image_answer(image: ImageRow) -> ImageAnswer:
     )
 
 
-@get(
-    f"{IMAGE}/manifest",
-    opt={"action": "registry:DescribeImages", "media_types": tuple(sorted(MANIFEST_TYPES))},
-)
-async def get_image_manifest(
-    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Response[bytes]:
-    """Return the bytes of an image's manifest, in the type they were pushed with."""
-    found = await authorized_visible_repository(ctx, repository_id)
-    document = await ctx.database.read(images.get_document, found, digest)
-    if not await is_whole(document.body, document.digest):
-        raise damaged(document.digest, found.repository.name)
-    return Response(document.body, media_type=document.media_type)
-
-
 @get(f"{IMAGE}/referrers", opt={"action": "registry:DescribeImages", "query": ReferrerQuery})
 async def list_image_referrers(
     repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
@@ -211,7 +194,6 @@ def _failure_answer(failure: BatchFailure) -> FailedDeletion:
 
 
 HANDLERS: Final = (
-    get_image_manifest,
     list_image_referrers,
     delete_image,
     batch_delete_images,

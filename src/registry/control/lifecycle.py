@@ -21,6 +21,7 @@ from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control.changes import change_of
 from registry.control.repositories import authorized_repository, crn_of
+from registry.control.visible_repositories import PATH
 from registry.metadata.lifecycle.policies import StoredLifecyclePolicy
 from registry.metadata.repositories.details import RepositoryDetails
 from registry.services.lifecycle.policies import delete_policy, get_policy, put_policy
@@ -34,7 +35,7 @@ from registry.services.lifecycle.rules import (
 )
 from registry.services.lifecycle.runs import KIND, get_run, start_run
 
-_PATH: Final = "/v1/repositories/{repository_id:str}/lifecycle-policy"
+_PATH: Final = f"{PATH}/lifecycle-policy"
 _PREVIEWS: Final = Previews()
 
 

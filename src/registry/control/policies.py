@@ -10,17 +10,22 @@ from litestar import delete, get, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
-from cloudcore.errors import NotFound
 from cloudcore.iam.decision import Caller
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 from registry.control.repositories import authorized_repository, crn_of
+from registry.control.visible_repositories import PATH
 from registry.metadata.repositories.details import RepositoryDetails
-from registry.metadata.repositories.policies import StoredResourcePolicy, find_policy
-from registry.services.repositories.policies import Setter, delete_policy, put_policy
+from registry.metadata.repositories.policies import StoredResourcePolicy
+from registry.services.repositories.policies import (
+    Setter,
+    delete_resource_policy,
+    get_resource_policy,
+    put_resource_policy,
+)
 
-_PATH: Final = "/v1/repositories/{repository_id:str}/policy"
+_PATH: Final = f"{PATH}/policy"
 
 
 class PutPolicyQuery(msgspec.Struct):
@@ -74,20 +79,13 @@ def _setter(ctx: RequestContext, repository: RepositoryDetails) -> Setter:
     )
 
 
-def _no_policy() -> NotFound:
-    return NotFound("the repository has no policy")
-
-
 @get(_PATH, opt={"action": "registry:GetRepositoryPolicy"})
 async def get_repository_policy(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneRepositoryPolicy:
     """Return a repository's policy."""
     repository = await authorized_repository(ctx, repository_id)
-    stored = await ctx.database.read(find_policy, repository.id)
-    if stored is None:
-        raise _no_policy()
-    return _one(ctx, repository, stored)
+    return _one(ctx, repository, await ctx.database.read(get_resource_policy, repository.id))
 
 
 @put(
@@ -110,7 +108,7 @@ async def put_repository_policy(
     repository = await authorized_repository(ctx, repository_id)
     force = ctx.query(PutPolicyQuery).force
     return await ctx.commit(
-        put_policy,
+        put_resource_policy,
         repository.id,
         repository.account_id,
         data["policy"] if data.keys() == {"policy"} else data,
@@ -126,8 +124,7 @@ async def delete_repository_policy(
 ) -> None:
     """Delete a repository's policy; from then on only its own account's policies count."""
     repository = await authorized_repository(ctx, repository_id)
-    if not await ctx.database.write(delete_policy, repository.id):
-        raise _no_policy()
+    await ctx.database.write(delete_resource_policy, repository.id)
 
 
 HANDLERS: Final = (get_repository_policy, put_repository_policy, delete_repository_policy)

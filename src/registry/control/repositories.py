@@ -20,6 +20,7 @@ from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
 from registry.control.changes import change_of
+from registry.control.visible_repositories import PATH
 from registry.metadata.repositories.details import (
     NameRange,
     NewRepository,
@@ -36,7 +37,6 @@ Description = Annotated[str, Meta(max_length=1000)]
 Mutability = Literal["mutable", "immutable"]
 Visibility = Literal["private", "shared", "public"]
 Source = Literal["user", "push", "pull_through_cache"]
-_PATH: Final = "/v1/repositories/{repository_id:str}"
 
 
 class CreateRepository(RequestBody):
@@ -214,7 +214,7 @@ async def list_repositories(ctx: NamedDependency[RequestContext]) -> ManyReposit
     )
 
 
-@get(_PATH, opt={"action": "registry:DescribeRepositories"})
+@get(PATH, opt={"action": "registry:DescribeRepositories"})
 async def get_repository(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneRepository:
@@ -224,7 +224,7 @@ async def get_repository(
     )
 
 
-@patch(_PATH, opt={"action": "registry:UpdateRepository"})
+@patch(PATH, opt={"action": "registry:UpdateRepository"})
 async def update_repository(
     repository_id: FromPath[str],
     data: JSONBody[UpdateRepository],
@@ -234,7 +234,7 @@ async def update_repository(
     found = await authorized_repository(ctx, repository_id)
     changes = changes_of(data)
     if data.tags is not UNSET:
-        repository_details.check_tags(data.tags)
+        repository_details.check_labels(data.tags)
     if data.immutable_tag_exclusions is not UNSET:
         repository_details.check_exclusions(data.immutable_tag_exclusions)
     return await ctx.commit(
@@ -248,7 +248,7 @@ async def update_repository(
 
 
 @delete(
-    _PATH,
+    PATH,
     opt={"action": "registry:DeleteRepository", "query": DeleteQuery, "statuses": (409,)},
 )
 async def delete_repository(

@@ -1,4 +1,4 @@
-"""List and restore deleted repositories, images and tags; list the history of tags."""
+"""List and restore deleted repositories, images and tags."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import NotFound
 from cloudcore.identity.rows.accounts import Account, find_account
 from cloudcore.uuids import Uuid
 from cloudcore.web.callers import account_of
@@ -26,7 +25,8 @@ from registry.control.repositories import (
     repository_answer,
     uri_of,
 )
-from registry.control.visible_repositories import authorized_own
+from registry.control.tag_history import TagChange
+from registry.control.visible_repositories import PATH, authorized_own
 from registry.metadata.images.tombstones import Tombstone, count_tombstones, list_tombstones
 from registry.metadata.repositories.deleted import (
     DeletedRepository,
@@ -34,13 +34,10 @@ from registry.metadata.repositories.deleted import (
     list_deleted_repositories,
 )
 from registry.metadata.tags.deleted import DeletedTag, count_deleted_tags, list_deleted_tags
-from registry.metadata.tags.history import TagEvent, count_tag_events, list_tag_events
-from registry.metadata.tags.pointers import find_tag
 from registry.services.access import repository_crn
 from registry.services.images import restoration
 from registry.services.images.restoration import RestorationBatch
 
-_REPOSITORY: Final = "/v1/repositories/{repository_id:str}"
 _Digest = Annotated[str, Meta(max_length=135)]
 
 
@@ -90,26 +87,6 @@ class ManyDeletedImages(ResponseBody):
     """A page of deleted images."""
 
     images: Sequence[DeletedImageAnswer]
-    meta: PageMeta
-
-
-class TagChange(ResponseBody):
-    """A change of a tag."""
-
-    tag: str
-    action: str
-    """`created`, `moved`, `deleted` or `restored`."""
-    digest: str | None
-    previous_digest: str | None
-    principal: str | None
-    """CRN of the principal that did it; null for an unauthenticated client."""
-    occurred_at: RFC3339
-
-
-class ManyTagChanges(ResponseBody):
-    """A page of changes, newest first."""
-
-    history: Sequence[TagChange]
     meta: PageMeta
 
 
@@ -188,7 +165,7 @@ async def list_deleted(ctx: NamedDependency[RequestContext]) -> ManyDeletedRepos
 
 
 @post(
-    _REPOSITORY + "/restore",
+    PATH + "/restore",
     status_code=200,
     opt={"action": "registry:RestoreRepository", "idempotent": True, "statuses": (409,)},
 )
@@ -211,7 +188,7 @@ async def restore_repository(
 
 
 @get(
-    _REPOSITORY + "/images/deleted",
+    PATH + "/images/deleted",
     opt={"action": "registry:DescribeImages", "query": PageQuery},
 )
 async def list_deleted_images(
@@ -232,7 +209,7 @@ async def list_deleted_images(
 
 
 @post(
-    _REPOSITORY + "/images/restore",
+    PATH + "/images/restore",
     status_code=200,
     opt={"action": "registry:RestoreImage", "idempotent": True},
 )
@@ -249,7 +226,7 @@ async def restore_images(
 
 
 @get(
-    _REPOSITORY + "/deleted-tags",
+    PATH + "/deleted-tags",
     opt={"action": "registry:DescribeImages", "query": PageQuery},
 )
 async def list_deleted_tag_names(
@@ -270,7 +247,7 @@ async def list_deleted_tag_names(
 
 
 @post(
-    _REPOSITORY + "/tags/{tag:str}/restore",
+    PATH + "/tags/{tag:str}/restore",
     status_code=200,
     opt={"action": "registry:RestoreImage", "idempotent": True, "statuses": (409,)},
 )
@@ -286,29 +263,6 @@ async def restore_tag(
         change_of(ctx),
         wrap=lambda digest: OneRestoredTag(tag=RestoredTag(name=tag, digest=digest)),
     )
-
-
-@get(
-    _REPOSITORY + "/tags/{tag:str}/history",
-    opt={"action": "registry:DescribeImages", "query": PageQuery},
-)
-async def get_tag_history(
-    repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ManyTagChanges:
-    """List the changes of a tag within a year, newest first, with the principal of each."""
-    repository = (await authorized_own(ctx, repository_id)).repository
-    pager = ctx.pager(ctx.query(PageQuery))
-    (before,) = pager.position or (None,)
-
-    def read(tx: Connection) -> tuple[list[TagEvent], int]:
-        rows = list_tag_events(tx, repository.id, tag, before, pager.wanted)
-        total = count_tag_events(tx, repository.id, tag)
-        if not total and find_tag(tx, repository.id, tag) is None:
-            raise NotFound("there is no such tag, and was none")
-        return rows, total
-
-    found, meta = pager.cut(*await ctx.database.read(read), lambda row: (row.sequence,))
-    return ManyTagChanges(history=[_change(each) for each in found], meta=meta)
 
 
 def _repository(
@@ -359,17 +313,6 @@ def _image(found: Tombstone) -> DeletedImageAnswer:
     )
 
 
-def _change(event: TagEvent) -> TagChange:
-    return TagChange(
-        tag=event.tag,
-        action=event.action,
-        digest=event.digest,
-        previous_digest=event.previous_digest,
-        principal=event.principal or None,
-        occurred_at=rfc3339(event.occurred_at),
-    )
-
-
 def _deletion(tag: DeletedTag) -> TagChange:
     return TagChange(
         tag=tag.name,
@@ -388,5 +331,4 @@ HANDLERS: Final = (
     restore_images,
     list_deleted_tag_names,
     restore_tag,
-    get_tag_history,
 )

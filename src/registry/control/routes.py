@@ -16,12 +16,14 @@ from registry.control import (
     restoration,
     settings,
     storage,
+    tag_history,
     tags,
 )
 
 HANDLERS: Final = (
     *repositories.HANDLERS,
     *restoration.HANDLERS,
+    *tag_history.HANDLERS,
     *policies.HANDLERS,
     *images.HANDLERS,
     *index_deletion.HANDLERS,

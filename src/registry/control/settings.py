@@ -20,7 +20,9 @@ from registry.services.registry_settings import update_settings
 _PATH: Final = "/v1/registry-settings"
 
 UndeleteDays = Annotated[int, Meta(ge=0, le=90)]
-Patterns = Annotated[list[Annotated[str, Meta(min_length=1, max_length=512)]], Meta(max_length=50)]
+PullerPatterns = Annotated[
+    list[Annotated[str, Meta(min_length=1, max_length=512)]], Meta(max_length=50)
+]
 
 
 class UpdateSettings(RequestBody):
@@ -29,7 +31,7 @@ class UpdateSettings(RequestBody):
     undelete_days: UndeleteDays | UnsetType = UNSET
     """For how many days images, tags and repositories deleted from now on can be restored;
     0: not at all. Earlier deletions keep the time they were given."""
-    uncounted_pullers: Patterns | UnsetType = UNSET
+    uncounted_pullers: PullerPatterns | UnsetType = UNSET
     """CRNs of principals whose pulls are not recorded; ``*`` is any run of characters."""
 
 

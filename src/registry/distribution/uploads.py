@@ -94,8 +94,7 @@ async def _out_of_order(
 
 
 def _span(request: DataPlaneRequest) -> uploads.Span | None:
-    header = request.header(b"content-range")
-    return None if header is None else parse_content_range(header, request.content_length)
+    return parse_content_range(request.header(b"content-range"), request.content_length)
 
 
 def _chunk(request: DataPlaneRequest, span: uploads.Span | None = None) -> uploads.Chunk:

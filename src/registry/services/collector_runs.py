@@ -40,7 +40,7 @@ class Status(NamedTuple):
     last_run: Run | None
 
 
-def start_run(tx: Connection, account_id: str, run_id: str, change: Change) -> Run:
+def start_collection(tx: Connection, account_id: str, run_id: str, change: Change) -> Run:
     """Start a run in an account, or return the one that is running."""
     new = NewRun(
         id=run_id,
@@ -67,7 +67,7 @@ def status(tx: Connection, account_id: str) -> Status:
     )
 
 
-async def start_due_runs(ctx: ServiceContext) -> int:
+async def start_due_collections(ctx: ServiceContext) -> int:
     """Start a run in every account that has objects due for collection; return their number.
 
     Safe in several processes at once: an account has one run at a time. Each run is started in a
@@ -88,7 +88,7 @@ async def start_due_runs(ctx: ServiceContext) -> int:
         )
         for account_id in due:
             run_id = ctx.new_id()
-            run = await ctx.database.write(start_run, account_id, run_id, ctx.change_by(""))
+            run = await ctx.database.write(start_collection, account_id, run_id, ctx.change_by(""))
             started += run.id == run_id
         if len(due) < _ACCOUNTS:
             return started

@@ -187,7 +187,12 @@ class BearerTokens:
     async def may(
         self, bearer: Bearer, action: str, names: Sequence[Name], source_ip: Address | None
     ) -> frozenset[Name]:
-        """Return those of `names` on which current policies allow the bearer's subject `action`."""
+        """Return those of `names` on which current policies allow the bearer's subject `action`.
+
+        Raises:
+            PolicyTooCostly: the policies take more than `REQUEST_STEPS`.
+
+        """
         found = await self.find_subject(bearer, source_ip)
         if found is None or not names:
             return frozenset()
@@ -215,7 +220,12 @@ class BearerTokens:
     async def may_describe(
         self, subject: AccessSubject, login: Login, turns: DecisionTurns, name: Name
     ) -> bool:
-        """Return True if `subject` may see a repository of its own account."""
+        """Return True if `subject` may see a repository of its own account.
+
+        Raises:
+            PolicyTooCostly: the policies take more steps than `turns` has left.
+
+        """
         await turns.give()
         target = Target(login.account_id, None, None, None)
         now = self.clock()

@@ -225,8 +225,7 @@ async def cancel_upload(ctx: ServiceContext, name: Name, upload_id: str) -> None
         hold.is_over = True
         if not await ctx.database.write(uploads.remove_upload, hold.lease):
             raise unknown(upload_id)
-        with suppress(StageBusy):  # a former holder has them open; the orphan scan finds them
-            await ctx.writer.discard(hold.upload.stage_id)
+        await _drop_received(ctx, hold)
 
 
 @asynccontextmanager
@@ -306,8 +305,8 @@ async def _end(ctx: ServiceContext, hold: UploadHold, staged: Staged | None = No
 async def _drop_received(ctx: ServiceContext, hold: UploadHold) -> None:
     """Delete the bytes that the session had when the lease was taken; no row names them now.
 
-    A holder that lost the lease may have them open, or may have made them an object. Then leave
-    them to the orphan scan.
+    A holder that lost the lease may have them open, or may have made them an object, or the store
+    fails. Then leave them to the orphan scan.
     """
     with suppress(StageBusy, StoreUnavailable):
         await ctx.writer.discard(hold.upload.stage_id)

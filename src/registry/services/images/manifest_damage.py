@@ -14,6 +14,7 @@ from hashlib import sha256
 from typing import Final
 
 from registry.errors import ManifestUnknown
+from registry.oci.reference import Name
 
 INLINE_BYTES: Final = 64 * 1024
 """The largest manifest that is hashed on the event loop; takes about 0.1 ms."""
@@ -29,15 +30,15 @@ class ManifestDamage:
         self._logged: set[str] = set()
 
     async def check(
-        self, body: bytes, digest: str, where: object, on_damage: Callable[[], None]
+        self, body: bytes, digest: str, name: Name, on_damage: Callable[[], None]
     ) -> None:
-        """Check that `body` hashes to `digest`; `where` is the repository's name.
+        """Check that `body` hashes to `digest`; `name` is a repository that has it.
 
         Raises:
             ManifestUnknown: it does not; a push of the manifest replaces it.
 
         """
-        if await is_whole(body, digest):
+        if await _is_whole(body, digest):
             return
         if digest not in self._logged:
             if len(self._logged) >= _MOST_LOGGED:
@@ -48,15 +49,18 @@ class ManifestDamage:
                 "manifest %s in %s is damaged in the database: clients get 404 until it is pushed"
                 " again, from anywhere in the account",
                 digest,
-                where,
+                name,
             )
-        raise damaged(digest, where)
+        raise ManifestUnknown(
+            f"the bytes of manifest {digest} in {name} are damaged; push it again",
+            reference=digest,
+        )
 
-    def note_healed(self, where: object, digest: str) -> None:
+    def note_healed(self, name: Name, digest: str) -> None:
         """Log that a push replaced the bytes of a damaged manifest."""
         self._logged.discard(digest)
         _log.warning(
-            "manifest %s was damaged in the database; a push to %s healed it", digest, where
+            "manifest %s was damaged in the database; a push to %s healed it", digest, name
         )
 
 
@@ -65,7 +69,7 @@ def is_small_and_whole(body: bytes, digest: str) -> bool:
     return len(body) <= INLINE_BYTES and _hashes_to(body, digest)
 
 
-async def is_whole(body: bytes, digest: str) -> bool:
+async def _is_whole(body: bytes, digest: str) -> bool:
     """Return True if `body` hashes to `digest`; a large one is hashed in a thread."""
     if len(body) <= INLINE_BYTES:
         return _hashes_to(body, digest)
@@ -75,10 +79,3 @@ async def is_whole(body: bytes, digest: str) -> bool:
 def _hashes_to(body: bytes, digest: str) -> bool:
     # Every pull of a manifest calls this; it takes half the time of `digest_of`.
     return digest == f"sha256:{sha256(body).hexdigest()}"
-
-
-def damaged(digest: str, where: object) -> ManifestUnknown:
-    """Return the error for a damaged manifest."""
-    return ManifestUnknown(
-        f"the bytes of manifest {digest} in {where} are damaged; push it again", reference=digest
-    )

@@ -9,7 +9,6 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from registry.metadata.lifecycle import policies as lifecycle
 from registry.metadata.lifecycle.policies import StoredLifecyclePolicy
-from registry.metadata.repositories.live import lock_repository
 from registry.services.lifecycle.rules import DAY, LifecycleRule, check_rules
 from registry.services.repositories.locks import lock_existing_repository
 
@@ -43,8 +42,13 @@ def get_policy(tx: Connection, repository_id: str) -> StoredLifecyclePolicy:
 
 
 def delete_policy(tx: Connection, repository_id: str) -> None:
-    """Delete a repository's policy, or raise `NotFound`; a run of it stops."""
-    lock_repository(tx, repository_id)
+    """Delete a repository's policy; a run of it stops.
+
+    Raises:
+        NotFound: it has none, or was deleted meanwhile.
+
+    """
+    lock_existing_repository(tx, repository_id)
     if not lifecycle.remove_policy(tx, repository_id):
         raise no_policy()
 

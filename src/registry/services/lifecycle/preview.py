@@ -69,8 +69,10 @@ class Previews:
         if found is None:
             loop = asyncio.get_running_loop()
             async with self._turns.setdefault(loop, asyncio.Semaphore()):
-                found = await preview(database, repository_id, policy_of(document), now)
-            self._keep(key, found)
+                found = self._kept.get(key)  # another request may have computed it meanwhile
+                if found is None:
+                    found = await preview(database, repository_id, policy_of(document), now)
+                    self._keep(key, found)
         return found
 
     def _keep(self, key: tuple[str, str, int], found: Preview) -> None:

@@ -16,8 +16,9 @@ from registry.oci.reference import MAX_NAME_LENGTH, parse_name
 from registry.services.changes import Change
 from registry.services.events import REPOSITORY_CREATED, REPOSITORY_DELETED, RegistryEvent, publish
 from registry.services.images.deletion import restorable_until
+from registry.services.repositories.locks import lock_existing_repository
 
-MAX_TAGS: Final = 50
+MAX_LABELS: Final = 50
 MAX_EXCLUSIONS: Final = 5
 
 _FILTER: Final = re.compile(r"[!-~]{0,210}")
@@ -54,7 +55,7 @@ def update_repository(
     tx: Connection, account_id: str, repository_id: str, changes: Mapping[str, Any], now: int
 ) -> RepositoryDetails:
     """Apply `changes` to a repository and return it; a new value of `tags` replaces all of them."""
-    lock_repository(tx, repository_id)
+    lock_existing_repository(tx, repository_id)
     found = get_repository(tx, account_id, repository_id)
     known = {name: getattr(found, name) for name in NewRepository._fields}
     rows.store_repository_settings(tx, repository_id, NewRepository(**known | dict(changes)), now)
@@ -71,9 +72,8 @@ def delete_repository(
         NotFound.
 
     """
-    repository = lock_repository(tx, repository_id)
+    repository = lock_existing_repository(tx, repository_id)
     found = get_repository(tx, account_id, repository_id)
-    assert repository is not None
     if found.image_count and not force:
         raise Conflict(
             "the repository holds images; delete them or force", image_count=found.image_count
@@ -99,7 +99,7 @@ def check_repository(handle: str, new: NewRepository) -> None:
             field="name",
             reason="malformed",
         ) from None
-    check_tags(new.tags)
+    check_labels(new.tags)
     check_exclusions(new.immutable_tag_exclusions)
 
 
@@ -119,10 +119,10 @@ def check_filters(name: str | None, name_prefix: str | None) -> None:
             )
 
 
-def check_tags(tags: Mapping[str, str]) -> None:
+def check_labels(tags: Mapping[str, str]) -> None:
     """Refuse too many labels, labels that are too long, or labels with control characters."""
-    if len(tags) > MAX_TAGS:
-        raise InvalidInput(f"at most {MAX_TAGS} tags", field="tags", reason="out_of_range")
+    if len(tags) > MAX_LABELS:
+        raise InvalidInput(f"at most {MAX_LABELS} tags", field="tags", reason="out_of_range")
     for key, value in tags.items():
         if not 1 <= len(key) <= 128 or len(value) > 256 or _CONTROL.search(key + value):
             raise InvalidInput(

@@ -1,4 +1,4 @@
-"""Store and delete resource policies of repositories, with the ids of the principals they name."""
+"""Store, read and delete resource policies, with the ids of the principals that they name."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import msgspec
 
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.iam.decision import Caller, Question, decide
 from cloudcore.iam.policy import EVERYONE, Effect, Policy, policy_of
 from cloudcore.identity.documents import stored_document
 from cloudcore.identity.rows.roles import find_role_named
 from cloudcore.identity.rows.service_accounts import find_service_account_named
 from registry.metadata.repositories import policies
-from registry.metadata.repositories.live import lock_repository
 from registry.metadata.repositories.policies import NewPolicy, StoredResourcePolicy
+from registry.services.repositories.locks import lock_existing_repository
 from registry.services.resource_kinds import REPOSITORY_RULES
 
 
@@ -46,7 +46,7 @@ _NO_POLICY: Final = Policy(())
 _FIND_NAMED: Final = {"role": find_role_named, "service-account": find_service_account_named}
 
 
-def put_policy(
+def put_resource_policy(
     tx: Connection,
     repository_id: str,
     account_id: str,
@@ -63,9 +63,10 @@ def put_policy(
         InvalidInput: with ``field`` and ``reason``; also if a named principal of the repository's
             own account does not exist.
         Conflict: it would lock out the `setter`, if one is given.
+        NotFound: the repository was deleted meanwhile.
 
     """
-    lock_repository(tx, repository_id)
+    lock_existing_repository(tx, repository_id)
     stored = stored_document(tx, document, REPOSITORY_RULES, account_id)
     policy = stored.policy
     names = {name for each in policy.statements for name in each.principals}
@@ -80,10 +81,24 @@ def put_policy(
     return policies.store_policy(tx, repository_id, new, now)
 
 
-def delete_policy(tx: Connection, repository_id: str) -> bool:
-    """Remove a repository's policy; return False if it had none."""
-    lock_repository(tx, repository_id)
-    return policies.remove_policy(tx, repository_id)
+def get_resource_policy(tx: Connection, repository_id: str) -> StoredResourcePolicy:
+    """Return a repository's policy, or raise `NotFound`."""
+    stored = policies.find_policy(tx, repository_id)
+    if stored is None:
+        raise _no_policy()
+    return stored
+
+
+def delete_resource_policy(tx: Connection, repository_id: str) -> None:
+    """Delete a repository's policy.
+
+    Raises:
+        NotFound: it has none, or was deleted meanwhile.
+
+    """
+    lock_existing_repository(tx, repository_id)
+    if not policies.remove_policy(tx, repository_id):
+        raise _no_policy()
 
 
 def _check_lock_out(tx: Connection, repository_id: str, policy: Policy, setter: Setter) -> None:
@@ -113,6 +128,10 @@ def visibility(policy: Policy) -> str:
     if any(EVERYONE in each.principals for each in allows):
         return "public"
     return "shared" if allows else "private"
+
+
+def _no_policy() -> NotFound:
+    return NotFound("the repository has no policy")
 
 
 def _principal_id(tx: Connection, crn: Crn) -> str:
