@@ -1,4 +1,4 @@
-"""A store that fails for one file: the purge goes on with the others."""
+"""A store that fails for one file: the purge and the orphans' quarantine go on with the others."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Final
 
 import pytest
 
+from cloudcore.clock import uuid7
 from registry.blobstore.base import Orphan
 from registry.blobstore.memory import MemoryFiles
 from registry.blobstore.threaded import ThreadedStore
 from registry.blobstore.threads import at_once
 from registry.errors import StoreUnavailable
+from registry.gc.orphans.quarantine import tend_orphans
 from registry.gc.purge.uploads import discard_expired_uploads
 from tests.inprocess import Registry, open_registry
 
@@ -85,3 +87,22 @@ async def test_one_upload_that_cannot_be_discarded_keeps_no_other(
     registry.clock.advance(3600)
     assert await discard_expired_uploads(registry.ctx) == 1
     assert not store.files.staged
+
+
+async def test_one_orphan_that_cannot_be_moved_or_deleted_keeps_no_other(
+    registry: Registry, store: RefusingStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    owned = [await begin(registry) for _ in range(2)]
+    unowned = [uuid7(registry.clock()) for _ in range(2)]
+    for each in unowned:
+        await (await store.stage(each, None)).aclose()
+    for each in (*owned, *unowned):
+        assert await store.set_aside(each, 1)
+    for bad, kept in ((owned[0], {owned[0]}), (unowned[0], {unowned[0]})):
+        store.files.bad = bad
+        await tend_orphans(registry.ctx, store)
+        assert set(store.files.orphans) == kept
+        assert "the blob store failed (EIO)" in caplog.text
+        caplog.clear()
+        store.files.bad = ""
+        store.files.orphans |= {each: (Orphan(each, 1, False, 0), b"") for each in unowned}
