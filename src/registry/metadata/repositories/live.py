@@ -189,7 +189,7 @@ def is_live(tx: Connection, repository_id: str) -> bool:
     return tx.row(_IS_LIVE, id=repository_id) is not None
 
 
-def add_repository(
+def find_or_add_repository(
     tx: Connection,
     repository_id: str,
     account: RegistryAccount,

@@ -157,7 +157,7 @@ def preview_deletion(
     return TreePreview(
         [rows[each] for each in ids],
         [(rows[each.id], reason) for each, reason in kept],
-        manifests.parents_of(tx, manifest.id),
+        manifests.indexes_listing(tx, manifest.id),
         sums.exclusive_bytes,
     )
 
