@@ -28,8 +28,8 @@ from registry.distribution.auth import OpenAccess
 from registry.distribution.errors import CODES
 from registry.metadata.repositories.live import (
     add_account,
-    add_repository,
     find_account,
+    find_or_add_repository,
     find_repository,
 )
 from registry.metadata.tables import repositories
@@ -245,7 +245,7 @@ def _add_immutable(
     account = find_account(tx, handle)
     assert account is not None
     assert find_repository(tx, handle, name) is None
-    made = add_repository(tx, uuid7(now), account, name, now, tag_mutability="immutable")
+    made = find_or_add_repository(tx, uuid7(now), account, name, now, tag_mutability="immutable")
     tx.execute(_EXCLUDE, id_=made.id, patterns=json.dumps(exclusions))
 
 

@@ -46,11 +46,13 @@ class Refusing(DiskFiles):
 
     refusals = 0
     deleted = 0
+    bad: frozenset[str] = frozenset()
+    """Ids of files that can never be deleted."""
 
     def delete(self, object_id: str) -> None:
         """Refuse, or delete."""
-        if self.refusals:
-            self.refusals -= 1
+        if self.refusals or object_id in self.bad:
+            self.refusals = max(0, self.refusals - 1)
             raise StoreUnavailable("Input/output error")
         super().delete(object_id)
         self.deleted += 1
@@ -105,7 +107,7 @@ async def test_a_store_that_goes_on_refusing_fails_the_run(
     await fill(registry, store)
     ctx, account_id = at_once(registry.ctx), await account_of(registry)
     run = await ctx.database.write(start_collection, account_id, ctx.new_id(), ctx.change_by(""))
-    store.files.refusals = 1
+    store.files.refusals = 100
     kind = replace(collection_kind(ctx, store), max_attempts=1)
     worker = JobWorker(ctx.database, [kind], clock=ctx.clock)
     working = asyncio.create_task(worker.run())
@@ -120,7 +122,9 @@ async def test_a_store_that_goes_on_refusing_fails_the_run(
     assert ended is not None
     assert (ended.state, ended.fault) == ("failed", "STORE_UNAVAILABLE: Input/output error")
     told = [(fault.code, bool(fault.subject)) for fault in ended.faults]
-    assert told == [("STORE_UNAVAILABLE", True), ("STORE_UNAVAILABLE", False)]
+    assert told[-1] == ("STORE_UNAVAILABLE", False)
+    assert set(told[:-1]) == {("STORE_UNAVAILABLE", True)}
+    store.files.refusals = 0
     await check_needed(registry, store)
     await clean(registry, store)
     await check_clean(registry, store)
@@ -135,6 +139,20 @@ async def test_one_bad_file_keeps_no_other(registry: Registry, store: RefusingSt
     assert len(list(store.files.list_objects())) == 1
     await clean(registry, store)
     assert list(store.files.list_objects()) == []
+
+
+async def test_a_file_that_can_never_be_deleted_stops_no_phase(
+    registry: Registry, store: RefusingStore
+) -> None:
+    ctx, account_id = at_once(registry.ctx), await account_of(registry)
+    await push_blob(registry, DATA)
+    store.files.bad = frozenset(found.object_id for found in store.files.list_objects())
+    for data in (b"", *GARBAGE):
+        if data:
+            await push_blob(registry, data)
+        with pytest.raises(StoreUnavailable):
+            await collect(ctx, store, account_id)
+        assert {found.object_id for found in store.files.list_objects()} == store.files.bad
 
 
 async def test_a_reader_finishes_what_is_removed_meanwhile(

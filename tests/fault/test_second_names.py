@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 import pytest
 
 from registry.blobstore.base import ObjectUnknown
 from registry.blobstore.disk_files import DiskFiles
+from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
+from tests.fault.operations import Operation, watched
 
 BLOB: Final = b"layer" * 1000
 FIRST: Final = b"layer" * 10
@@ -50,6 +53,23 @@ def test_a_rename_undone_by_half_is_resumed(store: DiskFiles, tmp_path: Path) ->
         staged.commit(digest_of(BLOB))
     assert not second.exists()
     assert object_file(tmp_path, upload_id).read_bytes() == BLOB
+
+
+def test_a_second_name_that_cannot_be_removed_leaves_no_hold(
+    store: DiskFiles, tmp_path: Path
+) -> None:
+    upload_id = str(uuid4())
+    commit(store, upload_id)
+    os.link(object_file(tmp_path, upload_id), tmp_path / "uploads" / upload_id)
+
+    def refuse(operation: Operation) -> Any:  # noqa: ANN401 - any system call
+        if operation.name == "unlink":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return operation.call()
+
+    with watched(refuse), pytest.raises(StoreUnavailable):
+        store.resume(upload_id)
+    store.resume(upload_id).close()
 
 
 @pytest.mark.parametrize("offset", [0, len(FIRST), len(BLOB)])

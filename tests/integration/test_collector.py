@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -26,6 +27,7 @@ from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.collector_runs import start_due_collections
 from registry.services.context import ServiceContext
+from registry.settings import Delays
 from tests.collecting import at_once, collect
 from tests.databases import on_both_databases
 from tests.integration.pushing import CONFIG_TYPE, World
@@ -314,6 +316,28 @@ async def test_a_recovered_blob_heals_the_damaged_one_that_was_pushed_since(worl
     await yard.ctx.database.write(damage)
     assert not await yard.has(digest)
     await recover_blob(yard.ctx, world.account.id, world.repository_id, digest)
+    assert await yard.has(digest)
+    assert (await yard.status())["quarantined_blobs"] == 0
+    await yard.check()
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+async def test_the_whole_one_of_two_swept_blobs_is_recovered(world: World, lost: int) -> None:
+    """The same bytes were pushed and swept twice; one of the files was lost since."""
+
+    yard = Yard(world)
+    delays = Delays(gc_grace_seconds=0, gc_condemned_seconds=0)
+    swept: list[str] = []
+    for _ in range(2):
+        digest = (await world.push_blob(b"missed"))["digest"]
+        await yard.collect(replace(yard.ctx, delays=delays))
+        swept += {found.object_id for found in yard.store.files.list_objects()}.difference(swept)
+    assert (await yard.status())["quarantined_blobs"] == 2
+    yard.store.files.delete(swept[lost])
+    await recover_blob(yard.ctx, world.account.id, world.repository_id, digest)
+    assert await yard.has(digest)
+    await yard.pass_time(HOUR + 1)
+    await yard.collect()
     assert await yard.has(digest)
     assert (await yard.status())["quarantined_blobs"] == 0
     await yard.check()

@@ -21,7 +21,7 @@ from registry.blobstore.base import BlobStore
 from registry.errors import DigestMismatch, UploadUnknown
 from registry.gc.purge.uploads import discard_expired_uploads
 from registry.metadata.blobs.uploads import Lease, add_upload
-from registry.metadata.repositories.live import add_account, add_repository, find_account
+from registry.metadata.repositories.live import add_account, find_account, find_or_add_repository
 from registry.oci.digest import Digest, digest_of
 from registry.oci.reference import parse_name
 from registry.services.blobs import uploads
@@ -308,6 +308,6 @@ def _open_session(tx: Connection, upload_id: str, now: int) -> None:
     add_account(tx, uuid7(now), NAME.handle, now)
     account = find_account(tx, NAME.handle)
     assert account is not None
-    made = add_repository(tx, uuid7(now), account, NAME.repository, now)
+    made = find_or_add_repository(tx, uuid7(now), account, NAME.repository, now)
     expires_at = now + IDLE_SECONDS * MICROSECONDS
     add_upload(tx, upload_id, made.id, account.id, None, now, expires_at)

@@ -28,8 +28,8 @@ from registry.metadata.repositories.live import (
     Counts,
     RegistryAccount,
     Repository,
-    add_repository,
     add_to_counters,
+    find_or_add_repository,
     lock_repository,
 )
 from registry.metadata.repositories.visible import find_visible_repository
@@ -135,7 +135,7 @@ class History:
 
     def begin(self, tx: Connection) -> None:
         put_settings(tx, self.account.id, AccountSettings(self.undelete_days, (), 0), self.now)
-        add_repository(tx, self.id, self.account, f"app-{self.id}", self.now)
+        find_or_add_repository(tx, self.id, self.account, f"app-{self.id}", self.now)
 
     def play(self, tx: Connection, kind: str, number: int, tag: str) -> None:
         """Do one thing, or not where the rules refuse it."""

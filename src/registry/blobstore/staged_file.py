@@ -139,9 +139,12 @@ class StagedFile(BlockingStaged):
             folder = folders.objects if is_object else folders.uploads
             path = object_path(upload_id) if is_object else upload_id
             with suppress(FileNotFoundError):
-                descriptor = open_held(folder, path)
-                staged = cls(folders, cache, upload_id, descriptor, State.OPENED)
-                staged._is_object = is_object or staged._drop_second_name()
+                staged = cls(folders, cache, upload_id, open_held(folder, path), State.OPENED)
+                try:
+                    staged._is_object = is_object or staged._drop_second_name()
+                except BaseException:
+                    staged.close()
+                    raise
                 return staged
         raise ObjectUnknown(upload_id)
 

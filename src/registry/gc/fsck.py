@@ -84,7 +84,7 @@ async def check(
     Call `tell` after each blob and manifest.
     """
     report = Report()
-    total_objects, _, total_manifests = await database.read(audit.totals)
+    total_objects, total_manifests = await database.read(audit.totals)
     await _check_objects(
         database,
         store,

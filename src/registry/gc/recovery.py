@@ -29,17 +29,27 @@ async def recover_blob(
         NameUnknown: the repository was deleted meanwhile.
 
     """
-    swept = await ctx.database.read(collection.find_recoverable, account_id, digest)
-    if swept is None:
-        raise _unknown(digest)
-    await _verify(ctx.reader, swept)
-    kept = await ctx.database.write(_recover, account_id, repository_id, digest, ctx.clock())
+    swept = await _find_whole(ctx, account_id, digest)
+    kept = await ctx.database.write(_recover, repository_id, swept, ctx.clock())
     if kept.damage is not None:  # a later push of the same bytes, whose object is damaged
         try:
             await ctx.writer.replace(kept.id, swept.id)
         except ObjectUnknown:
             raise _unknown(digest) from None
         await ctx.database.write(_forget_damage, account_id, kept.id, swept.id, ctx.clock())
+
+
+async def _find_whole(ctx: ServiceContext, account_id: str, digest: str) -> Swept:
+    """Return a quarantined object with this digest whose bytes are whole."""
+    refusal: BlobUnknown | DigestMismatch = _unknown(digest)
+    for swept in await ctx.database.read(collection.list_recoverable, account_id, digest):
+        try:
+            await _verify(ctx.reader, swept)
+        except (BlobUnknown, DigestMismatch) as error:
+            refusal = error
+        else:
+            return swept
+    raise refusal
 
 
 async def _verify(reader: BlobReader, swept: Swept) -> None:
@@ -62,13 +72,11 @@ def _hash(stored: OpenObject) -> str:
     return f"sha256:{hasher.hexdigest()}"
 
 
-def _recover(
-    tx: Connection, account_id: str, repository_id: str, digest: str, now: int
-) -> KeptObject:
+def _recover(tx: Connection, repository_id: str, swept: Swept, now: int) -> KeptObject:
+    account_id, digest = swept.account_id, swept.digest
     if not is_live(tx, repository_id):
         raise NameUnknown("the repository was deleted")
-    swept = collection.find_recoverable(tx, account_id, digest)
-    if swept is None:  # its removal has begun meanwhile
+    if not collection.lock_recoverable(tx, account_id, swept.id):
         raise _unknown(digest)
     new = NewObject(swept.id, swept.digest, swept.size, swept.stored_size, swept.encoding)
     kept = blobs.keep_object(tx, account_id, new, now)

@@ -302,7 +302,7 @@ def list_repositories(
     return [NamedRepository(*row) for row in rows]
 
 
-def list_tombstones(
+def list_tombstone_ids(
     tx: Connection, repository_id: str, now: int, after: tuple[int, str], limit: int
 ) -> list[tuple[int, str]]:
     """Return the deletion times and ids of up to `limit` restorable images, in that order."""

@@ -159,7 +159,7 @@ async def measure_restorable(
     sizes: dict[str, int] = {}
     after = (-1, "")
     while page := await database.read(
-        storage.list_tombstones, repository_id, now, after, _TOMBSTONES
+        storage.list_tombstone_ids, repository_id, now, after, _TOMBSTONES
     ):
         ids = [tombstone_id for _, tombstone_id in page]
         sizes |= await database.read(storage.deleted_objects, account_id, ids)

@@ -46,39 +46,38 @@ Phase = Callable[[ServiceContext, Run], Awaitable[bool]]
 
 def collection_kind(ctx: ServiceContext, sweeper: BlobSweeper) -> JobKind:
     """Return the job kind of the collector, which alone gets the `sweeper` that deletes bytes."""
-    check = partial(check_generation, ctx, sweeper)
-    step = partial(run_step, ctx, phases_of(sweeper), check=check)
+    step = partial(_step, ctx, sweeper)
     return run_kind(KIND, step, database=ctx.database, clock=ctx.clock, ended=_log_end)
 
 
 def phases_of(sweeper: BlobSweeper) -> Sequence[Phase]:
     """Return the phases of a run, in order."""
     # Removal also comes first: it makes room on a full disk before the other phases write rows.
-    removal = partial(remove, sweeper)
-    return removal, mark, sweep, removal
+    return partial(_make_room, sweeper), mark, sweep, partial(remove, sweeper)
 
 
-async def _pass() -> None:
-    """Check nothing."""
+async def _make_room(sweeper: BlobSweeper, ctx: ServiceContext, run: Run) -> bool:
+    """Remove a batch as `remove` does; if the store fails, leave the rest to the last phase.
+
+    Otherwise one file that can never be deleted would keep every run from the phases between.
+    """
+    try:
+        return await remove(sweeper, ctx, run)
+    except StoreUnavailable:
+        return False
 
 
-async def run_step(
-    ctx: ServiceContext,
-    phases: Sequence[Phase],
-    run: Run,
-    job: Job,
-    *,
-    check: Callable[[], Awaitable[None]] = _pass,
-) -> Next | Done:
-    """Do some batches of the run's current phase, unless `check` raises.
+async def _step(ctx: ServiceContext, sweeper: BlobSweeper, run: Run, job: Job) -> Next | Done:
+    """Do some batches of the run's current phase.
 
     Raises:
         StepFailed: the store or the database is unavailable, or nothing may be collected.
 
     """
     number = 0 if job.cursor is None else msgspec.convert(job.cursor, int)
+    phases = phases_of(sweeper)
     try:
-        await check()
+        await check_generation(ctx, sweeper)
         for _ in range(_BATCHES):
             begun = time.monotonic()
             if not await phases[number](ctx, run):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from registry.blobstore.base import BlobSweeper, Orphan
+from registry.errors import StoreUnavailable
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.metadata.collector import audit
 from registry.services.context import ServiceContext
@@ -29,13 +30,21 @@ async def list_orphans(sweeper: BlobSweeper) -> Sequence[Orphan]:
 
 
 async def take_back_owned(ctx: ServiceContext, sweeper: BlobSweeper) -> int:
-    """Put back every orphan that has a row; return how many."""
+    """Put back every orphan that has a row; return how many.
+
+    Log those that the store fails to put back, and go on with the others.
+    """
     orphans = await list_orphans(sweeper)
-    count = 0
+    count = failed = 0
     for start in range(0, len(orphans), _BATCH):
         batch = [orphan.object_id for orphan in orphans[start : start + _BATCH]]
         for object_id in await ctx.database.read(audit.owned, batch):
-            count += await sweeper.take_back(object_id)
+            try:
+                count += await sweeper.take_back(object_id)
+            except StoreUnavailable as error:
+                failed, refusal = failed + 1, error
+    if failed:
+        _log.error("%d stored files that rows own could not be put back: %s", failed, refusal)
     if count:
         _log.warning("put back %d stored files that had been set aside: rows own them", count)
     return count
@@ -44,7 +53,8 @@ async def take_back_owned(ctx: ServiceContext, sweeper: BlobSweeper) -> int:
 async def remove_overdue(ctx: ServiceContext, sweeper: BlobSweeper) -> int:
     """Delete the orphans that were set aside long enough ago and have no row; return how many.
 
-    Delete nothing if the database is not the one last used with the blobs.
+    Delete nothing if the database is not the one last used with the blobs. Log those that the store
+    fails to delete, and go on with the others.
     """
     before = ctx.clock() - ctx.delays.orphan
     overdue = [each for each in await list_orphans(sweeper) if each.set_aside_at <= before]
@@ -55,14 +65,20 @@ async def remove_overdue(ctx: ServiceContext, sweeper: BlobSweeper) -> int:
     except DatabaseWentBack as error:
         _log.error("%s", error)
         return 0
-    count = 0
+    count = failed = 0
     for start in range(0, len(overdue), _BATCH):
         batch = overdue[start : start + _BATCH]
         owned = await ctx.database.read(audit.owned, [orphan.object_id for orphan in batch])
         for orphan in batch:
-            if orphan.object_id not in owned:
+            if orphan.object_id in owned:
+                continue
+            try:
                 await sweeper.delete_orphan(orphan)
                 count += 1
+            except StoreUnavailable as error:
+                failed, refusal = failed + 1, error
+    if failed:
+        _log.error("%d stored files that belong to no row cannot be deleted: %s", failed, refusal)
     if count:
         _log.warning("deleted %d stored files that had been set aside and belong to no row", count)
     return count

@@ -13,7 +13,7 @@ from registry.metadata.images.manifests import remove_body
 from registry.metadata.images.tombstones import (
     Tombstone,
     forget_tombstone,
-    lock_expired,
+    lock_expired_tombstones,
     objects_of,
 )
 from registry.metadata.tags.history import forget_tag_events
@@ -57,4 +57,4 @@ def remove_tombstones(tx: Connection, tombstones: Sequence[Tombstone], now: int)
 
 
 def _purge_batch(tx: Connection, now: int) -> int:
-    return remove_tombstones(tx, lock_expired(tx, now, _BATCH), now)
+    return remove_tombstones(tx, lock_expired_tombstones(tx, now, _BATCH), now)

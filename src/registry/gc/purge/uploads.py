@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Final
 
 from registry.blobstore.base import StageBusy
+from registry.errors import StoreUnavailable
 from registry.metadata.blobs import uploads
 from registry.services.context import ServiceContext
 
@@ -20,16 +21,27 @@ async def discard_expired_uploads(ctx: ServiceContext) -> int:
     next run ends the session. Bytes that were already made an object stay without a row, since a
     later state of the database may have them as a blob; so do bytes that a former holder has open.
     The orphan scan sets both aside.
+
+    Raises:
+        StoreUnavailable: the store failed for some of them; all others were tried.
+
     """
     discarded = 0
+    refusal: StoreUnavailable | None = None
     while True:
         expired = await ctx.database.read(uploads.expired_uploads, ctx.clock(), _BATCH)
         ended = 0
         for upload_id in expired:
-            ended += await _discard(ctx, upload_id)
+            try:
+                ended += await _discard(ctx, upload_id)
+            except StoreUnavailable as error:
+                refusal = error
         discarded += ended
         if ended < _BATCH:
-            return discarded
+            break
+    if refusal is not None:
+        raise refusal
+    return discarded
 
 
 async def _discard(ctx: ServiceContext, upload_id: str) -> bool:

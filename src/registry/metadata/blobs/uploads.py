@@ -261,7 +261,7 @@ def lock_upload(tx: Connection, handle: str, name: str, upload_id: str, now: int
     return _upload(tx.row(_LOCK, handle=handle, name=name, upload_id=upload_id, now=now))
 
 
-def lock_expired(tx: Connection, upload_id: str, now: int) -> Upload | None:
+def lock_expired_upload(tx: Connection, upload_id: str, now: int) -> Upload | None:
     """Lock and return a session that has expired, or None."""
     return _upload(tx.row(_LOCK_EXPIRED, upload_id=upload_id, now=now))
 

@@ -53,8 +53,6 @@ class ObjectRow(NamedTuple):
     id: str
     digest: str
     size: int
-    stored_size: int
-    links: int
     account_id: str
     verified_at: int
     damage: str | None
@@ -92,7 +90,6 @@ def _after(query: Select[Any], column: Any) -> Statement:  # noqa: ANN401
 _COUNTS: Final = Statement(
     select(
         select(func.count()).select_from(blob_objects).scalar_subquery(),
-        select(func.coalesce(func.sum(_o.stored_size), literal_column("0"))).scalar_subquery(),
         select(func.count()).select_from(manifests).scalar_subquery(),
     )
 )
@@ -101,8 +98,6 @@ _OBJECTS: Final = _after(
         _o.id,
         _o.digest,
         _o.size,
-        _o.stored_size,
-        _count(_l.object_id, _l.object_id == _o.id),
         _o.account_id,
         _o.verified_at,
         _o.damage,
@@ -251,11 +246,11 @@ _MISCOUNTED_TAGS: Final = Statement(
 )
 
 
-def totals(tx: Connection) -> tuple[int, int, int]:
-    """Return the number of objects, their stored bytes, and the number of manifests."""
+def totals(tx: Connection) -> tuple[int, int]:
+    """Return the number of objects, and of manifests."""
     row = tx.row(_COUNTS)
     assert row is not None
-    return int(row[0]), int(row[1]), int(row[2])
+    return int(row[0]), int(row[1])
 
 
 def objects(tx: Connection, after: str, limit: int) -> list[ObjectRow]:

@@ -171,14 +171,19 @@ _FINISH_REMOVAL: Final = Statement(
     .returning(_q.stored_size)
 )
 _RECOVERABLE: Final = Statement(
-    select(*(_q[name] for name in Swept._fields))
-    .where(
+    select(*(_q[name] for name in Swept._fields)).where(
         _q.account_id == bindparam("account_id"),
         _q.digest == bindparam("digest"),
         _q.removal_began_at.is_(None),
     )
-    .limit(literal_column("1"))
-    .offset(literal_column("0"))
+)
+_LOCK_RECOVERABLE: Final = Statement(
+    select(_q.id)
+    .where(
+        _q.account_id == bindparam("account_id"),
+        _q.id == bindparam("id"),
+        _q.removal_began_at.is_(None),
+    )
     .with_for_update()
 )
 _IS_LEFT: Final = Statement(
@@ -331,10 +336,17 @@ def finish_removal(tx: Connection, object_ids: Sequence[str]) -> Amount:
     return Amount(len(rows), sum(int(row[0]) for row in rows))
 
 
-def find_recoverable(tx: Connection, account_id: str, digest: str) -> Swept | None:
-    """Lock and return a quarantined object with this sha256 digest that can be recovered."""
-    row = tx.row(_RECOVERABLE, account_id=account_id, digest=digest)
-    return Swept(*row) if row else None
+def list_recoverable(tx: Connection, account_id: str, digest: str) -> list[Swept]:
+    """Return the quarantined objects with this sha256 digest that can be recovered.
+
+    There are several if the same bytes were pushed and swept again.
+    """
+    return [Swept(*row) for row in tx.rows(_RECOVERABLE, account_id=account_id, digest=digest)]
+
+
+def lock_recoverable(tx: Connection, account_id: str, object_id: str) -> bool:
+    """Lock an object in quarantine; return False if it is gone or its removal has begun."""
+    return tx.row(_LOCK_RECOVERABLE, account_id=account_id, id=object_id) is not None
 
 
 def is_left(tx: Connection, object_id: str) -> bool:

@@ -197,7 +197,7 @@ def pins_of(
     return dict(found)
 
 
-def tags_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, list[str]]:
+def tag_names_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, list[str]]:
     """Return the tags of each image by its id, in byte order."""
     found: dict[str, list[str]] = {manifest_id: [] for manifest_id in ids}
     for manifest_id, name in tx.rows(_TAGS, repository_id=repository_id, ids=text_list(ids)):
@@ -208,5 +208,5 @@ def tags_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str,
 def _with_tags(tx: Connection, repository_id: str, rows: Sequence[Row]) -> list[ImageRow]:
     if not rows:
         return []
-    found = tags_of(tx, repository_id, [row[0] for row in rows])
+    found = tag_names_of(tx, repository_id, [row[0] for row in rows])
     return [ImageRow._make((*row, found[row[0]])) for row in rows]

@@ -92,8 +92,8 @@ def members_of(tx: Connection, repository_id: str, manifest_id: str, now: int) -
     return [TreeMember(row[0], row[1], *map(bool, row[2:])) for row in rows]
 
 
-def parents_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> list[tuple[str, str]]:
-    """Return pairs of an index and the one of the manifests `ids` that it lists."""
+def parent_edges(tx: Connection, repository_id: str, ids: Sequence[str]) -> list[tuple[str, str]]:
+    """Return pairs of an index and the one of the manifests `ids` that it lists, by id."""
     rows = tx.rows(_PARENTS, repository_id=repository_id, ids=text_list(ids))
     return [(row[0], row[1]) for row in rows]
 

@@ -25,6 +25,7 @@ from registry.metadata.tables import (
 
 _m = manifests.c
 _b = manifest_bodies.c
+_MAX_PARENTS: Final = 20
 
 
 class StoredManifest(NamedTuple):
@@ -325,9 +326,9 @@ def blobs_of(tx: Connection, ids: Sequence[str]) -> list[str]:
     return [row[0] for row in tx.rows(_BLOBS_OF, ids=text_list(ids))]
 
 
-def parents_of(tx: Connection, manifest_id: str, limit: int = 20) -> list[str]:
-    """Return the digests of up to `limit` indexes that list a manifest."""
-    return [row[0] for row in tx.rows(_PARENTS, manifest_id=manifest_id, limit=limit)]
+def indexes_listing(tx: Connection, manifest_id: str) -> list[str]:
+    """Return the digests of the first 20 indexes that list a manifest, by digest."""
+    return [row[0] for row in tx.rows(_PARENTS, manifest_id=manifest_id, limit=_MAX_PARENTS)]
 
 
 def listed_of(tx: Connection, ids: Sequence[str]) -> set[str]:

@@ -330,7 +330,7 @@ def remove_older(tx: Connection, repository_id: str, digests: Sequence[str]) -> 
     tx.execute(_REMOVE_OLDER, repository_id=repository_id, digests=text_list(digests))
 
 
-def lock_expired(tx: Connection, now: int, limit: int) -> list[Tombstone]:
+def lock_expired_tombstones(tx: Connection, now: int, limit: int) -> list[Tombstone]:
     """Lock the repositories of up to `limit` expired tombstones; return these tombstones."""
     found = {row[0] for row in tx.rows(_REPOSITORIES_OF_EXPIRED, now=now, limit=limit)}
     lock_repositories(tx, found)

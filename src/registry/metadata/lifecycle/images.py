@@ -121,11 +121,13 @@ _TAGS_OF_SOME: Final = Statement(
         _t.repository_id == bindparam("repository_id"), _t.manifest_id.in_(listed("ids"))
     )
 )
-_edges = select(_c.parent_id, _c.child_id).where(
-    _c.repository_id == bindparam("repository_id"), _c.child_id.is_not(None)
+_CHILDREN: Final = Statement(
+    select(_c.parent_id, _c.child_id).where(
+        _c.repository_id == bindparam("repository_id"),
+        _c.child_id.is_not(None),
+        _c.parent_id.in_(listed("ids")),
+    )
 )
-_CHILDREN: Final = Statement(_edges.where(_c.parent_id.in_(listed("ids"))))
-_PARENTS: Final = Statement(_edges.where(_c.child_id.in_(listed("ids"))))
 _DIGESTS: Final = Statement(
     select(_m.id, _m.digest).where(
         _m.repository_id == bindparam("repository_id"), _m.id.in_(listed("ids"))
@@ -153,7 +155,6 @@ _SOLE_BYTES: Final = Statement(
         ~_is_shared,
     )
 )
-_REFERENCES: Final = Statement(select(_b.digest).where(_b.manifest_id.in_(listed("ids"))))
 
 
 def _links() -> Select[Any]:
@@ -220,11 +221,6 @@ def children_of_some(tx: Connection, repository_id: str, ids: Sequence[str]) -> 
     return tx.rows(_CHILDREN, repository_id=repository_id, ids=text_list(ids))
 
 
-def parents_of_some(tx: Connection, repository_id: str, ids: Sequence[str]) -> Sequence[Row]:
-    """Return the edges from indexes to these images: parent id, child id."""
-    return tx.rows(_PARENTS, repository_id=repository_id, ids=text_list(ids))
-
-
 def digests_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, str]:
     """Return the digests of images, by id."""
     rows = tx.rows(_DIGESTS, repository_id=repository_id, ids=text_list(ids))
@@ -242,11 +238,6 @@ def sole_bytes(tx: Connection, manifest_id: str) -> int:
     row = tx.row(_SOLE_BYTES, manifest_id=manifest_id)
     assert row is not None
     return int(row[0])
-
-
-def references_of(tx: Connection, ids: Sequence[str]) -> Sequence[str]:
-    """Return the digests of the blobs that images reference, repeated for each reference."""
-    return [row[0] for row in tx.rows(_REFERENCES, ids=text_list(ids))]
 
 
 def links_of(tx: Connection, repository_id: str, digests: Sequence[str]) -> Sequence[Row]:

@@ -71,15 +71,19 @@ _ADD_ACCOUNT: Final = Statement(
 )
 
 
+REPOSITORY_COLUMNS: Final = (
+    _r.id,
+    _r.account_id,
+    _r.name,
+    _r.tag_mutability,
+    _r.immutable_tag_exclusions,
+    exists().where(event_rules.c.account_id == _r.account_id),
+)
+"""The columns that `repository_of` reads."""
+
+
 def _columns() -> Select[Any]:
-    return select(
-        _r.id,
-        _r.account_id,
-        _r.name,
-        _r.tag_mutability,
-        _r.immutable_tag_exclusions,
-        exists().where(event_rules.c.account_id == _r.account_id),
-    ).where(_r.deleted_at.is_(None))
+    return select(*REPOSITORY_COLUMNS).where(_r.deleted_at.is_(None))
 
 
 _FIND: Final = Statement(
@@ -135,22 +139,12 @@ _LIST: Final = Statement(
         .order_by(_r.name)
     )
 )
-_LIST_ACCOUNTS: Final = Statement(
-    select(accounts.c.id, accounts.c.handle, accounts.c.auto_create_repositories).order_by(
-        accounts.c.handle
-    )
-)
 
 
 def find_account(tx: Connection, handle: str) -> RegistryAccount | None:
     """Return the active account with this handle, or None."""
     row = tx.row(_FIND_ACCOUNT, handle=handle)
     return RegistryAccount(row[0], row[1], bool(row[2])) if row else None
-
-
-def list_accounts(tx: Connection) -> list[RegistryAccount]:
-    """Return all accounts, by handle."""
-    return [RegistryAccount(row[0], row[1], bool(row[2])) for row in tx.rows(_LIST_ACCOUNTS)]
 
 
 def add_account(
@@ -168,7 +162,8 @@ def add_account(
 
 def find_repository(tx: Connection, handle: str, name: str) -> Repository | None:
     """Return the live repository with this name, or None."""
-    return _repository(tx.row(_FIND, handle=handle, name=name))
+    row = tx.row(_FIND, handle=handle, name=name)
+    return repository_of(row) if row else None
 
 
 def lock_repository(tx: Connection, repository_id: str) -> Repository | None:
@@ -176,7 +171,8 @@ def lock_repository(tx: Connection, repository_id: str) -> Repository | None:
 
     Every change of a repository's content locks it first, so that counters never race.
     """
-    return _repository(tx.row(_LOCK, id=repository_id))
+    row = tx.row(_LOCK, id=repository_id)
+    return repository_of(row) if row else None
 
 
 def lock_repositories(tx: Connection, ids: Iterable[str]) -> None:
@@ -189,7 +185,7 @@ def is_live(tx: Connection, repository_id: str) -> bool:
     return tx.row(_IS_LIVE, id=repository_id) is not None
 
 
-def add_repository(
+def find_or_add_repository(
     tx: Connection,
     repository_id: str,
     account: RegistryAccount,
@@ -226,8 +222,7 @@ def list_repository_names(tx: Connection, handle: str, after: str, limit: int) -
     return [row[0] for row in tx.rows(_LIST, handle=handle, after=after, limit=limit)]
 
 
-def _repository(row: Row | None) -> Repository | None:
-    if row is None:
-        return None
+def repository_of(row: Row) -> Repository:
+    """Return the repository in a row that begins with `REPOSITORY_COLUMNS`."""
     exclusions = () if row[4] == "[]" else tuple(msgspec.json.decode(row[4], type=list[str]))
     return Repository(row[0], row[1], row[2], row[3] == "immutable", exclusions, bool(row[5]))

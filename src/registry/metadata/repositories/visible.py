@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-import msgspec
-from sqlalchemy import bindparam, exists, select, text
+from sqlalchemy import bindparam, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
-from registry.metadata.control_tables import event_rules
-from registry.metadata.repositories.live import Repository
+from registry.metadata.repositories.live import REPOSITORY_COLUMNS, Repository, repository_of
 from registry.metadata.repositories.policies import Target
 from registry.metadata.tables import repositories, resource_policies
 
@@ -33,12 +31,7 @@ class VisibleRepository(NamedTuple):
 
 _FIND: Final = Statement(
     select(
-        _r.id,
-        _r.account_id,
-        _r.name,
-        _r.tag_mutability,
-        _r.immutable_tag_exclusions,
-        exists().where(event_rules.c.account_id == _r.account_id),
+        *REPOSITORY_COLUMNS,
         accounts.c.handle,
         _r.image_count,
         _r.tagged_image_count,
@@ -63,19 +56,11 @@ def find_visible_repository(tx: Connection, repository_id: str) -> VisibleReposi
     row = tx.row(_FIND, repository_id=repository_id)
     if row is None:
         return None
-    repository = Repository(
-        id=row[0],
-        account_id=row[1],
-        name=row[2],
-        is_immutable=row[3] == "immutable",
-        immutable_tag_exclusions=tuple(msgspec.json.decode(row[4], type=list[str])),
-        has_event_rules=bool(row[5]),
-    )
     target = Target(
         account_id=row[1], repository_id=row[0], document=row[11], principal_ids=row[12]
     )
     return VisibleRepository(
-        repository=repository,
+        repository=repository_of(row),
         handle=row[6],
         image_count=row[7],
         tagged_image_count=row[8],

@@ -201,7 +201,7 @@ class Leases:
 
     def take_expired(self, tx: Connection, upload_id: str, now: int) -> Upload | None:
         """Take the lease of an expired session; return None if another holder has it."""
-        before = uploads.lock_expired(tx, upload_id, now)
+        before = uploads.lock_expired_upload(tx, upload_id, now)
         if before is None or self.is_writing(upload_id):
             return None
         if not (self.is_abandoned(before) or has_run_out(before, now)):

@@ -49,7 +49,7 @@ def referenced(tx: Connection, repository: Repository, manifest: ManifestRow) ->
     """Return the error for deleting a manifest that an index lists; it names the indexes."""
     return ManifestReferenced(
         f"an index in {repository.name} lists {manifest.digest}; delete the index first",
-        parents=manifests.parents_of(tx, manifest.id),
+        parents=manifests.indexes_listing(tx, manifest.id),
     )
 
 

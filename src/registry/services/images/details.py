@@ -229,7 +229,7 @@ def _delete_images(
 ) -> list[RegistryEvent]:
     requested = _find_requested(tx, found, digests, outcome)
     ids = sorted(requested, reverse=True)
-    tags = images.tags_of(tx, repository.id, ids)
+    tags = images.tag_names_of(tx, repository.id, ids)
     pins = {} if force else images.pins_of(tx, repository.id, ids, change.now)
     events: list[RegistryEvent] = []
     waiting = [each for each in ids if each not in pins]

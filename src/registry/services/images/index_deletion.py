@@ -15,7 +15,12 @@ from cloudcore.errors import Conflict
 from registry.metadata.images import details as images
 from registry.metadata.images import manifests
 from registry.metadata.images.details import ImageRow
-from registry.metadata.images.index_members import TreeMember, members_of, parents_of, referrers_of
+from registry.metadata.images.index_members import (
+    TreeMember,
+    members_of,
+    parent_edges,
+    referrers_of,
+)
 from registry.metadata.repositories.visible import VisibleRepository
 from registry.metadata.storage_usage import sum_blobs_of
 from registry.services.changes import Change
@@ -127,7 +132,7 @@ def read_division(tx: Connection, repository_id: str, manifest_id: str, now: int
     if len(members) == 1:
         return Division(members, [])
     ids = [each.id for each in members]
-    needs = [TreeNeed(by, child, "listed") for by, child in parents_of(tx, repository_id, ids)]
+    needs = [TreeNeed(by, child, "listed") for by, child in parent_edges(tx, repository_id, ids)]
     needs += [TreeNeed(by, about, "attached") for by, about in referrers_of(tx, repository_id, ids)]
     return divide(manifest_id, members, needs)
 
@@ -152,7 +157,7 @@ def preview_deletion(
     return TreePreview(
         [rows[each] for each in ids],
         [(rows[each.id], reason) for each, reason in kept],
-        manifests.parents_of(tx, manifest.id),
+        manifests.indexes_listing(tx, manifest.id),
         sums.exclusive_bytes,
     )
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Final
 
 from cloudcore.db.base import Database, Row
+from registry.metadata.images.manifests import blobs_of
 from registry.metadata.lifecycle import images as rows
 
 _CHUNK: Final = 2000
@@ -30,7 +31,7 @@ async def freed_bytes(
     references: Counter[str] = Counter()
     for start in range(0, len(ids), _CHUNK):
         chunk = ids[start : start + _CHUNK]
-        references.update(await database.read(rows.references_of, chunk))
+        references.update(await database.read(blobs_of, chunk))
         await asyncio.sleep(0)
     reads_all = len(ids) * _LARGE_PART > images
     links = (

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database, Row
+from registry.metadata.images.index_members import parent_edges
 from registry.metadata.lifecycle import images as rows
 from registry.metadata.lifecycle.images import ImageColumns
 from registry.services.lifecycle.rules import CompiledPolicy
@@ -84,7 +85,7 @@ def read_some(
     columns = [ImageColumns(*row) for row in rows.some_images(tx, repository_id, ids, now)]
     present = {each.id for each in columns}
     found = Images([], {})
-    edges = rows.parents_of_some(tx, repository_id, ids)
+    edges = parent_edges(tx, repository_id, ids)
     _add_edges(found.children, [edge for edge in edges if edge[0] in present])
     held = {child for parent, child in edges if parent not in present}
     for each in columns:

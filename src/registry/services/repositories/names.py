@@ -64,7 +64,9 @@ def _create(tx: Connection, name: Name, repository_id: str, change: Change) -> R
     account = repositories.find_account(tx, name.handle)
     if account is None or not account.auto_create_repositories:
         raise name_unknown(name)
-    found = repositories.add_repository(tx, repository_id, account, name.repository, change.now)
+    found = repositories.find_or_add_repository(
+        tx, repository_id, account, name.repository, change.now
+    )
     if found.id == repository_id:
         publish(tx, change, found, [RegistryEvent(REPOSITORY_CREATED)])
     return found
