@@ -22,7 +22,7 @@ from cloudcore.db.base import Database
 from cloudcore.db.opening import open_database
 from cloudcore.iam.principal import Principal
 from cloudcore.identity.authentication import BearerAuthenticator
-from cloudcore.identity.rows.accounts import Account, add_account, update_account
+from cloudcore.identity.rows.accounts import Account, add_account, save_account
 from cloudcore.identity.rows.policies import Attachment, PolicyRow
 from cloudcore.identity.rows.roles import Role
 from cloudcore.identity.rows.service_accounts import ServiceAccount
@@ -125,7 +125,7 @@ class Install:
 
     async def suspend_account(self, account: Account) -> None:
         """Suspend an account."""
-        await self.database.write(update_account, account._replace(status="suspended"))
+        await self.database.write(save_account, account._replace(status="suspended"))
 
     async def add_program(
         self, account: Account, name: str, *statements: Statement, policy: str = ""

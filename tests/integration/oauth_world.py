@@ -247,7 +247,7 @@ class World:
         return row
 
     async def assign(self, role: Role, user: User) -> None:
-        await self.database.write(roles.assign_role, Assignment(role.id, user.id, self.now))
+        await self.database.write(roles.add_assignment, Assignment(role.id, user.id, self.now))
 
     async def add_user(self, email: str, *, one_time: bool = False) -> User:
         user = User(uuid7(), email, _HASHED, one_time, uuid7(), "active", self.now, self.now)

@@ -194,15 +194,15 @@ async def add_deny(world: World, scene: Scene) -> None:
 
 
 async def disable_key(world: World, scene: Scene) -> None:
-    await world.database.write(service_accounts.set_access_key_status, scene.ci.key_id, "inactive")
+    await world.database.write(service_accounts.save_access_key_status, scene.ci.key_id, "inactive")
 
 
 async def delete_key(world: World, scene: Scene) -> None:
-    await world.database.write(service_accounts.delete_access_key, scene.ci.key_id)
+    await world.database.write(service_accounts.remove_access_key, scene.ci.key_id)
 
 
 async def delete_service_account(world: World, scene: Scene) -> None:
-    await world.database.write(service_accounts.delete_service_account, scene.ci.id)
+    await world.database.write(service_accounts.remove_service_account, scene.ci.id)
 
 
 async def replace_service_account(world: World, scene: Scene) -> None:
@@ -232,7 +232,7 @@ async def change_the_password(world: World, scene: Scene) -> None:
 
 
 async def delete_role(world: World, scene: Scene) -> None:
-    await world.database.write(role_rows.delete_role, scene.role.id)
+    await world.database.write(role_rows.remove_role, scene.role.id)
 
 
 async def change_trust(world: World, scene: Scene) -> None:

@@ -11,8 +11,10 @@ from typing import Final
 import pytest
 
 import registry
+from cloudcore import identity
 
 SOURCES: Final = Path(next(iter(registry.__path__)))
+IDENTITY: Final = Path(next(iter(identity.__path__)))
 DRIVERS: Final = ("distribution", "control", "console", "cli")
 LAYERS: Final = (*DRIVERS, "services", "metadata")
 TRANSACTIONS: Final = ("read", "write", "write_relaxed")
@@ -20,11 +22,11 @@ TRANSACTIONS: Final = ("read", "write", "write_relaxed")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def modules(layer: str) -> Iterator[tuple[str, ast.Module]]:
+def modules(layer: str, sources: Path = SOURCES) -> Iterator[tuple[str, ast.Module]]:
     """Yield the modules of a layer by their paths."""
-    for path in sorted((SOURCES / layer).rglob("*.py")):
+    for path in sorted((sources / layer).rglob("*.py")):
         if "migrations" not in path.parts:
-            yield str(path.relative_to(SOURCES)), ast.parse(path.read_text())
+            yield str(path.relative_to(sources)), ast.parse(path.read_text())
 
 
 def names_used(tree: ast.AST) -> set[str]:
@@ -119,10 +121,15 @@ def test_drivers_take_no_lock_and_publish_no_event() -> None:
     assert found == {}
 
 
-def test_functions_of_one_name_in_two_layers_differ_in_their_first_parameter() -> None:
+@pytest.mark.parametrize(
+    ("sources", "names"), [(SOURCES, LAYERS), (IDENTITY, ("routes", "services", "rows"))]
+)
+def test_functions_of_one_name_in_two_layers_differ_in_their_first_parameter(
+    sources: Path, names: tuple[str, ...]
+) -> None:
     layers = defaultdict(set)
-    for layer in LAYERS:
-        for _, tree in modules(layer):
+    for layer in names:
+        for _, tree in modules(layer, sources):
             for node in tree.body:
                 if isinstance(node, Function) and not node.name.startswith("_") and node.args.args:
                     layers[node.name, node.args.args[0].arg].add(layer)

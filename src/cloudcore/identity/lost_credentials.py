@@ -134,7 +134,7 @@ def add_key(
         for old in service_accounts.list_access_keys(
             tx, program.account_id, program.id, "", MAX_KEPT
         ):
-            service_accounts.delete_access_key(tx, old.id)
+            service_accounts.remove_access_key(tx, old.id)
     try:
         create_access_key(tx, key.row(keyring, key_id, program.account_id, program.id, now))
     except Conflict:

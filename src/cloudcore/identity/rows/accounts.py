@@ -150,7 +150,7 @@ def find_account_ids(tx: Connection, words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def update_account(tx: Connection, account: Account) -> None:
+def save_account(tx: Connection, account: Account) -> None:
     """Update the changeable columns of an account."""
     tx.execute(
         _UPDATE,

@@ -179,12 +179,12 @@ def lock_if_there(tx: Connection, organization_id: str) -> bool:
     return tx.row(_LOCK, organization_id=organization_id) is not None
 
 
-def rename_organization(tx: Connection, organization_id: str, name: str, now: int) -> None:
+def save_organization_name(tx: Connection, organization_id: str, name: str, now: int) -> None:
     """Rename an organization."""
     tx.execute(_RENAME, organization_id=organization_id, name=name, updated_at=now)
 
 
-def delete_organization(tx: Connection, organization_id: str) -> None:
+def remove_organization(tx: Connection, organization_id: str) -> None:
     """Delete an organization that owns nothing, with its memberships."""
     tx.execute(_DELETE_MEMBERSHIPS, organization_id=organization_id)
     tx.execute(_DELETE, organization_id=organization_id)

@@ -174,7 +174,7 @@ def count_policies(tx: Connection, account_id: str) -> int:
     return row[0] if row else 0
 
 
-def update_policy(tx: Connection, policy: PolicyRow) -> None:
+def save_policy(tx: Connection, policy: PolicyRow) -> None:
     """Update the changeable columns of a policy."""
     tx.execute(
         _UPDATE,
@@ -187,7 +187,7 @@ def update_policy(tx: Connection, policy: PolicyRow) -> None:
     )
 
 
-def delete_policy(tx: Connection, policy_id: str) -> None:
+def remove_policy(tx: Connection, policy_id: str) -> None:
     """Delete a policy that is attached to nothing."""
     tx.execute(_DELETE, policy_id=policy_id)
 

@@ -133,7 +133,7 @@ def count_roles(tx: Connection, account_id: str) -> int:
     return row[0] if row else 0
 
 
-def update_role(tx: Connection, role: Role) -> None:
+def save_role(tx: Connection, role: Role) -> None:
     """Update the changeable columns of a role."""
     tx.execute(
         _UPDATE,
@@ -146,17 +146,17 @@ def update_role(tx: Connection, role: Role) -> None:
     )
 
 
-def delete_role(tx: Connection, role_id: str) -> None:
+def remove_role(tx: Connection, role_id: str) -> None:
     """Delete a role with its attachments, assignments and sessions."""
     tx.execute(_DELETE, role_id=role_id)
 
 
-def assign_role(tx: Connection, assignment: Assignment) -> bool:
+def add_assignment(tx: Connection, assignment: Assignment) -> bool:
     """Insert an assignment; return False if the person has the role already."""
     return tx.execute(_ASSIGN, **assignment._asdict()) == 1
 
 
-def unassign_role(tx: Connection, role_id: str, user_id: str) -> None:
+def remove_assignment(tx: Connection, role_id: str, user_id: str) -> None:
     """Delete the assignment of a role to a person."""
     tx.execute(_UNASSIGN, role_id=role_id, user_id=user_id)
 

@@ -127,7 +127,7 @@ def count_service_accounts(tx: Connection, account_id: str) -> int:
     return row[0] if row else 0
 
 
-def update_service_account(tx: Connection, service_account: ServiceAccount) -> None:
+def save_service_account(tx: Connection, service_account: ServiceAccount) -> None:
     """Update the changeable columns of a service account."""
     tx.execute(
         _UPDATE,
@@ -138,7 +138,7 @@ def update_service_account(tx: Connection, service_account: ServiceAccount) -> N
     )
 
 
-def delete_service_account(tx: Connection, service_account_id: str) -> None:
+def remove_service_account(tx: Connection, service_account_id: str) -> None:
     """Delete a service account with its keys, attachments and login credentials."""
     tx.execute(_DELETE, service_account_id=service_account_id)
 
@@ -182,11 +182,11 @@ def count_active_access_keys(tx: Connection, account_id: str, service_account_id
     return row[0] if row else 0
 
 
-def set_access_key_status(tx: Connection, key_id: str, status: str) -> None:
+def save_access_key_status(tx: Connection, key_id: str, status: str) -> None:
     """Set an access key's status, `active` or `inactive`."""
     tx.execute(_UPDATE_KEY, key_id=key_id, status=status)
 
 
-def delete_access_key(tx: Connection, key_id: str) -> None:
+def remove_access_key(tx: Connection, key_id: str) -> None:
     """Delete an access key with the login credentials made with it."""
     tx.execute(_DELETE_KEY, key_id=key_id)

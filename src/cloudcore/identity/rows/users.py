@@ -186,7 +186,7 @@ def update_user(tx: Connection, user: User) -> None:
     )
 
 
-def delete_user(tx: Connection, user_id: str) -> None:
+def remove_user(tx: Connection, user_id: str) -> None:
     """Delete a person with memberships, role assignments and sessions."""
     tx.execute(_DELETE_MEMBERSHIPS, id=user_id)
     tx.execute(_DELETE, id=user_id)

@@ -95,7 +95,7 @@ def set_access_key_status(
         return key
     if status == "active":
         _check_room(tx, account_id, service_account_id)
-    rows.set_access_key_status(tx, key.id, status)
+    rows.save_access_key_status(tx, key.id, status)
     return key._replace(status=status)
 
 
@@ -104,7 +104,7 @@ def delete_access_key(
 ) -> None:
     """Delete a key, ending the sessions and login credentials made with it."""
     increment_revision(tx, account_id)
-    rows.delete_access_key(tx, get_access_key(tx, account_id, service_account_id, key_id).id)
+    rows.remove_access_key(tx, get_access_key(tx, account_id, service_account_id, key_id).id)
 
 
 def _check_room(tx: Connection, account_id: str, service_account_id: str) -> None:

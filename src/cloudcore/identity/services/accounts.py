@@ -87,7 +87,7 @@ def found_account(tx: Connection, account: Account, founder: Founder, ids: First
     )
     policies.attach(tx, Attachment(ids.attachment, account.id, ids.policy, None, ids.role, now))
     if founder.user_id is not None:
-        roles.assign_role(tx, Assignment(ids.role, founder.user_id, now))
+        roles.add_assignment(tx, Assignment(ids.role, founder.user_id, now))
     rows.increment_revision(tx, account.id)
     return account
 
@@ -104,7 +104,7 @@ def update_account(tx: Connection, account_id: str, changes: dict[str, Any]) -> 
     """Change the given fields of an account."""
     rows.increment_revision(tx, account_id)
     account = get_account(tx, account_id)._replace(**changes)
-    rows.update_account(tx, account)
+    rows.save_account(tx, account)
     return account
 
 

@@ -54,7 +54,7 @@ def rename_organization(
 ) -> Joined:
     """Rename an organization; None leaves the name unchanged."""
     if name is not None:
-        rows.rename_organization(tx, organization_id, name, now)
+        rows.save_organization_name(tx, organization_id, name, now)
     return get_joined(tx, organization_id, user_id)
 
 
@@ -66,7 +66,7 @@ def delete_organization(tx: Connection, organization_id: str, user_id: str) -> N
         raise Conflict("a personal organization goes with its person")
     if is_any_account_of(tx, organization_id):
         raise Conflict("the organization owns accounts")
-    rows.delete_organization(tx, organization_id)
+    rows.remove_organization(tx, organization_id)
 
 
 def switch_to(tx: Connection, organization_id: str, user_id: str, sid: str) -> Joined:

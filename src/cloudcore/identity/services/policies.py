@@ -57,7 +57,7 @@ def update_policy(
         changes = {**changes, **new, "revision": policy.revision + is_other}
     if changes:
         policy = policy._replace(**changes, updated_at=now)
-        rows.update_policy(tx, policy)
+        rows.save_policy(tx, policy)
     return policy
 
 
@@ -67,7 +67,7 @@ def delete_policy(tx: Connection, account_id: str, policy_id: str) -> None:
     policy = get_policy(tx, account_id, policy_id)
     if rows.is_attached(tx, policy.id):
         raise Conflict("the policy is attached; detach it first")
-    rows.delete_policy(tx, policy.id)
+    rows.remove_policy(tx, policy.id)
 
 
 def attach_policy(tx: Connection, attachment: Attachment) -> Attached:

@@ -62,14 +62,14 @@ def update_role(
             revoke_sessions_of_role(tx, role.id, now)
     if changes:
         role = role._replace(**changes, updated_at=now)
-        rows.update_role(tx, role)
+        rows.save_role(tx, role)
     return role
 
 
 def delete_role(tx: Connection, account_id: str, role_id: str) -> None:
     """Delete a role; its sessions end with it."""
     increment_revision(tx, account_id)
-    rows.delete_role(tx, get_role(tx, account_id, role_id).id)
+    rows.remove_role(tx, get_role(tx, account_id, role_id).id)
 
 
 def assign_role(tx: Connection, account_id: str, role_id: str, person: str, now: int) -> Assigned:
@@ -79,7 +79,7 @@ def assign_role(tx: Connection, account_id: str, role_id: str, person: str, now:
     increment_revision(tx, account_id)
     role = get_role(tx, account_id, role_id)
     user = find_person(tx, organization_id, person)
-    if not rows.assign_role(tx, Assignment(role.id, user.id, now)):
+    if not rows.add_assignment(tx, Assignment(role.id, user.id, now)):
         raise Conflict("the role is assigned to this person")
     return get_assignment(tx, account_id, role_id, user.id)
 
@@ -96,7 +96,7 @@ def unassign_role(tx: Connection, account_id: str, role_id: str, user_id: str, n
     """Delete a person's assignment of a role and end the person's sessions of it."""
     increment_revision(tx, account_id)
     found = get_assignment(tx, account_id, role_id, user_id).assignment
-    rows.unassign_role(tx, found.role_id, found.user_id)
+    rows.remove_assignment(tx, found.role_id, found.user_id)
     revoke_sessions_of_assigned(tx, found.role_id, found.user_id, now)
 
 

@@ -49,7 +49,7 @@ def update_service_account(
     found = get_service_account(tx, account_id, service_account_id)
     if changes:
         found = found._replace(**changes, updated_at=now)
-        rows.update_service_account(tx, found)
+        rows.save_service_account(tx, found)
     return found
 
 
@@ -57,4 +57,4 @@ def delete_service_account(tx: Connection, account_id: str, service_account_id: 
     """Delete a service account with its keys and the sessions and credentials made with them."""
     increment_revision(tx, account_id)
     found = get_service_account(tx, account_id, service_account_id)
-    rows.delete_service_account(tx, found.id)
+    rows.remove_service_account(tx, found.id)

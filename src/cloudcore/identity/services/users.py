@@ -111,8 +111,8 @@ def delete_user(tx: Connection, organization_id: str, user_id: str, now: int) ->
         raise Conflict("the person owns accounts")
     _check_not_last_owner(tx, organization_id, user_id)
     unassign_all(tx, organization_id, user.id, now)
-    users.delete_user(tx, user.id)
-    organizations.delete_organization(tx, user.organization_id)
+    users.remove_user(tx, user.id)
+    organizations.remove_organization(tx, user.organization_id)
 
 
 def change_password(
