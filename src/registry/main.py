@@ -28,7 +28,7 @@ from cloudcore.serving.worker_locks import WorkerLocks
 from cloudcore.web import envelope
 from cloudcore.web.app import create_app as create_control_plane
 from registry.blobstore.base import BlobStore, BlobSweeper, ObjectUnknown
-from registry.blobstore.disk_io import check_folder_room
+from registry.blobstore.disk_io import check_folder_room, make_folder
 from registry.blobstore.opening import make_folders, open_store
 from registry.browsers.loopback_guard import LoopbackGuard
 from registry.control.health import Readiness, readiness_handler, report_alive
@@ -71,7 +71,7 @@ _log = logging.getLogger(__name__)
 
 def prepare(settings: Settings) -> None:
     """Make the data folder and bring the database up to date; done once, before any worker."""
-    settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(settings.data)
     migrate(settings.database)
     make_folders(settings)
 

@@ -80,6 +80,17 @@ def test_opening_a_store_again_keeps_what_it_holds(store: DiskFiles, root: Path)
         assert b"".join(bytes(chunk) for chunk in stored.chunks()) == b"data"
 
 
+def test_every_folder_that_is_made_has_a_durable_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[str] = []
+    monkeypatch.setattr(disk_io, "flush_folder", flushed.append)
+    for _ in range(2):
+        disk_io.make_folder(tmp_path / "data" / "of" / "blobs")
+    made = [tmp_path, tmp_path / "data", tmp_path / "data" / "of"]
+    assert sorted(flushed) == sorted(map(str, made))
+
+
 def test_a_hold_excludes_other_processes_and_dies_with_its_own(
     store: DiskFiles, root: Path
 ) -> None:

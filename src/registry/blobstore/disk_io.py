@@ -94,6 +94,17 @@ def names_in(name: str, parent: int) -> list[str]:
         os.close(folder)
 
 
+def make_folder(path: Path) -> None:
+    """Create a folder that only its owner may enter, and its missing parents, with durable entries.
+
+    Do nothing if it exists.
+    """
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in missing:
+        flush_folder(str(folder.parent))
+
+
 def flush_folder(name: str, parent: int | None = None) -> None:
     """Make the entries of a folder durable.
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from registry.blobstore.disk_io import flush_folder, open_folder
+from registry.blobstore.disk_io import make_folder, open_folder
 
 _FOLDER_MODE: Final = 0o700
 SHARDS: Final = tuple(f"{number:02x}" for number in range(256))
@@ -21,9 +21,7 @@ class Folders:
     """
 
     def __init__(self, root: Path) -> None:
-        if not root.exists():
-            root.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
-            flush_folder(str(root.parent))
+        make_folder(root)
         self.root: Final = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
         for name in ("uploads", "objects", "orphans"):
             _make(name, self.root)
