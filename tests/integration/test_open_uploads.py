@@ -211,3 +211,18 @@ async def test_a_session_is_cancelled_though_its_bytes_cannot_be_deleted(
         location = await begin(registry, "dev/app")
         assert (await registry.client.request("DELETE", location)).status == 204
         assert (await registry.client.request("GET", location)).status == 404
+
+
+async def test_a_wrong_digest_is_told_though_the_bytes_cannot_be_deleted(
+    sqlite_database: str,
+) -> None:
+    store = SteppingStore(MemoryStore(), BrokenDisk())
+    async with open_registry(sqlite_database, store) as registry:
+        ask, other = registry.client.request, digest_of(b"other")
+        location = await begin(registry, "dev/app")
+        for method, target in (
+            ("PUT", f"{location}?digest={other}"),
+            ("POST", f"/v2/dev/app/blobs/uploads/?digest={other}"),
+        ):
+            answer = await ask(method, target, DATA)
+            assert (answer.status, answer.codes) == (400, ["DIGEST_INVALID"])

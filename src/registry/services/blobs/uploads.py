@@ -205,10 +205,10 @@ async def push_blob(
         try:
             stored = await chunk.body(sink, finish)
         except BaseException:
-            await staged.discard()  # there is no session that could resume them
+            await _discard(staged)  # there is no session that could resume them
             raise
         if stored is None:
-            await staged.discard()
+            await _discard(staged)
             raise _cut_short()
         await record_blob(ctx, repository.id, repository.account_id, stored)
 
@@ -248,7 +248,7 @@ async def _opened(ctx: ServiceContext, hold: UploadHold, chunk: Chunk) -> AsyncI
             raise busy() from None
         except BaseException:
             if hold.has_copy and not hold.is_over:  # no row names the copy
-                await staged.discard()
+                await _discard(staged)
             raise
 
 
@@ -297,9 +297,15 @@ async def _end(ctx: ServiceContext, hold: UploadHold, staged: Staged | None = No
     hold.is_over = True
     is_ended = await ctx.database.write(uploads.remove_upload, hold.lease)
     if staged is not None and (is_ended or hold.has_copy):
-        await staged.discard()
+        await _discard(staged)
     if is_ended:
         await _drop_received(ctx, hold)
+
+
+async def _discard(staged: Staged) -> None:
+    """Delete staged bytes that no row names; if the store fails, the orphan scan finds them."""
+    with suppress(StoreUnavailable):
+        await staged.discard()
 
 
 async def _drop_received(ctx: ServiceContext, hold: UploadHold) -> None:
