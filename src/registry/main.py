@@ -20,6 +20,7 @@ from cloudcore.db.deletion import forget_all
 from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
 from cloudcore.errors import PlatformError
 from cloudcore.family import Family
+from cloudcore.jobs.running import repeated, running
 from cloudcore.jobs.schedule import Scheduled, Scheduler
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.serving.body import Receive, Scope, Send
@@ -27,11 +28,11 @@ from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.serving.worker_locks import WorkerLocks
 from cloudcore.web import envelope
 from cloudcore.web.app import create_app as create_control_plane
+from cloudcore.web.health import Readiness, readiness_handler, report_alive
 from registry.blobstore.base import BlobStore, BlobSweeper, ObjectUnknown
 from registry.blobstore.disk_io import check_folder_room, make_folder
 from registry.blobstore.opening import make_folders, open_store
 from registry.browsers.loopback_guard import LoopbackGuard
-from registry.control.health import Readiness, readiness_handler, report_alive
 from registry.distribution import errors
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
@@ -39,7 +40,6 @@ from registry.families import DEV_FAMILIES
 from registry.gc import generations
 from registry.gc.generations import Generations
 from registry.gc.orphans.quarantine import take_back_owned
-from registry.jobs import repeated, running
 from registry.metadata.collector.generations import accepted_at
 from registry.metadata.database import migrate
 from registry.metadata.repositories.live import add_account, find_account

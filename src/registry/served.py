@@ -13,21 +13,21 @@ from cloudcore.identity.family import IdentityNeeds
 from cloudcore.identity.permissions import Permissions
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
+from cloudcore.jobs.running import repeated
 from cloudcore.keyring import Keyring, load_keyring
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.web.app import create_app as create_control_plane
 from cloudcore.web.context import ControlSettings, Platform
+from cloudcore.web.health import Readiness, readiness_handler, report_alive
 from cloudcore.web.run_once import RunOnce
 from registry.browsers.cors import CrossOriginReads
 from registry.console.app import Console
 from registry.console.page_request import ConsoleSettings
-from registry.control.health import Readiness, readiness_handler, report_alive
 from registry.distribution.app import DataPlane
 from registry.distribution.challenge import Challenges
 from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess
 from registry.families import FAMILIES
-from registry.jobs import repeated
 from registry.main import Edition, PlaneApplications, Registry, application
 from registry.process import Process, ServingProcess
 from registry.services.bearers import KEY_KINDS, BearerSigner

@@ -14,9 +14,9 @@ from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.jobs import outbox
 from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import KEPT_SECONDS, Job
+from cloudcore.jobs.running import running
 from cloudcore.jobs.worker import JobWorker
 from registry.families import FAMILIES
-from registry.jobs import running
 from registry.main import forget_ended
 from tests.control_plane import count_rows
 from tests.databases import add_account
@@ -93,7 +93,7 @@ async def test_a_worker_that_failed_begins_again(
     kind = JobKind(name=COUNT, step=count_steps)
     async with running(JobWorker(FailingOnce(database), [kind])):
         await until(is_done)
-    (record,) = (each for each in caplog.records if each.name == "registry.jobs")
+    (record,) = (each for each in caplog.records if each.name == "cloudcore.jobs.running")
     assert record.levelno == logging.ERROR
     assert "a bug" in str(record.exc_info)
 

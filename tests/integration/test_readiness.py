@@ -17,8 +17,8 @@ import pytest
 from cloudcore.db import postgresql
 from cloudcore.db.base import Connection, P, T
 from cloudcore.errors import Unavailable
-from registry.control import health
-from registry.control.health import PATIENCE_SECONDS, Readiness
+from cloudcore.web import health
+from cloudcore.web.health import PATIENCE_SECONDS, Readiness
 from registry.main import DEV, Registry, prepare
 from registry.settings import Settings
 from tests.dying import PassingDatabase

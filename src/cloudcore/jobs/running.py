@@ -41,17 +41,17 @@ async def _keep_running(worker: JobWorker | Scheduler) -> None:
         try:
             await worker.run()
         except PlatformError as error:
-            _log.warning("the job %s restarts after an error: %s", _name(worker), error)
+            _log.warning("the %s restarts after an error: %s", _name(worker), error)
             await asyncio.sleep(_RESTART_SECONDS)
         except Exception:  # noqa: BLE001 - else no job would run until the process restarts
-            _log.exception("the job %s failed and restarts", _name(worker))
+            _log.exception("the %s failed and restarts", _name(worker))
             await asyncio.sleep(_RESTART_SECONDS)
         else:
             return
 
 
 def _name(worker: JobWorker | Scheduler) -> str:
-    return type(worker).__name__.lower()
+    return "job worker" if isinstance(worker, JobWorker) else "scheduler"
 
 
 @asynccontextmanager
