@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from ipaddress import ip_network
 from typing import Any, Final
 from uuid import UUID
@@ -21,7 +22,7 @@ from cloudcore.family import resource_rules
 from cloudcore.iam.policy import Policy, PolicyKind, policy_of
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.keyring import Keyring
-from cloudcore.web.app import ControlPlane, create_app
+from cloudcore.web.app import ControlPlane, Routes
 from cloudcore.web.context import ControlSettings, Origin, Platform
 from cloudcore.web.idempotency import idempotency_records
 from cloudcore.web.ratelimit import Budget, rate_windows
@@ -134,6 +135,12 @@ async def open_world(url: str, options: Options = PLAIN) -> AsyncIterator[World]
         yield make_world(options.wrap(database), options)
 
 
+@cache
+def _routes() -> Routes:
+    """Return the routes of every world, made once."""
+    return Routes(HANDLERS)
+
+
 def make_world(database: Database, options: Options = PLAIN) -> World:
     """Return a world in which `writer` may do everything in its account."""
     tokens = TokenBook()
@@ -151,11 +158,9 @@ def make_world(database: Database, options: Options = PLAIN) -> World:
             trusted_proxies=tuple(ip_network(proxy) for proxy in options.proxies),
         ),
     )
-    app = create_app(
-        [*HANDLERS, *(FAULTY if options.faulty else ()), *options.more],
-        platform,
-        resource_rules=resource_rules([THINGS]),
-    )
+    more = (*(FAULTY if options.faulty else ()), *options.more)
+    routes = Routes([*HANDLERS, *more]) if more else _routes()
+    app = ControlPlane(routes, platform, resource_rules=resource_rules([THINGS]))
     world = World(app, database, tokens)
     return world
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import httpx
@@ -36,7 +37,7 @@ from cloudcore.identity.services.service_accounts import create_service_account
 from cloudcore.identity.services.users import add_person
 from cloudcore.identity.tables import sessions
 from cloudcore.keyring import Keyring
-from cloudcore.web.app import ControlPlane, create_app
+from cloudcore.web.app import ControlPlane, Routes
 from cloudcore.web.context import ControlSettings, Origin, Platform
 from tests.databases import opened
 
@@ -257,6 +258,12 @@ class _Later:
         return await self.world.policies_of(principal)
 
 
+@cache
+def _routes() -> Routes:
+    """Return the routes of every world, made once."""
+    return Routes(HANDLERS)
+
+
 async def _make_world(database: Database, founders: Founders) -> World:
     later, keyring = _Later(), Keyring(b"k" * 32)
 
@@ -271,7 +278,7 @@ async def _make_world(database: Database, founders: Founders) -> World:
         authenticator=later,
         settings=ControlSettings(founders=founders),
     )
-    world = World(create_app(HANDLERS, platform), database, keyring, Permissions(database))
+    world = World(ControlPlane(_routes(), platform), database, keyring, Permissions(database))
     later.world = world
     world.acme = await world.tenant("acme", "person", "admin")
     world.globex = await world.tenant("globex", "outsider", "stranger")

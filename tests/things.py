@@ -408,7 +408,7 @@ def forget_old(tx: Connection, now: int) -> int:
 
 THINGS: Final = Family[object](
     name="test",
-    routes=lambda _: HANDLERS,
+    routes=lambda: HANDLERS,
     job_kinds=lambda _: (JobKind(name="test.grow", step=grow),),
     schedule=lambda _: (Scheduled("test.look", 3600, look),),
     expiry=lambda: (forget_old,),

@@ -55,6 +55,10 @@ def _nothing(_needs: Any = None) -> tuple[()]:  # noqa: ANN401 - of any family
     return ()
 
 
+def _same(made: Any) -> Any:  # noqa: ANN401 - of any family
+    return made
+
+
 def _no_shapes() -> dict[str, ErrorShape]:
     return {}
 
@@ -70,8 +74,11 @@ class Family(Generic[Needs_contra]):
 
     name: str
     """Also the service of its CRNs and actions."""
-    routes: Callable[[Needs_contra], Sequence[ControllerRouterHandler]] = _nothing
-    """Handlers under ``/v1``."""
+    routes: Callable[[], Sequence[ControllerRouterHandler]] = _nothing
+    """Handlers under ``/v1``. They hold nothing of an install: a handler that needs something of it
+    takes it as its parameter ``needs``."""
+    provided: Callable[[Needs_contra], object] = _same
+    """Returns what handlers take as ``needs``; it is called once, at the start."""
     error_shapes: Callable[[], Mapping[str, ErrorShape]] = _no_shapes
     """Error shapes by path prefix, where they differ from the platform's envelope."""
     job_kinds: Callable[[Needs_contra], Sequence[JobKind]] = _nothing
@@ -96,7 +103,7 @@ class Family(Generic[Needs_contra]):
         own: Family[Any] = self  # `replace` cannot express that the type argument changes
         return replace(
             own,
-            routes=lambda made: own.routes(needs_of(made)),
+            provided=lambda made: own.provided(needs_of(made)),
             job_kinds=lambda made: own.job_kinds(needs_of(made)),
             schedule=lambda made: own.schedule(needs_of(made)),
         )

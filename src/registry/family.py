@@ -17,22 +17,21 @@ if TYPE_CHECKING:
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
     from registry.process import Process
+    from registry.services.context import ServiceContext
 
 _HOUR: Final = 3600
 _PURGE_SECONDS: Final = 60
 _COLLECT_SECONDS: Final = 300
 
 
-def _routes(process: Process) -> Sequence[ControllerRouterHandler]:
+def _routes() -> Sequence[ControllerRouterHandler]:
     from registry.control import routes  # noqa: PLC0415 - the web framework
-    from registry.control.garbage_collection import garbage_collection_handlers  # noqa: PLC0415
-    from registry.control.image_descriptions import image_description_handlers  # noqa: PLC0415
 
-    return (
-        *routes.HANDLERS,
-        *image_description_handlers(process.ctx),
-        *garbage_collection_handlers(process.settings.delays),
-    )
+    return routes.HANDLERS
+
+
+def _services(process: Process) -> ServiceContext:
+    return process.ctx
 
 
 def _job_kinds(process: Process) -> Sequence[JobKind]:
@@ -96,6 +95,7 @@ def _tables() -> Sequence[Table]:
 REGISTRY: Final[Family[Process]] = Family(
     name="registry",
     routes=_routes,
+    provided=_services,
     job_kinds=_job_kinds,
     schedule=_schedule,
     expiry=_expiry,

@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from cloudcore.clock import Clock, system_clock, uuid7
@@ -27,8 +27,8 @@ from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.serving.worker_locks import WorkerLocks
 from cloudcore.web import envelope
-from cloudcore.web.app import create_app as create_control_plane
-from cloudcore.web.health import Readiness, readiness_handler, report_alive
+from cloudcore.web.app import ControlPlane, Routes
+from cloudcore.web.health import HEALTH, Readiness, health_routes
 from registry.blobstore.base import BlobStore, BlobSweeper, ObjectUnknown
 from registry.blobstore.disk_io import check_folder_room, make_folder
 from registry.blobstore.opening import make_folders, open_store
@@ -119,7 +119,7 @@ class Edition(Generic[P]):
     families: tuple[Family[P], ...]
     surround: Callable[[Process, AsyncExitStack], Awaitable[P]]
     """Makes what its families need besides the stores; pushes what must be closed on the stack."""
-    make_planes: Callable[[P, Sequence[Family[P]], Readiness], Awaitable[PlaneApplications]]
+    make_planes: Callable[[P, tuple[Family[P], ...], Readiness], Awaitable[PlaneApplications]]
 
 
 class Registry:
@@ -275,12 +275,18 @@ async def _surround_dev(process: Process, _resources: AsyncExitStack) -> Process
     return process
 
 
+@cache
+def _dev_routes() -> Routes:
+    """Return the routes of ``entrepot dev``, made once per process."""
+    return Routes([health_routes()])
+
+
 async def _make_dev_planes(
-    process: Process, _families: Sequence[Family[Process]], readiness: Readiness
+    process: Process, _families: tuple[Family[Process], ...], readiness: Readiness
 ) -> PlaneApplications:
     """Make an open data plane and a control plane with only health, for this machine alone."""
     settings = process.settings
-    control = create_control_plane([report_alive, readiness_handler(readiness)], absent=_ABSENT)
+    control = ControlPlane(_dev_routes(), needs={HEALTH: readiness}, absent=_ABSENT)
     hosts = (*settings.hosts, settings.pull_host)
     return PlaneApplications(
         LoopbackGuard(DataPlane(process.ctx, OpenAccess(DEV_ACCOUNT)), errors.refuse, hosts),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import cache
 from typing import Final, cast
 
 from cloudcore.clock import uuid7
@@ -16,9 +17,9 @@ from cloudcore.identity.tokens import AccessTokens
 from cloudcore.jobs.running import repeated
 from cloudcore.keyring import Keyring, load_keyring
 from cloudcore.serving.dispatch import Application, Dispatcher
-from cloudcore.web.app import create_app as create_control_plane
+from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Platform
-from cloudcore.web.health import Readiness, readiness_handler, report_alive
+from cloudcore.web.health import HEALTH, Readiness, health_routes
 from cloudcore.web.run_once import RunOnce
 from registry.browsers.cors import CrossOriginReads
 from registry.console.app import Console
@@ -75,20 +76,25 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
     )
 
 
+@cache
+def _routes(families: tuple[Family[ServingProcess], ...]) -> Routes:
+    """Return the routes of `families`, made once per process."""
+    shapes = [family.error_shapes() for family in families]
+    return Routes(
+        [health_routes(), *(family_routes(family.name, family.routes()) for family in families)],
+        {prefix: each[prefix] for each in shapes for prefix in each},
+    )
+
+
 async def _make_planes(
-    process: ServingProcess, families: Sequence[Family[ServingProcess]], readiness: Readiness
+    process: ServingProcess, families: tuple[Family[ServingProcess], ...], readiness: Readiness
 ) -> PlaneApplications:
     """Make both planes and the console, with sign-in and policies."""
     settings, ctx, platform = process.settings, process.ctx, process.platform
-    shapes = [family.error_shapes() for family in families]
-    control = create_control_plane(
-        [
-            report_alive,
-            readiness_handler(readiness),
-            *(handler for family in families for handler in family.routes(process)),
-        ],
+    control = ControlPlane(
+        _routes(families),
         platform,
-        error_shapes={prefix: each[prefix] for each in shapes for prefix in each},
+        needs={HEALTH: readiness} | {family.name: family.provided(process) for family in families},
         resource_rules=resource_rules(families),
     )
     challenges = Challenges(settings.public_url, settings.hosts)

@@ -12,6 +12,7 @@ from base64 import b64encode, urlsafe_b64encode
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -23,10 +24,10 @@ from litestar.di import NamedDependency
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.iam.passwords import Cost, hash_password
+from cloudcore.identity import authorize_routes, oauth_routes
 from cloudcore.identity.authentication import BearerAuthenticator
-from cloudcore.identity.authorize_routes import authorize_handlers
+from cloudcore.identity.family import IdentityNeeds
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.oauth_routes import ERROR_SHAPES, discovery_handlers, token_handlers
 from cloudcore.identity.permissions import Permissions
 from cloudcore.identity.rows import accounts, policies, roles, service_accounts
 from cloudcore.identity.rows.accounts import Account
@@ -39,7 +40,7 @@ from cloudcore.identity.services.users import add_person
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring
-from cloudcore.web.app import ControlPlane, create_app
+from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Platform, RequestContext
 from registry.services.bearers import KEY_KINDS
 from tests.databases import opened
@@ -277,6 +278,19 @@ async def open_world(url: str) -> AsyncIterator[World]:
         yield world
 
 
+@cache
+def _routes() -> Routes:
+    """Return the routes of every world, made once."""
+    return Routes(
+        [
+            who_am_i,
+            list_things,
+            family_routes("iam", (*oauth_routes.HANDLERS, *authorize_routes.HANDLERS)),
+        ],
+        oauth_routes.ERROR_SHAPES,
+    )
+
+
 def make_world(database: Database, issuer: str = ISSUER) -> World:
     """Return a world; its keys are not made yet."""
     world: World
@@ -296,14 +310,8 @@ def make_world(database: Database, issuer: str = ISSUER) -> World:
         authenticator=BearerAuthenticator(database, tokens, Permissions(database), clock),
         settings=ControlSettings(auth_url=issuer),
     )
-    handlers = [
-        who_am_i,
-        list_things,
-        *token_handlers(tokens),
-        *discovery_handlers(keys, issuer),
-        *authorize_handlers(),
-    ]
-    app = create_app(handlers, platform, error_shapes=ERROR_SHAPES)
+    needs = {"iam": IdentityNeeds(tokens, keys, issuer)}
+    app = ControlPlane(_routes(), platform, needs=needs)
     world = World(app, database, keyring, keys, tokens)
     return world
 

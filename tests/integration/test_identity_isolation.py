@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import pytest
 
-from cloudcore.db.base import Database
 from cloudcore.identity.routes import HANDLERS
-from cloudcore.keyring import Keyring
-from cloudcore.web.app import create_app
-from cloudcore.web.context import Authenticator, Platform
+from cloudcore.web.app import Routes
 from cloudcore.web.route_spec import RouteSpec
 from tests.databases import on_both_databases
 from tests.identity_world import ALLOW_ALL, World
@@ -34,14 +31,7 @@ WRONG: Final[tuple[Any, ...]] = (
 
 
 def operations() -> Iterator[RouteSpec]:
-    platform = Platform(
-        database=cast("Database", None),  # nobody asks
-        clock=lambda: 0,
-        new_id=lambda: "",
-        keyring=Keyring(bytes(32)),
-        authenticator=cast("Authenticator", None),
-    )
-    for route in create_app(HANDLERS, platform).routes:
+    for route in Routes(HANDLERS).all:
         if not route.spec.public:  # the kernel's own
             yield route.spec
 

@@ -21,7 +21,7 @@ from cloudcore.serving.head import HeadError, HeadReader, check_partial
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.source_address import source_address
 from cloudcore.web import idempotency, query, strict_json
-from cloudcore.web.app import create_app
+from cloudcore.web.app import ControlPlane, Routes
 from cloudcore.web.pagination import PageQuery, Pager
 from registry.console import browser_request
 from registry.console.admission import check_parameters
@@ -83,7 +83,7 @@ def _read_partial(head: bytes) -> None:
 
 
 def _ask_control(path: bytes) -> None:
-    app = create_app([])
+    app = ControlPlane(Routes([]))
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": b"", "more_body": False}

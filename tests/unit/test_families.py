@@ -86,13 +86,13 @@ def test_dev_runs_some_of_the_families() -> None:
 def test_needs_are_filled_when_they_are_asked_for() -> None:
     asked: list[int] = []
 
-    def routes(number: int) -> tuple[()]:
+    def provided(number: int) -> str:
         asked.append(number)
-        return ()
+        return f"for {number}"
 
-    held: Family[str] = Family[int](name="test", routes=routes).given(len)
+    held: Family[str] = Family[int](name="test", provided=provided).given(len)
     assert asked == []
-    assert held.routes("four") == ()
+    assert held.provided("four") == "for 4"
     assert held.job_kinds("four") == ()
     assert held.schedule("four") == ()
     assert asked == [4]

@@ -13,7 +13,7 @@ from litestar.params import JSONBody
 from litestar.testing import TestClient
 
 from cloudcore import errors
-from cloudcore.web.app import create_app
+from cloudcore.web.app import ControlPlane, Routes
 
 PUBLIC = {"action": None, "public": True}
 
@@ -55,7 +55,7 @@ HANDLERS: list[HTTPRouteHandler] = [conflict, busy, bug, number]
 def test_a_refusal_comes_in_the_envelope(
     method: str, path: str, body: bytes, status: int, code: str
 ) -> None:
-    with TestClient(create_app(HANDLERS)) as client:
+    with TestClient(ControlPlane(Routes(HANDLERS))) as client:
         answer = client.request(method, path, content=body)
     assert answer.status_code == status
     error = answer.json()["error"]
@@ -66,13 +66,13 @@ def test_a_refusal_comes_in_the_envelope(
 
 
 def test_headers_say_when_and_how_to_try_again() -> None:
-    with TestClient(create_app(HANDLERS)) as client:
+    with TestClient(ControlPlane(Routes(HANDLERS))) as client:
         assert client.get("/busy").headers["retry-after"] == "7"
         assert "POST" in client.get("/number").headers["allow"]
 
 
 def test_a_bug_is_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
-    with TestClient(create_app(HANDLERS)) as client:
+    with TestClient(ControlPlane(Routes(HANDLERS))) as client:
         answer = client.get("/bug")
     assert answer.status_code == 500
     assert answer.json()["error"]["code"] == "INTERNAL_ERROR"

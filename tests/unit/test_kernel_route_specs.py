@@ -10,7 +10,7 @@ from litestar.di import NamedDependency
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, FromQuery, JSONBody
 
-from cloudcore.web.app import create_app
+from cloudcore.web.app import ControlPlane, Routes
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.route_spec import RouteError
 from tests.things import Weather
@@ -74,16 +74,16 @@ async def skip_the_guard(_: object) -> None:
 )
 def test_the_server_does_not_start(handler: HTTPRouteHandler, words: str) -> None:
     with pytest.raises(RouteError, match=words):
-        create_app([handler])
+        ControlPlane(Routes([handler]))
 
 
 def test_the_error_names_the_route() -> None:
     with pytest.raises(RouteError, match=r"POST /v1/x"):
-        create_app([route()])
+        ControlPlane(Routes([route()]))
 
 
 def test_what_says_enough_starts() -> None:
-    create_app([with_form, route_of("/v1/y")])
+    ControlPlane(Routes([with_form, route_of("/v1/y")]))
 
 
 def route_of(path: str) -> HTTPRouteHandler:

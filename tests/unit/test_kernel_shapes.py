@@ -13,7 +13,7 @@ from litestar.params import JSONBody
 from msgspec import Struct, defstruct
 
 from cloudcore.errors import InvalidInput, PlatformError
-from cloudcore.web.app import ControlPlane, create_app
+from cloudcore.web.app import ControlPlane, Routes
 from cloudcore.web.envelope import ENVELOPE, ErrorShape, rendering
 from cloudcore.web.openapi import document
 from cloudcore.web.route_spec import RouteError
@@ -60,7 +60,7 @@ PLAIN = plain
 
 
 def app() -> ControlPlane:
-    return create_app([sign_in, plain], error_shapes={"/v1/terse/": ErrorShape(terse, Terse)})
+    return ControlPlane(Routes([sign_in, plain], {"/v1/terse/": ErrorShape(terse, Terse)}))
 
 
 def ask(method: str, path: str, content: bytes = b"") -> httpx.Response:
@@ -114,7 +114,7 @@ def test_two_operations_of_one_name_are_refused() -> None:
         """Bear another's name."""
 
     with pytest.raises(RouteError, match="has its name"):
-        create_app([PLAIN, plain])
+        ControlPlane(Routes([PLAIN, plain]))
 
 
 def test_two_shapes_of_one_name_are_refused() -> None:
@@ -124,7 +124,7 @@ def test_two_shapes_of_one_name_are_refused() -> None:
     async def elsewhere() -> OTHER:  # type: ignore[valid-type]
         """Answer in the other shape."""
 
-    made = create_app([elsewhere], error_shapes={"/v1/terse/": ErrorShape(terse, Terse)})
+    made = ControlPlane(Routes([elsewhere], {"/v1/terse/": ErrorShape(terse, Terse)}))
     with pytest.raises(RouteError, match="two shapes share a name"):
         document(made.routes[:1], {"": ErrorShape(terse, Terse)}, ENVELOPE)
 

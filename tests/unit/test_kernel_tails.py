@@ -11,7 +11,7 @@ from litestar.di import NamedDependency
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 
-from cloudcore.web.app import create_app
+from cloudcore.web.app import ControlPlane, Routes
 from cloudcore.web.route_spec import RouteError
 from cloudcore.web.streams import RequestStream
 from cloudcore.web.tail import TailedPath, Tails
@@ -108,7 +108,7 @@ def at(path: str, **opt: object) -> HTTPRouteHandler:
 )
 def test_routes_that_share_paths_do_not_start(other: HTTPRouteHandler, words: str) -> None:
     with pytest.raises(RouteError, match=words):
-        create_app([at("/v1/a/{b:str}/c/{key:str}", tail="key"), other])
+        ControlPlane(Routes([at("/v1/a/{b:str}/c/{key:str}", tail="key"), other]))
 
 
 def test_routes_beside_a_tail_start() -> None:
@@ -123,7 +123,7 @@ def test_routes_beside_a_tail_start() -> None:
         """Take it."""
 
     others = ["/v1/a/{b:str}/c", "/v1/a/{b:str}", "/v1/a", "/v1/a/{b:str}/d/{e:str}", "/v1/b/c"]
-    create_app([put_it, *map(at_own_name, others)])
+    ControlPlane(Routes([put_it, *map(at_own_name, others)]))
 
 
 def at_own_name(path: str) -> HTTPRouteHandler:
@@ -154,7 +154,7 @@ def taking(**opt: object) -> HTTPRouteHandler:
 )
 def test_what_makes_no_sense_does_not_start(handler: HTTPRouteHandler, words: str) -> None:
     with pytest.raises(RouteError, match=words):
-        create_app([handler])
+        ControlPlane(Routes([handler]))
 
 
 def test_a_path_has_a_tail_for_all_methods_or_none() -> None:
@@ -163,7 +163,7 @@ def test_a_path_has_a_tail_for_all_methods_or_none() -> None:
         """Answer."""
 
     with pytest.raises(RouteError, match="another method"):
-        create_app([at("/v1/x/{key:str}", tail="key"), answer])
+        ControlPlane(Routes([at("/v1/x/{key:str}", tail="key"), answer]))
 
 
 @get("/v1/shelves/{shelf_id:str}/{key:str}", opt={"action": None, "public": True, "tail": "key"})
@@ -173,7 +173,7 @@ async def show_key(shelf_id: FromPath[str], key: FromPath[str]) -> dict[str, str
 
 async def test_an_application_without_a_platform_checks_its_paths_too() -> None:
     shelf = "01890000-0000-7000-8000-0000000000AA"
-    transport = httpx.ASGITransport(cast("Any", create_app([show_key])))
+    transport = httpx.ASGITransport(cast("Any", ControlPlane(Routes([show_key]))))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         shown = await client.get(f"/v1/shelves/{shelf}/a%2Fb")
         assert shown.json() == {shelf.lower(): "a/b"}

@@ -12,6 +12,8 @@ from cloudcore.family import CommandGroup, Family
 if TYPE_CHECKING:
     from litestar.types import ControllerRouterHandler
 
+    from cloudcore.catalog.routes import Catalogues
+
 
 @dataclass(frozen=True, slots=True)
 class CatalogNeeds:
@@ -23,15 +25,22 @@ class CatalogNeeds:
     """Base URL of this install."""
 
 
-def _routes(needs: CatalogNeeds) -> Sequence[ControllerRouterHandler]:
-    from cloudcore.catalog.documents import load_catalog  # noqa: PLC0415
-    from cloudcore.catalog.routes import catalog_handlers  # noqa: PLC0415 - the web framework
+def _routes() -> Sequence[ControllerRouterHandler]:
+    from cloudcore.catalog import routes  # noqa: PLC0415 - the web framework
 
-    return catalog_handlers(load_catalog(needs.file, needs.region, needs.url))
+    return routes.HANDLERS
+
+
+def _provided(needs: CatalogNeeds) -> Catalogues:
+    from cloudcore.catalog.documents import load_catalog  # noqa: PLC0415
+    from cloudcore.catalog.routes import Catalogues  # noqa: PLC0415 - the web framework
+
+    return Catalogues(load_catalog(needs.file, needs.region, needs.url))
 
 
 CATALOG: Final[Family[CatalogNeeds]] = Family(
     name="catalog",
     routes=_routes,
+    provided=_provided,
     commands=(CommandGroup("look around", ("cloudcore.catalog.commands",)),),
 )

@@ -12,9 +12,9 @@ from typing import Any, Final, cast
 
 import msgspec
 from litestar import Request, Response, get
-from litestar.handlers import HTTPRouteHandler
 
 from cloudcore.catalog.documents import CatalogFile, Price, Region
+from cloudcore.web.app import Needs
 from cloudcore.wire import ResponseBody
 
 _OPT: Final = {"action": None, "public": True, "rate_limited": True, "entity_tag": True}
@@ -49,19 +49,28 @@ class Document:
         return Response(self._body, headers=headers)
 
 
-def catalog_handlers(catalog: CatalogFile) -> list[HTTPRouteHandler]:
-    """Return the handlers of both catalogues."""
-    regions = Document(ManyRegions(regions=catalog.regions))
-    prices = Document(ManyPrices(prices=catalog.prices))
+class Catalogues:
+    """The documents of both catalogues."""
 
-    @get("/v1/regions", opt=_OPT)
-    async def list_regions(request: Request[Any, Any, Any]) -> Response[ManyRegions]:
-        """List the regions of the platform, with the URLs of their services."""
-        return cast("Response[ManyRegions]", regions.answer(request))
+    def __init__(self, catalog: CatalogFile) -> None:
+        self.regions = Document(ManyRegions(regions=catalog.regions))
+        self.prices = Document(ManyPrices(prices=catalog.prices))
 
-    @get("/v1/prices", opt=_OPT)
-    async def list_prices(request: Request[Any, Any, Any]) -> Response[ManyPrices]:
-        """List the prices of the services."""
-        return cast("Response[ManyPrices]", prices.answer(request))
 
-    return [list_regions, list_prices]
+@get("/v1/regions", opt=_OPT)
+async def list_regions(
+    request: Request[Any, Any, Any], needs: Needs[Catalogues]
+) -> Response[ManyRegions]:
+    """List the regions of the platform, with the URLs of their services."""
+    return cast("Response[ManyRegions]", needs.regions.answer(request))
+
+
+@get("/v1/prices", opt=_OPT)
+async def list_prices(
+    request: Request[Any, Any, Any], needs: Needs[Catalogues]
+) -> Response[ManyPrices]:
+    """List the prices of the services."""
+    return cast("Response[ManyPrices]", needs.prices.answer(request))
+
+
+HANDLERS: Final = (list_regions, list_prices)

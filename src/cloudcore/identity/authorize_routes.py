@@ -14,7 +14,6 @@ import msgspec
 from litestar import MediaType, Request, Response, get, post
 from litestar.datastructures import Cookie
 from litestar.di import NamedDependency
-from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from cloudcore import errors
@@ -76,71 +75,70 @@ class SentForm(msgspec.Struct):
     repeated_password: str = ""
 
 
-def authorize_handlers() -> list[HTTPRouteHandler]:
-    """Return the handlers of the sign-in page."""
+@get(
+    PATH,
+    opt={"action": None, "public": True, "query": AuthorizationQuery, "pages": (200, 400)},
+)
+async def show_sign_in(
+    request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
+) -> Response[str]:
+    """Show the sign-in page to a person whose command, or the console, asked for a code.
 
-    @get(
-        PATH,
-        opt={"action": None, "public": True, "query": AuthorizationQuery, "pages": (200, 400)},
-    )
-    async def show_sign_in(
-        request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
-    ) -> Response[str]:
-        """Show the sign-in page to a person whose command, or the console, asked for a code.
+    The query is that of RFC 7636 with the client's one `redirect_uri` and
+    `code_challenge_method=S256`; any other query is answered by an error page.
+    """
 
-        The query is that of RFC 7636 with the client's one `redirect_uri` and
-        `code_challenge_method=S256`; any other query is answered by an error page.
-        """
+    async def answer() -> Answer:
+        query = parse_parameters(request.scope["query_string"])
+        nonce = sign_in.known_nonce(request.cookies.get(COOKIE)) or sign_in.new_nonce()
+        form = sign_in.begin(ctx, query, nonce)
+        page = _page(200, sign_in_page(form.seal(ctx.keyring)))
+        page.set_cookie(_cookie(ctx, COOKIE, nonce))
+        return page
 
-        async def answer() -> Answer:
-            query = parse_parameters(request.scope["query_string"])
-            nonce = sign_in.known_nonce(request.cookies.get(COOKIE)) or sign_in.new_nonce()
-            form = sign_in.begin(ctx, query, nonce)
-            page = _page(200, sign_in_page(form.seal(ctx.keyring)))
-            page.set_cookie(_cookie(ctx, COOKIE, nonce))
-            return page
+    return await _told(answer)
 
-        return await _told(answer)
 
-    @post(
-        PATH,
-        status_code=200,
-        request_max_body_size=MAX_FORM_BYTES,
-        opt={
-            "action": None,
-            "public": True,
-            "form": SentForm,
-            "statuses": (303, 403, 429),
-            "pages": (200, 303, 400, 403, 429, 503),
-        },
-    )
-    async def sign_in_by_password(
-        request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
-    ) -> Response[str]:
-        """Check a person's password and return a code, or ask for a new password first.
+@post(
+    PATH,
+    status_code=200,
+    request_max_body_size=MAX_FORM_BYTES,
+    opt={
+        "action": None,
+        "public": True,
+        "form": SentForm,
+        "statuses": (303, 403, 429),
+        "pages": (200, 303, 400, 403, 429, 503),
+    },
+)
+async def sign_in_by_password(
+    request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
+) -> Response[str]:
+    """Check a person's password and return a code, or ask for a new password first.
 
-        The code is shown to be copied to the command, or sent to the console by a redirect.
+    The code is shown to be copied to the command, or sent to the console by a redirect.
 
-        In five minutes, a client address has ten failed attempts at each e-mail address, thirty
-        failed attempts in total, and thirty attempts of any kind at each e-mail address; the next
-        is 429. A browser in which the person has signed in before has ten of its own.
-        """
+    In five minutes, a client address has ten failed attempts at each e-mail address, thirty
+    failed attempts in total, and thirty attempts of any kind at each e-mail address; the next
+    is 429. A browser in which the person has signed in before has ten of its own.
+    """
 
-        async def answer() -> Answer:
-            sent = parse_form(
-                values_of(request.scope["headers"], b"content-type"), await request.body()
-            )
-            nonce = sign_in.known_nonce(request.cookies.get(COOKIE))
-            form = sign_in.resume(ctx, sent.get("form", ""), nonce)
-            assert nonce is not None
-            browser = read_known_browser(ctx, request.cookies.get(KNOWN_BROWSER))
-            if form.email:
-                return await _choose_password(ctx, form, sent, browser)
-            return await _check_password(ctx, form, sent, nonce, browser)
+    async def answer() -> Answer:
+        sent = parse_form(
+            values_of(request.scope["headers"], b"content-type"), await request.body()
+        )
+        nonce = sign_in.known_nonce(request.cookies.get(COOKIE))
+        form = sign_in.resume(ctx, sent.get("form", ""), nonce)
+        assert nonce is not None
+        browser = read_known_browser(ctx, request.cookies.get(KNOWN_BROWSER))
+        if form.email:
+            return await _choose_password(ctx, form, sent, browser)
+        return await _check_password(ctx, form, sent, nonce, browser)
 
-        return await _told(answer)
+    return await _told(answer)
 
-    return [show_sign_in, sign_in_by_password]
+
+HANDLERS: Final = (show_sign_in, sign_in_by_password)
 
 
 async def _check_password(

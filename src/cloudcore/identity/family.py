@@ -28,20 +28,14 @@ class IdentityNeeds:
     """Base URL of the token endpoints, and the issuer (`iss`) of tokens."""
 
 
-def _routes(needs: IdentityNeeds) -> Sequence[ControllerRouterHandler]:
-    from cloudcore.identity import routes  # noqa: PLC0415 - the web framework
-    from cloudcore.identity.authorize_routes import authorize_handlers  # noqa: PLC0415
-    from cloudcore.identity.oauth_routes import (  # noqa: PLC0415
-        discovery_handlers,
-        token_handlers,
+def _routes() -> Sequence[ControllerRouterHandler]:
+    from cloudcore.identity import (  # noqa: PLC0415 - the web framework
+        authorize_routes,
+        oauth_routes,
+        routes,
     )
 
-    return (
-        *routes.HANDLERS,
-        *token_handlers(needs.tokens),
-        *discovery_handlers(needs.keys, needs.auth_url),
-        *authorize_handlers(),
-    )
+    return (*routes.HANDLERS, *oauth_routes.HANDLERS, *authorize_routes.HANDLERS)
 
 
 def _error_shapes() -> Mapping[str, ErrorShape]:

@@ -13,13 +13,13 @@ import msgspec
 from litestar import Request, Response, get, post
 from litestar.datastructures import CacheControlHeader
 from litestar.di import NamedDependency
-from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 
 from cloudcore import errors
 from cloudcore.identity import assume_role as roles
 from cloudcore.identity.assume_role import AssumedRole, AssumeRole
 from cloudcore.identity.authorize_page import PATH as AUTHORIZE
+from cloudcore.identity.family import IdentityNeeds
 from cloudcore.identity.oauth import IssuedToken, grant_token
 from cloudcore.identity.oauth_errors import OAUTH_SHAPE, render
 from cloudcore.identity.oauth_forms import (
@@ -31,8 +31,7 @@ from cloudcore.identity.oauth_forms import (
     values_of,
 )
 from cloudcore.identity.revocation import revoke
-from cloudcore.identity.signing_keys import SigningKeys
-from cloudcore.identity.tokens import AccessTokens
+from cloudcore.web.app import Needs
 from cloudcore.web.context import RequestContext
 from cloudcore.web.envelope import ErrorShape
 
@@ -42,7 +41,7 @@ JWKS: Final = "/v1/jwks"
 METADATA: Final = "/.well-known/oauth-authorization-server"
 
 ERROR_SHAPES: Final[Mapping[str, ErrorShape]] = {TOKEN: OAUTH_SHAPE, REVOKE: OAUTH_SHAPE}
-"""For `cloudcore.web.app.create_app`: paths where the kernel's errors have OAuth's shape too."""
+"""For `cloudcore.web.app.Routes`: paths where the kernel's errors have OAuth's shape too."""
 
 _NO_STORE: Final = {"Cache-Control": "no-store"}
 _PUBLIC: Final = {"action": None, "public": True}
@@ -81,68 +80,77 @@ class JsonWebKeySet(msgspec.Struct):
     keys: list[dict[str, str]]
 
 
-def token_handlers(tokens: AccessTokens) -> list[HTTPRouteHandler]:
-    """Return the handlers that issue and revoke tokens."""
+@post(
+    TOKEN,
+    opt={**_PUBLIC, "form": TokenForm, "statuses": (401,)},
+    status_code=200,
+    request_max_body_size=MAX_FORM_BYTES,
+)
+async def create_token(
+    request: Request[Any, Any, Any],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[IdentityNeeds],
+) -> Response[IssuedToken]:
+    """Exchange a key pair, a code or a refresh token for an access token (RFC 6749).
 
-    @post(
-        TOKEN,
-        opt={**_PUBLIC, "form": TokenForm, "statuses": (401,)},
-        status_code=200,
-        request_max_body_size=MAX_FORM_BYTES,
-    )
-    async def create_token(
-        request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
-    ) -> Response[IssuedToken]:
-        """Exchange a key pair, a code or a refresh token for an access token (RFC 6749).
+    `client_credentials` takes an access key by HTTP Basic or in the form. `invalid_client`: the
+    key is wrong; replace it. `unauthorized_client`: the key is right, but its account or its
+    service account is suspended; keep it.
+    """
 
-        `client_credentials` takes an access key by HTTP Basic or in the form. `invalid_client`: the
-        key is wrong; replace it. `unauthorized_client`: the key is right, but its account or its
-        service account is suspended; keep it.
-        """
+    async def grant(form: Form, client: OAuthClient) -> IssuedToken:
+        return await grant_token(ctx, needs.tokens, form, client)
 
-        async def grant(form: Form, client: OAuthClient) -> IssuedToken:
-            return await grant_token(ctx, tokens, form, client)
-
-        return await _answer(request, grant)
-
-    @post(
-        REVOKE,
-        opt={**_PUBLIC, "form": RevocationForm, "statuses": (401,)},
-        status_code=200,
-        request_max_body_size=MAX_FORM_BYTES,
-    )
-    async def revoke_token(
-        request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
-    ) -> Response[None]:
-        """End a token, session or login credential; 200 whether or not there was one (RFC 7009)."""
-
-        async def end(form: Form, client: OAuthClient) -> None:
-            await revoke(ctx, tokens, form, client)
-
-        return await _answer(request, end)
-
-    @post(
-        "/v1/assume-role",
-        status_code=200,
-        cache_control=CacheControlHeader(no_store=True),
-        opt={"action": None, "statuses": (403, 404)},
-    )
-    async def assume_role(
-        data: JSONBody[AssumeRole], ctx: NamedDependency[RequestContext]
-    ) -> AssumedRole:
-        """Assume a role: an access token and a signature credential that end together.
-
-        The caller needs `iam:AssumeRole` on the role (a person: an assignment of the role), and the
-        role's trust policy must allow the caller.
-        """
-        return await roles.assume_role(ctx, tokens, data)
-
-    return [create_token, revoke_token, assume_role]
+    return await _answer(request, grant)
 
 
-def discovery_handlers(keys: SigningKeys, issuer: str) -> list[HTTPRouteHandler]:
-    """Return the handlers for the key set and the authorization server's metadata."""
-    metadata = {
+@post(
+    REVOKE,
+    opt={**_PUBLIC, "form": RevocationForm, "statuses": (401,)},
+    status_code=200,
+    request_max_body_size=MAX_FORM_BYTES,
+)
+async def revoke_token(
+    request: Request[Any, Any, Any],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[IdentityNeeds],
+) -> Response[None]:
+    """End a token, session or login credential; 200 whether or not there was one (RFC 7009)."""
+
+    async def end(form: Form, client: OAuthClient) -> None:
+        await revoke(ctx, needs.tokens, form, client)
+
+    return await _answer(request, end)
+
+
+@post(
+    "/v1/assume-role",
+    status_code=200,
+    cache_control=CacheControlHeader(no_store=True),
+    opt={"action": None, "statuses": (403, 404)},
+)
+async def assume_role(
+    data: JSONBody[AssumeRole], ctx: NamedDependency[RequestContext], needs: Needs[IdentityNeeds]
+) -> AssumedRole:
+    """Assume a role: an access token and a signature credential that end together.
+
+    The caller needs `iam:AssumeRole` on the role (a person: an assignment of the role), and the
+    role's trust policy must allow the caller.
+    """
+    return await roles.assume_role(ctx, needs.tokens, data)
+
+
+@get(JWKS, opt=_PUBLIC, cache_control=CacheControlHeader(public=True, max_age=300))
+async def get_key_set(needs: Needs[IdentityNeeds]) -> JsonWebKeySet:
+    """Return the public keys that verify access tokens, the next one included."""
+    return JsonWebKeySet(needs.keys.public_set())
+
+
+@get(METADATA, opt=_PUBLIC)
+async def get_authorization_server(needs: Needs[IdentityNeeds]) -> dict[str, Any]:
+    """Return the URLs of the endpoints and what they support (RFC 8414)."""
+    issuer = needs.auth_url
+    return {
         "issuer": issuer,
         "authorization_endpoint": issuer + AUTHORIZE,
         "token_endpoint": issuer + TOKEN,
@@ -164,17 +172,14 @@ def discovery_handlers(keys: SigningKeys, issuer: str) -> list[HTTPRouteHandler]
         ],
     }
 
-    @get(JWKS, opt=_PUBLIC, cache_control=CacheControlHeader(public=True, max_age=300))
-    async def get_key_set() -> JsonWebKeySet:
-        """Return the public keys that verify access tokens, the next one included."""
-        return JsonWebKeySet(keys.public_set())
 
-    @get(METADATA, opt=_PUBLIC)
-    async def get_authorization_server() -> dict[str, Any]:
-        """Return the URLs of the endpoints and what they support (RFC 8414)."""
-        return metadata
-
-    return [get_key_set, get_authorization_server]
+HANDLERS: Final = (
+    create_token,
+    revoke_token,
+    assume_role,
+    get_key_set,
+    get_authorization_server,
+)
 
 
 async def _answer(request: Request[Any, Any, Any], grant: Grant) -> Response[Any]:

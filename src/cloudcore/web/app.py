@@ -11,14 +11,16 @@ import asyncio
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import quote
 from uuid import uuid4
 
-from litestar import Litestar, Request, Response
-from litestar.di import Provide
+from litestar import Litestar, Request, Response, Router
+from litestar.di import NamedDependency, Provide
 from litestar.enums import ScopeType
 from litestar.exceptions import HTTPException, InternalServerException
+from litestar.handlers import BaseRouteHandler
+from litestar.params import SkipValidation
 from litestar.types import ControllerRouterHandler, HTTPScope, Receive, Scope, Send
 
 from cloudcore import errors
@@ -44,51 +46,56 @@ INLINE_BYTES: Final = 64 * 1024
 
 _JSON: Final = re.compile(rb'application/json(?:[ \t]*;[ \t]*charset="?utf-8"?)?', re.IGNORECASE)
 
+_PLANE: Final = "control_plane"
+
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+Needs = NamedDependency[SkipValidation[T]]
+"""Type of the parameter ``needs`` of a handler in `family_routes`."""
 
-def create_app(
-    handlers: Sequence[ControllerRouterHandler],
-    platform: Platform | None = None,
-    *,
-    error_shapes: Mapping[str, ErrorShape] | None = None,
-    absent: str = "there is nothing at this path",
-    resource_rules: Sequence[ResourceRules] = (),
-) -> ControlPlane:
-    """Return the control plane's application over `handlers`.
 
-    Without a `platform`, all routes must be public. Errors below a path prefix in `error_shapes`
-    have that shape instead of the envelope. `absent` is the message of a 404 for an unknown path.
-    `resource_rules` are the rules of all kinds of resources that have policies.
+def family_routes(name: str, handlers: Sequence[ControllerRouterHandler]) -> Router:
+    """Return the routes of the family `name`, whose handlers may take its dependencies as `Needs`.
 
-    Raises:
-        RouteError: a route's declaration is incomplete (see `cloudcore.web.route_spec`).
-
+    They are the application's ``needs[name]``.
     """
-    return ControlPlane(handlers, platform, error_shapes or {}, absent, resource_rules)
+
+    def needs_of(scope: Scope) -> Any:  # noqa: ANN401 - of any family
+        return _plane_of(scope).needs[name]
+
+    provided = {"needs": Provide(needs_of, sync_to_thread=False)}
+    return Router("/", route_handlers=handlers, dependencies=provided)
 
 
-class ControlPlane:
-    """An ASGI application around the framework's, through which every response passes."""
+class Routes:
+    """The routes of an application, and all that follows from their declarations.
+
+    To make them takes some 75 ms, so a process does it once: they hold nothing of an install. What
+    handlers need of one comes with the request, from the `ControlPlane` that received it.
+    """
 
     def __init__(
         self,
         handlers: Sequence[ControllerRouterHandler],
-        platform: Platform | None,
-        error_shapes: Mapping[str, ErrorShape],
-        absent: str,
-        resource_rules: Sequence[ResourceRules],
+        error_shapes: Mapping[str, ErrorShape] | None = None,
     ) -> None:
-        self._guard = Guard(platform, resource_rules)
+        """Make the routes of `handlers`.
+
+        Errors below a path prefix in `error_shapes` have that shape instead of the envelope.
+
+        Raises:
+            RouteError: a route's declaration is incomplete (see `cloudcore.web.route_spec`).
+
+        """
         reference = ReferencePages()
-        self._error_shapes = error_shapes
-        self._absent = absent
-        self._app = Litestar(
+        self._error_shapes = error_shapes or {}
+        self.framework: Final = Litestar(
             route_handlers=[*handlers, *reference.handlers()],
             openapi_config=None,
             logging_config=None,
-            exception_handlers={Exception: self._answer_error},
-            before_request=self._before_handler,
+            exception_handlers={Exception: _answer_error},
+            before_request=_before_handler,
             dependencies={
                 "ctx": Provide(_context, sync_to_thread=False),
                 "stream": Provide(_stream, sync_to_thread=False),
@@ -97,29 +104,67 @@ class ControlPlane:
             response_class=_Response,
             request_max_body_size=MAX_BODY_BYTES,
         )
-        self.routes = list(routes_of(self._app))
-        for route in self.routes:
-            if route.handler.resolve_before_request() != self._before_handler:
+        self.all: Final = list(routes_of(self.framework))
+        for route in self.all:
+            if route.handler.resolve_before_request() != _before_handler:
                 raise RouteError(
                     f"{route.spec.operation}: its own before_request would replace the guard"
                 )
+        self.specs: Final[Mapping[BaseRouteHandler, RouteSpec]] = {
+            route.handler: route.spec for route in self.all
+        }
+        self.allow: Final = {
+            path.path_format: allowed(path.methods) for path in self.framework.routes
+        }
+        self.tails: Final = tails_of(self.all)
+        reference.describe(self.all, self._error_shapes)
+
+    def shape_of(self, path: str) -> ErrorShape:
+        """Return the shape of errors at a path."""
+        shapes = self._error_shapes.items()
+        return next((shape for prefix, shape in shapes if path.startswith(prefix)), ENVELOPE)
+
+
+class ControlPlane:
+    """An ASGI application around the framework's, through which every response passes."""
+
+    def __init__(
+        self,
+        routes: Routes,
+        platform: Platform | None = None,
+        *,
+        needs: Mapping[str, object] | None = None,
+        absent: str = "there is nothing at this path",
+        resource_rules: Sequence[ResourceRules] = (),
+    ) -> None:
+        """Serve `routes` for one install.
+
+        Without a `platform`, all routes must be public. `needs` are the dependencies of each
+        family by its name. `absent` is the message of a 404 for an unknown path. `resource_rules`
+        are the rules of all kinds of resources that have policies.
+
+        Raises:
+            RouteError: a route that is not public, without a platform.
+
+        """
+        self._routes: Final = routes
+        self.routes: Final = routes.all
+        self.needs: Final = needs or {}
+        self.absent: Final = absent
+        self.shape_of: Final = routes.shape_of
+        self.guard: Final = Guard(platform, routes.specs, routes.allow, resource_rules)
+        for route in self.routes:
             if platform is None and not route.spec.public:
                 raise RouteError(
                     f"{route.spec.operation}: without a platform, no caller can be authenticated"
                 )
-        self._guard.learn(
-            {route.handler: route.spec for route in self.routes},
-            {path.path_format: allowed(path.methods) for path in self._app.routes},
-        )
-        self._tails = tails_of(self.routes)
-        reference.describe(self.routes, error_shapes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or run the framework's lifespan."""
         if scope["type"] == ScopeType.HTTP:
             await self._answer(scope, receive, send)
         else:
-            await self._app(scope, receive, send)
+            await self._routes.framework(scope, receive, send)
 
     async def _answer(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         request_id = scope.setdefault("state", {}).setdefault("request_id", str(uuid4()))
@@ -129,41 +174,46 @@ class ControlPlane:
                     "request %s is called %r by the client", request_id, value.decode("latin-1")
                 )
         state = RequestState(scope, receive, send, request_id)
+        scope["state"][_PLANE] = self
         if scope["method"] == "HEAD":
             scope = {**scope, "method": "GET"}
         path = _raw_path(scope)
-        if tailed := self._tails.find(path):
+        if tailed := self._routes.tails.find(path):
             state.tail = tailed.tail
             scope = {**scope, "path": tailed.head + PLACEHOLDER}
         elif is_crooked(path):
             scope = {**scope, "path": "/\0"}
         with BODIES.hold() as hold:
             metered = hold.metered(cast("ServerReceive", receive))
-            await self._app(scope, cast("Receive", metered), state.send)
+            await self._routes.framework(scope, cast("Receive", metered), state.send)
 
-    async def _before_handler(self, request: Request[Any, Any, Any]) -> Reply[Any] | None:
-        """Admit a request; return its recorded reply, or None to run the handler."""
-        await self._guard.admit(request)
-        return await _read_request(request)
 
-    def _answer_error(self, request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
-        state = request_state_of(request.scope)
-        known = _platform_error(error, state, self._absent)
-        if known is None:
-            _log.error("unexpected failure", exc_info=error, extra={"request_id": state.request_id})
-            known = errors.PlatformError("")
-        path = request.scope["path"]
-        shape = next(
-            (shape for prefix, shape in self._error_shapes.items() if path.startswith(prefix)),
-            ENVELOPE,
-        )
-        status, body = shape.render(known, state.request_id)
-        return Response(
-            body,
-            status_code=status,
-            media_type="application/json",
-            headers={**shape.headers, **_error_headers(known, state)},
-        )
+def _plane_of(scope: Scope) -> ControlPlane:
+    """Return the application that received a request."""
+    plane: ControlPlane = scope["state"][_PLANE]
+    return plane
+
+
+async def _before_handler(request: Request[Any, Any, Any]) -> Reply[Any] | None:
+    """Admit a request; return its recorded reply, or None to run the handler."""
+    await _plane_of(request.scope).guard.admit(request)
+    return await _read_request(request)
+
+
+def _answer_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    state, plane = request_state_of(request.scope), _plane_of(request.scope)
+    known = _platform_error(error, state, plane.absent)
+    if known is None:
+        _log.error("unexpected failure", exc_info=error, extra={"request_id": state.request_id})
+        known = errors.PlatformError("")
+    shape = plane.shape_of(request.scope["path"])
+    status, body = shape.render(known, state.request_id)
+    return Response(
+        body,
+        status_code=status,
+        media_type="application/json",
+        headers={**shape.headers, **_error_headers(known, state)},
+    )
 
 
 def _platform_error(

@@ -40,15 +40,15 @@ class Guard:
     """Checks every request, and creates its `RequestContext`."""
 
     def __init__(
-        self, platform: Platform | None, resource_rules: Sequence[ResourceRules] = ()
+        self,
+        platform: Platform | None,
+        specs: Mapping[BaseRouteHandler, RouteSpec],
+        allow: Mapping[str, str],
+        resource_rules: Sequence[ResourceRules],
     ) -> None:
+        """Check requests by the spec of each route, and the methods of each path template."""
         self._platform = platform
         self._shared_actions = frozenset[str]().union(*(rules.actions for rules in resource_rules))
-        self._specs: Mapping[BaseRouteHandler, RouteSpec] = {}
-        self._allow: Mapping[str, str] = {}
-
-    def learn(self, specs: Mapping[BaseRouteHandler, RouteSpec], allow: Mapping[str, str]) -> None:
-        """Take the spec of each route, and the methods of each path template."""
         self._specs = specs
         self._allow = allow
 

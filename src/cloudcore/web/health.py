@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from litestar import MediaType, Response, get
-from litestar.handlers import HTTPRouteHandler
+from litestar import MediaType, Response, Router, get
 
 from cloudcore.errors import PlatformError
+from cloudcore.web.app import Needs, family_routes
 
 PATIENCE_SECONDS: Final = 0.7
 """The time a part has to answer a probe: load balancers give up after a second."""
@@ -63,17 +63,21 @@ async def _answer(probe: Probe) -> str:
     return OK
 
 
-def readiness_handler(readiness: Readiness) -> HTTPRouteHandler:
-    """Return the handler of ``/readyz``: 200 when all parts can serve, else 503."""
+@get("/readyz", status_code=200, media_type=MediaType.JSON, opt=_ROUTE_OPTIONS)
+async def report_ready(needs: Needs[Readiness]) -> Response[dict[str, str]]:
+    """Return the state of each part: `ok`, or what is wrong; 503 if it is not `ok` for all.
 
-    @get("/readyz", status_code=200, media_type=MediaType.JSON, opt=_ROUTE_OPTIONS)
-    async def report_ready() -> Response[dict[str, str]]:
-        """Return the state of each part: `ok`, or what is wrong.
+    A full disk stops writes, not reads.
+    """
+    parts = await needs.report()
+    is_ready = all(answer == OK for answer in parts.values())
+    return Response(parts, status_code=200 if is_ready else 503, media_type=MediaType.JSON)
 
-        A full disk stops writes, not reads.
-        """
-        parts = await readiness.report()
-        is_ready = all(answer == OK for answer in parts.values())
-        return Response(parts, status_code=200 if is_ready else 503, media_type=MediaType.JSON)
 
-    return report_ready
+HEALTH: Final = "health"
+"""The name under which an application provides a `Readiness`."""
+
+
+def health_routes() -> Router:
+    """Return both routes."""
+    return family_routes(HEALTH, (report_alive, report_ready))

@@ -58,7 +58,7 @@ _OPTIONAL: Final[dict[str, type]] = {
 }
 ResourcePolicy = Callable[[RequestContext, str], Awaitable[Policy | None]]
 """Given the CRN of a resource, returns its policy, or None."""
-_INJECTED: Final = frozenset({"ctx", "data", "request", "return", "stream"})
+_INJECTED: Final = frozenset({"ctx", "data", "needs", "request", "return", "stream"})
 
 
 class RouteError(Exception):

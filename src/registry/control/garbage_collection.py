@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 from litestar import get, post
 from litestar.di import NamedDependency
-from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 
 from cloudcore.errors import NotFound
 from cloudcore.jobs.runs import Run, count_runs, find_run, list_runs
 from cloudcore.uuids import Uuid
+from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
@@ -23,7 +23,7 @@ from registry.control.changes import change_of
 from registry.metadata.collector.collection import Amount
 from registry.services import collector_runs
 from registry.services.access import repository_crn
-from registry.settings import Delays
+from registry.services.context import ServiceContext
 
 _PATH = "/v1/garbage-collection"
 
@@ -165,35 +165,33 @@ async def get_garbage_collection_run(
     return _one(run)
 
 
-def garbage_collection_handlers(delays: Delays) -> Sequence[HTTPRouteHandler]:
-    """Return the routes; the status shows `delays`."""
-
-    @get(_PATH, opt={"action": "registry:DescribeGarbageCollection"})
-    async def get_garbage_collection(
-        ctx: NamedDependency[RequestContext],
-    ) -> OneGarbageCollectionStatus:
-        """Return what each stage holds in the account, and the last run."""
-        found = await ctx.database.read(collector_runs.status, _authorized(ctx))
-        return OneGarbageCollectionStatus(
-            garbage_collection=GarbageCollectionStatus(
-                status="running" if found.is_running else "idle",
-                **_amounts("unreferenced", found.unreferenced),
-                **_amounts("condemned", found.condemned),
-                **_amounts("quarantined", found.quarantined),
-                grace_seconds=delays.gc_grace_seconds,
-                condemned_seconds=delays.gc_condemned_seconds,
-                quarantine_seconds=delays.gc_quarantine_seconds,
-                last_run=_run_answer(found.last_run) if found.last_run else None,
-            )
+@get(_PATH, opt={"action": "registry:DescribeGarbageCollection"})
+async def get_garbage_collection(
+    ctx: NamedDependency[RequestContext], needs: Needs[ServiceContext]
+) -> OneGarbageCollectionStatus:
+    """Return what each stage holds in the account, and the last run."""
+    found = await ctx.database.read(collector_runs.status, _authorized(ctx))
+    return OneGarbageCollectionStatus(
+        garbage_collection=GarbageCollectionStatus(
+            status="running" if found.is_running else "idle",
+            **_amounts("unreferenced", found.unreferenced),
+            **_amounts("condemned", found.condemned),
+            **_amounts("quarantined", found.quarantined),
+            grace_seconds=needs.delays.gc_grace_seconds,
+            condemned_seconds=needs.delays.gc_condemned_seconds,
+            quarantine_seconds=needs.delays.gc_quarantine_seconds,
+            last_run=_run_answer(found.last_run) if found.last_run else None,
         )
-
-    return (
-        get_garbage_collection,
-        start_garbage_collection,
-        list_garbage_collection_runs,
-        get_garbage_collection_run,
     )
 
 
 def _amounts(stage: str, amount: Amount) -> dict[str, int]:
     return {f"{stage}_blobs": amount.blobs, f"{stage}_bytes": amount.stored_bytes}
+
+
+HANDLERS: Final = (
+    get_garbage_collection,
+    start_garbage_collection,
+    list_garbage_collection_runs,
+    get_garbage_collection_run,
+)

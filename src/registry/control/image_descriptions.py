@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 from litestar import Response, get
 from litestar.di import NamedDependency
-from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 
+from cloudcore.web.app import Needs
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import UuidPage
 from cloudcore.wire import ResponseBody
@@ -49,66 +48,75 @@ class OneImage(ResponseBody):
     image: ImageAnswer
 
 
-def image_description_handlers(services: ServiceContext) -> Sequence[HTTPRouteHandler]:
-    """Return the routes; `services` has the blob store, and notes damaged manifests."""
-
-    @get(IMAGES, opt={"action": "registry:DescribeImages", "query": ImageListQuery})
-    async def list_images(
-        repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-    ) -> ManyImages:
-        """List a repository's images with their tags, newest first."""
-        found = await authorized_visible_repository(ctx, repository_id)
-        query = ctx.query(ImageListQuery)
-        pager = ctx.pager(query)
-        (before,) = pager.position or (NEWEST,)
-        rows, total = await ctx.database.read(
-            images.list_images,
-            found,
-            TagStatus(query.tag_status),
-            query.tag_prefix,
-            before,
-            pager.wanted,
-        )
-        cut, meta = pager.cut(rows, total, key=lambda row: (row.id,))
-        if query.include is None:
-            return ManyImages(images=[image_answer(row) for row in cut], meta=meta)
-        return ManyImages(images=[await _with_platforms(found, row) for row in cut], meta=meta)
-
-    @get(IMAGE, opt={"action": "registry:DescribeImages", "query": ImageQuery})
-    async def get_image(
-        repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
-    ) -> OneImage:
-        """Return an image, by any digest of its manifest or by its id."""
-        found = await authorized_visible_repository(ctx, repository_id)
-        query = ctx.query(ImageQuery)
-        row = await ctx.database.read(images.get_image, found, digest)
-        answer = image_answer(row)
-        if query.include is not None:
-            configuration = await read_configuration(services, found, row)
-            answer.configuration = (
-                None if configuration is None else configuration_answer(configuration)
-            )
-        return OneImage(image=answer)
-
-    @get(
-        f"{IMAGE}/manifest",
-        opt={"action": "registry:DescribeImages", "media_types": tuple(sorted(MANIFEST_TYPES))},
+@get(IMAGES, opt={"action": "registry:DescribeImages", "query": ImageListQuery})
+async def list_images(
+    repository_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[ServiceContext],
+) -> ManyImages:
+    """List a repository's images with their tags, newest first."""
+    found = await authorized_visible_repository(ctx, repository_id)
+    query = ctx.query(ImageListQuery)
+    pager = ctx.pager(query)
+    (before,) = pager.position or (NEWEST,)
+    rows, total = await ctx.database.read(
+        images.list_images,
+        found,
+        TagStatus(query.tag_status),
+        query.tag_prefix,
+        before,
+        pager.wanted,
     )
-    async def get_image_manifest(
-        repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
-    ) -> Response[bytes]:
-        """Return the bytes of an image's manifest, in the type they were pushed with."""
-        found = await authorized_visible_repository(ctx, repository_id)
-        document = await ctx.database.read(images.get_document, found, digest)
-        name = Name(found.handle, found.repository.name)
-        await services.manifest_damage.check(
-            document.body, document.digest, name, services.on_damage
+    cut, meta = pager.cut(rows, total, key=lambda row: (row.id,))
+    if query.include is None:
+        return ManyImages(images=[image_answer(row) for row in cut], meta=meta)
+    return ManyImages(images=[await _with_platforms(needs, found, row) for row in cut], meta=meta)
+
+
+@get(IMAGE, opt={"action": "registry:DescribeImages", "query": ImageQuery})
+async def get_image(
+    repository_id: FromPath[str],
+    digest: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[ServiceContext],
+) -> OneImage:
+    """Return an image, by any digest of its manifest or by its id."""
+    found = await authorized_visible_repository(ctx, repository_id)
+    query = ctx.query(ImageQuery)
+    row = await ctx.database.read(images.get_image, found, digest)
+    answer = image_answer(row)
+    if query.include is not None:
+        configuration = await read_configuration(needs, found, row)
+        answer.configuration = (
+            None if configuration is None else configuration_answer(configuration)
         )
-        return Response(document.body, media_type=document.media_type)
+    return OneImage(image=answer)
 
-    async def _with_platforms(found: VisibleRepository, row: ImageRow) -> ImageAnswer:
-        answer = image_answer(row)
-        answer.platforms = await read_platforms(services, found, row)
-        return answer
 
-    return list_images, get_image, get_image_manifest
+@get(
+    f"{IMAGE}/manifest",
+    opt={"action": "registry:DescribeImages", "media_types": tuple(sorted(MANIFEST_TYPES))},
+)
+async def get_image_manifest(
+    repository_id: FromPath[str],
+    digest: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[ServiceContext],
+) -> Response[bytes]:
+    """Return the bytes of an image's manifest, in the type they were pushed with."""
+    found = await authorized_visible_repository(ctx, repository_id)
+    document = await ctx.database.read(images.get_document, found, digest)
+    name = Name(found.handle, found.repository.name)
+    await needs.manifest_damage.check(document.body, document.digest, name, needs.on_damage)
+    return Response(document.body, media_type=document.media_type)
+
+
+async def _with_platforms(
+    services: ServiceContext, found: VisibleRepository, row: ImageRow
+) -> ImageAnswer:
+    answer = image_answer(row)
+    answer.platforms = await read_platforms(services, found, row)
+    return answer
+
+
+HANDLERS: Final = (list_images, get_image, get_image_manifest)

@@ -7,6 +7,8 @@ from typing import Final
 from registry.control import (
     credentials,
     event_rules,
+    garbage_collection,
+    image_descriptions,
     images,
     index_deletion,
     lifecycle,
@@ -34,4 +36,6 @@ HANDLERS: Final = (
     *settings.HANDLERS,
     *event_rules.HANDLERS,
     *credentials.HANDLERS,
+    *image_descriptions.HANDLERS,
+    *garbage_collection.HANDLERS,
 )
