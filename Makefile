@@ -36,11 +36,11 @@ dev: $(RUNTIME) ## Run the registry on 127.0.0.1:5000, with its data in ./entrep
 	@$(BIN)/entrepot dev $(ARGS)
 
 test: $(DEVELOPMENT) ## Run every test that the installed programs allow
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # The longest models and all of PostgreSQL are left to `make test`; what draws at random draws less.
 test-fast: $(DEVELOPMENT) ## Run unit and property tests in three minutes, without PostgreSQL
-	SOAK=0.2 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not postgresql' \
+	SOAK=0.2 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not postgresql' \
 		tests/unit tests/property $(ARGS)
 
 check: lint test ## Run all that a change must pass

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -31,6 +33,37 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Let black-box tests run against any registry."""
     parser.addoption("--registry", help="base URL of the registry to test; default: our own")
     parser.addoption("--namespace", help="prefix of the repositories the tests make")
+
+
+FOLDERS: Final = (
+    "property",
+    "fault",
+    "fuzz",
+    "clients",
+    "integration",
+    "conformance",
+    "contract",
+    "unit",
+)
+"""Those with the longest files first."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the files that take longest begin first, so that no process is left with one at the end.
+
+    A file with a long time limit is one; of the others, their folder tells. The rest stays as
+    pytest-randomly has shuffled it, which is the same in all processes.
+    """
+    limits: dict[Path, float] = defaultdict(float)
+    for item in items:
+        mark = item.get_closest_marker("timeout")
+        limits[item.path] = max(limits[item.path], mark.args[0] if mark and mark.args else 0)
+
+    def place(item: pytest.Item) -> tuple[float, int]:
+        folder = item.path.parent.name
+        return -limits[item.path], FOLDERS.index(folder) if folder in FOLDERS else len(FOLDERS)
+
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session")
