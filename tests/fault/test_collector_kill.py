@@ -128,6 +128,7 @@ def _files(data: Path) -> list[Path]:
     return [path for path in data.rglob("*") if path.is_file()]
 
 
+@pytest.mark.timeout(300)
 def test_a_kill_at_any_step_costs_nothing(migrated_file: Path, folder: Path) -> None:
     shutil.copy(migrated_file, folder / "metadata.db")
     play(folder, fill, hours=0)

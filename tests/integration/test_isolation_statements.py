@@ -47,7 +47,6 @@ LOOSE: Final = {
     "registry.metadata.logins._FORGET": "a sweep of what is over",
     "registry.metadata.images.pins._FORGET": "a sweep of what is over",
     "registry.metadata.repositories.purge._LIST": "a sweep of what was deleted",
-    "registry.metadata.repositories.live._LIST_ACCOUNTS": "fsck and the operator's command",
     "registry.metadata.lifecycle.policies._DUE": "a sweep of what is due",
     "registry.metadata.tags.history._FORGET": "a sweep of what is over",
     "registry.metadata.tags.history._OLDEST": "a sweep of what is over",

@@ -36,7 +36,7 @@ def database(migrated_file: Path) -> Iterator[OneConnection]:
     opened.raw.close()
 
 
-LONG: Final = time_limit(120)
+LONG: Final = time_limit(300)
 
 
 @LONG

@@ -18,13 +18,16 @@ from registry.console.page_request import PageRequest, page_of
 from registry.console.sessions import ConsoleSession
 from registry.oci.reference import is_tag
 
+_DIGEST: Final = re.compile(r"[a-z0-9]+:[0-9a-f]+")
+_PIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_ASSET: Final = re.compile(r"[a-z]+[.][a-z]+")
 _CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
     "repository": parse_uuid,
     "rule": parse_uuid,
-    "digest": re.compile(r"[a-z0-9]+:[0-9a-f]+").fullmatch,
+    "digest": _DIGEST.fullmatch,
     "tag": is_tag,
-    "pin": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}").fullmatch,
-    "asset": re.compile(r"[a-z]+[.][a-z]+").fullmatch,
+    "pin": _PIN.fullmatch,
+    "asset": _ASSET.fullmatch,
 }
 """Functions that tell whether a path parameter is well-formed, by its name."""
 
