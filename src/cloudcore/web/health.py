@@ -80,4 +80,4 @@ HEALTH: Final = "health"
 
 def health_routes() -> Router:
     """Return both routes."""
-    return family_routes(HEALTH, (report_alive, report_ready))
+    return family_routes(HEALTH, (report_alive, report_ready), has_platform=False)
