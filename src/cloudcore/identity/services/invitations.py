@@ -30,7 +30,7 @@ from cloudcore.identity.sessions import hash_of
 INVITATION_SECONDS: Final = 7 * 24 * 3600
 _PREFIX: Final = "ein_"
 _NO_CODE: Final = "0" * 64
-"""The hash to compare with where there is no invitation, so that the answer takes as long."""
+"""Checked if there is no invitation, so that the response time does not tell whether there is."""
 
 
 class NewInvitation(NamedTuple):
