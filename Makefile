@@ -32,7 +32,7 @@ help: ## Print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
 		while IFS='|' read -r target text; do printf '%-20s%s\n' "$$target" "$$text"; done
 
-dev: $(RUNTIME) ## Run the registry on 127.0.0.1:5000, with its data in ./entrepot-data
+dev: $(RUNTIME) ## Run the registry on 127.0.0.1:5000, with its data in ./entrepot-dev-data
 	@$(BIN)/entrepot dev $(ARGS)
 
 test: $(DEVELOPMENT) ## Run every test that the installed programs allow

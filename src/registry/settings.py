@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.iam.founders import Founders
+from registry.public_url import HOST, is_every_address, public_url_problem
 
 PREFIX = "ENTREPOT_"
 
-_HOST: Final = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _ORIGIN: Final = re.compile(
     r"(?:http(?!://[^/]*:80\Z)|https(?!://[^/]*:443\Z))://"
     r"(?:[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?|\[[0-9a-f:.]{2,45}\])(?::[1-9][0-9]{0,4})?"
@@ -103,8 +103,8 @@ class Settings:
     metrics: str = ""
     """``host:port`` of the Prometheus endpoint; empty: no endpoint."""
     public_url: str = ""
-    """Base URL at which clients reach the registry; empty: ``http://`` and the first of
-    `allowed_hosts`, or ``host:port`` if there is none."""
+    """Base URL at which clients reach the registry, a scheme and a host; empty: ``http://`` and the
+    first of `allowed_hosts`, or ``host:port`` if there is none."""
     allowed_hosts: str = ""
     """`Host` headers, separated by commas, that may appear in sign-in challenges when no
     `public_url` is set. Any other gets the first of these."""
@@ -126,6 +126,8 @@ class Settings:
     def __post_init__(self) -> None:
         """Raise SettingsError if a value is invalid."""
         _ = self.hosts, self.proxies, self.database, self.origins
+        if self.public_url and (problem := public_url_problem(self.public_url)):
+            raise SettingsError(f"public_url: {problem}")
         if self.founders not in get_args(Founders):
             raise SettingsError(
                 f"founders is one of {', '.join(get_args(Founders))}, not {self.founders!r}"
@@ -133,11 +135,25 @@ class Settings:
 
     @property
     def url(self) -> str:
-        """Return the base URL in tokens and references."""
+        """Return the base URL in tokens and references.
+
+        For a host that is every address of this machine and no name, it is the loopback address.
+        """
         if self.public_url:
             return self.public_url.rstrip("/")
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = "127.0.0.1" if is_every_address(self.host) else self.host
+        host = f"[{host}]" if ":" in host else host
         return f"http://{next(iter(self.hosts), f'{host}:{self.port}')}"
+
+    def check_has_url(self) -> None:
+        """Raise SettingsError if no setting says under which URL clients reach the registry."""
+        if is_every_address(self.host) and not self.public_url and not self.hosts:
+            raise SettingsError(
+                f"{self.host or 'an empty host'} is every address of this machine and no URL for"
+                f" clients: set {PREFIX}PUBLIC_URL to the one they use, such as"
+                " https://registry.example.com, or without TLS name the host and port they use:"
+                " --allowed-host HOST:PORT"
+            )
 
     @property
     def pull_host(self) -> str:
@@ -154,7 +170,7 @@ class Settings:
         """
         hosts = _listed(self.allowed_hosts)
         for host in hosts:
-            if not _HOST.fullmatch(host):
+            if not HOST.fullmatch(host):
                 raise SettingsError(f"allowed_hosts: {host!r} is no HOST or HOST:PORT")
         return hosts
 

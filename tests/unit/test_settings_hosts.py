@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,34 @@ def test_hosts_are_listed_in_the_environment() -> None:
 def test_a_host_is_a_host(host: str) -> None:
     with pytest.raises(SettingsError, match="allowed_hosts"):
         _ = Settings(HERE, allowed_hosts=f"fine,{host}").hosts
+
+
+@pytest.mark.parametrize(
+    ("url", "advice"),
+    [
+        ("registry.example.com", "has no scheme; set https://registry.example.com"),
+        ("registry.example.com:8443/", "has no scheme; set https://registry.example.com:8443"),
+        ("127.0.0.1:5000", "has no scheme; set https://127.0.0.1:5000"),
+        ("htps://one", "begins with neither https:// nor http://; set https://one"),
+        ("HTTPS://one", "begins with neither https:// nor http://; set https://one"),
+        ("https://", "names no host; set for example https://registry.example.com"),
+        ("https://user:secret@one", "names no host; set for example https://registry.example.com"),
+        ("https://one?query", "names no host; set for example https://registry.example.com"),
+        ("https://one/registry", "has a path, but clients look for /v2 on a host; set https://one"),
+    ],
+)
+def test_a_public_url_that_leads_nowhere_is_refused_with_one_that_does(
+    url: str, advice: str
+) -> None:
+    with pytest.raises(SettingsError, match=re.escape(advice)):
+        Settings(HERE, public_url=url)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "0", "", "0:0::0"])
+def test_every_address_is_no_url(host: str) -> None:
+    with pytest.raises(SettingsError, match="ENTREPOT_PUBLIC_URL"):
+        Settings(HERE, host=host).check_has_url()
+    assert Settings(HERE, host=host).url == "http://127.0.0.1:5000"
+    Settings(HERE, host=host, public_url="https://one").check_has_url()
+    Settings(HERE, host=host, allowed_hosts="one:5000").check_has_url()
+    Settings(HERE).check_has_url()

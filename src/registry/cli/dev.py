@@ -15,10 +15,16 @@ def run_dev(settings: Settings) -> int:
     """Serve until told to stop; return the exit status.
 
     Raises:
-        SettingsError: the address could be reached from other machines.
+        SettingsError: the address could be reached from other machines, or the folder holds an
+            install with accounts.
 
     """
     _require_loopback(settings.host)
+    if settings.root_key.exists():
+        raise SettingsError(
+            f"{settings.data} holds an install with accounts, and 'entrepot dev' has no sign-in:"
+            " run 'entrepot serve', or name another folder with --data"
+        )
     prepare(settings)
     return serve_application(settings, create_dev_app, partial(_greet, settings))
 

@@ -17,13 +17,13 @@ from cloudcore.identity.lost_credentials import (
     reset_password,
 )
 from cloudcore.identity.names import email_address
-from cloudcore.identity.rows.accounts import Account, is_any_account
+from cloudcore.identity.rows.accounts import Account
 from cloudcore.identity.services.access_keys import new_access_key
 from cloudcore.identity.services.users import new_password
 from cloudcore.serving.logs import configure_logging
 from registry.cli.failure import Missing, Misuse
 from registry.cli.output import write_now
-from registry.cli.serve import check_signing_keys, no_account, open_keyring
+from registry.cli.serve import check_install, no_account
 from registry.main import Registry, prepare
 from registry.settings import Settings, SettingsError
 
@@ -64,10 +64,7 @@ def run_new_access_key(settings: Settings, name: str, handle: str | None, *, rep
     async def add() -> Account:
         async with Registry(settings).open() as process:
             ctx = process.ctx
-            if not await ctx.database.read(is_any_account):
-                raise no_account(settings)
-            keyring = open_keyring(settings)
-            await check_signing_keys(settings, ctx, keyring)
+            keyring = await check_install(settings, ctx)
             key_id, now = uuid7(), ctx.clock()
 
             def change(tx: Connection) -> Account:

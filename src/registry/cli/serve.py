@@ -8,16 +8,19 @@ from shlex import quote
 
 from cloudcore.catalog.documents import load_catalog
 from cloudcore.clock import uuid7
+from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
 from cloudcore.identity.names import check_handle, email_address
 from cloudcore.identity.rows.accounts import is_any_account
+from cloudcore.identity.rows.signing_keys import list_signing_keys
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyring
 from registry.cli.output import write_now
 from registry.cli.run_server import serve_application
 from registry.cli.server_commands import DEFAULT_DATA
-from registry.main import Registry, prepare
+from registry.main import DEV_ACCOUNT, Registry, prepare
+from registry.metadata.repositories.live import find_account
 from registry.served import create_app
 from registry.services.bearers import KEY_KINDS
 from registry.services.context import ServiceContext
@@ -28,9 +31,11 @@ def run_serve(settings: Settings) -> int:
     """Serve until told to stop; return the exit status.
 
     Raises:
-        SettingsError: there is no account yet, or the root key cannot be used.
+        SettingsError: there is no account yet, the root key cannot be used, or no setting says
+            under which URL clients reach the registry.
 
     """
+    settings.check_has_url()
     if not settings.data.exists():  # do not create it: the name may be a typo
         raise no_account(settings)
     prepare(settings)
@@ -85,16 +90,15 @@ async def _check(settings: Settings) -> None:
     """Raise `SettingsError` if there is no account, or root key or catalog cannot be used."""
     load_catalog(settings.catalog, settings.region, settings.url)
     async with Registry(settings).open() as process:
-        ctx = process.ctx
-        if not await ctx.database.read(is_any_account):
-            raise no_account(settings)
-        await check_signing_keys(settings, ctx, open_keyring(settings))
+        await check_install(settings, process.ctx)
 
 
 async def _create(settings: Settings, handle: str, email: str) -> FirstCredentials:
     async with Registry(settings).open() as process:
         ctx = process.ctx
         if await ctx.database.read(is_any_account):  # before making a root key that is not its own
+            if await ctx.database.read(_is_of_dev):
+                raise _dev_data(settings)
             raise Conflict(
                 f"there is an account in {settings.data} already; sign in with "
                 f"'entrepot login URL', or begin another install with --data (who has lost its "
@@ -107,6 +111,23 @@ async def _create(settings: Settings, handle: str, email: str) -> FirstCredentia
         return await create_first_account(
             ctx.database, keyring, uuid7, ctx.clock(), handle=handle, email=email
         )
+
+
+async def check_install(settings: Settings, ctx: ServiceContext) -> Keyring:
+    """Return the keyring of an install; create its first signing keys if it has none.
+
+    Raises:
+        SettingsError: there is no account, the data are those of ``entrepot dev``, or the root key
+            cannot be used.
+
+    """
+    if not await ctx.database.read(is_any_account):
+        raise no_account(settings)
+    if await ctx.database.read(_is_of_dev):
+        raise _dev_data(settings)
+    keyring = open_keyring(settings)
+    await check_signing_keys(settings, ctx, keyring)
+    return keyring
 
 
 async def check_signing_keys(settings: Settings, ctx: ServiceContext, keyring: Keyring) -> None:
@@ -135,6 +156,22 @@ def open_keyring(settings: Settings) -> Keyring:
         return load_keyring(settings.root_key)
     except KeyringError as error:
         raise SettingsError(f"{error} (root key: {settings.root_key})") from None
+
+
+def _is_of_dev(tx: Connection) -> bool:
+    """Return True if the account of ``entrepot dev`` is there, and ``init`` was never run."""
+    return find_account(tx, DEV_ACCOUNT) is not None and not list_signing_keys(tx)
+
+
+def _dev_data(settings: Settings) -> SettingsError:
+    """Return the error for a folder of ``entrepot dev``."""
+    other = quote(f"{settings.data}-2" if settings.data == DEFAULT_DATA else str(DEFAULT_DATA))
+    return SettingsError(
+        f"{settings.data} holds the data of 'entrepot dev', which has no sign-in and no root key."
+        " Begin an install beside it: 'entrepot init --account HANDLE --admin-email ADDRESS --data"
+        f" {other}', then 'entrepot serve --data {other}'. The images stay with 'entrepot dev"
+        f" --data {quote(str(settings.data))}'; copy those you need with skopeo"
+    )
 
 
 def no_account(settings: Settings) -> SettingsError:

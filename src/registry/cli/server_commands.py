@@ -17,6 +17,8 @@ from registry.cli.options import Verbs
 from registry.settings import Settings
 
 DEFAULT_DATA: Final = Path("entrepot-data")
+_DEV_DATA: Final = Path("entrepot-dev-data")
+"""Another folder, since neither ``dev`` nor ``serve`` takes the other's."""
 _CLIENT_VARIABLES: Final = frozenset({"ENTREPOT_CREDENTIALS", "ENTREPOT_REGISTRY"})
 """Variables of the commands that call a registry; they are no settings of a server."""
 
@@ -27,7 +29,7 @@ def add_parsers(commands: Verbs) -> None:
         "dev", help="run a registry on this machine: loopback only, no sign-in, account 'dev'"
     )
     _add_serving(dev)
-    add_data(dev)
+    add_data(dev, _DEV_DATA)
     dev.set_defaults(run=_dev)
     init = commands.add_parser("init", help="make the first account of an install")
     init.add_argument("--account", required=True, metavar="HANDLE", help="the account's handle")
@@ -115,9 +117,10 @@ def add_local(
     return command
 
 
-def add_data(command: argparse.ArgumentParser) -> None:
+def add_data(command: argparse.ArgumentParser, default: Path = DEFAULT_DATA) -> None:
     """Add ``--data``, the folder of a registry's data."""
-    command.add_argument("--data", type=Path, metavar="FOLDER", help=f"data (./{DEFAULT_DATA})")
+    command.add_argument("--data", type=Path, metavar="FOLDER", help=f"data (./{default})")
+    command.set_defaults(default_data=default)
 
 
 def _add_serving(command: argparse.ArgumentParser) -> None:
@@ -130,7 +133,7 @@ def _add_serving(command: argparse.ArgumentParser) -> None:
 def settings_of(options: argparse.Namespace) -> Settings:
     """Return the settings of the environment, overridden by those of the command line."""
     environ = {name: os.environ[name] for name in os.environ.keys() - _CLIENT_VARIABLES}
-    defaults = Settings.from_env(environ, Settings(data=DEFAULT_DATA))
+    defaults = Settings.from_env(environ, Settings(data=options.default_data))
     given = {
         item.name: value
         for item in fields(Settings)
