@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import httpx
 import pytest
 
 from cloudcore.identity.authorize_page import HEADERS
@@ -48,6 +49,19 @@ async def test_the_page_loads_nothing_and_may_not_be_framed(oauth: World) -> Non
         {"redirect_uri": "https://attacker.example/"},
         {"redirect_uri": OUT_OF_BAND + ":auto"},
         {"redirect_uri": ""},
+        {"redirect_uri": "http://127.0.0.1/callback"},
+        {"redirect_uri": "http://127.0.0.1:0/callback"},
+        {"redirect_uri": "http://127.0.0.1:65536/callback"},
+        {"redirect_uri": "http://127.0.0.1:4000/"},
+        {"redirect_uri": "http://127.0.0.1:4000/callback?x=1"},
+        {"redirect_uri": "http://127.0.0.1:4000/callback\n"},
+        {"redirect_uri": "https://127.0.0.1:4000/callback"},
+        {"redirect_uri": "http://localhost:4000/callback"},
+        {"redirect_uri": "http://127.0.0.2:4000/callback"},
+        {"redirect_uri": "http://127.0.0.1:4000@attacker.example/callback"},
+        {"redirect_uri": "http://[::2]:4000/callback"},
+        {"redirect_uri": "http://127.0.0.1:4000/callback", "client_id": "console"},
+        {"redirect_uri": "http://127.0.0.1:4000/callback", "state": "two words"},
         {"code_challenge": ""},
         {"code_challenge": "x" * 42},
         {"code_challenge": "x" * 44},
@@ -68,6 +82,47 @@ async def test_what_is_asked_for_is_checked_and_never_redirected(
     assert "<form" not in page.text
     assert "location" not in page.headers
     assert "set-cookie" not in page.headers
+
+
+@pytest.mark.parametrize(
+    ("redirect_uri", "source"),
+    [
+        ("http://127.0.0.1:4000/callback", "http://127.0.0.1:4000"),
+        ("http://127.0.0.1:65535/callback", "http://127.0.0.1:65535"),
+        ("http://[::1]:4000/callback", "http:"),
+    ],
+)
+async def test_a_command_gets_its_code_by_a_redirect_to_loopback(
+    oauth: World, redirect_uri: str, source: str
+) -> None:
+    await oauth.add_user(EMAIL, one_time=True)
+    page = await oauth.open_page(redirect_uri=redirect_uri, state="a~state")
+    wrong = await oauth.send_page(page, email=EMAIL, password=WRONG)
+    choosing = await oauth.send_page(wrong, email=EMAIL, password=PASSWORD)
+    differing = {"new_password": "a new password", "repeated_password": "another"}
+    again = await oauth.send_page(choosing, **differing)
+    for shown in (page, wrong, choosing, again):  # each may end in the redirect
+        assert f"; form-action 'self' {source};" in shown.headers["content-security-policy"]
+    chosen = {"new_password": "a new password", "repeated_password": "a new password"}
+    done = await oauth.send_page(again, **chosen)
+    assert (done.status_code, done.text) == (303, "")
+    assert done.headers["cache-control"] == "no-store"
+    location = httpx.URL(done.headers["location"])
+    assert str(location.copy_with(query=None)) == redirect_uri
+    assert location.params.keys() == {"code", "state"}
+    assert location.params["state"] == "a~state"
+    redeemed = await oauth.redeem(location.params["code"], redirect_uri=redirect_uri)
+    assert redeemed.status_code == 200
+
+
+async def test_a_code_of_one_port_is_not_for_another(oauth: World) -> None:
+    await oauth.add_user(EMAIL)
+    asked = {"redirect_uri": "http://127.0.0.1:4000/callback", "state": ""}
+    done = await oauth.send_page(await oauth.open_page(**asked), email=EMAIL, password=PASSWORD)
+    params = httpx.URL(done.headers["location"]).params
+    assert params.keys() == {"code"}
+    other = await oauth.redeem(params["code"], redirect_uri="http://127.0.0.1:4001/callback")
+    assert other.json()["error"] == "invalid_grant"
 
 
 async def test_a_parameter_given_twice_is_refused(oauth: World) -> None:

@@ -25,7 +25,7 @@ from registry.console.pages.index_deletion import REASONS
 from registry.console.pages.referrers import kind_of
 from registry.console.pages.settings import complaint_of
 from registry.console.pages.sign_in import own_page
-from registry.console.paths import HOME, ROLES
+from registry.console.paths import HOME, ROLES, SIGNED_OUT
 from registry.console.rendering import short_digest, size_of, span, template_engine, who
 from registry.console.sessions import COOKIE, Acting, ConsoleSession, Token
 from registry.oci.image_contents import ContentDescriptor, ManifestContents, parse_contents
@@ -274,15 +274,17 @@ async def test_a_form_of_a_malformed_origin_is_refused(console: Console, origin:
     assert (answer.status_code, "from another site" in answer.text) == (403, True)
 
 
-async def test_a_sign_in_outlives_a_role_that_cannot_be_assumed() -> None:
+def console_of_one_role(answer: tuple[int, object]) -> Console:
+    """Return a console over a ``/v1`` whose only role answers so to whoever assumes it."""
     role = {"id": ID, "name": "admin", "account": {"id": ID, "crn": "", "name": "acme"}}
     tokens = {"access_token": "person", "expires_in": 3600, "refresh_token": "refresh"}
-    refusal = {"code": "ACCESS_DENIED", "message": "no trust", "request_id": ID}
+    myself = {"id": ID, "crn": "crn:iam::o:user/ann", "email": "ann@example.com"}
     answers: dict[str, tuple[int, object]] = {
         "/v1/oauth/token": (200, tokens),
-        "/v1/users/me": (200, {"user": {"id": ID, "email": "ann@example.com"}}),
+        "/v1/oauth/revoke": (200, {}),
+        "/v1/users/me": (200, {"user": myself}),
         "/v1/users/me/roles": (200, {"roles": [role], "meta": {"has_more": False}}),
-        "/v1/assume-role": (403, {"error": refusal}),
+        "/v1/assume-role": answer,
     }
 
     async def control(scope: Any, _receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
@@ -290,13 +292,58 @@ async def test_a_sign_in_outlives_a_role_that_cannot_be_assumed() -> None:
         await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": json.dumps(document).encode()})
 
-    async with browser_of(console_over(control)) as browser:
-        begun = await browser.get("/console/sign-in")
-        state = httpx.URL(begun.headers["location"]).params["state"]
-        done = await browser.get("/console/signed-in", params={"state": state, "code": "code"})
-        assert (done.status_code, done.headers["location"]) == (303, ROLES)
+    return console_over(control)
+
+
+def refusal(code: str, message: str) -> object:
+    return {"error": {"code": code, "message": message, "request_id": ID}}
+
+
+async def finished_sign_in(browser: httpx.AsyncClient) -> httpx.Response:
+    """Return the answer to the redirect that ends a sign-in."""
+    begun = await browser.get("/console/sign-in")
+    state = httpx.URL(begun.headers["location"]).params["state"]
+    return await browser.get("/console/signed-in", params={"state": state, "code": "code"})
+
+
+async def test_an_only_role_that_refuses_is_explained_and_one_can_sign_out() -> None:
+    """A redirect to the roles would lead back to the same role, again and again."""
+    no_trust = refusal("ACCESS_DENIED", "you may not assume this role: no trust")
+    async with browser_of(console_of_one_role((403, no_trust))) as browser:
+        shown = await finished_sign_in(browser)
+        token = re.findall(r'name="csrf" value="([^"]*)"', shown.text)[-1]
+        chosen = await browser.post(ROLES, data={"csrf": token, "role": ID})
+        for page in (shown, chosen):
+            assert page.status_code == 403
+            for words in ("The role admin of acme", "no trust.", "ann@example.com"):
+                assert words in page.text
+            assert "crn:iam::o:user/ann" in page.text
+            assert (
+                '<form method="post" action="/console/sign-out">' in page.text.partition("main")[2]
+            )
         roles = await browser.get(ROLES)
         assert (roles.status_code, "ann@example.com" in roles.text) == (200, True)
+        left = await browser.post("/console/sign-out", data={"csrf": token})
+        assert (left.status_code, left.headers["location"]) == (303, SIGNED_OUT)
+
+
+async def test_a_role_that_refuses_later_is_explained_on_the_page_that_needs_it() -> None:
+    console = console_of_one_role((403, refusal("ACCESS_DENIED", "no trust any more")))
+    person, over = Token("person", 1 << 60), Token("role", 0)
+    acting = Acting(ID, "admin", ID, "acme", over)
+    session = ConsoleSession(ID, "ann@example.com", "csrf", 1 << 60, person, "refresh", acting)
+    cookie = CookieJar(KEYRING, URL).seal(COOKIE, session).partition(";")[0]
+    async with browser_of(console) as browser:
+        shown = await browser.get(HOME, headers={"Cookie": cookie})
+    assert (shown.status_code, "No trust any more." in shown.text) == (403, True)
+    assert 'aria-label="Console"' not in shown.text  # no menu of pages that would refuse too
+
+
+async def test_a_role_that_is_gone_meanwhile_leads_to_those_there_are() -> None:
+    gone = refusal("NOT_FOUND", "there is no such role")
+    async with browser_of(console_of_one_role((404, gone))) as browser:
+        done = await finished_sign_in(browser)
+        assert (done.status_code, done.headers["location"]) == (303, ROLES)
 
 
 def test_all_installs_of_a_process_share_one_table_of_routes() -> None:

@@ -73,6 +73,21 @@ HEADERS: Final = {
 }
 
 
+def headers_with_form(loopback_uri: str = "") -> dict[str, str]:
+    """Return the headers of a page; of one whose form leads to `loopback_uri` at last, if given.
+
+    Browsers apply `form-action` to the redirects that follow a form too.
+    """
+    if not loopback_uri:
+        return dict(HEADERS)
+    # The policy's grammar has no IPv6 addresses (CSP3 §2.3.1).
+    is_ipv6 = loopback_uri.startswith("http://[")
+    source = "http:" if is_ipv6 else loopback_uri.removesuffix("/callback")
+    policy = HEADERS["Content-Security-Policy"]
+    widened = policy.replace("form-action 'self'", f"form-action 'self' {source}")
+    return HEADERS | {"Content-Security-Policy": widened}
+
+
 def sign_in_page(hidden: str, email: str = "", complaint: str = "") -> str:
     """Return the page that asks for e-mail address and password."""
     focus = ("", " autofocus") if email else (" autofocus", "")

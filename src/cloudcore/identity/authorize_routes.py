@@ -1,6 +1,7 @@
 """``/v1/oauth/authorize``: sign a person in and issue an authorization code (RFC 6749 §4.1).
 
-The command's code is shown on the page, for the person to copy. The console's code is sent by a
+The command's code is sent by a redirect to the address where it listens on the browser's machine
+(RFC 8252 §7.3), or shown on the page, for the person to copy. The console's code is sent by a
 redirect to this install's console. Errors are pages, never redirects.
 """
 
@@ -19,9 +20,9 @@ from msgspec import Meta
 from cloudcore import errors
 from cloudcore.identity import sign_in
 from cloudcore.identity.authorize_page import (
-    HEADERS,
     PATH,
     code_page,
+    headers_with_form,
     new_password_page,
     refusal_page,
     sign_in_page,
@@ -34,7 +35,6 @@ from cloudcore.identity.known_browser import (
     read_known_browser,
 )
 from cloudcore.identity.oauth_forms import (
-    CLI,
     MAX_FORM_BYTES,
     Form,
     parse_form,
@@ -42,6 +42,7 @@ from cloudcore.identity.oauth_forms import (
     values_of,
 )
 from cloudcore.identity.rows.users import User
+from cloudcore.identity.sessions import OUT_OF_BAND
 from cloudcore.identity.sign_in import SignInForm
 from cloudcore.web.context import RequestContext
 
@@ -58,11 +59,12 @@ class AuthorizationQuery(msgspec.Struct):
     response_type: Literal["code"]
     client_id: Literal["cli", "console"]
     redirect_uri: str
-    """`urn:ietf:wg:oauth:2.0:oob` for the command; for the console, its own address."""
+    """For the command `http://127.0.0.1:PORT/callback` or `http://[::1]:PORT/callback`, any port,
+    or `urn:ietf:wg:oauth:2.0:oob`, which shows the code; for the console, its own address."""
     code_challenge: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{43}$")]
     code_challenge_method: Literal["S256"]
     state: str = ""
-    """Carried by the console's redirect; the command has none."""
+    """Carried by the redirect."""
 
 
 class SentForm(msgspec.Struct):
@@ -84,7 +86,7 @@ async def show_sign_in(
 ) -> Response[str]:
     """Show the sign-in page to a person whose command, or the console, asked for a code.
 
-    The query is that of RFC 7636 with the client's one `redirect_uri` and
+    The query is that of RFC 7636 with a `redirect_uri` of the client and
     `code_challenge_method=S256`; any other query is answered by an error page.
     """
 
@@ -92,7 +94,7 @@ async def show_sign_in(
         query = parse_parameters(request.scope["query_string"])
         nonce = sign_in.known_nonce(request.cookies.get(COOKIE)) or sign_in.new_nonce()
         form = sign_in.begin(ctx, query, nonce)
-        page = _page(200, sign_in_page(form.seal(ctx.keyring)))
+        page = _page(200, sign_in_page(form.seal(ctx.keyring)), form)
         page.set_cookie(_cookie(ctx, COOKIE, nonce))
         return page
 
@@ -116,7 +118,7 @@ async def sign_in_by_password(
 ) -> Response[str]:
     """Check a person's password and return a code, or ask for a new password first.
 
-    The code is shown to be copied to the command, or sent to the console by a redirect.
+    The code is sent to the command or the console by a redirect, or shown to be copied.
 
     In five minutes, a client address has ten failed attempts at each e-mail address, thirty
     failed attempts in total, and thirty attempts of any kind at each e-mail address; the next
@@ -149,10 +151,10 @@ async def _check_password(
         user = await sign_in.check_password(ctx, email, sent.get("password", ""), browser)
     except _REFUSALS as error:
         again = sign_in.renew(ctx, form, nonce).seal(ctx.keyring)
-        return _refused(error, lambda words: sign_in_page(again, email, words))
+        return _refused(error, form, lambda words: sign_in_page(again, email, words))
     if user.must_change_password:
         renewed = sign_in.renew(ctx, form, nonce, user)
-        return _page(200, new_password_page(renewed.seal(ctx.keyring), user.email))
+        return _page(200, new_password_page(renewed.seal(ctx.keyring), user.email), form)
     return _give(ctx, form, await sign_in.give_code(ctx, form, user), user, browser)
 
 
@@ -164,23 +166,23 @@ async def _choose_password(
         user, code = await sign_in.choose_password(ctx, form, *chosen)
     except (errors.InvalidInput, *_REFUSALS) as error:
         again = form.seal(ctx.keyring)
-        return _refused(error, lambda words: new_password_page(again, form.email, words))
+        return _refused(error, form, lambda words: new_password_page(again, form.email, words))
     return _give(ctx, form, code, user, browser)
 
 
-def _refused(error: errors.PlatformError, page: Callable[[str], str]) -> Answer:
+def _refused(error: errors.PlatformError, form: SignInForm, page: Callable[[str], str]) -> Answer:
     """Return the page for a refused form, which the person can send again."""
     match error:
         case errors.RateLimited():
             words = f"Too many attempts. Try again in {error.retry_after} seconds."
-            answer = _page(429, page(words))
+            answer = _page(429, page(words), form)
         case errors.Unavailable():
             words = f"Too many people are signing in. Try again in {error.retry_after} seconds."
-            answer = _page(503, page(words))
+            answer = _page(503, page(words), form)
         case errors.InvalidInput():
-            return _page(400, page(f"{_sentence(error)}."))
+            return _page(400, page(f"{_sentence(error)}."), form)
         case _:
-            return _page(403, page(f"{_sentence(error)}."))
+            return _page(403, page(f"{_sentence(error)}."), form)
     answer.headers["Retry-After"] = str(error.retry_after)
     return answer
 
@@ -189,10 +191,10 @@ def _give(
     ctx: RequestContext, form: SignInForm, code: str, user: User, browser: KnownBrowser | None
 ) -> Answer:
     """Show the code or redirect with it, and set the known-browser cookie."""
-    if form.destination.client_id == CLI:
+    if form.destination.redirect_uri == OUT_OF_BAND:
         answer = _page(200, code_page(code))
     else:
-        query = urlencode({"code": code, "state": form.state})
+        query = urlencode({"code": code} | ({"state": form.state} if form.state else {}))
         answer = _page(303, "")
         answer.headers["Location"] = f"{form.destination.redirect_uri}?{query}"
     known = known_browser_cookie(ctx, user.id, browser)
@@ -214,8 +216,11 @@ def _sentence(error: errors.PlatformError) -> str:
     return error.message[:1].upper() + error.message[1:]
 
 
-def _page(status: int, page: str) -> Answer:
-    return Response(page, status_code=status, media_type=MediaType.HTML, headers=dict(HEADERS))
+def _page(status: int, page: str, form: SignInForm | None = None) -> Answer:
+    """Return a page; give the `form` that is on it."""
+    leads_to = "" if form is None else form.destination.redirect_uri
+    headers = headers_with_form(leads_to if sign_in.is_loopback_redirect(leads_to) else "")
+    return Response(page, status_code=status, media_type=MediaType.HTML, headers=headers)
 
 
 def _cookie(ctx: RequestContext, name: str, value: str, max_age: int | None = None) -> Cookie:

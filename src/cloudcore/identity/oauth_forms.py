@@ -16,7 +16,7 @@ from cloudcore.web.urlencoded import decode_text, parse_fields
 
 MAX_FORM_BYTES: Final = 64 * 1024
 CLI: Final = "cli"
-"""The command line, a public client; the person copies its code by hand."""
+"""The command line, a public client."""
 CONSOLE: Final = "console"
 """This install's web console, a public client."""
 PUBLIC: Final = frozenset({CLI, CONSOLE})

@@ -48,6 +48,7 @@ async def admit(request: Request[Any, Any, Any]) -> None:
         InvalidInput: the query or the form is malformed.
         AccessDenied: the form does not belong to this session.
         SignedOut, NoRole: the route requires a person, or a role.
+        RoleRefused: the session's role no longer admits the person.
         Refused: ``/v1`` has refused to renew the session.
 
     """

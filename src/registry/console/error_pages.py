@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
+import msgspec
 from litestar import Request
 from litestar.exceptions import HTTPException
 from litestar.types import ExceptionHandlersMap
@@ -17,7 +18,7 @@ from registry.console.admission import no_such_page
 from registry.console.control_plane import Refused
 from registry.console.page_request import PageRequest, PageResponse, page_of
 from registry.console.paths import ROLES, SIGN_IN, SIGNED_OUT
-from registry.console.sessions import NoRole, SignedOut
+from registry.console.sessions import NoRole, RoleRefused, SignedOut
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +38,14 @@ def _ask_to_sign_in(request: _Request, _: SignedOut) -> PageResponse:
 
 def _ask_for_a_role(request: _Request, _: NoRole) -> PageResponse:
     return page_of(request.scope).go(ROLES)
+
+
+def _show_refused_role(request: _Request, refused: RoleRefused) -> PageResponse:
+    """Show why the role refuses and what helps. The person stays signed in, without the role."""
+    page = page_of(request.scope)
+    page.known_session = msgspec.structs.replace(page.session, acting=None)
+    page.keep(page.known_session)
+    return page.show("role_refused.html", 403, refused=refused)
 
 
 def _show_refusal(request: _Request, error: Refused) -> PageResponse:
@@ -87,6 +96,7 @@ def _error_page(page: PageRequest, error: PlatformError) -> PageResponse:
 EXCEPTION_HANDLERS: Final[ExceptionHandlersMap] = {
     SignedOut: _ask_to_sign_in,
     NoRole: _ask_for_a_role,
+    RoleRefused: _show_refused_role,
     Refused: _show_refusal,
     PlatformError: _show_error,
     HTTPException: _show_http_error,

@@ -33,6 +33,19 @@ class NoRole(Exception):
     """The session has no role; the person must choose one."""
 
 
+class RoleRefused(Exception):
+    """The person may not assume a role that is assigned to them: its trust policy decides."""
+
+    def __init__(self, role: str, account: str, person: str, error: Refused) -> None:
+        super().__init__(error.message)
+        self.role = role
+        self.account = account
+        """The handle."""
+        self.person = person
+        """The CRN by which a trust policy names the person."""
+        self.error = error
+
+
 class Once(Protocol):
     """Runs an action once for all workers that request it; see `cloudcore.web.run_once`."""
 
@@ -76,6 +89,17 @@ class ConsoleSession(msgspec.Struct, frozen=True, array_like=True):
     acting: Acting | None = None
 
 
+class _Account(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _MyRole(msgspec.Struct, frozen=True):
+    """A role that is assigned to the person, as ``/v1`` lists it."""
+
+    name: str
+    account: _Account
+
+
 class _Renewed(msgspec.Struct, frozen=True, array_like=True):
     """The tokens that a refresh token was exchanged for."""
 
@@ -106,7 +130,8 @@ class Sessions:
 
         Raises:
             SignedOut: the session has ended.
-            NoRole: it has no role, or the person may no longer assume it.
+            NoRole: it has no role, or the role is gone or no longer assigned to the person.
+            RoleRefused: the role no longer admits the person.
 
         """
         session = self._begun(session)
@@ -148,7 +173,8 @@ class Sessions:
         """Assume a role; return the session with it.
 
         Raises:
-            NoRole: the person may not assume it.
+            NoRole: there is no such role, or it is not assigned to the person.
+            RoleRefused: it is assigned to the person, and refuses nevertheless.
 
         """
         person = client.signed(session.person.value)
@@ -158,12 +184,15 @@ class Sessions:
         try:
             answer = await person.post("/v1/assume-role", {"role": role_id})
         except Refused as error:
-            if error.status in (403, 404):
+            if error.status == 404:
                 raise NoRole from None
-            raise
+            if error.status != 403:
+                raise
+            myself = await person.get("/v1/users/me")
+            raise RoleRefused(role.name, role.account.name, myself["user"]["crn"], error) from None
         acting = Acting(
             role_id,
-            role["name"],
+            role.name,
             answer["account_id"],
             answer["account_handle"],
             self.token(answer),
@@ -220,9 +249,9 @@ async def list_roles(client: ControlPlaneClient) -> list[dict[str, object]]:
             return found
 
 
-async def find_role(client: ControlPlaneClient, role_id: str) -> dict[str, str] | None:
-    """Return the id and name of one of these roles, or None."""
+async def find_role(client: ControlPlaneClient, role_id: str) -> _MyRole | None:
+    """Return one of these roles, or None."""
     for role in await list_roles(client):
         if role["id"] == role_id:
-            return msgspec.convert({"id": role["id"], "name": role["name"]}, dict[str, str])
+            return msgspec.convert(role, _MyRole)
     return None

@@ -122,7 +122,7 @@ async def _session(page: PageRequest, tokens: dict[str, str]) -> ConsoleSession:
 
 
 async def _choose(page: PageRequest, roles: list[dict[str, object]], to: str) -> PageResponse:
-    """Assume the only role, or let the person choose one, who stays signed in if it is refused."""
+    """Assume the only role, or let the person choose one, who stays signed in if it refuses."""
     page.keep(page.session)
     if len(roles) != 1:
         return page.go(f"{ROLES}?{urlencode({'to': to})}")
