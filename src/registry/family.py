@@ -106,6 +106,7 @@ REGISTRY: Final[Family[Process]] = Family(
         resource_kinds.AUTHORIZATION_TOKEN,
         resource_kinds.REGISTRY_SETTINGS,
     ),
+    foreign_kinds=(resource_kinds.TOPIC,),
     events=(
         "registry.image.deleted",
         "registry.image.pushed",

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Final, cast
 
 from cloudcore.clock import uuid7
-from cloudcore.family import Family, resource_rules
+from cloudcore.family import Family, vocabulary
 from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.family import IdentityNeeds
 from cloudcore.identity.permissions import Permissions
@@ -95,7 +95,7 @@ async def _make_planes(
         _routes(families),
         platform,
         needs={HEALTH: readiness} | {family.name: family.provided(process) for family in families},
-        resource_rules=resource_rules(families),
+        vocabulary=vocabulary(families),
     )
     challenges = Challenges(settings.public_url, settings.hosts)
     access = TokenAccess(process.bearers, challenges, ctx.clock, settings.proxies)

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cloudcore.family import Family, ResourceKind
+from cloudcore.family import Family
+from cloudcore.iam.vocabulary import ResourceKind
 
 if TYPE_CHECKING:
     from litestar.types import ControllerRouterHandler

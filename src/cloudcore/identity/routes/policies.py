@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
+from cloudcore.iam.policy import PolicyKind, check_size, policy_of
 from cloudcore.identity.names import check_name, iam_crn
 from cloudcore.identity.routes.fields import Description, Document, Name, Reference
 from cloudcore.identity.rows.policies import (
@@ -153,15 +154,26 @@ async def _authorized(ctx: RequestContext, policy_id: str) -> PolicyRow:
     return policy
 
 
+def _check(ctx: RequestContext, document: dict[str, Any]) -> None:
+    """Raise InvalidInput if a document is not an identity policy, or names what does not exist."""
+    policy = policy_of(document, PolicyKind.IDENTITY)
+    check_size(msgspec.json.encode(document))
+    ctx.vocabulary.check(policy)
+
+
 @post("/v1/policies", status_code=201, opt={"action": "iam:CreatePolicy", "idempotent": True})
 async def create_policy(
     data: JSONBody[CreatePolicy], ctx: NamedDependency[RequestContext]
 ) -> Reply[OnePolicy]:
-    """Create a policy, attached to nothing yet."""
+    """Create a policy, attached to nothing yet.
+
+    Actions and resources that do not exist are refused.
+    """
     check_name(data.name)
     now = ctx.clock()
     policy = PolicyRow(ctx.new_id(), account_of(ctx), data.name, data.description, "", 1, now, now)
     ctx.authorize(_crn(policy))
+    _check(ctx, data.document)
     return await ctx.commit(
         policies.create_policy,
         policy,
@@ -199,6 +211,8 @@ async def update_policy(
 ) -> Reply[OnePolicy]:
     """Change a policy, wherever it is attached, at once."""
     policy = await _authorized(ctx, policy_id)
+    if data.document is not UNSET:
+        _check(ctx, data.document)
     return await ctx.commit(
         policies.update_policy,
         policy.account_id,
