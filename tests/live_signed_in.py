@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -64,6 +64,34 @@ class SignedIn:
         )
         assert answer.is_success, answer.text
         return answer.json() if answer.content else None
+
+
+class LoggingInKey(NamedTuple):
+    """An access key of a service account of ``acme`` that may do everything."""
+
+    id: str
+    secret: str
+    path: str
+    """Where `/v1` has it."""
+
+
+def access_key_that_logs_in(signed_in: SignedIn) -> LoggingInKey:
+    """Make an access key, in an account that lets access keys log in."""
+
+    def post(path: str, body: object) -> Any:  # noqa: ANN401
+        (made,) = signed_in.call(signed_in.acme, "POST", path, body).values()
+        return made
+
+    signed_in.call(signed_in.acme, "PATCH", "/v1/registry-settings", {"access_key_login": True})
+    name = f"puller-{uuid7()[-12:]}"
+    program = post("/v1/service-accounts", {"name": name})
+    document = {"version": "1", "statements": [ALLOW_ALL]}
+    policy = post("/v1/policies", {"name": name, "document": document})
+    attached = {"service_account": program["id"]}
+    post(f"/v1/policies/{policy['id']}/attachments", attached)
+    keys = f"/v1/service-accounts/{program['id']}/access-keys"
+    key = post(keys, None)
+    return LoggingInKey(key["access_key_id"], key["secret_access_key"], f"{keys}/{key['id']}")
 
 
 @contextmanager

@@ -67,8 +67,15 @@ def test_settings_are_told_and_changed(site: Site, admin: Visitor) -> None:
     scan, everyone = kept["uncounted_pullers"]
     assert (scan.endswith(":service-account/scan-*"), everyone) == (True, "*")
     assert f"{scan}\n*</textarea>" in saved
-    back = admin.send(SETTINGS, undelete_days="7", uncounted_pullers="")
-    assert 'value="7"' in admin.told(back)
+    assert 'aria-describedby="keys-help" checked>' not in saved
+    keys = {"undelete_days": "7", "access_key_login": "on"}
+    back = admin.told(admin.send(SETTINGS, uncounted_pullers="", **keys))
+    assert 'value="7"' in back
+    assert 'aria-describedby="keys-help" checked>' in back
+    kept = site.pusher.call("GET", "/v1/registry-settings")["registry_settings"]
+    assert kept["access_key_login"]
+    back = admin.told(admin.send(SETTINGS, undelete_days="7", uncounted_pullers=""))
+    assert 'aria-describedby="keys-help" checked>' not in back
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tests.clients.archives import write_docker_archive, write_layout
 from tests.clients.containers import Containers
 from tests.clients.images import Store
 from tests.clients.programs import require_root
-from tests.live_signed_in import SignedIn, Tenant
+from tests.live_signed_in import SignedIn, Tenant, access_key_that_logs_in
 
 
 @pytest.fixture
@@ -64,6 +64,32 @@ def test_podman_from_login_to_logout(
     there.run("podman", "rmi", "--all", "--force")
     there.run("podman", "logout", signed_in.host)
     assert there.attempt(*pull).returncode != 0
+
+
+@pytest.mark.client("podman")
+def test_podman_and_skopeo_log_in_with_an_access_key(
+    machines: tuple[Containers, Containers],
+    signed_in: SignedIn,
+    store: Store,
+    workspace: Path,
+    repository: str,
+) -> None:
+    require_root("podman")
+    here, there = machines
+    key = access_key_that_logs_in(signed_in)
+    write_layout(store.image([{"a": b"a"}]), workspace / "image")
+    target = f"{signed_in.host}/{repository}:1"
+    copy = ("skopeo", "copy", f"oci:{workspace}/image:latest", f"docker://{target}")
+    here.run(*copy, "--dest-creds", f"{key.id}:{key.secret}")
+
+    log_in_as = ("podman", "login", "-u", key.id, "-p")
+    wrong = there.attempt(*log_in_as, "A" * 40, signed_in.host)
+    assert "invalid username/password" in wrong.stderr
+    there.run(*log_in_as, key.secret, signed_in.host)
+    there.run("podman", "pull", "--quiet", target)
+    there.run("podman", "rmi", "--all", "--force")
+    signed_in.call(signed_in.acme, "PATCH", key.path, {"status": "inactive"})
+    assert there.attempt("podman", "pull", "--quiet", target).returncode != 0
 
 
 @pytest.mark.client("podman")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from oras.client import OrasClient
 
-from tests.live_signed_in import SignedIn, Tenant
+from tests.live_signed_in import SignedIn, Tenant, access_key_that_logs_in
 
 pytestmark = pytest.mark.client("oras")
 
@@ -22,15 +22,31 @@ def folder(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def client(signed_in: SignedIn, tenant: Tenant, workspace: Path) -> OrasClient:
+    return client_with(signed_in, "token", tenant.password, workspace / f"{tenant.handle}.json")
+
+
+def client_with(signed_in: SignedIn, username: str, password: str, kept: Path) -> OrasClient:
     made = OrasClient(hostname=signed_in.host, insecure=True)
     made.login(
         hostname=signed_in.host,
-        username="token",
-        password=tenant.password,
+        username=username,
+        password=password,
         tls_verify=False,
-        config_path=str(workspace / f"{tenant.handle}.json"),
+        config_path=str(kept),
     )
     return made
+
+
+def test_an_access_key_logs_in(
+    signed_in: SignedIn, workspace: Path, folder: Path, repository: str
+) -> None:
+    key = access_key_that_logs_in(signed_in)
+    oras = client_with(signed_in, key.id, key.secret, workspace / "key.json")
+    target = f"{signed_in.host}/{repository}:1"
+    pushed = oras.push(target, files=["report.json:application/json"], quiet=True)
+    assert pushed.status_code == 201
+    (pulled,) = oras.pull(target, outdir=str(workspace / "pulled"), overwrite=True)
+    assert Path(pulled).read_text() == '{"passed": 1}'
 
 
 def test_one_client_works_on_several_repositories(

@@ -221,6 +221,7 @@ def test_settings_are_shown_and_changed(world: World) -> None:
         "FIELD VALUE",
         "undelete_days 7",
         "uncounted_pullers -",
+        "access_key_login no",
         "updated_at -",
     ]
     scanner = "crn:iam::acme:service-account/scan*"
@@ -230,11 +231,13 @@ def test_settings_are_shown_and_changed(world: World) -> None:
     assert changed_to["uncounted_pullers"][0].endswith(":service-account/scan*")
     world.done("settings", "update", "--undelete-days", "7", "--no-uncounted-pullers")
     assert world.read("settings", "show")["uncounted_pullers"] == []
+    assert world.read("settings", "update", "--access-key-login")["access_key_login"]
+    assert not world.read("settings", "update", "--no-access-key-login")["access_key_login"]
     status, words = world.told("settings", "update", "--undelete-days", "300")
     assert (status, words.count("undelete_days")) == (1, 1)
     assert world.told("settings", "update") == (
         2,
-        "say what is to change: --undelete-days or --uncounted-puller",
+        "say what is to change: --undelete-days, --uncounted-puller or --access-key-login",
     )
 
 

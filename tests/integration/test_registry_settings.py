@@ -29,7 +29,12 @@ async def read(client: httpx.AsyncClient) -> dict[str, Any]:
 async def test_settings_begin_with_defaults_and_change_by_parts(install: Install) -> None:
     client = await client_of(install, "acme")
     other = await client_of(install, "other")
-    begin = {"undelete_days": 7, "uncounted_pullers": [], "updated_at": None}
+    begin = {
+        "undelete_days": 7,
+        "uncounted_pullers": [],
+        "access_key_login": False,
+        "updated_at": None,
+    }
     assert await read(client) == begin
     changed = await client.patch(PATH, json={"undelete_days": 0})
     assert changed.status_code == 200

@@ -17,6 +17,7 @@ from cloudcore.identity.rows.policies import Attachment, PolicyRow
 from cloudcore.identity.services.policies import create_policy
 from registry.oci.reference import Name
 from registry.services.access import PolicyTooCostly
+from registry.services.logins import USERNAME, ClientCredential
 from registry.services.tokens import REQUEST_STEPS, SLICE_STEPS
 from tests.databases import on_both_databases
 from tests.integration.tokens_world import access_of
@@ -81,7 +82,8 @@ async def test_others_have_their_turn_while_scopes_are_decided(install: Install)
     async def turns_beside(names: list[str]) -> tuple[int, PlatformError | None]:
         turns, error = 0, None
         requested = {Name(*name.split("/")): ("pull", "push", "delete") for name in names}
-        exchange = asyncio.ensure_future(install.tokens.exchange(password, requested, None))
+        credential = ClientCredential(USERNAME, password)
+        exchange = asyncio.ensure_future(install.tokens.exchange(credential, requested, None))
         while not exchange.done():
             turns += 1
             await asyncio.sleep(0)

@@ -226,7 +226,7 @@ PARSERS: Final[dict[str, Parser]] = {
         ],
     ),
     "basic of /v2/token": (
-        lambda text: token._basic_password(_scope([(b"authorization", text)])),
+        lambda text: token._basic_credential(_scope([(b"authorization", text)])),
         [
             (b"basic ", b"A", b""),
             (b"basic ", b"A", b"!"),

@@ -28,7 +28,7 @@ from registry.distribution.token_access import BearerGrant, TokenAccess
 from registry.errors import TokenDenied, TokenRequired
 from registry.metadata.tables import repositories
 from registry.oci.reference import Name
-from registry.services.logins import mint_login, new_password
+from registry.services.logins import USERNAME, ClientCredential, mint_login, new_password
 from registry.services.repositories.details import delete_repository
 from tests.inprocess import ManualClock
 from tests.property.access_oracle import Outcome, Statement
@@ -300,7 +300,8 @@ class Matrix:
             return None
         requested = dict.fromkeys(callers.repositories, ("pull", "push", "delete"))
         try:
-            issued = await self.install.tokens.exchange(login, requested, None)
+            credential = None if login is None else ClientCredential(USERNAME, login)
+            issued = await self.install.tokens.exchange(credential, requested, None)
         except Unauthenticated:
             return None
         return b"Bearer " + issued.token.encode()

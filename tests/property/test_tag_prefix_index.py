@@ -134,7 +134,7 @@ class History:
         self.undelete_days = undelete_days
 
     def begin(self, tx: Connection) -> None:
-        put_settings(tx, self.account.id, AccountSettings(self.undelete_days, (), 0), self.now)
+        put_settings(tx, self.account.id, AccountSettings(self.undelete_days), self.now)
         find_or_add_repository(tx, self.id, self.account, f"app-{self.id}", self.now)
 
     def play(self, tx: Connection, kind: str, number: int, tag: str) -> None:

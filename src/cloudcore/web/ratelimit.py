@@ -83,6 +83,7 @@ _IS_WINDOW: Final = (
     _w.endpoint == bindparam("for_endpoint"),
     _w.subject == bindparam("for_subject"),
 )
+_FIND: Final = Statement(select(_w.window_ends_at, _w.count, _w.refused).where(*_IS_WINDOW))
 _OPEN: Final = Statement(
     insert(rate_windows)
     .values(
@@ -125,6 +126,17 @@ def count_request(
         window = advance(Window(*found) if found else None, budget, now)
         connection.execute(_ADVANCE, **whose, **window._asdict())
     return status_of(window, budget, now)
+
+
+def seconds_exhausted(
+    connection: Connection, endpoint: str, subject: str, budget: Budget, now: int
+) -> int:
+    """Return the seconds until the next request is admitted, without counting any; 0: now."""
+    found = connection.row(_FIND, for_endpoint=endpoint, for_subject=subject)
+    window = Window(*found) if found else None
+    if window is None or window.ends_at <= now or window.admitted < budget.limit:
+        return 0
+    return status_of(window, budget, now).reset
 
 
 def give_back(connection: Connection, endpoint: str, subject: str, now: int) -> None:

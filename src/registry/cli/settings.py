@@ -32,6 +32,11 @@ def add_parsers(commands: Verbs) -> None:
         "CRN",
         "a principal whose pulls are not recorded, such as a scanner's; * is any characters",
     )
+    update.add_argument(
+        "--access-key-login",
+        action=argparse.BooleanOptionalAction,
+        help="let container clients log in with an access key itself; off unless it is turned on",
+    )
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -43,9 +48,12 @@ def _update(options: argparse.Namespace) -> int:
     changes: dict[str, Any] = {
         "undelete_days": options.undelete_days,
         "uncounted_pullers": options.uncounted_puller,
+        "access_key_login": options.access_key_login,
     }
     given = {name: value for name, value in changes.items() if value is not None}
     if not given:
-        raise Misuse("say what is to change: --undelete-days or --uncounted-puller")
+        raise Misuse(
+            "say what is to change: --undelete-days, --uncounted-puller or --access-key-login"
+        )
     write_record(open_client(options).call("PATCH", _PATH, given)[_FIELD], options.output)
     return 0

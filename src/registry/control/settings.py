@@ -33,6 +33,10 @@ class UpdateSettings(RequestBody):
     0: not at all. Earlier deletions keep the time they were given."""
     uncounted_pullers: PullerPatterns | UnsetType = UNSET
     """CRNs of principals whose pulls are not recorded; ``*`` is any run of characters."""
+    access_key_login: bool | UnsetType = UNSET
+    """True to let container clients log in with an access key itself (its id as user name, its
+    secret as password), with all rights of its service account until the key is revoked. False
+    takes effect at the next request for a token: within five minutes."""
 
 
 class SettingsAnswer(ResponseBody):
@@ -41,6 +45,8 @@ class SettingsAnswer(ResponseBody):
     undelete_days: int
     uncounted_pullers: Sequence[str]
     """The patterns, with accounts named by id."""
+    access_key_login: bool
+    """True if container clients may log in with an access key itself."""
     updated_at: RFC3339 | None
     """Null until the account changes a setting."""
 
@@ -56,6 +62,7 @@ def _one(found: AccountSettings) -> OneSettings:
         registry_settings=SettingsAnswer(
             undelete_days=found.undelete_days,
             uncounted_pullers=found.uncounted_pullers,
+            access_key_login=found.access_key_login,
             updated_at=None if found.updated_at is None else rfc3339(found.updated_at),
         )
     )

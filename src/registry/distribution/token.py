@@ -19,9 +19,10 @@ from registry.distribution.token_access import TokenAccess
 from registry.errors import NameInvalid, TokenRequired
 from registry.oci.reference import Name, parse_name
 from registry.services.access import PERMISSIONS, PolicyTooCostly
+from registry.services.access_key_logins import wrong_login
 from registry.services.bearers import BEARER_SECONDS
-from registry.services.logins import USERNAME
-from registry.services.tokens import CATALOG, IssuedBearer, wrong_login
+from registry.services.logins import USERNAME, ClientCredential
+from registry.services.tokens import CATALOG, IssuedBearer
 
 MAX_SCOPES: Final = 30
 _MAX_FORM_BYTES: Final = 64 * 1024
@@ -46,6 +47,7 @@ class TokenEndpoint:
             TokenRequired: GET with a wrong or expired credential.
             InvalidInput: GET with a malformed query.
             PolicyTooCostly: GET, and the policies take too many steps.
+            RateLimited: too many failures with access keys.
             MethodNotAllowed.
 
         """
@@ -61,8 +63,7 @@ class TokenEndpoint:
     async def _get(self, scope: Scope) -> Response:
         requested = parse_scopes(Query(scope["query_string"], is_form=True).all("scope"))
         try:
-            password = _basic_password(scope)
-            return await self._issue(scope, password, requested)
+            return await self._issue(scope, _basic_credential(scope), requested)
         except Unauthenticated as error:
             challenge = self._access.challenges.basic(scope)
             raise TokenRequired(error.message, challenge) from None
@@ -75,8 +76,10 @@ class TokenEndpoint:
                 return _refusal(400, "invalid_request", "the form has no grant_type")
             if grant not in ("password", "refresh_token"):
                 return _refusal(400, "unsupported_grant_type", "send password or refresh_token")
+            # A refresh token is the password of a login, which has one user name.
+            username = form.one("username") if grant == "password" else USERNAME
             password = form.one("password" if grant == "password" else "refresh_token")
-            if password is None or (grant == "password" and form.one("username") is None):
+            if password is None or username is None:
                 return _refusal(400, "invalid_request", f"the {grant} grant lacks a parameter")
             requested = parse_scopes(form.all("scope"))
         except BodyTooLarge:
@@ -84,17 +87,17 @@ class TokenEndpoint:
         except InvalidInput as error:
             return _refusal(400, "invalid_request", error.message)
         try:
-            if grant == "password" and form.one("username") != USERNAME:
-                raise wrong_login()
-            return await self._issue(scope, password, requested)
+            return await self._issue(scope, ClientCredential(username, password), requested)
         except Unauthenticated as error:
             return _refusal(401, "invalid_grant", error.message)
         except PolicyTooCostly as error:
             return _refusal(400, "invalid_scope", error.message)
 
-    async def _issue(self, scope: Scope, password: str | None, requested: Requested) -> Response:
+    async def _issue(
+        self, scope: Scope, credential: ClientCredential | None, requested: Requested
+    ) -> Response:
         source_ip = self._access.source_ip(scope)
-        issued = await self._tokens.exchange(password, requested, source_ip)
+        issued = await self._tokens.exchange(credential, requested, source_ip)
         scope.setdefault("state", {})["principal"] = issued.subject  # for the access log
         return json_response(_document(issued), _NO_STORE)
 
@@ -141,20 +144,20 @@ def _actions(name: Name, requested: set[str]) -> tuple[str, ...]:
     return tuple(action for action in PERMISSIONS if requested & {action, "*"})
 
 
-def _basic_password(scope: Scope) -> str | None:
-    """Return the password of a Basic credential, or None without a credential (RFC 7617).
+def _basic_credential(scope: Scope) -> ClientCredential | None:
+    """Return the pair of a Basic credential, or None without a credential (RFC 7617).
 
     Raises:
-        Unauthenticated: it is malformed, has another scheme, or its user is not `USERNAME`.
+        Unauthenticated: it is malformed, or has another scheme.
 
     """
     given = [value for field, value in scope["headers"] if field == b"authorization"]
     if not given:
         return None
     pair = decode_basic(given[0])
-    if pair is None or len(given) > 1 or pair[0] != USERNAME.encode():
+    if pair is None or len(given) > 1:
         raise wrong_login()
-    return pair[1].decode("utf-8", "replace")
+    return ClientCredential(*(part.decode("utf-8", "replace") for part in pair))
 
 
 async def _form(scope: Scope, receive: Receive) -> Query:

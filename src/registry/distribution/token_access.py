@@ -111,7 +111,7 @@ class TokenAccess:
             credential = credential or b""
             raise self._refusal(scope, name, need, "insufficient_scope", credential, message)
         challenge = self._challenge(scope, name, need, "insufficient_scope")
-        if bearer.login_id is None:
+        if not bearer.subject:
             raise TokenRequired("sign in to do this", challenge)
         raise TokenDenied(_refusal_words(entry, name, need), challenge)
 

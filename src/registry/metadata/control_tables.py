@@ -33,6 +33,7 @@ registry_settings = Table(
     Column("account_id", ForeignKey(accounts.c.id), primary_key=True),
     Column("undelete_days", Integer, nullable=False),
     Column("uncounted_pullers", Text, nullable=False),  # CRN patterns
+    Column("access_key_login", Boolean, nullable=False, server_default=text("false")),
     Column("updated_at", Moment, nullable=False),
     CheckConstraint("undelete_days BETWEEN 0 AND 90", name="undelete_days"),
 )

@@ -48,6 +48,8 @@ class Login(NamedTuple):
     """Role of the session, if there is one."""
     role: str | None = None
     """Name of that role."""
+    access_key_id: str | None = None
+    """The public id of the access key that is the credential itself; `id` is then its row's."""
 
 
 _ADD: Final = Statement(

@@ -25,12 +25,14 @@ class AccountSettings(NamedTuple):
     """Days for which deleted images, tags and repositories are restorable; 0: not at all."""
     uncounted_pullers: tuple[str, ...] = ()
     """Patterns of the CRNs of principals whose pulls are not recorded."""
+    access_key_login: bool = False
+    """True if access keys themselves are credentials of container clients, at ``/v2/token``."""
     updated_at: int | None = None
     """None if they were never changed."""
 
 
 _FIND: Final = Statement(
-    select(_s.undelete_days, _s.uncounted_pullers, _s.updated_at).where(
+    select(_s.undelete_days, _s.uncounted_pullers, _s.access_key_login, _s.updated_at).where(
         _s.account_id == bindparam("account_id")
     )
 )
@@ -41,6 +43,7 @@ _new = insert(registry_settings).values(
     account_id=bindparam("account_id"),
     undelete_days=bindparam("undelete_days"),
     uncounted_pullers=bindparam("uncounted_pullers"),
+    access_key_login=bindparam("access_key_login"),
     updated_at=bindparam("now"),
 )
 _PUT: Final = Statement(
@@ -49,13 +52,14 @@ _PUT: Final = Statement(
         set_={
             "undelete_days": _new.excluded.undelete_days,
             "uncounted_pullers": _new.excluded.uncounted_pullers,
+            "access_key_login": _new.excluded.access_key_login,
             "updated_at": _new.excluded.updated_at,
         },
     )
 )
 _ADD_DEFAULTS: Final = Statement(_new.on_conflict_do_nothing())
 _LOCK: Final = Statement(
-    select(_s.undelete_days, _s.uncounted_pullers, _s.updated_at)
+    select(_s.undelete_days, _s.uncounted_pullers, _s.access_key_login, _s.updated_at)
     .where(_s.account_id == bindparam("account_id"))
     .with_for_update()
 )
@@ -93,12 +97,13 @@ def _values(settings: AccountSettings, now: int) -> dict[str, object]:
     return {
         "undelete_days": settings.undelete_days,
         "uncounted_pullers": msgspec.json.encode(settings.uncounted_pullers).decode(),
+        "access_key_login": settings.access_key_login,
         "now": now,
     }
 
 
-def _settings(row: tuple[int, str, int]) -> AccountSettings:
-    return AccountSettings(row[0], _patterns(row[1]), row[2])
+def _settings(row: tuple[int, str, bool, int]) -> AccountSettings:
+    return AccountSettings(row[0], _patterns(row[1]), bool(row[2]), row[3])
 
 
 def _patterns(document: str) -> tuple[str, ...]:

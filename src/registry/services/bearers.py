@@ -35,6 +35,8 @@ class BearerClaims(Claims, kw_only=True, omit_defaults=True):
     nbf: int
     lid: str | None = None
     """The login credential it was exchanged for."""
+    akid: str | None = None
+    """The access key it was exchanged for, if not a login."""
     acc: str | None = None
     access: list[dict[str, Any]]
 

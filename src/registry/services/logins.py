@@ -24,6 +24,13 @@ _LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 _LENGTH: Final = 43  # of 62 letters: 256 bits, so a plain hash is enough
 
 
+class ClientCredential(NamedTuple):
+    """What a container client sends as user name and password."""
+
+    username: str
+    password: str
+
+
 class IssuedLogin(NamedTuple):
     """A new login credential; its password is not stored, and cannot be read again."""
 

@@ -2,7 +2,8 @@
 
 A *login credential* identifies a principal and grants nothing. It is exchanged for a *bearer* of
 five minutes with the actions that policies allow at that moment, so that a pull needs no look-up. A
-right that is revoked ends with the bearer.
+right that is revoked ends with the bearer. In accounts that allow it, an access key itself is such
+a credential (`registry.services.access_key_logins`).
 """
 
 from __future__ import annotations
@@ -33,8 +34,14 @@ from registry.services.access import (
     too_costly,
     verdict_on,
 )
+from registry.services.access_key_logins import (
+    find_key_login,
+    is_access_key_id,
+    log_in_with_key,
+    wrong_login,
+)
 from registry.services.bearers import BEARER_SECONDS
-from registry.services.logins import hash_of, principal_of
+from registry.services.logins import USERNAME, ClientCredential, hash_of, principal_of
 from registry.services.registry_settings import counts_pulls_of
 
 CATALOG: Final = Name("", "catalog")
@@ -84,6 +91,8 @@ class Bearer(NamedTuple):
     login_id: str | None
     expires_at: int
     access: Mapping[Name, Entry]
+    access_key_id: str | None = None
+    """The access key that it was exchanged for, if not a login."""
 
 
 class IssuedBearer(NamedTuple):
@@ -137,21 +146,22 @@ class BearerTokens:
 
     async def exchange(
         self,
-        password: str | None,
+        credential: ClientCredential | None,
         requested: Mapping[Name, tuple[str, ...]],
         source_ip: Address | None,
     ) -> IssuedBearer:
         """Return a bearer with those of the `requested` actions that the caller may do.
 
-        Without a `password` the client is unauthenticated, and gets public access only. If every
+        Without a `credential` the client is unauthenticated, and gets public access only. If every
         action is denied, the bearer lists them as denied; that is not an error.
 
         Raises:
-            Unauthenticated: the password is wrong, or its login has expired or was revoked.
+            Unauthenticated: the credential is wrong, or has expired or was revoked.
+            RateLimited: too many failures with access keys.
             PolicyTooCostly: the policies take more than `REQUEST_STEPS`.
 
         """
-        login = None if password is None else await self._login(password)
+        login = None if credential is None else await self._login(credential, source_ip)
         subject = await self._subject(login, source_ip)
         now = self.clock()
         granted = await self._entries(subject, requested, now)
@@ -163,7 +173,11 @@ class BearerTokens:
             "access": [_claim(name, entry) for name, entry in granted.items()],
         }
         if login is not None:
-            claims |= {"lid": login.id, "acc": login.account_id}
+            claims["acc"] = login.account_id
+            if login.access_key_id is None:
+                claims["lid"] = login.id
+            else:
+                claims["akid"] = login.access_key_id
         return IssuedBearer(self.signer.issue_bearer(claims), claims["sub"], now, granted)
 
     def verify(self, token: str) -> Bearer:
@@ -182,6 +196,7 @@ class BearerTokens:
             login_id=claims.get("lid"),
             expires_at=claims["exp"] * MICROSECONDS,
             access=dict(map(_entry, claims["access"])),
+            access_key_id=claims.get("akid"),
         )
 
     async def may(
@@ -213,8 +228,10 @@ class BearerTokens:
         login: Login | None = None
         if bearer.login_id is not None:
             login = await self.database.read(logins.find_login_by_id, bearer.login_id, self.clock())
-            if login is None:
-                return None
+        elif bearer.access_key_id is not None:
+            login = await self.database.read(find_key_login, bearer.access_key_id, self.clock())
+        if login is None and bearer.subject:
+            return None
         return await self._subject(login, source_ip), login
 
     async def may_describe(
@@ -231,7 +248,12 @@ class BearerTokens:
         now = self.clock()
         return is_allowed(subject, DESCRIBE, target, name.repository, self.region, now, turns.work)
 
-    async def _login(self, password: str) -> Login:
+    async def _login(self, credential: ClientCredential, source_ip: Address | None) -> Login:
+        username, password = credential
+        if is_access_key_id(username):
+            return await log_in_with_key(self.database, self.clock, username, password, source_ip)
+        if username != USERNAME:
+            raise wrong_login()
         login = await self.database.read(logins.find_login, hash_of(password), self.clock())
         if login is None:
             raise wrong_login()
@@ -284,11 +306,6 @@ def _counts(crn: str, uncounted_pullers: Sequence[str], work: Work) -> bool:
         return counts_pulls_of(crn, uncounted_pullers, work)
     except TooCostly:
         raise too_costly() from None
-
-
-def wrong_login() -> Unauthenticated:
-    """Return the error for every invalid login, the same for all causes."""
-    return Unauthenticated("the user name or password is wrong, or has expired")
 
 
 def _targets(tx: Connection, names: Sequence[Name]) -> list[Target]:

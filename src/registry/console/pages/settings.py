@@ -14,6 +14,7 @@ from registry.console.paths import SETTINGS
 _API: Final = "/v1/registry-settings"
 _DAYS: Final = "undelete_days"
 _PULLERS: Final = "uncounted_pullers"
+_KEYS: Final = "access_key_login"
 _MOST_DAYS: Final = 90
 _NO_DAYS: Final = f"The days are a whole number, {_MOST_DAYS} at the most."
 _ITEM: Final = re.compile(rf"{_PULLERS}\[([0-9]+)\]")
@@ -34,7 +35,7 @@ async def save_settings(page: InjectedPage) -> PageResponse:
     patterns = [line.strip() for line in lines if line.strip()]
     if not (written.isascii() and written.isdigit() and len(written) <= 4):
         return await _page(page, 400, _DAYS, _NO_DAYS)
-    changes = {_DAYS: int(written), _PULLERS: patterns}
+    changes = {_DAYS: int(written), _PULLERS: patterns, _KEYS: _KEYS in form}
     try:
         await page.api.change("PATCH", _API, changes)
     except Refused as error:
@@ -71,6 +72,7 @@ async def _page(
         days=form.get(_DAYS, settings[_DAYS]),
         most_days=_MOST_DAYS,
         pullers=form.get(_PULLERS, "\n".join(settings[_PULLERS])),
+        lets_keys_log_in=_KEYS in form if form else settings[_KEYS],
         field=field,
         complaint=complaint,
     )
