@@ -95,7 +95,8 @@ class TokenEndpoint:
     async def _issue(self, scope: Scope, password: str | None, requested: Requested) -> Response:
         source_ip = self._access.source_ip(scope)
         issued = await self._tokens.exchange(password, requested, source_ip)
-        scope.setdefault("state", {})["principal"] = issued.subject  # for the access log
+        state = scope.setdefault("state", {})
+        state["principal"], state["source"] = issued.subject, issued.source  # for the access log
         return json_response(_document(issued), _NO_STORE)
 
 

@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, bindparam, func, or_, select, text
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
 from cloudcore.db.statement import Statement, page
+from cloudcore.iam.principal import Source, read_source
 from cloudcore.identity.rows.sessions import find_live_session
 from cloudcore.identity.tables import (
     access_keys,
@@ -48,6 +49,8 @@ class Login(NamedTuple):
     """Role of the session, if there is one."""
     role: str | None = None
     """Name of that role."""
+    source: Source | None = None
+    """Who is behind that role."""
 
 
 _ADD: Final = Statement(
@@ -137,4 +140,5 @@ def _login(tx: Connection, statement: Statement, key: str, now: int) -> Login | 
     session = find_live_session(tx, login.sid, now)
     if session is None or session.role_id is None:
         return None
-    return login._replace(role_id=session.role_id, role=session.role)
+    source = read_source(session.first_source)
+    return login._replace(role_id=session.role_id, role=session.role, source=source)

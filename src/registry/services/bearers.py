@@ -36,6 +36,8 @@ class BearerClaims(Claims, kw_only=True, omit_defaults=True):
     lid: str | None = None
     """The login credential it was exchanged for."""
     acc: str | None = None
+    src: tuple[str, str, str | None] | None = None
+    """Who is behind the principal (`Source`)."""
     access: list[dict[str, Any]]
 
 

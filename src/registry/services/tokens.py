@@ -19,7 +19,7 @@ from cloudcore.errors import Unauthenticated
 from cloudcore.iam.decision import Verdict, could_allow
 from cloudcore.iam.patterns import TooCostly, Work
 from cloudcore.iam.policy import Policy
-from cloudcore.iam.principal import Principal
+from cloudcore.iam.principal import Principal, Source
 from registry.metadata import logins, settings
 from registry.metadata.logins import Login
 from registry.metadata.repositories import policies
@@ -84,6 +84,8 @@ class Bearer(NamedTuple):
     login_id: str | None
     expires_at: int
     access: Mapping[Name, Entry]
+    source: Source | None = None
+    """Who is behind the principal; None for an unauthenticated client."""
 
 
 class IssuedBearer(NamedTuple):
@@ -94,6 +96,7 @@ class IssuedBearer(NamedTuple):
     """CRN of the principal; empty for an unauthenticated client."""
     issued_at: int
     access: Mapping[Name, Entry]
+    source: Source | None = None
 
 
 class Signer(Protocol):
@@ -164,7 +167,10 @@ class BearerTokens:
         }
         if login is not None:
             claims |= {"lid": login.id, "acc": login.account_id}
-        return IssuedBearer(self.signer.issue_bearer(claims), claims["sub"], now, granted)
+        source = None if subject.principal is None else subject.principal.source
+        if source is not None:
+            claims["src"] = source
+        return IssuedBearer(self.signer.issue_bearer(claims), claims["sub"], now, granted, source)
 
     def verify(self, token: str) -> Bearer:
         """Verify a bearer and return its content, without a read of the database.
@@ -182,6 +188,7 @@ class BearerTokens:
             login_id=claims.get("lid"),
             expires_at=claims["exp"] * MICROSECONDS,
             access=dict(map(_entry, claims["access"])),
+            source=Source(*claims["src"]) if claims.get("src") else None,
         )
 
     async def may(
